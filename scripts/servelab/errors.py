@@ -1,0 +1,19 @@
+"""The errors that a user can act on; command lines print them as one line and exit with `exit_code`."""
+
+
+class ServelabError(Exception):
+    """Something the user can mend: the message says what is wrong, where, and what to do."""
+
+    exit_code = 1
+
+
+class ConfigError(ServelabError):
+    """A study or another configuration file is wrong: names file, key and fix."""
+
+    exit_code = 2
+
+
+class Outage(ServelabError):
+    """The place failed, not the candidate (disk, device lease, lost coordinator): nothing is cached, retry."""
+
+    exit_code = 75  # EX_TEMPFAIL

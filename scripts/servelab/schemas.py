@@ -1,0 +1,128 @@
+"""The columns of every table this workflow writes: name, type and what it means, units in the name.
+
+All times in `RUN_REQUESTS` are seconds on one monotonic clock whose zero is the start of the round.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def _schema(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, metadata={"description": text}) for name, kind, text in columns])
+
+
+WORKLOAD_REQUESTS = _schema(
+    ("request_index", pa.int32(), "Position in its phase, from 0."),
+    ("phase", pa.string(), "`warmup` or `measured`; the two share no prompt."),
+    ("prompt", pa.string(), "Text of the prompt; null where token ids are sent."),
+    ("prompt_token_ids", pa.list_(pa.int32()), "Token ids of the prompt; null where text is sent."),
+    ("input_tokens", pa.int32(), "The prompt's length in the model's own tokens, without chat template."),
+    ("output_tokens", pa.int32(), "The output length to force, in tokens."),
+)
+
+RUN_REQUESTS = _schema(
+    ("round", pa.int32(), "Round, from 0."),
+    ("request_index", pa.int32(), "The request of the workload, from 0."),
+    ("scheduled_s", pa.float64(), "When the arrival process wanted it sent."),
+    ("sent_s", pa.float64(), "When it was sent; null if it never was."),
+    ("first_token_s", pa.float64(), "First event that carries content; null if none came."),
+    ("last_token_s", pa.float64(), "Last event that carries content; null if none came."),
+    ("end_s", pa.float64(), "When the response ended or failed."),
+    ("input_tokens_asked", pa.int32(), "The prompt's length by the workload."),
+    ("input_tokens", pa.int32(), "`usage.prompt_tokens` of the server; null if it sent none."),
+    ("cached_tokens", pa.int32(), "Prompt tokens the server says it took from a prefix cache; null if it says nothing."),
+    ("output_tokens_asked", pa.int32(), "The output length asked for."),
+    ("output_tokens", pa.int32(), "`usage.completion_tokens` of the server; null if it sent none."),
+    ("chunks", pa.int32(), "Events that carried content."),
+    ("chunk_gaps_ms", pa.list_(pa.float32()), "Gaps between successive events with content."),
+    ("finish_reason", pa.string(), "As the server gave it."),
+    ("http_status", pa.int32(), "Null if there was no answer."),
+    ("error", pa.string(), "Why the request failed; null for a success."),
+)
+
+METRICS = _schema(
+    ("study", pa.string(), "Study."),
+    ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("metric", pa.string(), "Metric family, unit in its name; see docs/metrics.md."),
+    ("n", pa.int64(), "Observations: rounds for a rate, requests (or gaps) for a latency."),
+    ("mean", pa.float64(), "Mean of the observations."),
+    ("std", pa.float64(), "Population standard deviation of the observations."),
+    ("minimum", pa.float64(), "Smallest observation."),
+    ("median", pa.float64(), "50th percentile, linear interpolation."),
+    ("p90", pa.float64(), "90th percentile."),
+    ("p95", pa.float64(), "95th percentile."),
+    ("p99", pa.float64(), "99th percentile."),
+    ("maximum", pa.float64(), "Largest observation."),
+    ("rounds", pa.int32(), "Rounds behind the interval."),
+    ("ci95_low", pa.float64(), "Lower end of the mean's 95 % interval over rounds (Student t); null below 2 rounds."),
+    ("ci95_high", pa.float64(), "Upper end of it."),
+)
+
+STAGE_TABLE = _schema(
+    ("study", pa.string(), "Study."),
+    ("stage", pa.string(), "Stage."),
+    ("position", pa.int32(), "Order in the stage; 0 is the incumbent."),
+    ("candidate", pa.string(), "Label of the candidate; for `comparison`, `baseline` or `winner`."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("is_incumbent", pa.bool_(), "The configuration this stage started from."),
+    ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
+    ("engine", pa.string(), "Engine."),
+    ("engine_version", pa.string(), "Engine's version."),
+    ("model_variant", pa.string(), "Model variant."),
+    ("changes", pa.string(), "What the candidate changes on the incumbent, as JSON."),
+    ("command", pa.string(), "Serving command, for reading."),
+    ("accelerators", pa.int32(), "Accelerators the run used."),
+    ("accelerators_per_node", pa.int32(), "Accelerators of a node."),
+    ("outcome", pa.string(), "`ok`, or `failed`."),
+    ("reason", pa.string(), "Why it failed: see docs/output.md; null for `ok`."),
+    ("message", pa.string(), "The telling line of a failure."),
+    ("rounds", pa.int32(), "Rounds measured."),
+    ("success_rate", pa.float64(), "Successful requests / requests, all rounds."),
+    ("total_tokens_per_s", pa.float64(), "Mean over rounds."),
+    ("total_tokens_per_s_ci95_low", pa.float64(), "Lower end of its 95 % interval."),
+    ("total_tokens_per_s_ci95_high", pa.float64(), "Upper end of it."),
+    ("output_tokens_per_s", pa.float64(), "Mean over rounds."),
+    ("requests_per_s", pa.float64(), "Mean over rounds."),
+    ("ttft_ms_mean", pa.float64(), "Time to first token, mean over successful requests."),
+    ("ttft_ms_p99", pa.float64(), "Its 99th percentile."),
+    ("tpot_ms_mean", pa.float64(), "Time per output token after the first, mean over successful requests."),
+    ("tpot_ms_p99", pa.float64(), "Its 99th percentile."),
+    ("itl_ms_mean", pa.float64(), "Gap between successive events with content, mean over all gaps."),
+    ("e2el_ms_mean", pa.float64(), "End-to-end latency, mean over successful requests."),
+    ("objective", pa.string(), "Metric the study maximises."),
+    ("objective_value", pa.float64(), "Its mean over rounds."),
+    ("objective_ci95_low", pa.float64(), "Lower end of its 95 % interval."),
+    ("objective_ci95_high", pa.float64(), "Upper end of it."),
+    ("accelerator_s", pa.float64(), "Accelerator-seconds the run held."),
+)
+
+IMPROVEMENTS = _schema(
+    ("study", pa.string(), "Study."),
+    ("stage", pa.string(), "Stage, or `comparison` for the winner on every workload."),
+    ("candidate", pa.string(), "Label of the candidate."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("metric", pa.string(), "Metric, unit in its name."),
+    ("basis", pa.string(), "`deployment` (as run), `accelerator` (÷ accelerators used) or `node` (× runs that fit a node)."),
+    ("extrapolated", pa.bool_(), "The node figure multiplies a run that used part of a node; nothing that large was run."),
+    ("factor", pa.float64(), "What the candidate's figure was multiplied by to reach the basis."),
+    ("baseline_factor", pa.float64(), "The same for the baseline's figure."),
+    ("baseline_run_id", pa.string(), "Run of the baseline on this workload."),
+    ("run_id", pa.string(), "Run of the candidate on this workload."),
+    ("baseline_value", pa.float64(), "Baseline's mean on this basis."),
+    ("value", pa.float64(), "Candidate's mean on this basis."),
+    ("higher_is_better", pa.bool_(), "Direction of the metric."),
+    ("change_percent", pa.float64(), "100 × (value / baseline_value − 1)."),
+    ("change_ci95_low_percent", pa.float64(), "Lower end of the change's 95 % interval (Fieller over rounds); null below 2 rounds."),
+    ("change_ci95_high_percent", pa.float64(), "Upper end of it."),
+)
+
+TABLES = {
+    "workload_requests": WORKLOAD_REQUESTS,
+    "run_requests": RUN_REQUESTS,
+    "metrics": METRICS,
+    "stage_table": STAGE_TABLE,
+    "improvements": IMPROVEMENTS,
+}
+"""Every table by name; docs/output.md is generated from it."""
