@@ -97,7 +97,7 @@ class RoundsSpec(Strict):
 class ProtocolSpec(Strict):
     """How the load is put on the server, beside what the workload says."""
 
-    warmup_requests: int = Field(4, ge=0, description="Requests sent before each round and not counted.")
+    warmup_requests: int = Field(4, ge=0, le=64, description="Requests sent before each round and not counted.")
     rounds: RoundsSpec = RoundsSpec()
     request_rate: float | Literal["inf"] = Field(
         "inf", description="Requests per second (Poisson arrivals, seeded); `inf` sends all at once."
