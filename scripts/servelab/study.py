@@ -1,0 +1,197 @@
+"""A study, as a user writes it: one file, one question. Typed here once; docs/studies.md and the JSON schema come from it.
+
+`load_study` turns every mistake into one `ConfigError` line that names file, key and the nearest valid name,
+before anything is downloaded or started.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from servelab.config_file import read_config
+from servelab.errors import ConfigError
+from servelab.spec import (
+    ArgumentValue,
+    HubSource,
+    ModelFormat,
+    ModelSource,
+    ProtocolSpec,
+    Strict,
+)
+
+NAME = r"^[a-z0-9][a-z0-9._-]*$"
+COMPARISON = "comparison"
+"""The reserved last stage: baseline and winner on every workload."""
+
+
+class ModelVariant(Strict):
+    """One set of weights: a pinned hub revision (`id` and `revision`), or a `source` of another kind."""
+
+    id: str | None = Field(
+        None, description="Name of the model; for the hub, its repository. Default: the model's `id`."
+    )
+    revision: str | None = Field(
+        None,
+        pattern=r"^[0-9a-f]{40}$",
+        description="Commit hash on the hub; a branch or tag name is refused.",
+    )
+    source: ModelSource | None = Field(
+        None, description="Where the weights are, if not the hub: `package` or `path`."
+    )
+    format: ModelFormat = Field("safetensors", description="Format of the weights at their source.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelVariant:
+        if (self.revision is None) == (self.source is None):
+            raise ValueError(
+                "give `revision` (a commit hash on the hub) or `source`, not both and not neither"
+            )
+        return self
+
+
+class Model(ModelVariant):
+    """The model, and the other sets of weights that candidates may serve."""
+
+    id: str = Field(description="Name of the model; for the hub, its repository.")
+    variants: dict[str, ModelVariant] = Field(
+        {}, description="Other sets of weights (quantised ones, say) by the name candidates use."
+    )
+
+    def variant(self, name: str) -> ModelVariant:
+        """The set of weights of that name; `base` is the model itself."""
+        return self if name == "base" else self.variants[name]
+
+    def variant_id(self, name: str) -> str:
+        """The model name of a variant."""
+        return self.variant(name).id or self.id
+
+    def variant_source(self, name: str) -> ModelSource:
+        """Where a variant's weights come from."""
+        variant = self.variant(name)
+        if variant.source is not None:
+            return variant.source
+        return HubSource(id=self.variant_id(name), revision=str(variant.revision))
+
+
+class Hardware(Strict):
+    """The machine the study is about."""
+
+    accelerator: str = Field(
+        description="Model of the accelerator, as you name it; part of every run's identity."
+    )
+    device: str = Field("nvidia", description="Kind of device: how it is leased and shown to the engine.")
+    per_node: int = Field(1, ge=1, description="Accelerators of a node.")
+
+
+class Engine(Strict):
+    """One engine at one version. Versions live here and only here: raising one reruns exactly its runs."""
+
+    version: str = Field(description="The engine's version, as its package names it.")
+    engine: str | None = Field(
+        None, description="The engine, where the key is a name of your own (two versions side by side, say)."
+    )
+    runtime: str = Field("venv", description="Where the engine runs.")
+    lock: str | None = Field(None, description="Lock of its environment. Default: `envs/<engine>.lock.txt`.")
+
+
+class Objective(Strict):
+    """What is better, and by how much it must be."""
+
+    metric: str = Field("total_tokens_per_s", description="Metric to improve; its direction is its own.")
+    per: Literal["deployment", "accelerator", "node"] = Field(
+        "accelerator",
+        description="`deployment` as run, ÷ accelerators used, or × deployments that fit a node.",
+    )
+    on: str = Field(description="Workload that decides; the others are measured for baseline and winner.")
+    min_success_rate: float = Field(1.0, ge=0, le=1, description="A candidate below it is never a winner.")
+    margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not move the search.")
+
+
+class Overrides(Strict):
+    """What a candidate changes on the incumbent; what is not named stays."""
+
+    engine: str | None = Field(
+        None,
+        description="Another engine; the incumbent's `arguments` and `environment_variables` are then dropped.",
+    )
+    model: str | None = Field(
+        None, description="Another set of weights: `base` or a key of `model.variants`."
+    )
+    options: dict[str, ArgumentValue] = Field(
+        {},
+        description="Options of the shared vocabulary (docs/engines.md); null goes back to the engine's default.",
+    )
+    arguments: dict[str, ArgumentValue] = Field(
+        {}, description="The engine's own arguments, as given; null is a bare flag, false leaves it out."
+    )
+    environment_variables: dict[str, str] = Field({}, description="Environment variables of the server.")
+    accelerators: int | None = Field(
+        None, ge=1, description="Accelerators to use; by default as the incumbent."
+    )
+
+
+class Candidate(Overrides):
+    """A configuration to try."""
+
+    label: str | None = Field(
+        None, description="Name in tables and charts. Default: made from what it changes."
+    )
+
+    @property
+    def name(self) -> str:
+        """The label, or one made from the overrides."""
+        if self.label:
+            return self.label
+        parts = [part for part in (self.engine, self.model) if part]
+        parts += [f"{key}={_brief(value)}" for key, value in self.options.items()]
+        parts += [key if value is None else f"{key}={_brief(value)}" for key, value in self.arguments.items()]
+        parts += [f"{key}={value}" for key, value in self.environment_variables.items()]
+        if self.accelerators:
+            parts.append(f"{self.accelerators} accelerators")
+        return ", ".join(parts)
+
+
+class Stage(Strict):
+    """One question of the search; it starts from the last stage's winner."""
+
+    name: str = Field(pattern=NAME, description="Short name: folder and key.")
+    title: str | None = Field(None, description="Heading in the report.")
+    when: dict[str, str | int | bool] = Field(
+        {},
+        description="The stage applies only where the incumbent has these: `engine`, `model`, `accelerators`, "
+        "`hardware.per_node`, `options.<name>`.",
+    )
+    candidates: list[Candidate] = Field(min_length=1, description="Configurations to try.")
+
+
+class Study(Strict):
+    """One question: which configuration serves this model best on this hardware?"""
+
+    study: str = Field(
+        pattern=NAME, description="Name: folder under `results/studies/`; the file is `<study>.yaml`."
+    )
+    title: str = Field(description="Heading of the report.")
+    model: Model
+    hardware: Hardware
+    engines: dict[str, Engine] = Field(min_length=1, description="Engines with their versions.")
+    objective: Objective
+    protocol: ProtocolSpec = ProtocolSpec()
+    client: str = Field("servelab", description="Load client.")
+    baseline: Candidate = Field(description="The configuration that everything is compared with.")
+    stages: list[Stage] = Field(min_length=1, description="Questions, in order.")
+    workloads: list[str] = Field(min_length=1, description="Workloads of config/workloads.yaml.")
+
+
+def _brief(value: ArgumentValue) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def load_study(path: Path) -> Study:
+    """The study in a file, with its shape checked; `check.check_study` checks its names against everything else."""
+    study = read_config(path, Study)
+    if study.study != path.stem:
+        raise ConfigError(f"{path}: study: `{study.study}` must be the file's name, `{path.stem}`")
+    return study
