@@ -45,11 +45,9 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=deep)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=deep)
             if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key `{key}` stands twice", key_node.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"key `{key}` stands twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
@@ -65,7 +63,7 @@ def describe_validation_error(error: ValidationError, file: str, model: type[Str
     elif first["type"] == "missing":
         text = f"`{location[-1]}` is missing"
     else:
-        text = f"{first['msg'].removeprefix('Value error, ')} (found {str(first.get('input')):.60})"
+        text = f"{first['msg'].removeprefix('Value error, ')} (found {first.get('input')!s:.60})"
     more = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""
     return f"{file}: {key}: {text}{more}"
 

@@ -1,4 +1,4 @@
-"""A study, as a user writes it: one file, one question. Typed here once; docs/studies.md and the JSON schema come from it.
+"""A study, as a user writes it: one file, one question. Typed once; docs/studies.md and the schema come from here.
 
 `load_study` turns every mistake into one `ConfigError` line that names file, key and the nearest valid name,
 before anything is downloaded or started.
@@ -38,17 +38,13 @@ class ModelVariant(Strict):
         pattern=r"^[0-9a-f]{40}$",
         description="Commit hash on the hub; a branch or tag name is refused.",
     )
-    source: ModelSource | None = Field(
-        None, description="Where the weights are, if not the hub: `package` or `path`."
-    )
+    source: ModelSource | None = Field(None, description="Where the weights are, if not the hub: `package` or `path`.")
     format: ModelFormat = Field("safetensors", description="Format of the weights at their source.")
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelVariant:
         if (self.revision is None) == (self.source is None):
-            raise ValueError(
-                "give `revision` (a commit hash on the hub) or `source`, not both and not neither"
-            )
+            raise ValueError("give `revision` (a commit hash on the hub) or `source`, not both and not neither")
         return self
 
 
@@ -79,9 +75,7 @@ class Model(ModelVariant):
 class Hardware(Strict):
     """The machine the study is about."""
 
-    accelerator: str = Field(
-        description="Model of the accelerator, as you name it; part of every run's identity."
-    )
+    accelerator: str = Field(description="Model of the accelerator, as you name it; part of every run's identity.")
     device: str = Field("nvidia", description="Kind of device: how it is leased and shown to the engine.")
     per_node: int = Field(1, ge=1, description="Accelerators of a node.")
 
@@ -117,9 +111,7 @@ class Overrides(Strict):
         None,
         description="Another engine; the incumbent's `arguments` and `environment_variables` are then dropped.",
     )
-    model: str | None = Field(
-        None, description="Another set of weights: `base` or a key of `model.variants`."
-    )
+    model: str | None = Field(None, description="Another set of weights: `base` or a key of `model.variants`.")
     options: dict[str, ArgumentValue] = Field(
         {},
         description="Options of the shared vocabulary (docs/engines.md); null goes back to the engine's default.",
@@ -128,17 +120,13 @@ class Overrides(Strict):
         {}, description="The engine's own arguments, as given; null is a bare flag, false leaves it out."
     )
     environment_variables: dict[str, str] = Field({}, description="Environment variables of the server.")
-    accelerators: int | None = Field(
-        None, ge=1, description="Accelerators to use; by default as the incumbent."
-    )
+    accelerators: int | None = Field(None, ge=1, description="Accelerators to use; by default as the incumbent.")
 
 
 class Candidate(Overrides):
     """A configuration to try."""
 
-    label: str | None = Field(
-        None, description="Name in tables and charts. Default: made from what it changes."
-    )
+    label: str | None = Field(None, description="Name in tables and charts. Default: made from what it changes.")
 
     @property
     def name(self) -> str:
@@ -170,9 +158,7 @@ class Stage(Strict):
 class Study(Strict):
     """One question: which configuration serves this model best on this hardware?"""
 
-    study: str = Field(
-        pattern=NAME, description="Name: folder under `results/studies/`; the file is `<study>.yaml`."
-    )
+    study: str = Field(pattern=NAME, description="Name: folder under `results/studies/`; the file is `<study>.yaml`.")
     title: str = Field(description="Heading of the report.")
     model: Model
     hardware: Hardware
