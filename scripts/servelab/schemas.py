@@ -60,6 +60,15 @@ METRICS = _schema(
     ("ci95_high", pa.float64(), "Upper end of it."),
 )
 
+ROUNDS = _schema(
+    ("study", pa.string(), "Study."),
+    ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("metric", pa.string(), "Metric family, unit in its name; see docs/metrics.md."),
+    ("round", pa.int32(), "Round, from 0."),
+    ("value", pa.float64(), "The round's rate, or the mean of the round's observations."),
+)
+
 STAGE_TABLE = _schema(
     ("study", pa.string(), "Study."),
     ("stage", pa.string(), "Stage."),
@@ -122,6 +131,7 @@ TABLES = {
     "workload_requests": WORKLOAD_REQUESTS,
     "run_requests": RUN_REQUESTS,
     "metrics": METRICS,
+    "rounds": ROUNDS,
     "stage_table": STAGE_TABLE,
     "improvements": IMPROVEMENTS,
 }

@@ -1,0 +1,45 @@
+# Everything runs from the locked environment in .venv; `make setup` builds it from envs/workflow.lock.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SNAKEMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --profile profiles/default
+
+.PHONY: setup demo test check slow-test docs format lock
+
+setup: $(VENV)/.complete
+
+$(VENV)/.complete: envs/workflow.lock.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Servelab needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r envs/workflow.lock.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup  ## the main job on the embedded default: a real llama.cpp server, a real small model
+	$(SNAKEMAKE) --config 'studies=[cpu-smollm2]'
+	@$(BIN)/python scripts/show_recommendation.py results/studies/cpu-smollm2
+
+test: setup check  ## checks and the test suite
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow"
+
+slow-test: setup  ## what needs minutes and gigabytes: real vLLM
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slow
+
+check: setup  ## format, lint, types, docs and schema up to date
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/mypy
+	$(BIN)/python scripts/generate_docs.py --check
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint
+
+format: setup
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile rules
+
+docs: setup  ## docs/ and config/schema/ made from the types
+	$(BIN)/python scripts/generate_docs.py
+
+lock: setup  ## new locks from envs/*.in; needs uv (pip install uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --quiet envs/workflow.in --output-file envs/workflow.lock.txt --custom-compile-command "make lock"

@@ -1,0 +1,26 @@
+"""Servelab: finds the fastest way to serve a language model on given hardware, and proves it."""
+
+from snakemake.utils import min_version
+
+min_version("9.27.0")
+
+
+configfile: "config/config.yaml"
+
+
+include: "rules/common.smk"
+include: "rules/download.smk"
+include: "rules/prepare.smk"
+include: "rules/plan.smk"
+include: "rules/measure.smk"
+include: "rules/decide.smk"
+include: "rules/aggregate.smk"
+include: "rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        reports=expand("results/studies/{study}/report.html", study=STUDIES),
+        answers=expand("results/studies/{study}/recommended.json", study=STUDIES),
+        charts=[chart for study in STUDIES for chart in charts_of(study)],

@@ -1,0 +1,39 @@
+"""Reads a stage's plan and the records of its runs; makes its tables and its decision."""
+
+
+rule parse_stage:
+    input:
+        plan="results/studies/{study}/stages/{stage}/plan.json",
+        runs=lambda wildcards: planned_runs(wildcards.study, wildcards.stage),
+        study="config/studies/{study}.yaml",
+        code=code("parse_stage.py", "servelab/parse.py", "servelab/objective.py", "servelab/metrics/*.py"),
+    output:
+        table="results/studies/{study}/stages/{stage}/table.parquet",
+        metrics="results/studies/{study}/stages/{stage}/metrics.parquet",
+        rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
+    log:
+        "results/logs/parse_stage/{study}-{stage}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "python scripts/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs"
+        " --output-table {output.table} --output-metrics {output.metrics} --output-rounds {output.rounds}"
+        " > {log} 2>&1"
+
+
+rule decide_stage:
+    input:
+        plan="results/studies/{study}/stages/{stage}/plan.json",
+        table="results/studies/{study}/stages/{stage}/table.parquet",
+        rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
+        study="config/studies/{study}.yaml",
+        code=code("decide_stage.py", "servelab/decide.py", "servelab/objective.py", "servelab/statistics.py"),
+    output:
+        decision="results/studies/{study}/stages/{stage}/decision.json",
+    log:
+        "results/logs/decide_stage/{study}-{stage}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "python scripts/decide_stage.py --study {input.study} --plan {input.plan} --table {input.table}"
+        " --rounds {input.rounds} --output {output.decision} > {log} 2>&1"

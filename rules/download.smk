@@ -1,0 +1,50 @@
+"""Reads the sources named in the configuration; makes results/datasets, results/models and results/envs.
+
+Nothing here is keyed by time: a folder's name says what is in it, so it is made once.
+"""
+
+
+rule download_dataset:
+    output:
+        dataset="results/datasets/{dataset}/dataset.json",
+    log:
+        "results/logs/download_dataset/{dataset}.log",
+    conda:
+        "../envs/workflow.yaml"
+    retries: 1
+    shell:
+        "python scripts/download_dataset.py --datasets config/datasets.yaml --name {wildcards.dataset}"
+        " --output {output.dataset} 2>&1 | tee -i {log}"
+
+
+rule download_model:
+    output:
+        model="results/models/{model_key}/model.json",
+    log:
+        "results/logs/download_model/{model_key}.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        source=lambda wildcards: spec_json(MODEL_SOURCES[wildcards.model_key][0]),
+        format=lambda wildcards: MODEL_SOURCES[wildcards.model_key][1],
+    retries: 1
+    shell:
+        "python scripts/download_model.py --source {params.source:q} --format {params.format}"
+        " --output {output.model} 2>&1 | tee -i {log}"
+
+
+rule build_environment:
+    input:
+        lock=lambda wildcards: ancient(str(ENVIRONMENTS[environment_file(wildcards.engine, wildcards.lock_hash)][2])),
+    output:
+        environment="results/envs/{engine}-{lock_hash}/environment.json",
+    log:
+        "results/logs/build_environment/{engine}-{lock_hash}.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        runtime=lambda wildcards: ENVIRONMENTS[environment_file(wildcards.engine, wildcards.lock_hash)][1],
+    retries: 1
+    shell:
+        "python scripts/build_environment.py --engine {wildcards.engine} --runtime {params.runtime}"
+        " --lock {input.lock} --output {output.environment} 2>&1 | tee -i {log}"

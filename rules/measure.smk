@@ -1,0 +1,35 @@
+"""Reads environment, model and requests; makes results/runs/<run_id>: serve, load, stop.
+
+The only rule that holds an accelerator. A run's name is a hash of everything that can change it, so its inputs are
+`ancient` and its script is not an input: what is measured once is never measured again.
+"""
+
+
+rule measure:
+    input:
+        environment=lambda wildcards: ancient(
+            environment_file(spec_of(wildcards.run_id).engine.name, spec_of(wildcards.run_id).engine.environment_sha256)
+        ),
+        model=lambda wildcards: ancient(model_file(spec_of(wildcards.run_id).model)),
+        requests=lambda wildcards: ancient(
+            f"results/workloads/{workload_id(spec_of(wildcards.run_id).workload)}/requests.parquet"
+        ),
+    output:
+        status="results/runs/{run_id}/status.json",
+        spec="results/runs/{run_id}/spec.json",
+        requests="results/runs/{run_id}/requests.parquet",
+        manifest="results/runs/{run_id}/manifest.json",
+        server_log="results/runs/{run_id}/server.log",
+    log:
+        "results/logs/measure/{run_id}.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        spec=lambda wildcards: spec_json(spec_of(wildcards.run_id)),
+    threads: lambda wildcards: DEVICES.get(spec_of(wildcards.run_id).hardware.device).threads(workflow.cores)
+    resources:
+        accelerators=lambda wildcards: spec_of(wildcards.run_id).hardware.count,
+    retries: 2
+    shell:
+        "python scripts/measure.py --spec {params.spec:q} --environment {input.environment} --model {input.model}"
+        " --requests {input.requests} --output results/runs/{wildcards.run_id} 2>&1 | tee -i {log}"

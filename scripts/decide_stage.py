@@ -1,0 +1,34 @@
+"""Decides a stage: does a candidate take over from the incumbent, and why?"""
+
+import argparse
+from pathlib import Path
+
+from servelab import schemas
+from servelab.cli import run
+from servelab.decide import decide_stage
+from servelab.files import write_json
+from servelab.parse import read_table
+from servelab.plan import Plan
+from servelab.study import load_study
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", type=Path, required=True, help="config/studies/<study>.yaml")
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--rounds", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+
+    decision = decide_stage(
+        load_study(arguments.study),
+        Plan.model_validate_json(arguments.plan.read_text(encoding="utf-8")),
+        read_table(arguments.table, schemas.STAGE_TABLE),
+        read_table(arguments.rounds, schemas.ROUNDS),
+    )
+    write_json(arguments.output, decision.model_dump(mode="json"))
+
+
+if __name__ == "__main__":
+    run(main)

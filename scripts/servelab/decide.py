@@ -1,0 +1,159 @@
+"""Decides a stage: the incumbent stays unless a candidate is better beyond noise and beyond the study's margin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from servelab.metrics import METRICS
+from servelab.objective import per_basis
+from servelab.plan import Plan
+from servelab.spec import Strict
+from servelab.statistics import ratio_ci95
+from servelab.study import Study
+
+
+class Verdict(Strict):
+    """What became of one candidate."""
+
+    candidate: str
+    run_id: str | None
+    outcome: str
+    verdict: str
+    change_percent: float | None
+    change_ci95_low_percent: float | None
+    change_ci95_high_percent: float | None
+    why: str
+
+
+class Choice(Strict):
+    """A candidate by name and run."""
+
+    candidate: str
+    run_id: str | None
+
+
+class Decision(Strict):
+    """The outcome of a stage."""
+
+    study: str
+    stage: str
+    title: str
+    applies: bool
+    reason: str
+    incumbent: Choice
+    winner: Choice
+    changed: bool
+    objective: str
+    margin_percent: float
+    candidates: list[Verdict]
+
+
+def decide_stage(study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataFrame) -> Decision:
+    """The decision of a stage.
+
+    `table` has the columns of schemas.STAGE_TABLE, `rounds` those of schemas.ROUNDS. A candidate takes over when every
+    request it had to serve succeeded (`min_success_rate`), its change on the incumbent exceeds the margin, and the
+    change's 95 % interval excludes zero (single rounds have no interval: only the margin speaks). A failed incumbent
+    is replaced by the best candidate that did not fail.
+    """
+    rows = table.set_index("position")
+    incumbent = rows.loc[0]
+    verdicts = [_verdict(study, row, incumbent, rounds) for _, row in rows.iterrows()]
+    better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
+    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    winner = max(better, key=lambda position: sign * rows.loc[position, "objective_value"], default=0)
+    if winner:
+        verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner"})
+    return Decision(
+        study=plan.study,
+        stage=plan.stage,
+        title=plan.title,
+        applies=plan.applies,
+        reason=_reason(plan, verdicts, winner),
+        incumbent=Choice(candidate=incumbent["candidate"], run_id=_text(incumbent["run_id"])),
+        winner=Choice(candidate=rows.loc[winner, "candidate"], run_id=_text(rows.loc[winner, "run_id"])),
+        changed=winner != 0,
+        objective=study.objective.metric,
+        margin_percent=study.objective.margin_percent,
+        candidates=verdicts,
+    )
+
+
+def _verdict(study: Study, row: pd.Series, incumbent: pd.Series, rounds: pd.DataFrame) -> Verdict:
+    change: tuple[float | None, float | None, float | None] = (None, None, None)
+    if row.name == 0:
+        verdict, why = "incumbent", "where the stage starts"
+        if _failure(study, row):
+            why = str(_failure(study, row))
+    elif _failure(study, row):
+        verdict, why = "refused" if row["reason"] == "refused" else "failed", str(_failure(study, row))
+    elif _failure(study, incumbent):
+        verdict, why = "better", "the incumbent failed"
+    else:
+        change = relative_change(study, row, incumbent, rounds)
+        verdict, why = _compare(study, *change)
+    return Verdict(
+        candidate=row["candidate"],
+        run_id=_text(row["run_id"]),
+        outcome=row["outcome"],
+        verdict=verdict,
+        change_percent=change[0],
+        change_ci95_low_percent=change[1],
+        change_ci95_high_percent=change[2],
+        why=why,
+    )
+
+
+def _failure(study: Study, row: pd.Series) -> str | None:
+    if row["outcome"] != "ok":
+        return f"{row['reason']}: {row['message']}"
+    if row["success_rate"] < study.objective.min_success_rate:
+        wanted = 100 * study.objective.min_success_rate
+        return f"{100 * row['success_rate']:.2f} % of the requests succeeded, {wanted:g} % are required"
+    if pd.isna(row["objective_value"]):
+        return f"{study.objective.metric} could not be computed"
+    return None
+
+
+def relative_change(
+    study: Study, row: pd.Series, incumbent: pd.Series, rounds: pd.DataFrame
+) -> tuple[float, float | None, float | None]:
+    """Percent change of the objective against the incumbent with its 95 % interval, on the study's basis."""
+    values = []
+    for side in (incumbent, row):
+        chosen = rounds[(rounds["run_id"] == side["run_id"]) & (rounds["metric"] == study.objective.metric)]
+        factor = 1.0
+        if METRICS.get(study.objective.metric).is_rate:
+            factor, _ = per_basis(study.objective.per, int(side["accelerators"]), int(side["accelerators_per_node"]))
+        values.append([value * factor for value in chosen.sort_values("round")["value"]])
+    return ratio_ci95(values[0], values[1])
+
+
+def _compare(study: Study, change: float, low: float | None, high: float | None) -> tuple[str, str]:
+    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    gain = sign * change
+    interval = f" (95 % interval {low:+.1f} to {high:+.1f} %)" if low is not None and high is not None else ""
+    text = f"{change:+.1f} %{interval}"
+    if low is not None and high is not None and low <= 0 <= high:
+        return "within noise", f"{text} includes no change"
+    if gain < 0:
+        return "worse", text
+    if gain <= study.objective.margin_percent:
+        return "within margin", f"{text}, the margin is {study.objective.margin_percent:g} %"
+    return "better", text
+
+
+def _reason(plan: Plan, verdicts: list[Verdict], winner: int) -> str:
+    if not plan.applies:
+        return plan.reason
+    if winner:
+        return f"{verdicts[winner].candidate}: {verdicts[winner].why}"
+    if len(verdicts) == 1:
+        return "every candidate is the incumbent itself"
+    return f"no candidate beats {verdicts[0].candidate} beyond noise and margin"
+
+
+def _text(value: Any) -> str | None:
+    return None if pd.isna(value) else str(value)

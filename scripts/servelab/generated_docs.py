@@ -1,0 +1,148 @@
+"""Documents made from the types, so that neither can drift from the other; a test compares them with the files."""
+
+from __future__ import annotations
+
+import json
+import typing
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from servelab import schemas
+from servelab.metrics import render_docs as render_metrics
+from servelab.spec import HubSource, PackageSource, PathSource, ProtocolSpec, RoundsSpec, Strict
+from servelab.study import (
+    Candidate,
+    Engine,
+    Hardware,
+    Model,
+    ModelVariant,
+    Objective,
+    Stage,
+    Study,
+)
+
+SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
+    ("Study", Study),
+    ("`model`", Model),
+    ("`model.variants.<name>`", ModelVariant),
+    ("`source` of kind `hub`", HubSource),
+    ("`source` of kind `package`", PackageSource),
+    ("`source` of kind `path`", PathSource),
+    ("`hardware`", Hardware),
+    ("`engines.<name>`", Engine),
+    ("`objective`", Objective),
+    ("`protocol`", ProtocolSpec),
+    ("`protocol.rounds`", RoundsSpec),
+    ("`stages`", Stage),
+    ("`baseline` and `stages.candidates`", Candidate),
+)
+
+STUDIES_HEAD = """\
+<!-- Made by `make docs` from scripts/servelab/study.py; edit there. -->
+# Studies: what you write
+
+One file in `config/studies/` is one question: which serving configuration is best for this model on this hardware?
+Copy `config/studies/cpu-smollm2.yaml`, write your model, engines and stages in it, and name it in
+`config/config.yaml`. Nothing starts before the file is right: a wrong key, type or name ends in one line with file,
+key and the nearest valid name. Editors that know JSON Schema check it while you type against
+`config/schema/study.schema.json`.
+
+Everything that can change a measurement is part of a run's identity; labels, titles, comments and the order of keys
+are not. See [architecture](architecture.md).
+"""
+
+OUTPUT_HEAD = """\
+<!-- Made by `make docs` from scripts/servelab/schemas.py; edit there. -->
+# Output: every file, column, type and unit
+
+Everything lies below `results/`.
+
+| file | what it is |
+|---|---|
+| `runs/<run_id>/spec.json` | everything that can change the measurement; its hash is the run's name |
+| `runs/<run_id>/status.json` | outcome, and for a failure its reason and telling log lines |
+| `runs/<run_id>/requests.parquet` | a row a request, the raw records every figure is computed from |
+| `runs/<run_id>/server.log` | what the server printed |
+| `runs/<run_id>/manifest.json` | the machine, the command, versions and hashes |
+| `studies/<study>/stages/<stage>/plan.json` | candidates of a stage and their runs |
+| `studies/<study>/stages/<stage>/table.parquet` | a row a candidate and workload |
+| `studies/<study>/stages/<stage>/{metrics,rounds}.parquet` | every metric of the stage's runs, and its value in each round |
+| `studies/<study>/stages/<stage>/decision.json` | who won the stage, and why |
+| `studies/<study>/metrics.parquet` | every metric of every run of the study |
+| `studies/<study>/improvements.parquet` | percentages against the baseline |
+| `studies/<study>/recommended.json` | the serving command to use, and its gain on every workload |
+| `studies/<study>/report.{html,md}`, `charts/` | the report and its charts |
+
+A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argument`, `missing_model`,
+`never_healthy`, `requests_failed`, `round_timeout`; a candidate that could not be run at all is `refused`.
+"""
+
+
+def documents() -> dict[str, str]:
+    """Text of every generated file by its path from the root of the project."""
+    return {
+        "config/schema/study.schema.json": json.dumps(Study.model_json_schema(), indent=2, ensure_ascii=False) + "\n",
+        "docs/studies.md": _studies(),
+        "docs/metrics.md": render_metrics(),
+        "docs/output.md": _output(),
+    }
+
+
+def _studies() -> str:
+    parts = [STUDIES_HEAD]
+    for title, model in SECTIONS:
+        rows = "\n".join(_field_row(name, field) for name, field in model.model_fields.items())
+        parts.append(f"## {title}\n\n{_summary(model)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _summary(model: type[Strict]) -> str:
+    return (model.__doc__ or "").strip().splitlines()[0]
+
+
+def _field_row(name: str, field: FieldInfo) -> str:
+    default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
+    meaning = field.description or _described_by_type(field.annotation)
+    return f"| `{name}` | {_type_name(field.annotation)} | {default} | {meaning} |"
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Strict):
+        return "see below"
+    return f"`{json.dumps(value)}`"
+
+
+def _described_by_type(annotation: Any) -> str:
+    for model in (annotation, *typing.get_args(annotation)):
+        if isinstance(model, type) and issubclass(model, Strict):
+            return _summary(model)
+    return ""
+
+
+def _type_name(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type_name(arguments[0])
+    if origin is typing.Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin is list:
+        return f"list of {_type_name(arguments[0])}"
+    if origin is dict:
+        return f"mapping of {_type_name(arguments[1])}"
+    if arguments:
+        return " or ".join(_type_name(argument) for argument in arguments if argument is not type(None))
+    names = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
+    return names.get(annotation, annotation.__name__)
+
+
+def _output() -> str:
+    parts = [OUTPUT_HEAD]
+    for name, schema in schemas.TABLES.items():
+        rows = "\n".join(
+            f"| `{field.name}` | {field.type} | {(field.metadata or {})[b'description'].decode()} |" for field in schema
+        )
+        parts.append(f"## {name}\n\n| column | type | meaning |\n|---|---|---|\n{rows}\n")
+    return "\n".join(parts)

@@ -1,0 +1,134 @@
+"""Parses the raw records of a plan's runs into tables: metrics of each run, its rounds, and a row a candidate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servelab import schemas
+from servelab.errors import ServelabError
+from servelab.metrics import METRICS, round_values, summarise
+from servelab.objective import per_basis
+from servelab.plan import Plan, PlannedCandidate, PlannedRun
+from servelab.study import Study
+
+HEADLINE = {
+    "output_tokens_per_s": ("output_tokens_per_s", "mean"),
+    "requests_per_s": ("requests_per_s", "mean"),
+    "total_tokens_per_s": ("total_tokens_per_s", "mean"),
+    "total_tokens_per_s_ci95_low": ("total_tokens_per_s", "ci95_low"),
+    "total_tokens_per_s_ci95_high": ("total_tokens_per_s", "ci95_high"),
+    "ttft_ms_mean": ("ttft_ms", "mean"),
+    "ttft_ms_p99": ("ttft_ms", "p99"),
+    "tpot_ms_mean": ("tpot_ms", "mean"),
+    "tpot_ms_p99": ("tpot_ms", "p99"),
+    "itl_ms_mean": ("itl_ms", "mean"),
+    "e2el_ms_mean": ("e2el_ms", "mean"),
+}
+"""Column of the stage table → metric and statistic it repeats."""
+
+
+def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Tables of schemas STAGE_TABLE, METRICS and ROUNDS for a plan whose runs are all measured.
+
+    A broken or missing run folder is a `ServelabError` that names it.
+    """
+    rows: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
+    rounds: list[dict[str, Any]] = []
+    for position, candidate in enumerate(plan.candidates):
+        row = {
+            "study": plan.study,
+            "stage": plan.stage,
+            "position": position,
+            "candidate": candidate.candidate,
+            "is_incumbent": candidate.is_incumbent,
+            "engine": candidate.configuration.engine,
+            "engine_version": study.engines[candidate.configuration.engine].version,
+            "model_variant": candidate.configuration.model,
+            "changes": json.dumps(candidate.changes, sort_keys=True),
+            "command": candidate.command,
+            "accelerators": candidate.configuration.accelerators,
+            "accelerators_per_node": study.hardware.per_node,
+            "objective": study.objective.metric,
+        }
+        if candidate.refused is not None:
+            refusal = {"workload": study.objective.on, "outcome": "failed", "reason": "refused", "rounds": 0}
+            rows.append({**row, **refusal, "message": candidate.refused})
+        for run in candidate.runs:
+            status, records = _read_run(runs_folder / run.run_id)
+            names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
+            summary = summarise(records) if status["outcome"] == "ok" else []
+            metrics += [{**names, **entry} for entry in summary]
+            rounds += _round_rows(names, summary, records)
+            rows.append({**row, **_run_columns(study, candidate, run, status, summary)})
+    return (
+        pa.Table.from_pylist(rows, schema=schemas.STAGE_TABLE),
+        pa.Table.from_pylist(metrics, schema=schemas.METRICS),
+        pa.Table.from_pylist(rounds, schema=schemas.ROUNDS),
+    )
+
+
+def _read_run(folder: Path) -> tuple[dict[str, Any], pa.Table]:
+    try:
+        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+        records = pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise ServelabError(f"{folder}: not a complete run ({error}); remove the folder and run again") from None
+    return status, records
+
+
+def _round_rows(names: dict[str, str], summary: list[dict[str, Any]], records: pa.Table) -> list[dict[str, Any]]:
+    return [
+        {**names, "metric": entry["metric"], "round": position, "value": value}
+        for entry in summary
+        for position, value in enumerate(round_values(records, entry["metric"]))
+    ]
+
+
+def _run_columns(
+    study: Study,
+    candidate: PlannedCandidate,
+    run: PlannedRun,
+    status: dict[str, Any],
+    summary: list[dict[str, Any]],
+) -> dict[str, Any]:
+    by_metric = {entry["metric"]: entry for entry in summary}
+    columns = {
+        name: by_metric[metric][statistic] for name, (metric, statistic) in HEADLINE.items() if metric in by_metric
+    }
+    objective = by_metric.get(study.objective.metric, {})
+    factor, _ = per_basis(study.objective.per, candidate.configuration.accelerators, study.hardware.per_node)
+    if not METRICS.get(study.objective.metric).is_rate:
+        factor = 1.0
+    for name, statistic in (("value", "mean"), ("ci95_low", "ci95_low"), ("ci95_high", "ci95_high")):
+        if objective.get(statistic) is not None:
+            columns[f"objective_{name}"] = objective[statistic] * factor
+    return {
+        **columns,
+        "workload": run.workload,
+        "run_id": run.run_id,
+        "outcome": status["outcome"],
+        "reason": status["reason"],
+        "message": status["message"],
+        "rounds": status["rounds"],
+        "success_rate": status["success_rate"],
+        "accelerator_s": status["accelerator_s"],
+    }
+
+
+def read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
+    """A table written by this workflow, with its schema checked."""
+    return pq.read_table(path, schema=schema).to_pandas()
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Writes Parquet under a temporary name and moves it into place."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    pq.write_table(table, temporary)
+    temporary.replace(path)

@@ -1,0 +1,177 @@
+"""A study together with all it refers to: workloads, datasets, engines, locks. Every name is checked here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from servelab.clients import CLIENTS
+from servelab.datasets import Dataset, load_datasets
+from servelab.devices import DEVICES
+from servelab.engines import ENGINES, Engine
+from servelab.engines.options import check_option_names
+from servelab.errors import ConfigError
+from servelab.identity import file_sha256
+from servelab.metrics import METRICS
+from servelab.models import conversion
+from servelab.registry import nearest
+from servelab.runtimes import RUNTIMES
+from servelab.spec import ClientSpec, WorkloadSpec
+from servelab.study import COMPARISON, Candidate, Study, load_study
+from servelab.workloads import NamedWorkload, load_workloads
+
+WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A checked study. `root` is the folder that `config/` and `envs/` lie in."""
+
+    study: Study
+    file: Path
+    root: Path
+    workloads: dict[str, NamedWorkload]
+    datasets: dict[str, Dataset]
+
+    def engine(self, alias: str) -> Engine:
+        """The engine behind a study's name for it."""
+        return ENGINES.get(self.study.engines[alias].engine or alias)
+
+    def lock(self, alias: str) -> Path:
+        """The lock of an engine's environment."""
+        given = self.study.engines[alias].lock
+        return self.root / (given or f"envs/{self.engine(alias).name}.lock.txt")
+
+    def environment_sha256(self, alias: str) -> str:
+        """sha256 of that lock: the environment's identity."""
+        return file_sha256(self.lock(alias))
+
+    def workload_spec(self, name: str) -> WorkloadSpec:
+        """The identity of a workload for this study's model; all its variants share the base model's tokenizer."""
+        return self.workloads[name].spec(self.study.model.variant_source("base"))
+
+    def client_spec(self) -> ClientSpec:
+        """The load client and its version."""
+        return ClientSpec(name=self.study.client, version=CLIENTS.get(self.study.client).version)
+
+    def conversion(self, source_format: str, model_format: str, engine: str) -> str | None:
+        """The converter between two formats, None if they are the same; `ConfigError` if there is none."""
+        if source_format == model_format:
+            return None
+        converter = conversion(source_format, model_format)
+        if converter is None:
+            raise ConfigError(f"engine {engine} serves {model_format}, and {source_format} cannot be converted to it")
+        return converter
+
+    @cached_property
+    def stage_names(self) -> list[str]:
+        """Stages in order, the reserved last one included."""
+        return [stage.name for stage in self.study.stages] + [COMPARISON]
+
+    def previous_stage(self, stage: str) -> str | None:
+        """The stage before, None for the first."""
+        position = self.stage_names.index(stage)
+        return self.stage_names[position - 1] if position else None
+
+
+def load_project(file: Path, root: Path) -> Project:
+    """The study in a file with everything it refers to; any mistake is a `ConfigError` before anything starts."""
+    study = load_study(file)
+    datasets = load_datasets(root / "config/datasets.yaml")
+    workloads = load_workloads(root / "config/workloads.yaml", datasets)
+    project = Project(study=study, file=file, root=root, workloads=workloads, datasets=datasets)
+    _check(project)
+    return project
+
+
+def _check(project: Project) -> None:
+    study = project.study
+    _check_name(project, "hardware.device", study.hardware.device, DEVICES.names(), "device")
+    _check_name(project, "client", study.client, CLIENTS.names(), "client")
+    _check_name(project, "objective.metric", study.objective.metric, METRICS.names(), "metric")
+    for workload in study.workloads:
+        _check_name(project, "workloads", workload, list(project.workloads), "workload")
+    _check_name(project, "objective.on", study.objective.on, study.workloads, "workload of this study")
+    if study.protocol.rounds.min > study.protocol.rounds.max:
+        raise _error(project, "protocol.rounds", f"min {study.protocol.rounds.min} > max {study.protocol.rounds.max}")
+    for alias in study.engines:
+        _check_engine(project, alias)
+    if study.baseline.engine is None:
+        raise _error(project, "baseline.engine", f"`engine` is missing; one of {', '.join(study.engines)}")
+    _check_candidate(project, "baseline", study.baseline)
+    names: set[str] = set()
+    for position, stage in enumerate(study.stages):
+        key = f"stages.{position} ({stage.name})"
+        if stage.name in names or stage.name == COMPARISON:
+            raise _error(project, key, "this name is reserved" if stage.name == COMPARISON else "this name stands twice")
+        names.add(stage.name)
+        for when in stage.when:
+            if not when.startswith("options."):
+                _check_name(project, f"{key}.when", when, [*WHEN_KEYS, "options.<name>"], "condition")
+        _check_candidates(project, key, stage.candidates)
+
+
+def _check_candidates(project: Project, key: str, candidates: list[Candidate]) -> None:
+    seen: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    for position, candidate in enumerate(candidates):
+        here = f"{key}.candidates.{position}"
+        content = candidate.model_dump_json(exclude={"label"}, exclude_defaults=True)
+        if content == "{}":
+            raise _error(project, here, "changes nothing on the incumbent; name an engine, a model or an option")
+        if content in seen:
+            raise _error(project, here, f"the same as candidate {seen[content]}; remove one")
+        if candidate.name in labels:
+            raise _error(project, here, f"has the label of candidate {labels[candidate.name]}, `{candidate.name}`")
+        seen[content], labels[candidate.name] = position, position
+        _check_candidate(project, here, candidate)
+
+
+def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
+    study = project.study
+    if candidate.engine is not None:
+        _check_name(project, f"{key}.engine", candidate.engine, list(study.engines), "engine of this study")
+    if candidate.model is not None:
+        _check_name(project, f"{key}.model", candidate.model, ["base", *study.model.variants], "model variant")
+    if (candidate.accelerators or 1) > study.hardware.per_node:
+        wrong = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
+        raise _error(project, f"{key}.accelerators", wrong)
+    try:
+        check_option_names(candidate.options)
+        if candidate.engine is not None:
+            project.engine(candidate.engine).check_options(candidate.options)
+    except ConfigError as error:
+        raise _error(project, f"{key}.options", str(error)) from None
+
+
+def _check_engine(project: Project, alias: str) -> None:
+    entry = project.study.engines[alias]
+    key = f"engines.{alias}"
+    _check_name(project, key, entry.engine or alias, ENGINES.names(), "engine")
+    _check_name(project, f"{key}.runtime", entry.runtime, RUNTIMES.names(), "runtime")
+    lock = project.lock(alias)
+    if not lock.exists():
+        raise _error(project, f"{key}.lock", f"{lock} does not exist; see docs/engines.md, 'Another version'")
+    packages = project.engine(alias).packages
+    pinned = _pinned_version(lock, packages)
+    if pinned != entry.version:
+        fix = f"{lock.name} pins {pinned}" if pinned else f"{lock.name} pins none of {', '.join(packages)}"
+        raise _error(project, f"{key}.version", f"the study says {entry.version}, {fix}; see docs/engines.md")
+
+
+@cache
+def _pinned_version(lock: Path, packages: tuple[str, ...]) -> str | None:
+    names = "|".join(re.escape(package) for package in packages)
+    found = re.search(rf"^(?:{names})==([^\s;\\]+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def _check_name(project: Project, key: str, name: str, valid: list[str], kind: str) -> None:
+    if name not in valid:
+        raise _error(project, key, f"unknown {kind} `{name}`{nearest(name, valid)}")
+
+
+def _error(project: Project, key: str, text: str) -> ConfigError:
+    return ConfigError(f"{project.file}: {key}: {text}")

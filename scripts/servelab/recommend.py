@@ -1,0 +1,113 @@
+"""The study's answer: the serving command to use, and what it gains on every workload."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from servelab.plan import Plan
+from servelab.study import Study
+
+
+def recommend(
+    study: Study, comparison: Plan, table: pd.DataFrame, improvements: pd.DataFrame, runs_folder: Path, titles: dict[str, str]
+) -> dict[str, Any]:
+    """The content of `recommended.json`.
+
+    `table` is the comparison's stage table, `improvements` the study's; `titles` gives each workload's title. Where the
+    baseline itself is best, the baseline is recommended and there are no improvements.
+    """
+    winner = comparison.candidates[-1]
+    run_of = {run.workload: run.run_id for run in winner.runs}
+    baseline_run_of = {run.workload: run.run_id for run in comparison.candidates[0].runs}
+    deciding = study.objective.on
+    manifest = json.loads((runs_folder / run_of[deciding] / "manifest.json").read_text(encoding="utf-8"))
+    gains = improvements[
+        (improvements["stage"] == comparison.stage)
+        & (improvements["metric"] == study.objective.metric)
+        & (improvements["basis"].isin([study.objective.per, "deployment"]))
+    ]
+    rows = []
+    for workload in study.workloads:
+        of_workload = gains[gains["workload"] == workload].set_index("basis")
+        failed = table[(table["workload"] == workload) & (table["outcome"] != "ok")]
+        if study.objective.per in of_workload.index:
+            rows.append(_improvement(of_workload.loc[study.objective.per], titles[workload], table))
+        elif not failed.empty:
+            rows.append(_no_improvement(workload, titles[workload], study, _failures(failed)))
+    return {
+        "study": study.study,
+        "command": winner.command,
+        "launch_command": shlex.join(manifest["command"]),
+        "engine": study.engines[winner.configuration.engine].engine or winner.configuration.engine,
+        "engine_version": study.engines[winner.configuration.engine].version,
+        "model": study.model.variant_id(winner.configuration.model),
+        "environment_variables": winner.configuration.environment_variables,
+        "configuration": winner.configuration.model_dump(mode="json"),
+        "changed": len(comparison.candidates) > 1,
+        "objective": study.objective.metric,
+        "per": study.objective.per,
+        "improvements": rows,
+        "run_id": run_of[deciding],
+        "baseline_run_id": baseline_run_of[deciding],
+    }
+
+
+def _improvement(row: pd.Series, title: str, table: pd.DataFrame) -> dict[str, Any]:
+    rounds = int(table[table["run_id"].isin([row["run_id"], row["baseline_run_id"]])]["rounds"].min())
+    numbers = ["baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]
+    return {
+        "workload": row["workload"],
+        "title": title,
+        "metric": row["metric"],
+        "basis": row["basis"],
+        "extrapolated": bool(row["extrapolated"]),
+        **{name: None if pd.isna(row[name]) else float(row[name]) for name in numbers},
+        "n": rounds,
+        "failed": None,
+    }
+
+
+def _no_improvement(workload: str, title: str, study: Study, failed: str) -> dict[str, Any]:
+    numbers = ["baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]
+    return {
+        "workload": workload,
+        "title": title,
+        "metric": study.objective.metric,
+        "basis": study.objective.per,
+        "extrapolated": False,
+        **dict.fromkeys(numbers),
+        "n": 0,
+        "failed": failed,
+    }
+
+
+def _failures(failed: pd.DataFrame) -> str:
+    return "; ".join(f"{row['candidate']}: {row['reason']}: {row['message']}" for _, row in failed.iterrows())
+
+
+def render_recommendation(recommended: dict[str, Any], report: Path) -> str:
+    """The recommendation as a few lines for a terminal."""
+    lines = [f"{recommended['study']}: recommended serving command", "", f"    {recommended['command']}", ""]
+    if not recommended["changed"]:
+        lines.append("No candidate beat the baseline beyond noise and margin: keep the baseline.")
+    else:
+        width = max((len(row["title"]) for row in recommended["improvements"]), default=0)
+        lines.append(f"Against the baseline ({recommended['objective']} per {recommended['per']}):")
+        lines += [f"    {row['title']:<{width}}  {_gain(row)}" for row in recommended["improvements"]]
+    return "\n".join([*lines, "", f"Report: {report}"])
+
+
+def _gain(row: dict[str, Any]) -> str:
+    if row["failed"]:
+        return f"not comparable: {row['failed']}"
+    text = f"{row['baseline_value']:>10.1f} -> {row['value']:>10.1f}   {row['change_percent']:+7.1f} %"
+    low, high = row["change_ci95_low_percent"], row["change_ci95_high_percent"]
+    if low is None or high is None:
+        return f"{text}   (single round, no interval)"
+    noise = "   within noise" if low <= 0 <= high else ""
+    return f"{text}   (95 % interval {low:+.1f} to {high:+.1f} %, n = {row['n']}){noise}"
