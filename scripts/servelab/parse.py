@@ -56,6 +56,7 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> tuple[pa.Table, p
             "accelerators": candidate.configuration.accelerators,
             "accelerators_per_node": study.hardware.per_node,
             "objective": study.objective.metric,
+            "objective_per": study.objective.per if METRICS.get(study.objective.metric).is_rate else "deployment",
         }
         if candidate.refused is not None:
             refusal = {"workload": study.objective.on, "outcome": "failed", "reason": "refused", "rounds": 0}
