@@ -1,0 +1,144 @@
+"""Metrics: one definition each, computed from the records of a run (`schemas.RUN_REQUESTS`) and nothing else.
+
+Definitions follow `calculate_metrics` of vLLM's `vllm bench serve`. A metric gives the observations of one round: a
+rate is one observation a round, a latency one a request (or gap). A new metric is a function registered in a module
+beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from servelab.registry import Registry
+from servelab.statistics import mean_ci95
+
+Observations = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a figure means, and how it is computed."""
+
+    name: str
+    """Tag of the metric, its unit last."""
+    title: str
+    unit: str
+    formula: str
+    equals: str
+    """The tool whose definition it equals."""
+    higher_is_better: bool
+    observe: Callable[[pd.DataFrame], Observations]
+    """Observations of one round, from its rows of `RUN_REQUESTS`."""
+
+
+METRICS: Registry[Metric] = Registry("metric")
+
+
+def metric(
+    name: str, *, title: str, unit: str, formula: str, equals: str, higher_is_better: bool
+) -> Callable[[Callable[[pd.DataFrame], Observations]], Callable[[pd.DataFrame], Observations]]:
+    """Registers the decorated function as the definition of a metric."""
+
+    def register(observe: Callable[[pd.DataFrame], Observations]) -> Callable[[pd.DataFrame], Observations]:
+        METRICS.register(name, Metric(name, title, unit, formula, equals, higher_is_better, observe))
+        return observe
+
+    return register
+
+
+def round_values(records: pa.Table, name: str) -> list[float]:
+    """A metric's mean in each round, in order of rounds; a round without an observation is left out.
+
+    `records` has the columns of `RUN_REQUESTS`. Raises `ConfigError` on an unknown metric.
+    """
+    return _round_means(_observations(METRICS.get(name), _rounds(records)))
+
+
+def summarise(records: pa.Table) -> list[dict[str, Any]]:
+    """A row of `schemas.METRICS` for each metric, without study, run_id and workload.
+
+    Spread and percentiles are over the observations of all rounds, the interval over the rounds' means. A metric
+    without observation has n = 0 and nulls.
+    """
+    rounds = _rounds(records)
+    return [_summary(metric, _observations(metric, rounds)) for metric in METRICS]
+
+
+def higher_is_better(name: str) -> bool:
+    """Direction of a metric; `ConfigError` on an unknown one."""
+    return METRICS.get(name).higher_is_better
+
+
+def render_docs() -> str:
+    """The text of docs/metrics.md."""
+    parts = [_DOCS_HEAD]
+    for entry in METRICS:
+        better = "higher" if entry.higher_is_better else "lower"
+        parts.append(
+            f"## `{entry.name}`\n\n{entry.title}, in {entry.unit}; {better} is better.\n\n"
+            f"- Formula: {entry.formula}\n- Same definition as: {entry.equals}\n"
+        )
+    return "\n".join(parts)
+
+
+_DOCS_HEAD = """\
+# Metrics
+
+Written by `scripts/generate_docs.py` from `scripts/servelab/metrics/`; edit there.
+
+Every figure is computed from the records of a run, `results/runs/<run_id>/requests.parquet`. *Successful* requests
+are those without an error: status 200, a stream that ended as it should, and the output length that was asked for.
+Input and output tokens are those the server counted. The *duration* of a round runs from the first request sent until
+every request has ended, failed ones included.
+
+A table's mean, standard deviation (population) and percentiles (linear interpolation) are over all observations of
+all rounds: one a round for a rate, one a request (or gap) for a latency. The 95 % interval is Student's, over the
+means of the rounds; it needs two rounds.
+"""
+
+
+def _rounds(records: pa.Table) -> list[pd.DataFrame]:
+    return [frame for _, frame in records.to_pandas().groupby("round", sort=True)]
+
+
+def _observations(metric: Metric, rounds: list[pd.DataFrame]) -> list[Observations]:
+    return [metric.observe(frame) for frame in rounds]
+
+
+def _round_means(rounds: list[Observations]) -> list[float]:
+    return [float(values.mean()) for values in rounds if values.size]
+
+
+def _summary(metric: Metric, rounds: list[Observations]) -> dict[str, Any]:
+    values = np.concatenate(rounds) if rounds else np.empty(0)
+    if not values.size:
+        empty = ("mean", "std", "minimum", "median", "p90", "p95", "p99", "maximum", "ci95_low", "ci95_high")
+        return {"metric": metric.name, "n": 0, "rounds": 0} | dict.fromkeys(empty)
+    means = _round_means(rounds)
+    interval = mean_ci95(means)
+    median, p90, p95, p99 = (float(value) for value in np.percentile(values, [50, 90, 95, 99]))
+    return {
+        "metric": metric.name,
+        "n": int(values.size),
+        "mean": float(values.mean()),
+        "std": float(values.std()),
+        "minimum": float(values.min()),
+        "median": median,
+        "p90": p90,
+        "p95": p95,
+        "p99": p99,
+        "maximum": float(values.max()),
+        "rounds": len(means),
+        "ci95_low": interval.low,
+        "ci95_high": interval.high,
+    }
+
+
+METRICS.load(__name__)

@@ -1,0 +1,83 @@
+"""Intervals: against printed tables, and by how often they hold the truth."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+from servelab.statistics import mean_ci95, ratio_ci95, relative_half_width_percent
+
+
+# t(0.975, n − 1), from printed tables.
+@pytest.mark.parametrize(("n", "t"), [(2, 12.7062), (3, 4.30265), (6, 2.57058), (31, 2.04227)])
+def test_mean_ci95_is_students(n, t):
+    values = [100 + (-1) ** i * i for i in range(n)]
+    mean, low, high = mean_ci95(values)
+    half = t * statistics.stdev(values) / math.sqrt(n)
+    assert (mean, low, high) == pytest.approx((statistics.fmean(values), mean - half, mean + half), rel=1e-5)
+    assert relative_half_width_percent(values) == pytest.approx(100 * half / mean, rel=1e-5)
+
+
+def test_one_round_has_no_interval():
+    assert mean_ci95([5.0]) == (5.0, None, None)
+    assert relative_half_width_percent([5.0]) == math.inf
+    assert ratio_ci95([100.0], [110.0, 111.0]) == (pytest.approx(10.5), None, None)
+    assert ratio_ci95([100.0, 101.0], [110.0]).low is None
+
+
+def test_change_and_its_interval():
+    change, low, high = ratio_ci95([99.8, 100.0, 100.2], [119.76, 120.0, 120.24])
+    assert change == pytest.approx(20)
+    # Both vary by 0.2 %: Satterthwaite's degrees of freedom are 4, and so little noise makes it the delta method's.
+    half = 2.77645 * 120 * math.sqrt(2 * 0.002**2 / 3)
+    assert (low, high) == pytest.approx((20 - half, 20 + half), rel=1e-3)
+
+
+def test_interval_is_where_the_ratio_test_of_the_means_just_rejects():
+    baseline, values = [90.0, 100.0, 104.0], [118.0, 121.0, 130.0]
+    _, low, high = ratio_ci95(baseline, values)
+    errors = []
+    for change in (low, high):
+        scaled = [(1 + change / 100) * value for value in baseline]
+        spread = math.sqrt(statistics.variance(values) / 3 + statistics.variance(scaled) / 3)
+        errors.append(abs(statistics.fmean(values) - statistics.fmean(scaled)) / spread)
+    assert errors[0] == pytest.approx(errors[1])  # the same t at both ends
+    assert 2.77645 < errors[0] < 4.30265  # between 4 and 2 degrees of freedom
+
+
+def test_change_is_the_same_in_any_unit():
+    baseline, values = [10.0, 11.0, 10.5], [12.0, 12.5, 11.8]
+    milli = ratio_ci95([1000 * value for value in baseline], [1000 * value for value in values])
+    assert ratio_ci95(baseline, values) == pytest.approx(milli)
+
+
+def test_equal_rounds_have_an_interval_of_no_width():
+    assert ratio_ci95([10.0, 10.0], [11.0, 11.0]) == pytest.approx((10, 10, 10))
+
+
+def test_noise_that_reaches_zero_leaves_the_change_unbounded():
+    assert ratio_ci95([1.0, 100.0], [50.0, 51.0])[1:] == (-math.inf, math.inf)
+
+
+def test_a_candidate_that_served_nothing():
+    assert ratio_ci95([10.0, 11.0, 10.5], [0.0, 0.0, 0.0]) == pytest.approx((-100, -100, -100))
+
+
+@pytest.mark.parametrize("baseline", [[0.0, 0.0], [-1.0, -2.0]])
+def test_a_baseline_that_served_nothing_allows_no_change(baseline):
+    with pytest.raises(ValueError, match="above 0"):
+        ratio_ci95(baseline, [1.0, 2.0])
+
+
+@pytest.mark.parametrize(("rounds", "spreads"), [((3, 3), (2, 2)), ((3, 5), (1, 4)), ((8, 8), (3, 1))])
+def test_the_interval_holds_the_true_change_in_95_of_100(rounds, spreads):
+    draw = random.Random(7)
+    held = 0
+    for _ in range(4000):
+        baseline = [draw.gauss(100, spreads[0]) for _ in range(rounds[0])]
+        values = [draw.gauss(103, spreads[1]) for _ in range(rounds[1])]
+        _, low, high = ratio_ci95(baseline, values)
+        held += low <= 3 <= high
+    assert 0.94 <= held / 4000 <= 0.98
