@@ -8,14 +8,12 @@ chat) or a finish reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-_EVENT_END = re.compile(rb"\r?\n\r?\n")
 _DONE = b"[DONE]"
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "text")
 _EXCERPT = 300
@@ -67,13 +65,13 @@ def excerpt(body: bytes) -> str:
 
 def _events(body: bytes) -> Iterator[tuple[bytes, int]]:
     """Data of each complete event and the offset of its end; comments and other fields are left out."""
-    start = 0
-    for match in _EVENT_END.finditer(body):
-        lines = bytes(body[start : match.start()]).splitlines()
-        start = match.end()
-        data = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+    separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
+    end = 0
+    for block in body.split(separator)[:-1]:
+        end += len(block) + len(separator)
+        data = [line[5:].removeprefix(b" ") for line in block.splitlines() if line.startswith(b"data:")]
         if data:
-            yield b"\n".join(data), start
+            yield b"\n".join(data), end
 
 
 def _read_event(data: bytes, at: float, answer: Answer) -> str | None:
@@ -97,5 +95,10 @@ def _read_event(data: bytes, at: float, answer: Answer) -> str | None:
 
 def _carries_token(choice: dict[str, Any]) -> bool:
     said = choice.get("delta", choice)
-    texts = [text for name in _TEXT_FIELDS if isinstance(text := said.get(name), str)]
-    return any(texts) or (bool(texts) and not said.get("role") and not choice.get("finish_reason"))
+    empty = False
+    for name in _TEXT_FIELDS:
+        text = said.get(name)
+        if text:
+            return True
+        empty = empty or text == ""
+    return empty and not said.get("role") and not choice.get("finish_reason")
