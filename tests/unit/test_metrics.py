@@ -201,6 +201,7 @@ def test_docs_describe_every_metric(name):
     assert f"## `{name}`" in text
     assert METRICS.get(name).formula in text
     assert metrics.higher_is_better(name) == name.endswith(("per_s", "rate"))
+    assert METRICS.get(name).is_rate == name.endswith("per_s")
 
 
 def test_unknown_metric():

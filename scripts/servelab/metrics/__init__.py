@@ -26,14 +26,16 @@ Observations = npt.NDArray[np.float64]
 class Metric:
     """What a figure means, and how it is computed."""
 
-    name: str
-    """Tag of the metric, its unit last."""
+    tag: str
+    """Its name in every table, the unit last."""
     title: str
     unit: str
     formula: str
     equals: str
     """The tool whose definition it equals."""
     higher_is_better: bool
+    is_rate: bool
+    """An amount served per second: what may be divided by accelerators or multiplied to fill a node."""
     observe: Callable[[pd.DataFrame], Observations]
     """Observations of one round, from its rows of `RUN_REQUESTS`."""
 
@@ -42,23 +44,23 @@ METRICS: Registry[Metric] = Registry("metric")
 
 
 def metric(
-    name: str, *, title: str, unit: str, formula: str, equals: str, higher_is_better: bool
+    tag: str, *, title: str, unit: str, formula: str, equals: str, higher_is_better: bool, is_rate: bool = False
 ) -> Callable[[Callable[[pd.DataFrame], Observations]], Callable[[pd.DataFrame], Observations]]:
     """Registers the decorated function as the definition of a metric."""
 
     def register(observe: Callable[[pd.DataFrame], Observations]) -> Callable[[pd.DataFrame], Observations]:
-        METRICS.register(name, Metric(name, title, unit, formula, equals, higher_is_better, observe))
+        METRICS.register(tag, Metric(tag, title, unit, formula, equals, higher_is_better, is_rate, observe))
         return observe
 
     return register
 
 
-def round_values(records: pa.Table, name: str) -> list[float]:
+def round_values(records: pa.Table, tag: str) -> list[float]:
     """A metric's mean in each round, in order of rounds; a round without an observation is left out.
 
     `records` has the columns of `RUN_REQUESTS`. Raises `ConfigError` on an unknown metric.
     """
-    return _round_means(_observations(METRICS.get(name), _rounds(records)))
+    return _round_means(_observations(METRICS.get(tag), _rounds(records)))
 
 
 def summarise(records: pa.Table) -> list[dict[str, Any]]:
@@ -71,9 +73,9 @@ def summarise(records: pa.Table) -> list[dict[str, Any]]:
     return [_summary(metric, _observations(metric, rounds)) for metric in METRICS]
 
 
-def higher_is_better(name: str) -> bool:
+def higher_is_better(tag: str) -> bool:
     """Direction of a metric; `ConfigError` on an unknown one."""
-    return METRICS.get(name).higher_is_better
+    return METRICS.get(tag).higher_is_better
 
 
 def render_docs() -> str:
@@ -82,7 +84,7 @@ def render_docs() -> str:
     for entry in METRICS:
         better = "higher" if entry.higher_is_better else "lower"
         parts.append(
-            f"## `{entry.name}`\n\n{entry.title}, in {entry.unit}; {better} is better.\n\n"
+            f"## `{entry.tag}`\n\n{entry.title}, in {entry.unit}; {better} is better.\n\n"
             f"- Formula: {entry.formula}\n- Same definition as: {entry.equals}\n"
         )
     return "\n".join(parts)
@@ -120,12 +122,12 @@ def _summary(metric: Metric, rounds: list[Observations]) -> dict[str, Any]:
     values = np.concatenate(rounds) if rounds else np.empty(0)
     if not values.size:
         empty = ("mean", "std", "minimum", "median", "p90", "p95", "p99", "maximum", "ci95_low", "ci95_high")
-        return {"metric": metric.name, "n": 0, "rounds": 0} | dict.fromkeys(empty)
+        return {"metric": metric.tag, "n": 0, "rounds": 0} | dict.fromkeys(empty)
     means = _round_means(rounds)
     interval = mean_ci95(means)
     median, p90, p95, p99 = (float(value) for value in np.percentile(values, [50, 90, 95, 99]))
     return {
-        "metric": metric.name,
+        "metric": metric.tag,
         "n": int(values.size),
         "mean": float(values.mean()),
         "std": float(values.std()),

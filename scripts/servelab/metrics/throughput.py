@@ -52,6 +52,7 @@ def _duration(requests: pd.DataFrame) -> Observations:
     formula="successful requests / duration",
     equals="vLLM `request_throughput`",
     higher_is_better=True,
+    is_rate=True,
 )
 def _requests_per_s(requests: pd.DataFrame) -> Observations:
     return _per_second(len(_successes(requests)), requests)
@@ -64,6 +65,7 @@ def _requests_per_s(requests: pd.DataFrame) -> Observations:
     formula="output tokens of successful requests / duration",
     equals="vLLM `output_throughput`",
     higher_is_better=True,
+    is_rate=True,
 )
 def _output_tokens_per_s(requests: pd.DataFrame) -> Observations:
     return _per_second(_output_tokens(_successes(requests)), requests)
@@ -76,6 +78,7 @@ def _output_tokens_per_s(requests: pd.DataFrame) -> Observations:
     formula="(input tokens + output tokens) of successful requests / duration",
     equals="vLLM `total_token_throughput` (0.20.2 and later, which count the server's input tokens)",
     higher_is_better=True,
+    is_rate=True,
 )
 def _total_tokens_per_s(requests: pd.DataFrame) -> Observations:
     successes = _successes(requests)
