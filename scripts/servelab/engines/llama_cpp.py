@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from servelab.engines import ENGINES, Engine, Options, Serve, flag, signs, switch
 
@@ -23,7 +24,7 @@ class LlamaCpp(Engine):
     name = "llama.cpp"
     packages = ("xllamacpp",)
     model_formats = ("gguf",)
-    option_flags = {
+    option_flags: ClassVar = {
         "max_num_seqs": flag("--parallel"),
         "max_num_batched_tokens": flag("--batch-size"),
         "context_length": _context_length,
@@ -31,8 +32,8 @@ class LlamaCpp(Engine):
         "prefix_caching": switch("--cache-prompt", "--no-cache-prompt"),
         "threads": flag("--threads"),
     }
-    request_body = {"ignore_eos": True}
-    failure_signs = [
+    request_body: ClassVar = {"ignore_eos": True}
+    failure_signs: ClassVar = [
         *signs("out_of_memory", "insufficient memory", r"failed to allocate .*buffer", "out of memory", "bad_alloc"),
         *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", "invalid value for"),
         *signs("unsupported_argument", r"llama_init_from_model: .*(requires|not supported)"),

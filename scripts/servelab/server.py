@@ -1,0 +1,216 @@
+"""One engine's server: started on a free loopback port, waited for until it is healthy, stopped with all it started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import psutil
+
+from servelab.engines import Engine, Serve, telling_lines
+from servelab.processes import Supervised
+
+_INHERITED = re.compile(
+    r"PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|XDG_\w+|CUDA_(HOME|PATH|CACHE_PATH)|NVIDIA_\w+|ASCEND_\w+|HF_HOME"
+)
+"""What a server inherits. Anything else (`OMP_NUM_THREADS`, `VLLM_…`, `PYTHONPATH`) could change a measurement behind
+the run's identity; a study names what it wants in `environment_variables`."""
+
+_PORT_TAKEN = re.compile(r"address already in use|couldn't bind|failed to bind|errno 98", re.IGNORECASE)
+_PORT_ATTEMPTS = 3
+_POLL_S = (0.05, 0.5)
+_SAY_EVERY_S = 30.0
+
+
+class CandidateFailed(Exception):
+    """A finding, not an outage: this configuration does not serve the load."""
+
+    def __init__(self, reason: str, message: str, log_lines: Sequence[str] = ()) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason, self.message, self.log_lines = reason, message, list(log_lines)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command and its whole environment."""
+
+    command: list[str]
+    variables: dict[str, str]
+    """Variables set on purpose."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """These variables over the few a server inherits."""
+        inherited = {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
+        return {**inherited, **self.variables}
+
+
+class Server:
+    """A server that can be started again and again; its output of all starts is in one log."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        serve: Serve,
+        *,
+        variables: Mapping[str, str],
+        log: Path,
+        startup_timeout_s: float,
+        keep_open: Sequence[int] = (),
+    ) -> None:
+        """`serve.port` is ignored: each start takes a free one. `variables` are the devices' and the study's."""
+        self._engine, self._serve, self._variables = engine, serve, dict(variables)
+        self._log, self._startup_timeout_s, self._keep_open = log, startup_timeout_s, list(keep_open)
+        self._log_start = 0
+        self._oom_kills = _oom_kills()
+        self.process: Supervised | None = None
+        self.starts = 0
+        """Healthy starts so far."""
+        self.startup_s: float | None = None
+        """Time from command to health of the first start, in seconds."""
+        self.launch = self._launch(0)
+        """What was started last."""
+
+    @property
+    def base_url(self) -> str:
+        """Address, without a path."""
+        return f"http://{self._serve.host}:{self._serve.port}"
+
+    def start(self) -> None:
+        """Starts the server and returns when it is healthy; `CandidateFailed` if it never is."""
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            try:
+                self._start_once()
+                return
+            except CandidateFailed as failure:
+                self.stop()
+                taken = any(_PORT_TAKEN.search(line) for line in self._lines())
+                if failure.reason == "never_healthy" or not taken or attempt == _PORT_ATTEMPTS:
+                    raise
+
+    def restart(self) -> None:
+        """Stops it if it runs, and starts it."""
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """Ends the server and all it started."""
+        if self.process is not None:
+            self.process.stop()
+            self.process = None
+
+    def reset_caches(self) -> None:
+        """Makes sure that nothing is left of the requests so far: by the engine's own means, or by a restart."""
+        if self.process is None:
+            self.start()
+            return
+        try:
+            done = self._engine.reset_caches(self.base_url)
+        except httpx.HTTPError:
+            done = False
+        if not done:
+            self.restart()
+
+    def check_alive(self) -> None:
+        """Raises `CandidateFailed` if the server has ended by itself."""
+        if self.process is not None and (returncode := self.process.poll()) is not None:
+            raise self._failure(returncode)
+
+    def tail(self, count: int) -> list[str]:
+        """The log's last lines since the last start."""
+        return [line for line in self._lines() if line.strip()][-count:]
+
+    def _start_once(self) -> None:
+        self._serve = replace(self._serve, port=_free_port(self._serve.host))
+        self.launch = self._launch(self._serve.port)
+        with self._log.open("ab") as log:
+            log.write(f"=== {shlex.join(self.launch.command)}\n".encode())
+        self._log_start = self._log.stat().st_size
+        self._oom_kills = _oom_kills()
+        started = time.monotonic()
+        self.process = Supervised(
+            self.launch.command, environment=self.launch.environment, log=self._log, keep_open=self._keep_open
+        )
+        self._wait_healthy(self.process, started)
+        self.starts += 1
+        if self.startup_s is None:
+            self.startup_s = time.monotonic() - started
+
+    def _wait_healthy(self, process: Supervised, started: float) -> None:
+        pause_s, say_at = _POLL_S[0], started + _SAY_EVERY_S
+        with httpx.Client(trust_env=False, timeout=5.0) as client:
+            while True:
+                if (returncode := process.wait(pause_s)) is not None:
+                    raise self._failure(returncode)
+                if self._answers(client) and _listens(process.pid, self._serve.port):
+                    return
+                now = time.monotonic()
+                if now - started > self._startup_timeout_s:
+                    _, lines = telling_lines(self._engine, self._lines())
+                    text = f"not healthy within {self._startup_timeout_s:g} s"
+                    raise CandidateFailed("never_healthy", text, [*lines, *self.tail(3)])
+                if now > say_at:
+                    say_at = now + _SAY_EVERY_S
+                    print(f"starting for {now - started:.0f} s: {''.join(self.tail(1))}", file=sys.stderr, flush=True)
+                pause_s = min(pause_s * 1.5, _POLL_S[1])
+
+    def _answers(self, client: httpx.Client) -> bool:
+        try:
+            return client.get(self.base_url + self._engine.ready_path).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _failure(self, returncode: int) -> CandidateFailed:
+        reason, lines = telling_lines(self._engine, self._lines())
+        ending = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
+        if reason is None:
+            killed = returncode < 0 and _oom_kills() > self._oom_kills
+            reason = "out_of_memory" if killed else "crashed"
+            ending += ", by the kernel for want of memory" if killed else ""
+        message = f"{lines[0].strip()[:400]} ({ending})" if lines else f"ended with {ending}"
+        return CandidateFailed(reason, message, lines)
+
+    def _launch(self, port: int) -> Launch:
+        serve = replace(self._serve, port=port)
+        return Launch(self._engine.command(serve), {**self._engine.environment(serve), **self._variables})
+
+    def _lines(self) -> list[str]:
+        """The log since the last start."""
+        if not self._log.exists():
+            return []
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace").splitlines()
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether the process or a descendant listens there: a stranger that took the port would look healthy too."""
+    try:
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                    return True
+    except psutil.Error:
+        pass
+    return False
+
+
+def _oom_kills() -> int:
+    """How often the kernel has killed a process for want of memory since it booted; 0 where it does not tell."""
+    found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
+    return int(found.group(1)) if found else 0

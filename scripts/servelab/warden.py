@@ -1,0 +1,115 @@
+"""Warden: runs one command and ends its whole process tree, whatever happens to the one who asked for it.
+
+`python -m servelab.warden --grace-s 10 -- command …` with a pipe as standard input that the asker holds open. The
+tree ends when the pipe closes (the asker stopped it, or died by whatever means), when the warden gets a signal, or
+when the command's own process exits. The command's output goes to the warden's standard error; its standard output
+carries two JSON lines, `{"pid": …}` or `{"error": …}` once started, and `{"returncode": …}` when all is gone.
+
+A process that outlives its parent is handed to the nearest subreaper among its ancestors, which the warden is: nothing
+escapes it by a double fork, a session or a process group of its own. Should the warden itself be killed, the kernel
+kills the command's process, and the rest falls to the asker, which is a subreaper too (`servelab.processes`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import psutil
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+_POLL_S = 0.02
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Makes this process the parent of every orphan among its descendants."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def kill_tree(root: psutil.Process) -> None:
+    """Kills all descendants of a process and waits until none is left; those that fork meanwhile are found again."""
+    while living := [child for child in _descendants(root) if child.is_running()]:
+        for child in living:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()  # psutil makes sure that the pid is still the same process
+        psutil.wait_procs(living, timeout=_POLL_S)
+
+
+def _descendants(root: psutil.Process) -> list[psutil.Process]:
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in root.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    found.append(child)
+    return found
+
+
+def run(command: list[str], grace_s: float) -> int:
+    """Runs the command until an end is asked for or it exits; its return code, negative for a signal."""
+    become_subreaper()
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: None)  # the wake-up pipe tells
+    warden = os.getpid()
+
+    def die_with_warden() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != warden:
+            os._exit(1)
+
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        stderr=sys.stderr,
+        start_new_session=True,
+        preexec_fn=die_with_warden,
+    )
+    _say({"pid": process.pid})
+    exited = os.pidfd_open(process.pid)
+    select.select([0, wake, exited], [], [])
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        select.select([exited], [], [], grace_s)
+        process.kill()
+    returncode = process.wait()  # before its children, so that nobody else takes its exit status
+    kill_tree(psutil.Process())
+    return returncode
+
+
+def _say(message: dict[str, object]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the asker may be gone
+        os.write(1, (json.dumps(message) + "\n").encode())
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--grace-s", type=float, default=10.0, help="time between SIGTERM and SIGKILL")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    try:
+        returncode = run(command, arguments.grace_s)
+    except OSError as error:
+        _say({"error": f"{command[0]}: {error.strerror}"})
+        sys.exit(1)
+    _say({"returncode": returncode})
+
+
+if __name__ == "__main__":
+    main()
