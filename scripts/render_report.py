@@ -1,0 +1,43 @@
+"""Writes a study's report, as Markdown and as one self-contained HTML file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from servelab.chart_files import read_tables
+from servelab.cli import run
+from servelab.files import write_text
+from servelab.report.inputs import Decision, Recommended, Study, read
+from servelab.report.render import render_html, render_markdown, report_content
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", required=True, type=Path, help="study.json")
+    parser.add_argument("--stages", required=True, nargs="+", type=Path, help="table.parquet of all stages, in order")
+    parser.add_argument("--decisions", required=True, nargs="+", type=Path, help="decision.json of the stages")
+    parser.add_argument("--improvements", required=True, type=Path)
+    parser.add_argument("--metrics", required=True, type=Path)
+    parser.add_argument("--recommended", required=True, type=Path)
+    parser.add_argument("--runs", required=True, type=Path, help="results/runs, with the runs of all stages")
+    parser.add_argument("--charts-dir", required=True, type=Path)
+    parser.add_argument("--output-md", required=True, type=Path)
+    parser.add_argument("--output-html", required=True, type=Path)
+    args = parser.parse_args()
+
+    content = report_content(
+        read(args.study, Study),
+        read(args.recommended, Recommended),
+        read_tables(args.stages),
+        [read(path, Decision) for path in args.decisions],
+        read_tables([args.improvements]),
+        read_tables([args.metrics]),
+        args.runs,
+    )
+    write_text(args.output_md, render_markdown(content))
+    write_text(args.output_html, render_html(content, args.charts_dir))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,73 @@
+"""Reads the tables of a chart, draws it, and writes it as SVG, PNG and Vega-Lite JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servelab.charts import Chart
+from servelab.errors import ConfigError, ServelabError
+from servelab.report.inputs import Decision
+
+FileFormat = Literal["svg", "png", "json"]
+PNG_SCALE = 2
+
+
+def read_tables(paths: Sequence[Path]) -> pd.DataFrame:
+    """The rows of all Parquet files, in the order given; columns that one lacks are null there."""
+    tables = []
+    for path in paths:
+        try:
+            tables.append(pq.read_table(path))
+        except (OSError, pa.ArrowException) as error:
+            raise ServelabError(f"{path}: not a readable Parquet file: {error}") from None
+    frame: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
+    return frame
+
+
+def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.DataFrame:
+    """Adds `stage_title`, `is_winner` and `change_percent` (against the incumbent) to rows of stage tables."""
+    titles = {decision.stage: decision.title for decision in decisions}
+    winners = {(decision.stage, decision.winner.candidate) for decision in decisions}
+    changes = {
+        (decision.stage, verdict.candidate): verdict.change_percent
+        for decision in decisions
+        for verdict in decision.candidates
+    }
+    keys = list(zip(frame["stage"], frame["candidate"], strict=True))
+    return frame.assign(
+        stage_title=[titles.get(stage, stage) for stage, _ in keys],
+        is_winner=pd.Series([key in winners for key in keys], dtype=bool, index=frame.index),
+        change_percent=pd.Series([changes.get(key) for key in keys], dtype=float, index=frame.index),
+    )
+
+
+def select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
+    """The rows whose columns have these values, compared as text; `ConfigError` for an unknown column."""
+    for column, value in where.items():
+        if column not in frame:
+            raise ConfigError(f"--where {column}={value}: no such column; there are {', '.join(frame.columns)}")
+        frame = frame[frame[column].astype(str) == value]
+    return frame.reset_index(drop=True)
+
+
+def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Path]) -> None:
+    """Builds the chart once and writes each file whole or not at all; `ConfigError` names missing columns."""
+    missing = [column for column in chart.columns if column not in frame]
+    if missing:
+        hint = "; give the stages' decisions with --decision" if "is_winner" in missing else ""
+        raise ConfigError(f"chart {chart.name}: the tables lack {', '.join(missing)}{hint}")
+    built = chart.build(frame[list(chart.columns)])
+    for file_format, path in outputs.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            built.save(part, format=file_format, scale_factor=PNG_SCALE if file_format == "png" else 1)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

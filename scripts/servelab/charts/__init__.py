@@ -1,0 +1,136 @@
+"""Charts: one file each, which registers the columns it needs, its caption and a function that builds it.
+
+Colours are of the Okabe-Ito palette, safe for the colour-blind, and no fact is told by colour alone. Ink, grid and
+background are fixed values, so that the report can turn an inlined chart dark by naming them in its style sheet.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import altair as alt
+import pandas as pd
+
+from servelab.figures import metric_label
+from servelab.metrics import METRICS
+from servelab.registry import Registry
+
+AnyChart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
+
+BACKGROUND = "#ffffff"
+INK = "#24292f"
+MUTED_INK = "#57606a"
+GRID = "#d8dee4"
+BLUE = "#0072b2"
+SKY = "#56b4e9"
+GREY = "#8c959f"
+VERMILLION = "#d55e00"
+
+PLOT_WIDTH = 200
+"""Pixels of a plot without its labels: a whole chart stays near 500, so that it can be read on a phone."""
+
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+"""vl-convert carries the first one with it; a lone `Arial` would draw no text where it is not installed."""
+
+PADDING = {"left": 20, "right": 20, "top": 6, "bottom": 6}
+"""Room at the sides for browsers that have none of these fonts and take a wider one."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart; `scope` says whether the report shows it once or in each stage's section.
+
+    `build` gets the rows of all tables, in the order they were given, with at least `columns`.
+    """
+
+    name: str
+    scope: Literal["study", "stage"]
+    caption: str
+    columns: tuple[str, ...]
+    build: Callable[[pd.DataFrame], AnyChart]
+
+    def stem(self, stage: str | None = None) -> str:
+        """Name of its files without suffix: `<chart>`, or `<chart>-<stage>` for a stage's."""
+        return f"{self.name}-{stage}" if stage else self.name
+
+
+CHARTS: Registry[Chart] = Registry("chart")
+
+
+def rows(labels: Sequence[str]) -> alt.Y:
+    """The y channel of a column `row` that numbers the labels from 0; long labels are wrapped, then cut."""
+    wrapped = [
+        textwrap.wrap(label, 23, max_lines=2, placeholder=" …", break_on_hyphens=False) or [""] for label in labels
+    ]
+    lookup = f"({json.dumps(wrapped)})[datum.value]"
+    axis = alt.Axis(
+        title=None,
+        labelExpr=lookup,
+        # A label's first line sits on the row; two lines are centred by hanging the first above it.
+        labelBaseline={"condition": {"test": f"length({lookup}) > 1", "value": "line-bottom"}, "value": "middle"},
+        labelLimit=190,
+        labelPadding=8,
+        labelFontSize=13,
+        labelColor=INK,
+        ticks=False,
+        domain=False,
+        grid=False,
+    )
+    return alt.Y("row:O", axis=axis, scale=alt.Scale(domain=list(range(len(labels)))))
+
+
+def axis_title(metric: str, per: str) -> str:
+    """Metric, basis, and the direction where lower is better."""
+    return metric_label(metric, per) + ("" if METRICS.get(metric).higher_is_better else ", lower is better")
+
+
+def side_text(base: alt.Chart, y: alt.Y, column: str) -> alt.Chart:
+    """Text in a column of its own, to the right of the plot."""
+    text: alt.Chart = base.mark_text(align="left", baseline="middle", color=INK, fontSize=13).encode(
+        x=alt.value(PLOT_WIDTH + 10), y=y, text=f"{column}:N"
+    )
+    return text
+
+
+def nothing_to_show(reason: str) -> AnyChart:
+    """Stands in for a chart without data, so that its files exist and say why they are empty."""
+    return finish(
+        alt.Chart(pd.DataFrame({"text": [reason]}))
+        .mark_text(align="left", color=MUTED_INK, fontSize=12)
+        .encode(x=alt.value(0), text="text:N")
+    )
+
+
+def finish(chart: AnyChart) -> AnyChart:
+    """The looks that all charts share."""
+    configured: AnyChart = chart.configure(
+        font=FONT,
+        background=BACKGROUND,
+        padding=PADDING,
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(
+            labelColor=MUTED_INK,
+            tickCount=4,
+            labelOverlap="greedy",
+            labelSeparation=6,
+            titleColor=MUTED_INK,
+            titleFontWeight="normal",
+            titleFontSize=12,
+            labelFontSize=12,
+            gridColor=GRID,
+            domainColor=GRID,
+            tickColor=GRID,
+        ),
+        legend=alt.LegendConfig(
+            labelColor=INK, labelFontSize=12, orient="top", title=None, symbolSize=90, columnPadding=18
+        ),
+        title=alt.TitleConfig(anchor="start", color=INK, fontSize=13),
+    )
+    return configured
+
+
+CHARTS.load(__name__)

@@ -1,0 +1,89 @@
+"""Baseline against optimized on every workload, in percent of the baseline, with the change's 95 % interval."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from servelab.charts import (
+    BLUE,
+    CHARTS,
+    GREY,
+    INK,
+    PLOT_WIDTH,
+    AnyChart,
+    Chart,
+    axis_title,
+    finish,
+    nothing_to_show,
+    rows,
+    side_text,
+)
+from servelab.errors import ConfigError
+from servelab.figures import figure, percent
+from servelab.study import COMPARISON
+
+SIDES = {"Baseline": GREY, "Optimized": BLUE}
+
+
+def build(frame: pd.DataFrame) -> AnyChart:
+    """Two bars a workload; `ConfigError` unless the rows are of one metric on one basis."""
+    frame = frame[frame["stage"] == COMPARISON].reset_index(drop=True)
+    if frame.empty:
+        return nothing_to_show("Baseline and winner were not compared.")
+    for column in ("metric", "basis"):
+        if frame[column].nunique() > 1:
+            values = ", ".join(sorted(frame[column].unique()))
+            raise ConfigError(f"chart improvement shows one {column}; choose with --where {column}=… of {values}")
+    metric, basis = str(frame["metric"].iloc[0]), str(frame["basis"].iloc[0])
+    common = frame.assign(row=frame.index)
+    baseline = common.assign(side="Baseline", percent=100.0, low=None, high=None)
+    baseline["text"] = [figure(value) for value in frame["baseline_value"]]
+    optimized = common.assign(
+        side="Optimized",
+        percent=100 + frame["change_percent"],
+        low=100 + frame["change_ci95_low_percent"],
+        high=100 + frame["change_ci95_high_percent"],
+    )
+    optimized["text"] = [
+        f"{figure(value)} · {percent(change)}"
+        for value, change in zip(frame["value"], frame["change_percent"], strict=True)
+    ]
+    bars = pd.concat([baseline, optimized.astype({"low": float, "high": float})], ignore_index=True)
+    bars = bars.astype({"low": float, "high": float})[["row", "side", "percent", "low", "high", "text"]]
+
+    title = f"{axis_title(metric, basis)}, in % of the baseline"
+    y = rows([str(workload) for workload in frame["workload"]])
+    offset = alt.YOffset("side:N", sort=list(SIDES))
+    color = alt.Color("side:N", scale=alt.Scale(domain=list(SIDES), range=list(SIDES.values())))
+    base = alt.Chart(bars)
+    layers = alt.layer(
+        base.mark_bar().encode(x=alt.X("percent:Q", title=title), y=y, yOffset=offset, color=color),
+        alt.Chart(bars.dropna(subset=["low", "high"]))
+        .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
+        .encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y, yOffset=offset),
+        side_text(base, y, "text").encode(yOffset=offset),
+    )
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(19, **{"for": "offset"})))
+
+
+CHARTS.register(
+    "improvement",
+    Chart(
+        name="improvement",
+        scope="study",
+        caption="Baseline against optimized on every workload; line = 95 % interval of the change, over rounds.",
+        columns=(
+            "stage",
+            "workload",
+            "metric",
+            "basis",
+            "baseline_value",
+            "value",
+            "change_percent",
+            "change_ci95_low_percent",
+            "change_ci95_high_percent",
+        ),
+        build=build,
+    ),
+)

@@ -1,0 +1,77 @@
+"""TTFT, TPOT, ITL and E2EL of baseline and winner on every workload."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from servelab.charts import (
+    BLUE,
+    CHARTS,
+    GREY,
+    INK,
+    PLOT_WIDTH,
+    AnyChart,
+    Chart,
+    finish,
+    nothing_to_show,
+    rows,
+    side_text,
+)
+from servelab.figures import figure, percent
+from servelab.study import COMPARISON
+
+LATENCIES = {
+    "ttft_ms_mean": "TTFT: time to first token (ms)",
+    "tpot_ms_mean": "TPOT: time per output token after the first (ms)",
+    "itl_ms_mean": "ITL: gap between output events (ms)",
+    "e2el_ms_mean": "E2EL: end-to-end latency (ms)",
+}
+SIDES = {"Baseline": GREY, "Optimized": BLUE}
+
+
+def build(frame: pd.DataFrame) -> AnyChart:
+    """One panel a latency, one row a workload: a line from the baseline's mean to the winner's, log scale."""
+    frame = frame[(frame["stage"] == COMPARISON) & (frame["outcome"] == "ok")]
+    pairs = frame[frame["candidate"] == "baseline"].merge(
+        frame[frame["candidate"] == "winner"], on="workload", suffixes=("_baseline", "_winner")
+    )
+    if pairs.empty:
+        return nothing_to_show("Baseline and winner were not compared.")
+    y = rows([str(workload) for workload in pairs["workload"]])
+    panels = [_panel(pairs, column, title, y) for column, title in LATENCIES.items()]
+    return finish(alt.vconcat(*panels, spacing=14))
+
+
+def _panel(pairs: pd.DataFrame, column: str, title: str, y: alt.Y) -> AnyChart:
+    data = pd.DataFrame(
+        {"row": pairs.index, "Baseline": pairs[f"{column}_baseline"], "Optimized": pairs[f"{column}_winner"]}
+    )
+    changes = 100 * (data["Optimized"] / data["Baseline"] - 1)
+    data["text"] = [
+        f"{figure(before)} → {figure(after)} · {percent(change)}"
+        for before, after, change in zip(data["Baseline"], data["Optimized"], changes, strict=True)
+    ]
+    points = data.melt(id_vars=["row"], value_vars=list(SIDES), var_name="side", value_name="ms")
+    scale = alt.Scale(type="log", nice=False, padding=8)
+    x = alt.X("ms:Q", title=None, scale=scale, axis=alt.Axis(grid=False, labelOverlap="greedy", labelSeparation=8))
+    color = alt.Color("side:N", scale=alt.Scale(domain=list(SIDES), range=list(SIDES.values())))
+    shape = alt.Shape("side:N", scale=alt.Scale(domain=list(SIDES), range=["circle", "diamond"]))
+    layers = alt.layer(
+        alt.Chart(data).mark_rule(color=GREY).encode(x=alt.X("Baseline:Q", title=None), x2="Optimized:Q", y=y),
+        alt.Chart(points).mark_point(filled=True, size=80, opacity=1).encode(x=x, y=y, color=color, shape=shape),
+        side_text(alt.Chart(data), y, "text").encode(color=alt.value(INK)),
+    )
+    return layers.properties(width=PLOT_WIDTH, height=alt.Step(24), title=title)
+
+
+CHARTS.register(
+    "latency",
+    Chart(
+        name="latency",
+        scope="study",
+        caption="Mean latencies of baseline and winner on every workload, in ms on log scales; lower is better.",
+        columns=("stage", "candidate", "workload", "outcome", *LATENCIES),
+        build=build,
+    ),
+)

@@ -1,0 +1,87 @@
+"""How the objective rose through the stages: the winner of each, and what was tried beside it."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from servelab.charts import (
+    BLUE,
+    CHARTS,
+    GREY,
+    INK,
+    PLOT_WIDTH,
+    AnyChart,
+    Chart,
+    axis_title,
+    finish,
+    nothing_to_show,
+    rows,
+    side_text,
+)
+from servelab.figures import figure, percent
+from servelab.study import COMPARISON
+
+
+def build(frame: pd.DataFrame) -> AnyChart:
+    """One row a stage that tried something, from the baseline down; its winner on the line, the others beside it."""
+    tried = set(frame.loc[~frame["is_incumbent"], "stage"]) - {COMPARISON}
+    frame = frame[frame["stage"].isin(tried) & (frame["outcome"] == "ok")]
+    stages = list(dict.fromkeys(frame["stage"]))
+    if not stages:
+        return nothing_to_show("No stage was measured.")
+    start = frame[(frame["stage"] == stages[0]) & frame["is_incumbent"]].head(1).assign(row=0)
+    winners = frame[frame["is_winner"]].drop_duplicates("stage")
+    winners = winners.assign(row=[stages.index(stage) + 1 for stage in winners["stage"]])
+    path = pd.concat([start, winners], ignore_index=True)
+    path["text"] = [figure(value) for value in path["objective_value"]]
+    if not start.empty:  # a baseline that failed has no figure to compare with
+        changes = 100 * (path["objective_value"] / start["objective_value"].iloc[0] - 1)
+        path["text"] += ["" if row == 0 else f" · {percent(c)}" for row, c in zip(path["row"], changes, strict=True)]
+    others = frame.assign(row=[stages.index(stage) + 1 for stage in frame["stage"]])
+    others = others[~others["is_winner"]]
+    titles = [str(frame.loc[frame["stage"] == stage, "stage_title"].iloc[0]) for stage in stages]
+
+    y = rows(["Baseline", *titles])
+    title = axis_title(str(frame["objective"].iloc[0]), str(frame["objective_per"].iloc[0]))
+    x = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=False, padding=10))
+    marks = {"Kept after the stage": (BLUE, "circle"), "Also measured": (GREY, "cross")}
+    color = alt.Color("kind:N", scale=alt.Scale(domain=list(marks), range=[mark[0] for mark in marks.values()]))
+    shape = alt.Shape("kind:N", scale=alt.Scale(domain=list(marks), range=[mark[1] for mark in marks.values()]))
+    points = pd.concat(
+        [others.assign(kind="Also measured"), path.assign(kind="Kept after the stage")], ignore_index=True
+    )
+    layers = alt.layer(
+        alt.Chart(path).mark_line(color=BLUE, strokeWidth=2).encode(x=x, y=y, order="row:Q"),
+        alt.Chart(path.dropna(subset=["objective_ci95_low", "objective_ci95_high"]))
+        .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
+        .encode(x=alt.X("objective_ci95_low:Q", title=title), x2="objective_ci95_high:Q", y=y),
+        alt.Chart(points).mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=color, shape=shape),
+        side_text(alt.Chart(path), y, "text"),
+    )
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(40)))
+
+
+CHARTS.register(
+    "search_path",
+    Chart(
+        name="search_path",
+        scope="study",
+        caption="Objective of the configuration kept after each stage, with its 95 % interval and the change "
+        "against the baseline; crosses are the other candidates that were measured.",
+        columns=(
+            "stage",
+            "stage_title",
+            "candidate",
+            "is_incumbent",
+            "is_winner",
+            "outcome",
+            "objective",
+            "objective_per",
+            "objective_value",
+            "objective_ci95_low",
+            "objective_ci95_high",
+        ),
+        build=build,
+    ),
+)

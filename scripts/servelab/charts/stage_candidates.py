@@ -1,0 +1,101 @@
+"""Each candidate of a stage: its objective with the 95 % interval, incumbent and winner marked, failures as such."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from servelab.charts import (
+    BLUE,
+    CHARTS,
+    GREY,
+    INK,
+    PLOT_WIDTH,
+    SKY,
+    VERMILLION,
+    AnyChart,
+    Chart,
+    axis_title,
+    finish,
+    nothing_to_show,
+    rows,
+    side_text,
+)
+from servelab.figures import figure, percent
+
+ROLES = {"Winner": BLUE, "Incumbent": GREY, "Candidate": SKY}
+
+
+def build(frame: pd.DataFrame) -> AnyChart:
+    """Bars, a row each in the order of the stage; with several workloads, a row for each of them."""
+    if frame.empty:
+        return nothing_to_show("No candidate was measured in this stage.")
+    frame = frame.sort_values(["workload", "position"], kind="stable").reset_index(drop=True)
+    frame["row"] = frame.index
+    records = frame.to_dict("records")
+    frame["role"] = [_role(record) for record in records]
+    frame["text"] = [_text(record) for record in records]
+    several = frame["workload"].nunique() > 1
+    y = rows([f"{r['candidate']} · {r['workload']}" if several else r["candidate"] for r in records])
+    ok = frame[frame["outcome"] == "ok"]
+
+    title = axis_title(str(frame["objective"].iloc[0]), str(frame["objective_per"].iloc[0]))
+    x = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=True))
+    color = alt.Color("role:N", scale=alt.Scale(domain=list(ROLES), range=list(ROLES.values())))
+    bars = alt.Chart(ok).mark_bar(height=18).encode(x=x, y=y, color=color)
+    intervals = (
+        alt.Chart(ok.dropna(subset=["objective_ci95_low", "objective_ci95_high"]))
+        .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
+        .encode(x=alt.X("objective_ci95_low:Q", title=title), x2="objective_ci95_high:Q", y=y)
+    )
+    failures = (
+        alt.Chart(frame[frame["outcome"] != "ok"])
+        .mark_text(align="left", baseline="middle", color=VERMILLION, fontSize=12)
+        .encode(x=alt.value(4), y=y, text="text:N")
+    )
+    layers = alt.layer(bars, intervals, failures, side_text(alt.Chart(ok), y, "text"))
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(36)))
+
+
+def _role(record: dict[Any, Any]) -> str:
+    if record["is_winner"]:
+        return "Winner"
+    return "Incumbent" if record["is_incumbent"] else "Candidate"
+
+
+def _text(record: dict[Any, Any]) -> str:
+    if record["outcome"] != "ok":
+        return f"× {record['outcome']}: {str(record['reason']).replace('_', ' ')}"
+    if record["is_incumbent"]:
+        mark = "incumbent, kept" if record["is_winner"] else "incumbent"
+    else:
+        mark = f"{percent(record['change_percent'])}{', winner' if record['is_winner'] else ''}"
+    return f"{figure(record['objective_value'])} · {mark}"
+
+
+CHARTS.register(
+    "stage_candidates",
+    Chart(
+        name="stage_candidates",
+        scope="stage",
+        caption="Objective of each candidate: mean over rounds, line = 95 % interval, change against the incumbent.",
+        columns=(
+            "position",
+            "candidate",
+            "workload",
+            "is_incumbent",
+            "is_winner",
+            "change_percent",
+            "outcome",
+            "reason",
+            "objective",
+            "objective_per",
+            "objective_value",
+            "objective_ci95_low",
+            "objective_ci95_high",
+        ),
+        build=build,
+    ),
+)

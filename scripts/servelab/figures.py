@@ -1,0 +1,77 @@
+"""How figures are written for people, the same in charts and reports: digits that mean something, sign, unit."""
+
+from __future__ import annotations
+
+import math
+import re
+
+NO_BREAK = "\u00a0"
+_ACRONYMS = {"ttft", "tpot", "itl", "e2el"}
+
+
+def is_missing(value: float | None) -> bool:
+    """Null or NaN: what a table holds where nothing was measured."""
+    return value is None or math.isnan(value)
+
+
+def figure(value: float | None) -> str:
+    """Three digits or all of the integer part, thousands apart: `1,204`, `81.3`, `0.0213`; `–` where missing."""
+    if value is None or math.isnan(value):
+        return "–"
+    size = abs(value)
+    if size >= 99.95 or value == 0:
+        text = f"{value:,.0f}"
+    elif size >= 9.995:
+        text = f"{value:.1f}"
+    elif size >= 0.9995:
+        text = f"{value:.2f}"
+    else:
+        text = f"{value:.3g}"
+    return text.replace("-", "−")
+
+
+def percent(value: float | None, signed: bool = True) -> str:
+    """A percentage with its sign: `+48.2 %`, `−3.0 %`, `+1,310 %`; `–` where missing. No line breaks in it."""
+    if value is None or math.isnan(value):
+        return "–"
+    digits = 0 if abs(value) >= 999.5 else 1
+    text = f"{value:{'+' if signed else ''},.{digits}f}".replace("-", "−")
+    return f"{text}{NO_BREAK}%"
+
+
+def change(value: float | None, low: float | None, high: float | None) -> str:
+    """A change with the half width of its 95 % interval: `+48.2 % ± 2.1 %`; the change alone without one."""
+    if value is None or low is None or high is None or is_missing(low) or is_missing(high):
+        return percent(value)
+    return f"{percent(value)}{NO_BREAK}±{NO_BREAK}{percent((high - low) / 2, signed=False)}"
+
+
+def interval(low: float, high: float) -> str:
+    """A change's interval: `95 % interval +46.1 to +50.3 %`."""
+    return f"95{NO_BREAK}% interval {percent(low).removesuffix(NO_BREAK + '%')} to {percent(high)}"
+
+
+def is_noise(low: float | None, high: float | None) -> bool:
+    """True where the change's 95 % interval includes zero."""
+    return low is not None and high is not None and low <= 0 <= high
+
+
+def duration(seconds: float | None) -> str:
+    """A time span: `0.4 s`, `75 s`, `12 min`, `3.2 h`; `–` where missing."""
+    if seconds is None or math.isnan(seconds):
+        return "–"
+    if seconds >= 7200:
+        return f"{seconds / 3600:.1f} h"
+    if seconds >= 180:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def metric_label(metric: str, per: str = "deployment") -> str:
+    """A metric's name for people: `total_tokens_per_s` is `Total tokens/s`, `ttft_ms` is `TTFT (ms)`.
+
+    `per` is the basis; a rate per accelerator or node says so.
+    """
+    words = [word.upper() if word in _ACRONYMS else word for word in metric.replace("_per_s", "/s").split("_")]
+    text = re.sub(r" (ms|s)$", r" (\1)", " ".join(words))
+    return text[:1].upper() + text[1:] + ("" if per == "deployment" else f" per {per}")

@@ -1,0 +1,1 @@
+"""The report of a study, as Markdown and as one self-contained HTML file."""

@@ -1,0 +1,181 @@
+"""Baseline against optimized: the headline, and the tables over all workloads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from servelab.figures import NO_BREAK, change, figure, interval, is_noise, metric_label
+from servelab.report.inputs import Recommended, Study
+from servelab.report.table import Cell, Table, change_cell, value_or_none
+from servelab.study import COMPARISON
+
+Row = dict[Any, Any]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The answer in a line: a big figure, if there is one, and what it is."""
+
+    figure: str
+    text: str
+    run_id: str
+
+
+def headline(study: Study, recommended: Recommended, improvements: pd.DataFrame) -> Headline:
+    """The winner's change of the objective on the workload that decided, on the study's basis."""
+    objective = study.objective
+    title = study.workloads[objective.on]
+    if not recommended.changed:
+        text = "No candidate beat the baseline beyond noise and margin: keep the baseline."
+        return Headline("", text, recommended.run_id)
+    basis: str = objective.per
+    if not (rows := _rows(improvements, objective.metric, basis)):  # only rates have figures per accelerator and node
+        basis = "deployment"
+        rows = _rows(improvements, objective.metric, basis)
+    if objective.on not in rows:
+        failed = next((entry.failed for entry in recommended.improvements if entry.workload == objective.on), None)
+        return Headline("", f"Not comparable on {title}: {failed or 'a run failed'}", recommended.run_id)
+    row = rows[objective.on]
+    value, low, high = (
+        value_or_none(row[name]) for name in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
+    )
+    text = f"{metric_label(objective.metric, basis)} on {title}, against the baseline"
+    if low is None:
+        text += " (a single round: no interval)"
+    elif is_noise(low, high):
+        text += f": within noise ({interval(low, high)})"
+    else:
+        text += f" ({interval(low, high)})"
+    return Headline(change(value, low, high), text, recommended.run_id)
+
+
+def objective_table(
+    study: Study, recommended: Recommended, improvements: pd.DataFrame, metrics: pd.DataFrame, table: pd.DataFrame
+) -> Table:
+    """The objective as run on every workload; per accelerator and per node too where the change differs there."""
+    metric = study.objective.metric
+    label = metric_label(metric)
+    as_run = _rows(improvements, metric, "deployment")
+    scaled = {basis: _rows(improvements, metric, basis) for basis in ("accelerator", "node")}
+    others = {basis: found for basis, found in scaled.items() if _differ(as_run, found)}
+    columns = [
+        "Workload",
+        f"Baseline ({label})",
+        f"Optimized ({label})",
+        "Change",
+        *(f"Per {basis}" for basis in others),
+    ]
+    rows: list[list[Cell]] = []
+    failures = {entry.workload: entry.failed for entry in recommended.improvements}
+    comparison = table[table["stage"] == COMPARISON]
+    for workload, title in study.workloads.items():
+        cells = [Cell(title, note=workload)]
+        if workload in as_run:
+            row = as_run[workload]
+            cells += [_value(row, "baseline_value", "baseline_run_id"), _value(row, "value", "run_id"), _change(row)]
+            cells += [_other_basis(basis_rows[workload], label) for basis_rows in others.values()]
+        else:
+            cells += _only_baseline(comparison[comparison["workload"] == workload], metric, metrics)
+            cells += [Cell("–", note=failures.get(workload) or "")] + [Cell("–") for _ in others]
+        cells.append(Cell(_counts(comparison[comparison["workload"] == workload], metrics)))
+        rows.append(cells)
+    return Table([*columns, "n"], rows)
+
+
+def other_metrics_table(study: Study, improvements: pd.DataFrame) -> Table:
+    """Every other metric as run, workload by workload."""
+    chosen = improvements[
+        (improvements["stage"] == COMPARISON)
+        & (improvements["basis"] == "deployment")
+        & (improvements["metric"] != study.objective.metric)
+    ]
+    order = {workload: position for position, workload in enumerate(study.workloads)}
+    records = sorted(chosen.to_dict("records"), key=lambda row: order[row["workload"]])
+    rows = [
+        [
+            Cell(metric_label(row["metric"]), note=study.workloads[row["workload"]]),
+            _value(row, "baseline_value", "baseline_run_id"),
+            _value(row, "value", "run_id"),
+            _change(row),
+        ]
+        for row in records
+    ]
+    return Table(["Metric", "Baseline", "Optimized", "Change"], rows)
+
+
+def accelerators_text(study: Study, table: pd.DataFrame) -> str:
+    """How many accelerators each side used, where they differ; empty otherwise."""
+    comparison = table[table["stage"] == COMPARISON]
+    counts = {row["candidate"]: int(row["accelerators"]) for row in comparison.to_dict("records")}
+    if len(set(counts.values())) < 2:
+        return ""
+    node = study.hardware.per_node
+    return (
+        f"The baseline used {counts['baseline']} of {node} accelerators of a node, the optimized configuration "
+        f"{counts['winner']}. Figures per node are extrapolated: they multiply one deployment by the number that "
+        "fits a node; nothing that large was run."
+    )
+
+
+def _rows(improvements: pd.DataFrame, metric: str, basis: str) -> dict[str, Row]:
+    chosen = improvements[
+        (improvements["stage"] == COMPARISON) & (improvements["metric"] == metric) & (improvements["basis"] == basis)
+    ]
+    return {row["workload"]: row for row in chosen.to_dict("records")}
+
+
+def _differ(as_run: dict[str, Row], scaled: dict[str, Row]) -> bool:
+    """True where a basis tells another change than the deployments as run: the sides used unlike shares of a node."""
+    return any(
+        not math.isclose(row["change_percent"], as_run[workload]["change_percent"], abs_tol=1e-9)
+        for workload, row in scaled.items()
+    )
+
+
+def _value(row: Row, value: str, run: str) -> Cell:
+    return Cell(figure(row[value]), row[run])
+
+
+def _change(row: Row) -> Cell:
+    return change_cell(row, row["run_id"], bool(row["higher_is_better"]))
+
+
+def _other_basis(row: Row, label: str) -> Cell:
+    values = f"{figure(row['baseline_value'])} → {figure(row['value'])} {label[:1].lower()}{label[1:]}"
+    extrapolated = (
+        f", extrapolated (×{NO_BREAK}{row['factor']:g})" if row["extrapolated"] and row["factor"] != 1 else ""
+    )
+    cell = _change(row)
+    return Cell(cell.text, cell.run_id, values + extrapolated, cell.is_good)
+
+
+def _only_baseline(sides: pd.DataFrame, metric: str, metrics: pd.DataFrame) -> list[Cell]:
+    """Baseline and winner where they cannot be compared: what was measured, or that it failed."""
+    cells = []
+    for candidate in ("baseline", "winner"):
+        rows = sides[sides["candidate"] == candidate].to_dict("records")
+        if not rows:
+            cells.append(Cell("–"))
+        elif rows[0]["outcome"] != "ok":
+            cells.append(Cell("failed", rows[0]["run_id"], str(rows[0]["reason"]).replace("_", " ")))
+        else:
+            found = metrics[(metrics["run_id"] == rows[0]["run_id"]) & (metrics["metric"] == metric)]
+            cells.append(Cell(figure(found["mean"].iloc[0]) if len(found) else "–", rows[0]["run_id"]))
+    return cells
+
+
+def _counts(sides: pd.DataFrame, metrics: pd.DataFrame) -> str:
+    """Rounds and successful requests behind the figures of both sides: `3 rounds, 3,000 requests`."""
+    ok = sides[sides["outcome"] == "ok"]
+    requests = metrics[metrics["run_id"].isin(ok["run_id"]) & (metrics["metric"] == "e2el_ms")]["n"]
+    texts = []
+    for unit, counts in (("round", ok["rounds"]), ("request", requests)):
+        if len(counts):
+            low, high = int(counts.min()), int(counts.max())
+            number = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+            texts.append(f"{number} {unit}{'' if high == 1 else 's'}")
+    return ", ".join(texts)

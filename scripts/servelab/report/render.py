@@ -1,0 +1,115 @@
+"""Puts a study's report together and fills the two templates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from servelab.charts import CHARTS
+from servelab.errors import ServelabError
+from servelab.report.comparison import accelerators_text, headline, objective_table, other_metrics_table
+from servelab.report.inputs import Decision, Recommended, Study
+from servelab.report.provenance import commit_of, provenance_tables
+from servelab.report.stages import stage_sections
+
+CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+"""Terminal colours and other control characters, which log lines may hold."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart's files, relative to the report, and its caption."""
+
+    stem: str
+    caption: str
+
+
+def report_content(
+    study: Study,
+    recommended: Recommended,
+    table: pd.DataFrame,
+    decisions: Sequence[Decision],
+    improvements: pd.DataFrame,
+    metrics: pd.DataFrame,
+    runs: Path,
+) -> dict[str, Any]:
+    """What the templates show. `table` has the rows of all stage tables, `runs` is the folder `results/runs`."""
+    stages = stage_sections(study, table, decisions)
+    measured = table.dropna(subset=["run_id"])
+    workload_of = {row["run_id"]: row["workload"] for row in measured.to_dict("records")}
+    return {
+        "study": study,
+        "recommended": recommended,
+        "headline": headline(study, recommended, improvements),
+        "accelerators": accelerators_text(study, table),
+        "objective_table": objective_table(study, recommended, improvements, metrics, table),
+        "other_metrics": other_metrics_table(study, improvements),
+        "figures": [Figure(chart.stem(), chart.caption) for chart in CHARTS if chart.scope == "study"],
+        "stages": stages,
+        "stage_figures": {
+            stage.name: [Figure(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.scope == "stage"]
+            for stage in stages
+            if stage.applies
+        },
+        "provenance": provenance_tables(study, runs, list(workload_of), workload_of),
+        "commit": commit_of(runs, recommended.run_id),
+    }
+
+
+def render_markdown(content: dict[str, Any]) -> str:
+    """`report.md`, GitHub-flavoured; charts are linked as `charts/<chart>.svg`."""
+    environment = _environment()
+    environment.filters["cell"] = _markdown_text
+    text = environment.get_template("report.md.j2").render(content)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def render_html(content: dict[str, Any], charts: Path) -> str:
+    """`report.html`: one file with its style and charts in it; `ServelabError` names a chart that is missing."""
+    environment = _environment()
+    environment.globals["svg"] = lambda stem: _inline_svg(charts / f"{stem}.svg")
+    environment.globals["style"] = Markup(_template_text(environment, "report.css"))  # noqa: S704 (our own file)
+    return environment.get_template("report.html.j2").render(content)
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("servelab.report"),
+        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else CONTROL.sub("", str(value)),
+    )
+
+
+def _template_text(environment: jinja2.Environment, name: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, also in a table's cell."""
+    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", " ".join(text.split()))
+
+
+def _inline_svg(path: Path) -> Markup:
+    """An SVG without its fixed size, so that it shrinks with the page; its ids get the chart's name as prefix."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ServelabError(f"{path}: {error.strerror}; draw it with scripts/plot_chart.py") from None
+    opening = re.search(r'<svg[^>]* width="([\d.]+)" height="[\d.]+"[^>]*>', text)
+    if opening is None:
+        raise ServelabError(f"{path}: not an SVG with a size; draw it with scripts/plot_chart.py")
+    start = re.sub(r' (width|height)="[\d.]+"', "", opening.group())
+    start = start.replace("<svg", f'<svg role="img" style="max-width:{opening.group(1)}px"', 1)
+    body = re.sub(r'(\bid="|url\(#)', rf"\g<1>{path.stem}-", text[opening.end() :])
+    return Markup(start + body)  # noqa: S704 (drawn by vl-convert, which escapes its texts)

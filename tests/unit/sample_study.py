@@ -1,0 +1,322 @@
+"""A small study written to a folder, as the workflow's rules write it: what charts and reports are tested on.
+
+It holds a kept incumbent, winners, a failed candidate, a stage that does not apply, a run of a single round
+(no interval) and a winner on 4 of 8 accelerators.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from servelab import schemas
+from servelab.spec import RunSpec
+
+STUDY = "npu-qwen"
+OBJECTIVE = "total_tokens_per_s"
+WORKLOADS = {
+    "sharegpt": "ShareGPT, 1,000 prompts",
+    "short-128x4": "Short: 128 in, 4 out",
+    "very-long-32000x100": "Very long: 32,000 in, 100 out",
+}
+OUT_OF_MEMORY = "torch.OutOfMemoryError: tried to allocate 14.5 GiB | 3.2 GiB free <unit 0>"
+
+
+MANIFEST = {
+    "devices": [
+        {"index": index, "name": "Ascend 910B", "driver": "24.1", "memory_bytes": 64 * 2**30} for index in range(8)
+    ],
+    "machine": {"cpu": "Kunpeng 920", "cpus": 192, "memory_bytes": 1024 * 2**30, "kernel": "5.10.0"},
+    "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False},
+}
+
+
+def run_id(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:20]
+
+
+def table_row(stage: str, position: int, candidate: str, value: float | None, **changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(schemas.STAGE_TABLE.names)
+    row |= {
+        "study": STUDY,
+        "stage": stage,
+        "position": position,
+        "candidate": candidate,
+        "workload": "sharegpt",
+        "is_incumbent": position == 0,
+        "run_id": run_id(f"{stage} {candidate} {changes.get('workload')}"),
+        "engine": "vllm",
+        "engine_version": "0.32.0",
+        "model_variant": "base",
+        "changes": "{}" if position == 0 else json.dumps({"arguments": {"--max-num-seqs": 64 * position}}),
+        "command": f"vllm serve Qwen/Qwen3-32B --max-num-seqs {64 * position}",
+        "accelerators": 8,
+        "accelerators_per_node": 8,
+        "outcome": "ok",
+        "rounds": 3,
+        "success_rate": 1.0,
+        "objective": OBJECTIVE,
+        "objective_per": "accelerator",
+        "accelerator_s": 1843.0,
+    }
+    row |= changes
+    if value is not None:
+        per_accelerator = value / row["accelerators"]
+        row |= {
+            "objective_value": per_accelerator,
+            "total_tokens_per_s": value,
+            "output_tokens_per_s": value * 0.47,
+            "requests_per_s": value / 420,
+            "ttft_ms_mean": 9e5 / value,
+            "ttft_ms_p99": 2.4e6 / value,
+            "tpot_ms_mean": 8.1e4 / value,
+            "tpot_ms_p99": 1.3e5 / value,
+            "itl_ms_mean": 7.7e4 / value,
+            "e2el_ms_mean": 2.1e7 / value,
+        }
+        if row["rounds"] > 1:
+            row |= {"objective_ci95_low": per_accelerator * 0.985, "objective_ci95_high": per_accelerator * 1.015}
+    return row
+
+
+STAGES = {
+    "engine": [
+        table_row("engine", 0, "baseline", 2048.0),
+        table_row("engine", 1, "sglang", 2391.5, engine="sglang", engine_version="0.5.6"),
+        table_row(
+            "engine", 2, "a candidate whose label is much longer than any plot has room for, really", 2100.0, rounds=1
+        ),
+    ],
+    "parallelism": [
+        table_row("parallelism", 0, "sglang", 2391.5),
+        table_row("parallelism", 1, "tensor_parallel_size=4", 2270.0, accelerators=4),
+        table_row(
+            "parallelism",
+            2,
+            "tensor_parallel_size=1",
+            None,
+            outcome="failed",
+            reason="out_of_memory",
+            message=OUT_OF_MEMORY,
+            success_rate=None,
+            rounds=0,
+            accelerators=1,
+        ),
+        table_row(
+            "parallelism",
+            3,
+            "pipeline_parallel_size=2",
+            None,
+            run_id=None,
+            outcome="failed",
+            reason="refused",
+            message="engine sglang has no option pipeline_parallel_size",
+            success_rate=None,
+            rounds=0,
+            accelerator_s=None,
+            command="",
+        ),
+    ],
+    "batching": [
+        table_row("batching", 0, "tensor_parallel_size=4", 2270.0, accelerators=4),
+        table_row("batching", 1, "--max-num-seqs=512", 2281.0, accelerators=4),
+    ],
+    "speculative": [table_row("speculative", 0, "tensor_parallel_size=4", 2270.0, accelerators=4)],
+    "comparison": [
+        table_row("comparison", position, candidate, value * scale, workload=workload, accelerators=count)
+        for workload, scale, gain in (
+            ("sharegpt", 1.0, 1.108),
+            ("short-128x4", 6.1, 1.004),
+            ("very-long-32000x100", 0.3, 2.31),
+        )
+        for position, candidate, value, count in (
+            (0, "baseline", 2048.0, 8),
+            (1, "winner", 2048.0 * gain, 4),
+        )
+    ],
+}
+TITLES = {
+    "engine": "Choosing the inference engine",
+    "parallelism": "Parallelism",
+    "batching": "Batching",
+    "speculative": "Speculative decoding",
+}
+WINNERS = {
+    "engine": "sglang",
+    "parallelism": "tensor_parallel_size=4",
+    "batching": "tensor_parallel_size=4",
+    "speculative": "tensor_parallel_size=4",
+}
+
+
+def verdict(row: dict[str, Any], incumbent: dict[str, Any], is_winner: bool) -> dict[str, Any]:
+    change = low = high = None
+    if row is incumbent:
+        word, why = "incumbent", "where the stage starts"
+    elif row["outcome"] != "ok":
+        word = "refused" if row["reason"] == "refused" else "failed"
+        why = f"{row['reason']}: {row['message']}"
+    else:
+        change = 100 * (row["objective_value"] / incumbent["objective_value"] - 1)
+        low, high = (change - 1.7, change + 1.7) if row["rounds"] > 1 else (None, None)
+        word, why = ("winner" if is_winner else "within noise"), f"{change:+.1f} %"
+    return {
+        "candidate": row["candidate"],
+        "run_id": row["run_id"],
+        "outcome": row["outcome"],
+        "verdict": word,
+        "change_percent": change,
+        "change_ci95_low_percent": low,
+        "change_ci95_high_percent": high,
+        "why": why,
+    }
+
+
+def decision(stage: str) -> dict[str, Any]:
+    rows = STAGES[stage]
+    incumbent = rows[0]
+    winner = next(row for row in rows if row["candidate"] == WINNERS[stage])
+    applies = len(rows) > 1
+    return {
+        "study": STUDY,
+        "stage": stage,
+        "title": TITLES[stage],
+        "applies": applies,
+        "reason": f"{WINNERS[stage]}: chosen" if applies else "applies where model is draft; the incumbent's is base",
+        "incumbent": {"candidate": incumbent["candidate"], "run_id": incumbent["run_id"]},
+        "winner": {"candidate": winner["candidate"], "run_id": winner["run_id"]},
+        "changed": winner is not incumbent,
+        "objective": OBJECTIVE,
+        "margin_percent": 2.0,
+        "candidates": [verdict(row, incumbent, row is winner) for row in rows],
+    }
+
+
+def improvements() -> list[dict[str, Any]]:
+    rows = []
+    for workload in WORKLOADS:
+        baseline, winner = (row for row in STAGES["comparison"] if row["workload"] == workload)
+        for metric, basis, factor, baseline_factor in (
+            (OBJECTIVE, "deployment", 1, 1),
+            (OBJECTIVE, "accelerator", 1 / 4, 1 / 8),
+            (OBJECTIVE, "node", 2, 1),
+            ("ttft_ms_mean", "deployment", 1, 1),
+        ):
+            before, after = baseline[metric] * baseline_factor, winner[metric] * factor
+            change = 100 * (after / before - 1)
+            rows.append(
+                {
+                    "study": STUDY,
+                    "stage": "comparison",
+                    "candidate": "winner",
+                    "workload": workload,
+                    "metric": metric.removesuffix("_mean"),
+                    "basis": basis,
+                    "extrapolated": basis == "node",
+                    "factor": factor,
+                    "baseline_factor": baseline_factor,
+                    "baseline_run_id": baseline["run_id"],
+                    "run_id": winner["run_id"],
+                    "baseline_value": before,
+                    "value": after,
+                    "higher_is_better": metric == OBJECTIVE,
+                    "change_percent": change,
+                    "change_ci95_low_percent": change - 1.9,
+                    "change_ci95_high_percent": change + 2.1,
+                }
+            )
+    return rows
+
+
+def metrics() -> list[dict[str, Any]]:
+    rows = []
+    for row in STAGES["comparison"]:
+        for metric, n in ((OBJECTIVE, 3), ("e2el_ms", 3000)):
+            value = row[OBJECTIVE]
+            rows.append(
+                dict.fromkeys(schemas.METRICS.names)
+                | {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"], "metric": metric, "n": n}
+                | {"mean": value, "rounds": 3, "ci95_low": value * 0.985, "ci95_high": value * 1.015}
+            )
+    return rows
+
+
+def recommended() -> dict[str, Any]:
+    rows = [row for row in improvements() if row["basis"] == "accelerator"]
+    return {
+        "study": STUDY,
+        "command": "sglang serve Qwen/Qwen3-32B --tensor-parallel-size 4 --served-model-name '<a> & b'",
+        "launch_command": "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp-size 4",
+        "engine": "sglang",
+        "engine_version": "0.5.6",
+        "model": "Qwen/Qwen3-32B",
+        "environment_variables": {},
+        "changed": True,
+        "objective": OBJECTIVE,
+        "per": "accelerator",
+        "improvements": [
+            {"workload": row["workload"], "title": WORKLOADS[row["workload"]], "n": 3, "failed": None} for row in rows
+        ],
+        "run_id": rows[0]["run_id"],
+        "baseline_run_id": rows[0]["baseline_run_id"],
+    }
+
+
+def study() -> dict[str, Any]:
+    return {
+        "study": STUDY,
+        "title": "Qwen3-32B on eight NPUs",
+        "model": {"id": "Qwen/Qwen3-32B", "revision": "9216db5781bf21249d130ec9da846c4624c16137"},
+        "hardware": {"accelerator": "Ascend 910B", "device": "ascend", "per_node": 8},
+        "engines": {"vllm": {"version": "0.32.0"}, "sglang": {"version": "0.5.6"}},
+        "objective": {"metric": OBJECTIVE, "per": "accelerator", "on": "sharegpt", "margin_percent": 2.0},
+        "protocol": {"rounds": {"min": 3, "max": 3}, "warmup_requests": 4},
+        "workloads": WORKLOADS,
+        "stages": [
+            {"name": name, "title": title, "candidates": [row["candidate"] for row in STAGES[name][1:]] or ["eagle"]}
+            for name, title in TITLES.items()
+        ],
+    }
+
+
+def spec(row: dict[str, Any]) -> RunSpec:
+    model = study()["model"]
+    return RunSpec(
+        engine={"name": row["engine"], "version": row["engine_version"], "environment_sha256": run_id(row["engine"])},
+        model={"id": model["id"], "variant": "base", "source": {"kind": "hub", **model}, "format": "safetensors"},
+        hardware={"accelerator": "Ascend 910B", "device": "ascend", "count": row["accelerators"]},
+        workload={
+            "kind": "sharegpt",
+            "parameters": {"num_requests": 1000, "seed": 42},
+            "tokenizer": {"kind": "hub", **model},
+            "generator_version": "1",
+        },
+        objective=OBJECTIVE,
+        client={"name": "servelab", "version": "1"},
+        protocol=study()["protocol"],
+    )
+
+
+def write(results: Path) -> Path:
+    """Writes the study under `results/` and returns its folder."""
+    folder = results / "studies" / STUDY
+    for name, rows in STAGES.items():
+        stage = folder / "stages" / name
+        stage.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schemas.STAGE_TABLE), stage / "table.parquet")
+        if name in TITLES:
+            (stage / "decision.json").write_text(json.dumps(decision(name)))
+    pq.write_table(pa.Table.from_pylist(improvements(), schema=schemas.IMPROVEMENTS), folder / "improvements.parquet")
+    pq.write_table(pa.Table.from_pylist(metrics(), schema=schemas.METRICS), folder / "metrics.parquet")
+    (folder / "recommended.json").write_text(json.dumps(recommended()))
+    (folder / "study.json").write_text(json.dumps(study()))
+    for row in [row for rows in STAGES.values() for row in rows if row["run_id"]]:
+        run = results / "runs" / row["run_id"]
+        run.mkdir(parents=True)
+        (run / "spec.json").write_text(spec(row).model_dump_json())
+        (run / "manifest.json").write_text(json.dumps(MANIFEST))
+    return folder

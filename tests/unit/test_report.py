@@ -1,0 +1,225 @@
+"""The report of the sample study: what it says, that it stands alone, and its errors."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import sample_study
+from markdown_it import MarkdownIt
+from servelab.chart_files import add_decisions, read_tables, select, write_chart
+from servelab.charts import CHARTS
+from servelab.errors import ServelabError
+from servelab.report.inputs import Decision, Recommended, Study, read
+from servelab.report.render import render_html, render_markdown, report_content
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Collects what the tests ask of a page; fails on tags that do not close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes[name] for name in ("href", "src") if name in attributes]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = sample_study.write(tmp_path_factory.mktemp("results"))
+    stages = [folder / "stages" / stage for stage in sample_study.TITLES]
+    frame = add_decisions(
+        read_tables([stage / "table.parquet" for stage in stages]),
+        [read(stage / "decision.json", Decision) for stage in stages],
+    )
+    improvements = select(
+        read_tables([folder / "improvements.parquet"]), {"metric": sample_study.OBJECTIVE, "basis": "deployment"}
+    )
+    tables = {"improvement": improvements, "latency": read_tables([folder / "stages/comparison/table.parquet"])}
+    for chart in CHARTS:
+        for stage in sample_study.TITLES if chart.scope == "stage" else [None]:
+            rows = tables.get(chart.name, select(frame, {"stage": stage}) if stage else frame)
+            write_chart(chart, rows, {"svg": folder / "charts" / f"{chart.stem(stage)}.svg"})
+    return folder
+
+
+def content(folder: Path, *, recommended=None, table=None, improvements=None):
+    stages = [folder / "stages" / stage for stage in sample_study.STAGES]
+    decisions = [stage / "decision.json" for stage in stages if (stage / "decision.json").exists()]
+    return report_content(
+        read(folder / "study.json", Study),
+        Recommended.model_validate(sample_study.recommended() | (recommended or {})),
+        read_tables([stage / "table.parquet" for stage in stages]) if table is None else table,
+        [read(path, Decision) for path in decisions],
+        read_tables([folder / "improvements.parquet"]) if improvements is None else improvements,
+        read_tables([folder / "metrics.parquet"]),
+        folder.parents[1] / "runs",
+    )
+
+
+def plain(text: str) -> str:
+    return " ".join(text.replace("\u00a0", " ").split())
+
+
+@pytest.fixture(scope="module")
+def page(study):
+    return Page(render_html(content(study), study / "charts"))
+
+
+@pytest.fixture(scope="module")
+def markdown(study):
+    return render_markdown(content(study))
+
+
+SAID = [
+    "Qwen3-32B on eight NPUs",
+    "+121.6 % ± 2.0 %",
+    "Total tokens/s per accelerator on ShareGPT, 1,000 prompts, against the baseline",
+    "(95 % interval +119.7 to +123.7 %)",
+    "The baseline used 8 of 8 accelerators of a node, the optimized configuration 4.",
+    "2,048 → 4,538 total tokens/s, extrapolated (× 2)",
+    "within noise: 95 % interval −1.5 to +2.5 %",
+    "no interval from a single round",
+    "3 rounds, 3,000 requests",
+    "3 runs, 92 min of accelerator time",
+    "Speculative decoding, eagle: applies where model is draft; the incumbent's is base",
+    "refused before any run: engine sglang has no option pipeline",
+    "8 × driver 24.1, memory 64.0 GiB, name Ascend 910B",
+    "git checkout 0123456789abcdef0123456789abcdef01234567",
+]
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_both_reports_say(text, page, markdown):
+    assert text in plain(page.text)
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)
+    assert text in plain(Page(rendered).text)
+
+
+def test_command_and_failure_stand_as_they_are(page, markdown):
+    assert sample_study.recommended()["command"] in page.text
+    assert sample_study.recommended()["command"] in markdown
+    assert sample_study.OUT_OF_MEMORY in page.text
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)
+    assert sample_study.OUT_OF_MEMORY in Page(rendered).text
+
+
+def test_html_stands_alone(page):
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert page.tags.count("svg") == 3 + 3  # study charts, and one for each stage that applies
+    assert len(page.ids) == len(set(page.ids))
+    assert all(link.startswith("../../") for link in page.links)
+
+
+def test_every_link_leads_to_a_file_of_the_results(page, markdown, study):
+    targets = set(page.links) | set(re.findall(r"\]\(([^)]+)\)", markdown))
+    runs = {target for target in targets if "/runs/" in target}
+    assert {sample_study.recommended()["run_id"], sample_study.recommended()["baseline_run_id"]} <= {
+        Path(target).name for target in runs
+    }
+    for target in targets:
+        if "workloads" not in target and not target.endswith("server.log"):
+            assert (study / target).exists(), target
+
+
+def test_no_change_keeps_the_baseline(study):
+    improvements = read_tables([study / "improvements.parquet"]).iloc[:0]
+    baseline = sample_study.recommended()["baseline_run_id"]
+    result = content(study, recommended={"changed": False, "run_id": baseline}, improvements=improvements)
+    text = plain(Page(render_html(result, study / "charts")).text)
+    assert "No candidate beat the baseline beyond noise and margin: keep the baseline." in text
+    assert "Baseline against optimized Workload" not in text
+    assert "keep the baseline" in render_markdown(result)
+
+
+def test_winner_that_failed_on_a_workload_is_shown(study):
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    failed = (table["stage"] == "comparison") & (table["workload"] == "short-128x4") & (table["candidate"] == "winner")
+    table.loc[failed, ["outcome", "reason"]] = ["failed", "requests_failed"]
+    improvements = read_tables([study / "improvements.parquet"])
+    improvements = improvements[improvements["workload"] != "short-128x4"]
+    recommended = sample_study.recommended()
+    recommended["improvements"][1]["failed"] = "winner: requests_failed: 3 of 3,000 requests failed"
+    result = content(study, recommended=recommended, table=table, improvements=improvements)
+    row = next(row for row in result["objective_table"].rows if row[0].note == "short-128x4")
+    assert [cell.text for cell in row[1:4]] == ["12,493", "failed", "–"]
+    assert row[3].note == "winner: requests_failed: 3 of 3,000 requests failed"
+
+
+def test_bases_that_tell_the_same_are_left_out(study):
+    improvements = read_tables([study / "improvements.parquet"])
+    as_run = improvements[improvements["basis"] == "deployment"].set_index(["workload", "metric"])
+    for column in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent"):
+        improvements[column] = [
+            as_run.loc[(w, m), column] for w, m in zip(improvements["workload"], improvements["metric"], strict=True)
+        ]
+    columns = content(study, improvements=improvements)["objective_table"].columns
+    assert columns == ["Workload", "Baseline (Total tokens/s)", "Optimized (Total tokens/s)", "Change", "n"]
+
+
+def test_control_characters_of_logs_are_dropped(study):
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    table.loc[table["reason"] == "out_of_memory", "message"] = "\x1b[31mno memory\x1b[0m\x00 <b>|"
+    result = content(study, table=table)
+    page = render_html(result, study / "charts")
+    assert "no memory &lt;b&gt;|" in page
+    assert "\x1b" not in page + render_markdown(result)
+
+
+def test_missing_chart_decision_and_run_are_named(study, tmp_path):
+    with pytest.raises(ServelabError, match=r"improvement\.svg: No such file.*plot_chart"):
+        render_html(content(study), tmp_path)
+    (tmp_path / "decision.json").write_text(json.dumps(sample_study.decision("engine") | {"applies": "perhaps"}))
+    with pytest.raises(ServelabError, match=r"decision\.json: applies: "):
+        read(tmp_path / "decision.json", Decision)
+    with pytest.raises(
+        ServelabError, match=r"no table\.parquet was given for stage parallelism, batching, speculative"
+    ):
+        content(study, table=read_tables([study / "stages/engine/table.parquet"]))
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    table["run_id"] = "0" * 20
+    with pytest.raises(ServelabError, match=r"00000/spec\.json: No such file"):
+        content(study, table=table)
+
+
+def test_command_line(study, tmp_path):
+    stages = [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES]
+    decisions = [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
+    command = [sys.executable, str(SCRIPT), "--study", str(study / "study.json"), "--stages", *stages]
+    command += ["--improvements", str(study / "improvements.parquet"), "--metrics", str(study / "metrics.parquet")]
+    command += ["--recommended", str(study / "recommended.json"), "--runs", str(study.parents[1] / "runs")]
+    command += ["--charts-dir", str(study / "charts")]
+    command += ["--output-md", str(tmp_path / "report.md"), "--output-html", str(tmp_path / "report.html")]
+    subprocess.run([*command, "--decisions", *decisions], check=True)
+    assert (tmp_path / "report.md").read_text() == render_markdown(content(study))
+    wrong = subprocess.run([*command, "--decisions", *decisions[:-1]], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1
+    assert wrong.stderr == "error: no decision.json was given for stage speculative of study npu-qwen\n"
