@@ -30,14 +30,18 @@ def improvements(table: pd.DataFrame, rounds: pd.DataFrame) -> pa.Table:
             continue
         for metric in METRICS:
             pair = [values.get((side["run_id"], metric.tag), []) for side in (baseline, row)]
-            if all(pair) and sum(pair[0]) != 0:
-                rows += [_row(row, baseline, metric.tag, basis, *pair) for basis in (BASES if metric.is_rate else BASES[:1])]
+            if all(pair) and sum(pair[0]) > 0:
+                rows += [
+                    _row(row, baseline, metric.tag, basis, *pair) for basis in (BASES if metric.is_rate else BASES[:1])
+                ]
     return pa.Table.from_pylist(rows, schema=schemas.IMPROVEMENTS)
 
 
 def _values(rounds: pd.DataFrame) -> dict[tuple[str, str], list[float]]:
     unique = rounds.drop_duplicates(["run_id", "metric", "round"]).sort_values("round")
-    return {(str(run), str(metric)): list(group) for (run, metric), group in unique.groupby(["run_id", "metric"])["value"]}
+    return {
+        (str(run), str(metric)): list(group) for (run, metric), group in unique.groupby(["run_id", "metric"])["value"]
+    }
 
 
 def _row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from pathlib import Path
@@ -29,7 +30,7 @@ def read_config(path: Path, model: type[Config]) -> Config:
 def read_yaml(path: Path) -> Any:
     """A YAML file's content; a missing or broken one is a `ConfigError` with file and line."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except FileNotFoundError:
         there = [file.stem for file in path.parent.glob("*.yaml")]
         raise ConfigError(f"{path}: no such file{nearest(path.stem, there)}") from None
@@ -39,8 +40,13 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML that refuses a key given twice, which plain loaders drop silently."""
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2 in what matters here: `on`, `off`, `yes`, `no` are text; a key given twice is refused, not dropped."""
+
+    yaml_implicit_resolvers = {  # type: ignore[misc]  # noqa: RUF012 (PyYAML's own way)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -52,10 +58,13 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|false|False)$"), list("tTfF"))
+
+
 def describe_validation_error(error: ValidationError, file: str, model: type[Strict]) -> str:
     """One line for a pydantic error: file, key, what is wrong, the nearest valid name; further errors are counted."""
     errors = error.errors(include_url=False)
-    first = errors[0]
+    first = min(errors, key=lambda found: found["type"] != "extra_forbidden")  # a misspelt key is also a missing one
     location = first["loc"]
     key = ".".join(str(part) for part in location) or "(top level)"
     if first["type"] == "extra_forbidden":

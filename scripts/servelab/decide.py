@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,9 @@ from servelab.plan import Plan
 from servelab.spec import Strict
 from servelab.statistics import ratio_ci95
 from servelab.study import Study
+
+Row = dict[str, Any]
+"""A row of schemas.STAGE_TABLE."""
 
 
 class Verdict(Strict):
@@ -58,12 +62,12 @@ def decide_stage(study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataF
     change's 95 % interval excludes zero (single rounds have no interval: only the margin speaks). A failed incumbent
     is replaced by the best candidate that did not fail.
     """
-    rows = table.set_index("position")
-    incumbent = rows.loc[0]
-    verdicts = [_verdict(study, row, incumbent, rounds) for _, row in rows.iterrows()]
+    rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    incumbent = rows[0]
+    verdicts = [_verdict(study, row, incumbent, rounds) for row in rows]
     better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
     sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
-    winner = max(better, key=lambda position: sign * rows.loc[position, "objective_value"], default=0)
+    winner = max(better, key=lambda position: sign * float(rows[position]["objective_value"]), default=0)
     if winner:
         verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner"})
     return Decision(
@@ -73,7 +77,7 @@ def decide_stage(study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataF
         applies=plan.applies,
         reason=_reason(plan, verdicts, winner),
         incumbent=Choice(candidate=incumbent["candidate"], run_id=_text(incumbent["run_id"])),
-        winner=Choice(candidate=rows.loc[winner, "candidate"], run_id=_text(rows.loc[winner, "run_id"])),
+        winner=Choice(candidate=rows[winner]["candidate"], run_id=_text(rows[winner]["run_id"])),
         changed=winner != 0,
         objective=study.objective.metric,
         margin_percent=study.objective.margin_percent,
@@ -81,9 +85,9 @@ def decide_stage(study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataF
     )
 
 
-def _verdict(study: Study, row: pd.Series, incumbent: pd.Series, rounds: pd.DataFrame) -> Verdict:
+def _verdict(study: Study, row: Row, incumbent: Row, rounds: pd.DataFrame) -> Verdict:
     change: tuple[float | None, float | None, float | None] = (None, None, None)
-    if row.name == 0:
+    if row["position"] == 0:
         verdict, why = "incumbent", "where the stage starts"
         if _failure(study, row):
             why = str(_failure(study, row))
@@ -92,7 +96,7 @@ def _verdict(study: Study, row: pd.Series, incumbent: pd.Series, rounds: pd.Data
     elif _failure(study, incumbent):
         verdict, why = "better", "the incumbent failed"
     else:
-        change = relative_change(study, row, incumbent, rounds)
+        change = _relative_change(study, row, incumbent, rounds)
         verdict, why = _compare(study, *change)
     return Verdict(
         candidate=row["candidate"],
@@ -100,13 +104,13 @@ def _verdict(study: Study, row: pd.Series, incumbent: pd.Series, rounds: pd.Data
         outcome=row["outcome"],
         verdict=verdict,
         change_percent=change[0],
-        change_ci95_low_percent=change[1],
-        change_ci95_high_percent=change[2],
+        change_ci95_low_percent=_finite(change[1]),
+        change_ci95_high_percent=_finite(change[2]),
         why=why,
     )
 
 
-def _failure(study: Study, row: pd.Series) -> str | None:
+def _failure(study: Study, row: Row) -> str | None:
     if row["outcome"] != "ok":
         return f"{row['reason']}: {row['message']}"
     if row["success_rate"] < study.objective.min_success_rate:
@@ -117,8 +121,8 @@ def _failure(study: Study, row: pd.Series) -> str | None:
     return None
 
 
-def relative_change(
-    study: Study, row: pd.Series, incumbent: pd.Series, rounds: pd.DataFrame
+def _relative_change(
+    study: Study, row: Row, incumbent: Row, rounds: pd.DataFrame
 ) -> tuple[float, float | None, float | None]:
     """Percent change of the objective against the incumbent with its 95 % interval, on the study's basis."""
     values = []
@@ -153,6 +157,11 @@ def _reason(plan: Plan, verdicts: list[Verdict], winner: int) -> str:
     if len(verdicts) == 1:
         return "every candidate is the incumbent itself"
     return f"no candidate beats {verdicts[0].candidate} beyond noise and margin"
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity; an unbounded interval is told in `why`."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _text(value: Any) -> str | None:

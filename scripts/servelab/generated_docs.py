@@ -93,7 +93,9 @@ def _studies() -> str:
     parts = [STUDIES_HEAD]
     for title, model in SECTIONS:
         rows = "\n".join(_field_row(name, field) for name, field in model.model_fields.items())
-        parts.append(f"## {title}\n\n{_summary(model)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}\n")
+        parts.append(
+            f"## {title}\n\n{_summary(model)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}\n"
+        )
     return "\n".join(parts)
 
 
@@ -134,8 +136,8 @@ def _type_name(annotation: Any) -> str:
         return f"mapping of {_type_name(arguments[1])}"
     if arguments:
         return " or ".join(_type_name(argument) for argument in arguments if argument is not type(None))
-    names = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
-    return names.get(annotation, annotation.__name__)
+    names: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
+    return names.get(annotation) or str(annotation.__name__)
 
 
 def _output() -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from servelab import schemas
 from servelab.errors import ServelabError
-from servelab.metrics import METRICS, round_values, summarise
+from servelab.metrics import METRICS, summarise, summarise_rounds
 from servelab.objective import per_basis
 from servelab.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study import Study
@@ -66,7 +66,7 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> tuple[pa.Table, p
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
             summary = summarise(records) if status["outcome"] == "ok" else []
             metrics += [{**names, **entry} for entry in summary]
-            rounds += _round_rows(names, summary, records)
+            rounds += [{**names, **entry} for entry in summarise_rounds(records)] if summary else []
             rows.append({**row, **_run_columns(study, candidate, run, status, summary)})
     return (
         pa.Table.from_pylist(rows, schema=schemas.STAGE_TABLE),
@@ -82,14 +82,6 @@ def _read_run(folder: Path) -> tuple[dict[str, Any], pa.Table]:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ServelabError(f"{folder}: not a complete run ({error}); remove the folder and run again") from None
     return status, records
-
-
-def _round_rows(names: dict[str, str], summary: list[dict[str, Any]], records: pa.Table) -> list[dict[str, Any]]:
-    return [
-        {**names, "metric": entry["metric"], "round": position, "value": value}
-        for entry in summary
-        for position, value in enumerate(round_values(records, entry["metric"]))
-    ]
 
 
 def _run_columns(
@@ -125,7 +117,8 @@ def _run_columns(
 
 def read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
     """A table written by this workflow, with its schema checked."""
-    return pq.read_table(path, schema=schema).to_pandas()
+    frame: pd.DataFrame = pq.read_table(path, schema=schema).to_pandas()
+    return frame
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from servelab.clients import CLIENTS
+from servelab.conversion import CONVERTERS
 from servelab.datasets import Dataset, load_datasets
 from servelab.devices import DEVICES
 from servelab.engines import ENGINES, Engine
@@ -15,7 +16,6 @@ from servelab.engines.options import check_option_names
 from servelab.errors import ConfigError
 from servelab.identity import file_sha256
 from servelab.metrics import METRICS
-from servelab.models import conversion
 from servelab.registry import nearest
 from servelab.runtimes import RUNTIMES
 from servelab.spec import ClientSpec, WorkloadSpec
@@ -60,7 +60,7 @@ class Project:
         """The converter between two formats, None if they are the same; `ConfigError` if there is none."""
         if source_format == model_format:
             return None
-        converter = conversion(source_format, model_format)
+        converter = CONVERTERS.get((source_format, model_format))
         if converter is None:
             raise ConfigError(f"engine {engine} serves {model_format}, and {source_format} cannot be converted to it")
         return converter
@@ -105,7 +105,9 @@ def _check(project: Project) -> None:
     for position, stage in enumerate(study.stages):
         key = f"stages.{position} ({stage.name})"
         if stage.name in names or stage.name == COMPARISON:
-            raise _error(project, key, "this name is reserved" if stage.name == COMPARISON else "this name stands twice")
+            raise _error(
+                project, key, "this name is reserved" if stage.name == COMPARISON else "this name stands twice"
+            )
         names.add(stage.name)
         for when in stage.when:
             if not when.startswith("options."):
@@ -138,12 +140,25 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
     if (candidate.accelerators or 1) > study.hardware.per_node:
         wrong = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
         raise _error(project, f"{key}.accelerators", wrong)
+    engines = [project.engine(alias) for alias in study.engines]
     try:
         check_option_names(candidate.options)
-        if candidate.engine is not None:
-            project.engine(candidate.engine).check_options(candidate.options)
+        _check_options(candidate, [project.engine(alias) for alias in [candidate.engine] if alias] or engines)
     except ConfigError as error:
         raise _error(project, f"{key}.options", str(error)) from None
+
+
+def _check_options(candidate: Candidate, engines: list[Engine]) -> None:
+    """An option that none of the engines has which the candidate could run on is a mistake; one that some lack is not."""
+    for name, value in candidate.options.items():
+        refusals = []
+        for engine in engines:
+            try:
+                engine.check_options({name: value})
+            except ConfigError as error:
+                refusals.append(error)
+        if len(refusals) == len(engines):
+            raise refusals[0]
 
 
 def _check_engine(project: Project, alias: str) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from servelab.metrics import METRICS
 from servelab.plan import Plan
 from servelab.study import Study
 
 
 def recommend(
-    study: Study, comparison: Plan, table: pd.DataFrame, improvements: pd.DataFrame, runs_folder: Path, titles: dict[str, str]
+    study: Study,
+    comparison: Plan,
+    table: pd.DataFrame,
+    improvements: pd.DataFrame,
+    runs_folder: Path,
+    titles: dict[str, str],
 ) -> dict[str, Any]:
     """The content of `recommended.json`.
 
@@ -29,14 +36,17 @@ def recommend(
     gains = improvements[
         (improvements["stage"] == comparison.stage)
         & (improvements["metric"] == study.objective.metric)
-        & (improvements["basis"].isin([study.objective.per, "deployment"]))
+        & (
+            improvements["basis"]
+            == (study.objective.per if METRICS.get(study.objective.metric).is_rate else "deployment")
+        )
     ]
     rows = []
     for workload in study.workloads:
-        of_workload = gains[gains["workload"] == workload].set_index("basis")
+        of_workload = gains[gains["workload"] == workload].to_dict("records")
         failed = table[(table["workload"] == workload) & (table["outcome"] != "ok")]
-        if study.objective.per in of_workload.index:
-            rows.append(_improvement(of_workload.loc[study.objective.per], titles[workload], table))
+        if of_workload:
+            rows.append(_improvement(of_workload[0], titles[workload], table))
         elif not failed.empty:
             rows.append(_no_improvement(workload, titles[workload], study, _failures(failed)))
     return {
@@ -57,7 +67,7 @@ def recommend(
     }
 
 
-def _improvement(row: pd.Series, title: str, table: pd.DataFrame) -> dict[str, Any]:
+def _improvement(row: dict[str, Any], title: str, table: pd.DataFrame) -> dict[str, Any]:
     rounds = int(table[table["run_id"].isin([row["run_id"], row["baseline_run_id"]])]["rounds"].min())
     numbers = ["baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]
     return {
@@ -66,10 +76,15 @@ def _improvement(row: pd.Series, title: str, table: pd.DataFrame) -> dict[str, A
         "metric": row["metric"],
         "basis": row["basis"],
         "extrapolated": bool(row["extrapolated"]),
-        **{name: None if pd.isna(row[name]) else float(row[name]) for name in numbers},
+        **{name: _finite(row[name]) for name in numbers},
         "n": rounds,
         "failed": None,
     }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has neither NaN nor infinity: null where there is no bound."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _no_improvement(workload: str, title: str, study: Study, failed: str) -> dict[str, Any]:

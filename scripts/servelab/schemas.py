@@ -31,7 +31,11 @@ RUN_REQUESTS = _schema(
     ("end_s", pa.float64(), "When the response ended or failed."),
     ("input_tokens_asked", pa.int32(), "The prompt's length by the workload."),
     ("input_tokens", pa.int32(), "`usage.prompt_tokens` of the server; null if it sent none."),
-    ("cached_tokens", pa.int32(), "Prompt tokens the server says it took from a prefix cache; null if it says nothing."),
+    (
+        "cached_tokens",
+        pa.int32(),
+        "Prompt tokens the server says it took from a prefix cache; null if it says nothing.",
+    ),
     ("output_tokens_asked", pa.int32(), "The output length asked for."),
     ("output_tokens", pa.int32(), "`usage.completion_tokens` of the server; null if it sent none."),
     ("chunks", pa.int32(), "Events that carried content."),
@@ -114,8 +118,16 @@ IMPROVEMENTS = _schema(
     ("candidate", pa.string(), "Label of the candidate."),
     ("workload", pa.string(), "Name of the workload."),
     ("metric", pa.string(), "Metric, unit in its name."),
-    ("basis", pa.string(), "`deployment` (as run), `accelerator` (÷ accelerators used) or `node` (× runs that fit a node)."),
-    ("extrapolated", pa.bool_(), "The node figure multiplies a run that used part of a node; nothing that large was run."),
+    (
+        "basis",
+        pa.string(),
+        "`deployment` (as run), `accelerator` (÷ accelerators used) or `node` (× runs that fit a node).",
+    ),
+    (
+        "extrapolated",
+        pa.bool_(),
+        "The node figure multiplies a run that used part of a node; nothing that large was run.",
+    ),
     ("factor", pa.float64(), "What the candidate's figure was multiplied by to reach the basis."),
     ("baseline_factor", pa.float64(), "The same for the baseline's figure."),
     ("baseline_run_id", pa.string(), "Run of the baseline on this workload."),
@@ -124,7 +136,11 @@ IMPROVEMENTS = _schema(
     ("value", pa.float64(), "Candidate's mean on this basis."),
     ("higher_is_better", pa.bool_(), "Direction of the metric."),
     ("change_percent", pa.float64(), "100 × (value / baseline_value − 1)."),
-    ("change_ci95_low_percent", pa.float64(), "Lower end of the change's 95 % interval (Fieller over rounds); null below 2 rounds."),
+    (
+        "change_ci95_low_percent",
+        pa.float64(),
+        "Lower end of the change's 95 % interval (Fieller over rounds); null below 2 rounds.",
+    ),
     ("change_ci95_high_percent", pa.float64(), "Upper end of it."),
 )
 

@@ -73,6 +73,17 @@ def summarise(records: pa.Table) -> list[dict[str, Any]]:
     return [_summary(metric, _observations(metric, rounds)) for metric in METRICS]
 
 
+def summarise_rounds(records: pa.Table) -> list[dict[str, Any]]:
+    """A row of `schemas.ROUNDS` for each metric and round that has an observation, without study, run_id and workload."""
+    rows = []
+    for number, frame in records.to_pandas().groupby("round", sort=True):
+        for metric in METRICS:
+            values = metric.observe(frame)
+            if values.size:
+                rows.append({"metric": metric.tag, "round": number, "value": float(values.mean())})
+    return rows
+
+
 def higher_is_better(tag: str) -> bool:
     """Direction of a metric; `ConfigError` on an unknown one."""
     return METRICS.get(tag).higher_is_better

@@ -1,0 +1,69 @@
+"""Studies made for the tests, and tables as measured runs would have given them."""
+
+import copy
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from servelab.config_file import read_yaml
+from servelab.project import load_project
+from servelab.study import Study
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def study_content():
+    """The demo study as plain data, to change at will."""
+    return copy.deepcopy(read_yaml(ROOT / "config/studies/cpu-smollm2.yaml"))
+
+
+@pytest.fixture
+def make_project(tmp_path):
+    """Loads changed study content as a project."""
+
+    def make(content):
+        file = tmp_path / f"{content['study']}.yaml"
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+        return load_project(file, ROOT)
+
+    return make
+
+
+@pytest.fixture
+def study(study_content):
+    """The demo study, typed."""
+    return Study.model_validate(study_content)
+
+
+def stage_rows(candidates, stage="stage", accelerators=None, per_node=1, workload="cpu-sharegpt"):
+    """A stage table and its rounds from {label: [total tokens/s of each round] or 'failed'}."""
+    table, rounds = [], []
+    for position, (label, values) in enumerate(candidates.items()):
+        ok = not isinstance(values, str)
+        run = f"{stage}-{label}-{workload}"
+        count = (accelerators or {}).get(label, 1)
+        table.append(
+            {
+                "study": "cpu-smollm2",
+                "stage": stage,
+                "position": position,
+                "candidate": label,
+                "workload": workload,
+                "is_incumbent": position == 0,
+                "run_id": None if values == "refused" else run,
+                "outcome": "ok" if ok else "failed",
+                "reason": None if ok else values,
+                "message": None if ok else "the telling line",
+                "rounds": len(values) if ok else 0,
+                "success_rate": 1.0 if ok else 0.0,
+                "accelerators": count,
+                "accelerators_per_node": per_node,
+                "objective_value": sum(values) / len(values) / count if ok else None,
+            }
+        )
+        if ok:
+            for number, value in enumerate(values):
+                rounds.append({"run_id": run, "metric": "total_tokens_per_s", "round": number, "value": value})
+    return pd.DataFrame(table), pd.DataFrame(rounds)

@@ -1,0 +1,136 @@
+"""A wrong study ends in one line with file, key and the nearest valid name, before anything starts."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from servelab.config_file import read_yaml
+from servelab.errors import ConfigError
+from servelab.project import load_project
+from servelab.study import load_study
+
+ROOT = Path(__file__).parents[2]
+VALID = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
+
+
+def change(path, value):
+    """The valid study with one key changed; `None` as value of DELETE removes it."""
+    study = copy.deepcopy(VALID)
+    *parents, last = path
+    place = study
+    for part in parents:
+        place = place[part]
+    if value is DELETE:
+        del place[last]
+    else:
+        place[last] = value
+    return study
+
+
+DELETE = object()
+
+MISTAKES = {
+    "wrong key": (change(["objectiv"], {}), ["objectiv", "did you mean `objective`?"]),
+    "wrong nested key": (change(["protocol", "warmup_request"], 1), ["protocol.warmup_request", "`warmup_requests`"]),
+    "wrong key in a list": (
+        change(["stages", 0, "candidates", 0], {"option": {"max_num_seqs": 8}}),
+        ["stages.0.candidates.0.option", "did you mean `options`?"],
+    ),
+    "wrong key in a source": (change(["model", "source", "sha"], "x"), ["model.source", "sha", "`sha256`"]),
+    "wrong type": (change(["hardware", "per_node"], "many"), ["hardware.per_node", "many"]),
+    "unknown engine": (change(["engines"], {"llama.cp": {"version": "1"}}), ["engines.llama.cp", "`llama.cpp`"]),
+    "engine of a candidate": (
+        change(["stages", 0, "candidates", 0], {"engine": "lama.cpp"}),
+        ["stages.0", "candidates.0.engine", "did you mean `llama.cpp`?"],
+    ),
+    "unknown option": (
+        change(["stages", 0, "candidates", 0], {"options": {"max_num_seq": 8}}),
+        ["candidates.0.options", "max_num_seq", "`max_num_seqs`"],
+    ),
+    "option of no engine of the study": (
+        change(["stages", 0, "candidates", 0], {"options": {"expert_parallel": True}}),
+        ["candidates.0.options", "llama.cpp has no option `expert_parallel`"],
+    ),
+    "unknown model variant": (
+        change(["stages", 0, "candidates", 0], {"model": "fp8"}),
+        ["candidates.0.model", "`fp8`", "base"],
+    ),
+    "duplicate candidate": (
+        change(["stages", 0, "candidates", 1], {"options": {"max_num_seqs": 8}, "label": "other"}),
+        ["candidates.1", "the same as candidate 0"],
+    ),
+    "empty candidate": (change(["stages", 0, "candidates", 1], {"label": "x"}), ["candidates.1", "changes nothing"]),
+    "missing baseline": (change(["baseline"], DELETE), ["baseline", "missing"]),
+    "baseline without engine": (change(["baseline"], {"options": {}}), ["baseline.engine", "missing", "llama.cpp"]),
+    "unknown workload": (change(["workloads", 0], "cpu-sharegtp"), ["workloads", "did you mean `cpu-sharegpt`?"]),
+    "objective on another workload": (change(["objective", "on"], "sharegpt"), ["objective.on", "`cpu-sharegpt`"]),
+    "unknown metric": (
+        change(["objective", "metric"], "total_token_per_s"),
+        ["objective.metric", "did you mean `total_tokens_per_s`?"],
+    ),
+    "unknown device": (change(["hardware", "device"], "gpu"), ["hardware.device", "cpu"]),
+    "version not in the lock": (
+        change(["engines", "llama.cpp", "version"], "1.2.3"),
+        ["engines.llama.cpp.version", "1.2.3", "llama.cpp.lock.txt pins"],
+    ),
+    "no lock": (
+        change(["engines", "llama.cpp", "lock"], "envs/no.lock.txt"),
+        ["engines.llama.cpp.lock", "does not exist"],
+    ),
+    "branch instead of a commit": (
+        change(["model"], {"id": "Qwen/Qwen3-32B", "revision": "main"}),
+        ["model.revision", "main"],
+    ),
+    "two sources": (
+        change(["model", "revision"], "0" * 40),
+        ["model", "`revision`", "`source`"],
+    ),
+    "reserved stage": (change(["stages", 0, "name"], "comparison"), ["stages.0", "reserved"]),
+    "stage twice": (change(["stages", 1, "name"], "parallel-sequences"), ["stages.1", "twice"]),
+    "unknown condition": (change(["stages", 0, "when"], {"engin": "vllm"}), ["stages.0", "when", "`engine`"]),
+    "rounds upside down": (change(["protocol", "rounds"], {"min": 5, "max": 2}), ["protocol.rounds", "min 5 > max 2"]),
+    "too many accelerators": (
+        change(["stages", 0, "candidates", 0], {"accelerators": 2}),
+        ["candidates.0.accelerators", "hardware.per_node"],
+    ),
+    "another name than the file's": (change(["study"], "other"), ["study", "`cpu-smollm2`"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_one_clear_line(mistake, tmp_path):
+    content, expected = MISTAKES[mistake]
+    file = tmp_path / "cpu-smollm2.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(ConfigError) as caught:
+        load_project(file, ROOT)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in [str(file), *expected]:
+        assert part in message
+
+
+def test_broken_yaml_names_file_and_line(tmp_path):
+    file = tmp_path / "broken.yaml"
+    file.write_text("study: broken\ntitle: [\n")
+    with pytest.raises(ConfigError, match=r"broken\.yaml:\d+: not valid YAML"):
+        load_study(file)
+
+
+def test_key_given_twice(tmp_path):
+    file = tmp_path / "twice.yaml"
+    file.write_text("study: twice\nstudy: twice\n")
+    with pytest.raises(ConfigError, match="`study` stands twice"):
+        load_study(file)
+
+
+def test_missing_file_names_the_nearest(tmp_path):
+    (tmp_path / "cpu-smollm2.yaml").write_text("")
+    with pytest.raises(ConfigError, match="did you mean `cpu-smollm2`"):
+        load_study(tmp_path / "cpu-smolm2.yaml")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_study_of_the_project_is_valid(file):
+    assert load_project(file, ROOT).study.study == file.stem

@@ -1,0 +1,76 @@
+"""Identity: everything that can change a measurement changes the run's name, and nothing else does."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from servelab.config_file import read_yaml
+from servelab.plan import baseline, plan_stage
+from servelab.project import load_project
+
+ROOT = Path(__file__).parents[2]
+STUDY = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
+
+
+def run_ids(tmp_path, study, name="cpu-smollm2", text=None):
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(text or yaml.safe_dump(study, sort_keys=False))
+    project = load_project(file, ROOT)
+    return plan_stage(project, project.stage_names[0], baseline(project)).run_ids()
+
+
+@pytest.fixture
+def before(tmp_path):
+    return run_ids(tmp_path, STUDY)
+
+
+def test_labels_titles_comments_and_order_change_nothing(tmp_path, before):
+    study = copy.deepcopy(STUDY)
+    study["title"] = "Another title"
+    study["stages"][0]["title"] = "Another heading"
+    study["stages"][0]["candidates"][0]["label"] = "eight"
+    assert run_ids(tmp_path, study) == before
+    assert run_ids(tmp_path, dict(reversed(study.items()))) == before
+    assert run_ids(tmp_path, study, text="# a comment\n" + yaml.safe_dump(study)) == before
+    assert run_ids(tmp_path, study | {"study": "another"}, name="another") == before
+    study["objective"]["margin_percent"] = 10
+    assert run_ids(tmp_path, study) == before
+
+
+def test_a_new_candidate_adds_one(tmp_path, before):
+    study = copy.deepcopy(STUDY)
+    study["stages"][0]["candidates"].append({"options": {"max_num_seqs": 64}})
+    after = run_ids(tmp_path, study)
+    assert len(set(after) - set(before)) == 1
+    assert set(before) <= set(after)
+
+
+def test_an_argument_of_one_candidate_changes_one(tmp_path, before):
+    study = copy.deepcopy(STUDY)
+    study["stages"][0]["candidates"][0]["arguments"] = {"--threads": 1}
+    after = run_ids(tmp_path, study)
+    assert len(set(after) - set(before)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["protocol", "warmup_requests"], 3),
+        (["protocol", "rounds", "max"], 9),
+        (["protocol", "request_rate"], 5),
+        (["protocol", "max_concurrency"], 7),
+        (["hardware", "accelerator"], "another cpu"),
+        (["baseline", "environment_variables"], {"OMP_NUM_THREADS": "1"}),
+        (["baseline", "arguments"], {"--threads": 1}),
+        (["objective", "on"], "cpu-short"),
+    ],
+    ids=lambda value: ".".join(value) if isinstance(value, list) else None,
+)
+def test_what_can_change_every_measurement_changes_every_run(tmp_path, before, path, value):
+    study = copy.deepcopy(STUDY)
+    place = study
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    assert not set(run_ids(tmp_path, study)) & set(before)
