@@ -43,7 +43,7 @@ def read_yaml(path: Path) -> Any:
 class _Loader(yaml.SafeLoader):
     """YAML 1.2 in what matters here: `on`, `off`, `yes`, `no` are text; a key given twice is refused, not dropped."""
 
-    yaml_implicit_resolvers = {  # type: ignore[misc]  # noqa: RUF012 (PyYAML's own way)
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own way)
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }

@@ -116,7 +116,7 @@ def _failure(study: Study, row: Row) -> str | None:
     if row["success_rate"] < study.objective.min_success_rate:
         wanted = 100 * study.objective.min_success_rate
         return f"{100 * row['success_rate']:.2f} % of the requests succeeded, {wanted:g} % are required"
-    if pd.isna(row["objective_value"]):
+    if not math.isfinite(row["objective_value"]):
         return f"{study.objective.metric} could not be computed"
     return None
 

@@ -13,7 +13,7 @@ class ConfigError(ServelabError):
     exit_code = 2
 
 
-class Outage(ServelabError):
+class Outage(ServelabError):  # noqa: N818 (the field's word, and not always an error)
     """The place failed, not the candidate (disk, device lease, lost coordinator): nothing is cached, retry."""
 
     exit_code = 75  # EX_TEMPFAIL

@@ -27,7 +27,8 @@ class Forecast(Strict):
             return f"{self.study}: nothing left to measure ({self.measured} runs measured)"
         bound = "at most " if self.possible else ""
         hours = self.accelerator_s / 3600
-        return f"{self.study}: {bound}{left} runs left to measure ({self.measured} measured), at most {hours:.1f} accelerator-hours"
+        done = f"({self.measured} measured)"
+        return f"{self.study}: {bound}{left} runs left to measure {done}, at most {hours:.1f} accelerator-hours"
 
 
 def forecast(project: Project, results: Path) -> Forecast:

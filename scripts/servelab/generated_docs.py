@@ -67,7 +67,7 @@ Everything lies below `results/`.
 | `runs/<run_id>/manifest.json` | the machine, the command, versions and hashes |
 | `studies/<study>/stages/<stage>/plan.json` | candidates of a stage and their runs |
 | `studies/<study>/stages/<stage>/table.parquet` | a row a candidate and workload |
-| `studies/<study>/stages/<stage>/{metrics,rounds}.parquet` | every metric of the stage's runs, and its value in each round |
+| `studies/<study>/stages/<stage>/{metrics,rounds}.parquet` | metrics of its runs, and their values in each round |
 | `studies/<study>/stages/<stage>/decision.json` | who won the stage, and why |
 | `studies/<study>/metrics.parquet` | every metric of every run of the study |
 | `studies/<study>/improvements.parquet` | percentages against the baseline |

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -91,7 +92,7 @@ class Supervised:
             self._end_orphans()
         self._forget()
 
-    def _message(self) -> dict[str, object]:
+    def _message(self) -> dict[str, Any]:
         """The warden's next line; empty if it says no more."""
         assert self._warden.stdout is not None
         line = self._warden.stdout.readline()

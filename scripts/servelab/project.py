@@ -149,7 +149,7 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
 
 
 def _check_options(candidate: Candidate, engines: list[Engine]) -> None:
-    """An option that none of the engines has which the candidate could run on is a mistake; one that some lack is not."""
+    """An option that no engine has which the candidate could run on is a mistake; one that some lack is not."""
     for name, value in candidate.options.items():
         refusals = []
         for engine in engines:

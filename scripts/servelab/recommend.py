@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def recommend(
     }
 
 
-def _improvement(row: dict[str, Any], title: str, table: pd.DataFrame) -> dict[str, Any]:
+def _improvement(row: Mapping[Any, Any], title: str, table: pd.DataFrame) -> dict[str, Any]:
     rounds = int(table[table["run_id"].isin([row["run_id"], row["baseline_run_id"]])]["rounds"].min())
     numbers = ["baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]
     return {

@@ -30,7 +30,7 @@ _POLL_S = (0.05, 0.5)
 _SAY_EVERY_S = 30.0
 
 
-class CandidateFailed(Exception):
+class CandidateFailed(Exception):  # noqa: N818 (a finding, not an error)
     """A finding, not an outage: this configuration does not serve the load."""
 
     def __init__(self, reason: str, message: str, log_lines: Sequence[str] = ()) -> None:
