@@ -9,7 +9,7 @@ NO_BREAK = "\u00a0"
 _ACRONYMS = {"ttft", "tpot", "itl", "e2el"}
 
 
-def is_missing(value: float | None) -> bool:
+def _is_missing(value: float | None) -> bool:
     """Null or NaN: what a table holds where nothing was measured."""
     return value is None or math.isnan(value)
 
@@ -41,7 +41,7 @@ def percent(value: float | None, signed: bool = True) -> str:
 
 def change(value: float | None, low: float | None, high: float | None) -> str:
     """A change with the half width of its 95 % interval: `+48.2 % ± 2.1 %`; the change alone without one."""
-    if value is None or low is None or high is None or is_missing(low) or is_missing(high):
+    if value is None or low is None or high is None or _is_missing(low) or _is_missing(high):
         return percent(value)
     return f"{percent(value)}{NO_BREAK}±{NO_BREAK}{percent((high - low) / 2, signed=False)}"
 

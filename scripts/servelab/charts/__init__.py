@@ -64,7 +64,7 @@ CHARTS: Registry[Chart] = Registry("chart")
 def rows(labels: Sequence[str]) -> alt.Y:
     """The y channel of a column `row` that numbers the labels from 0; long labels are wrapped, then cut."""
     wrapped = [
-        textwrap.wrap(label, 23, max_lines=2, placeholder=" …", break_on_hyphens=False) or [""] for label in labels
+        textwrap.wrap(label, 26, max_lines=2, placeholder=" …", break_on_hyphens=False) or [""] for label in labels
     ]
     lookup = f"({json.dumps(wrapped)})[datum.value]"
     axis = alt.Axis(
