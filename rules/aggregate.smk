@@ -3,10 +3,21 @@
 
 rule aggregate:
     input:
-        tables=lambda wildcards: stage_files(wildcards.study, "table.parquet", PROJECTS[wildcards.study].stage_names),
-        metrics=lambda wildcards: stage_files(wildcards.study, "metrics.parquet", PROJECTS[wildcards.study].stage_names),
-        rounds=lambda wildcards: stage_files(wildcards.study, "rounds.parquet", PROJECTS[wildcards.study].stage_names),
-        code=code("aggregate.py", "servelab/aggregate.py", "servelab/objective.py", "servelab/statistics.py"),
+        tables=lambda wildcards: stage_files(
+            wildcards.study, "table.parquet", PROJECTS[wildcards.study].stage_names
+        ),
+        metrics=lambda wildcards: stage_files(
+            wildcards.study, "metrics.parquet", PROJECTS[wildcards.study].stage_names
+        ),
+        rounds=lambda wildcards: stage_files(
+            wildcards.study, "rounds.parquet", PROJECTS[wildcards.study].stage_names
+        ),
+        code=code(
+            "aggregate.py",
+            "servelab/aggregate.py",
+            "servelab/objective.py",
+            "servelab/statistics.py",
+        ),
     output:
         metrics="results/studies/{study}/metrics.parquet",
         improvements="results/studies/{study}/improvements.parquet",

@@ -23,7 +23,10 @@ RESULTS = Path("results")
 STUDIES = list(config["studies"])
 
 try:
-    PROJECTS = {study: load_project(Path(f"config/studies/{study}.yaml"), Path()) for study in STUDIES}
+    PROJECTS = {
+        study: load_project(Path(f"config/studies/{study}.yaml"), Path())
+        for study in STUDIES
+    }
 except ServelabError as error:
     raise WorkflowError(str(error))
 
@@ -65,10 +68,12 @@ ENVIRONMENTS = {
     for alias in project.study.engines
 }
 MODEL_SOURCES = {
-    content_id(source.model_dump(mode="json")): (source, study.model.variant(variant).format)
+    content_id(source.model_dump(mode="json")): source
     for study in [project.study for project in PROJECTS.values()]
-    for variant in ["base", *study.model.variants]
-    for source in [study.model.variant_source(variant)]
+    for source in [
+        study.model.variant_source(variant)
+        for variant in ["base", *study.model.variants]
+    ]
 }
 WORKLOADS = {
     workload_id(spec): (spec, project.workloads[name].dataset)
@@ -93,9 +98,13 @@ class SpecIndex:
                     self.read[plan] = stamp
                     content = json.loads(plan.read_text(encoding="utf-8"))
                     for candidate in content["candidates"]:
-                        self.specs.update({run["run_id"]: run["spec"] for run in candidate["runs"]})
+                        self.specs.update(
+                            {run["run_id"]: run["spec"] for run in candidate["runs"]}
+                        )
         if run_id not in self.specs:
-            raise WorkflowError(f"no plan under {RESULTS}/studies asks for run {run_id}")
+            raise WorkflowError(
+                f"no plan under {RESULTS}/studies asks for run {run_id}"
+            )
         return RunSpec.model_validate(self.specs[run_id])
 
 
@@ -123,7 +132,11 @@ def search_stages(study):
 
 def planned_runs(study, stage):
     """Status files of a stage's runs, once its plan is known."""
-    plan = Plan.model_validate_json(Path(checkpoints.plan_stage.get(study=study, stage=stage).output.plan).read_text())
+    plan = Plan.model_validate_json(
+        Path(
+            checkpoints.plan_stage.get(study=study, stage=stage).output.plan
+        ).read_text()
+    )
     return [f"results/runs/{run_id}/status.json" for run_id in plan.run_ids()]
 
 

@@ -6,7 +6,12 @@ rule parse_stage:
         plan="results/studies/{study}/stages/{stage}/plan.json",
         runs=lambda wildcards: planned_runs(wildcards.study, wildcards.stage),
         study="config/studies/{study}.yaml",
-        code=code("parse_stage.py", "servelab/parse.py", "servelab/objective.py", "servelab/metrics/*.py"),
+        code=code(
+            "parse_stage.py",
+            "servelab/parse.py",
+            "servelab/objective.py",
+            "servelab/metrics/*.py",
+        ),
     output:
         table="results/studies/{study}/stages/{stage}/table.parquet",
         metrics="results/studies/{study}/stages/{stage}/metrics.parquet",
@@ -27,7 +32,12 @@ rule decide_stage:
         table="results/studies/{study}/stages/{stage}/table.parquet",
         rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
         study="config/studies/{study}.yaml",
-        code=code("decide_stage.py", "servelab/decide.py", "servelab/objective.py", "servelab/statistics.py"),
+        code=code(
+            "decide_stage.py",
+            "servelab/decide.py",
+            "servelab/objective.py",
+            "servelab/statistics.py",
+        ),
     output:
         decision="results/studies/{study}/stages/{stage}/decision.json",
     log:

@@ -9,9 +9,9 @@ rule download_dataset:
         dataset="results/datasets/{dataset}/dataset.json",
     log:
         "results/logs/download_dataset/{dataset}.log",
+    retries: 1
     conda:
         "../envs/workflow.yaml"
-    retries: 1
     shell:
         "python scripts/download_dataset.py --datasets config/datasets.yaml --name {wildcards.dataset}"
         " --output {output.dataset} 2>&1 | tee -i {log}"
@@ -22,29 +22,36 @@ rule download_model:
         model="results/models/{model_key}/model.json",
     log:
         "results/logs/download_model/{model_key}.log",
+    retries: 1
     conda:
         "../envs/workflow.yaml"
     params:
-        source=lambda wildcards: spec_json(MODEL_SOURCES[wildcards.model_key][0]),
-        format=lambda wildcards: MODEL_SOURCES[wildcards.model_key][1],
-    retries: 1
+        source=lambda wildcards: spec_json(MODEL_SOURCES[wildcards.model_key]),
     shell:
-        "python scripts/download_model.py --source {params.source:q} --format {params.format}"
+        "python scripts/download_model.py --source {params.source:q}"
         " --output {output.model} 2>&1 | tee -i {log}"
 
 
 rule build_environment:
     input:
-        lock=lambda wildcards: ancient(str(ENVIRONMENTS[environment_file(wildcards.engine, wildcards.lock_hash)][2])),
+        lock=lambda wildcards: ancient(
+            str(
+                ENVIRONMENTS[environment_file(wildcards.engine, wildcards.lock_hash)][
+                    2
+                ]
+            )
+        ),
     output:
         environment="results/envs/{engine}-{lock_hash}/environment.json",
     log:
         "results/logs/build_environment/{engine}-{lock_hash}.log",
+    retries: 1
     conda:
         "../envs/workflow.yaml"
     params:
-        runtime=lambda wildcards: ENVIRONMENTS[environment_file(wildcards.engine, wildcards.lock_hash)][1],
-    retries: 1
+        runtime=lambda wildcards: ENVIRONMENTS[
+            environment_file(wildcards.engine, wildcards.lock_hash)
+        ][1],
     shell:
         "python scripts/build_environment.py --engine {wildcards.engine} --runtime {params.runtime}"
         " --lock {input.lock} --output {output.environment} 2>&1 | tee -i {log}"

@@ -8,7 +8,10 @@ The only rule that holds an accelerator. A run's name is a hash of everything th
 rule measure:
     input:
         environment=lambda wildcards: ancient(
-            environment_file(spec_of(wildcards.run_id).engine.name, spec_of(wildcards.run_id).engine.environment_sha256)
+            environment_file(
+                spec_of(wildcards.run_id).engine.name,
+                spec_of(wildcards.run_id).engine.environment_sha256,
+            )
         ),
         model=lambda wildcards: ancient(model_file(spec_of(wildcards.run_id).model)),
         requests=lambda wildcards: ancient(
@@ -22,14 +25,17 @@ rule measure:
         server_log="results/runs/{run_id}/server.log",
     log:
         "results/logs/measure/{run_id}.log",
+    retries: 2
     conda:
         "../envs/workflow.yaml"
-    params:
-        spec=lambda wildcards: spec_json(spec_of(wildcards.run_id)),
-    threads: lambda wildcards: DEVICES.get(spec_of(wildcards.run_id).hardware.device).threads(workflow.cores)
+    threads:
+        lambda wildcards: DEVICES.get(
+            spec_of(wildcards.run_id).hardware.device
+        ).threads(workflow.cores)
     resources:
         accelerators=lambda wildcards: spec_of(wildcards.run_id).hardware.count,
-    retries: 2
+    params:
+        spec=lambda wildcards: spec_json(spec_of(wildcards.run_id)),
     shell:
         "python scripts/measure.py --spec {params.spec:q} --environment {input.environment} --model {input.model}"
         " --requests {input.requests} --output results/runs/{wildcards.run_id} 2>&1 | tee -i {log}"

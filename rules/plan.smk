@@ -7,7 +7,10 @@ def previous_stage(wildcards):
     if previous is None:
         return {}
     folder = stage_folder(wildcards.study, previous)
-    return {"previous_plan": f"{folder}/plan.json", "previous_decision": f"{folder}/decision.json"}
+    return {
+        "previous_plan": f"{folder}/plan.json",
+        "previous_decision": f"{folder}/decision.json",
+    }
 
 
 def study_locks(wildcards):
@@ -32,7 +35,8 @@ checkpoint plan_stage:
         "../envs/workflow.yaml"
     params:
         previous=lambda wildcards: " ".join(
-            f"--{name.replace('_', '-')} {path}" for name, path in previous_stage(wildcards).items()
+            f"--{name.replace('_', '-')} {path}"
+            for name, path in previous_stage(wildcards).items()
         ),
     shell:
         "python scripts/plan_stage.py --study {input.study} --stage {wildcards.stage} {params.previous}"

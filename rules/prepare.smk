@@ -6,7 +6,9 @@ def converter_environment(wildcards):
     for environment, (engine, _, _) in ENVIRONMENTS.items():
         if wildcards.format in ENGINES.get(engine).model_formats:
             return ancient(environment)
-    raise WorkflowError(f"no engine of the studies serves {wildcards.format}, so nothing here can convert to it")
+    raise WorkflowError(
+        f"no engine of the studies serves {wildcards.format}, so nothing here can convert to it"
+    )
 
 
 def workload_dataset(wildcards):
@@ -18,7 +20,9 @@ def workload_dataset(wildcards):
 def workload_model(wildcards):
     """The model whose tokenizer counts the workload's tokens."""
     tokenizer = WORKLOADS[wildcards.workload_id][0].tokenizer
-    return ancient(f"results/models/{content_id(tokenizer.model_dump(mode='json'))}/model.json")
+    return ancient(
+        f"results/models/{content_id(tokenizer.model_dump(mode='json'))}/model.json"
+    )
 
 
 rule convert_model:
@@ -32,7 +36,7 @@ rule convert_model:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/convert_model.py --environment {input.environment} --model {input.model}"
+        "PYTHONPATH=scripts $(dirname {input.environment})/venv/bin/python scripts/convert_model.py --model {input.model}"
         " --output {output.model} > {log} 2>&1"
 
 

@@ -19,7 +19,7 @@ def main() -> None:
     content = project.study.model_dump(mode="json")
     content["workloads"] = {name: project.workloads[name].title for name in project.study.workloads}
     content["stages"] = [
-        {"name": stage.name, "title": stage.title or stage.name, "candidates": [entry.name for entry in stage.candidates]}
+        {"name": stage.name, "title": stage.title or stage.name, "candidates": [each.name for each in stage.candidates]}
         for stage in project.study.stages
     ]
     write_json(arguments.output, content)

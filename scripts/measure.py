@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 from servelab import cli
+from servelab.config_file import describe_validation_error
 from servelab.errors import ConfigError
 from servelab.guard import guarded
 from servelab.measure import measure
@@ -16,16 +17,16 @@ from servelab.spec import RunSpec
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", type=Path, required=True, help="the run's specification, as JSON")
+    parser.add_argument("--spec", required=True, help="the run's specification, as JSON")
     parser.add_argument("--environment", type=Path, required=True, help="environment.json of the engine")
     parser.add_argument("--model", type=Path, required=True, help="model.json in a format the engine serves")
     parser.add_argument("--requests", type=Path, required=True, help="the workload's requests.parquet")
     parser.add_argument("--output", type=Path, required=True, help="…/runs/<run_id>")
     arguments = parser.parse_args()
     try:
-        spec = RunSpec.model_validate_json(arguments.spec.read_bytes())
+        spec = RunSpec.model_validate_json(arguments.spec)
     except ValidationError as error:
-        raise ConfigError(f"{arguments.spec}: {error}") from error
+        raise ConfigError(describe_validation_error(error, "--spec", RunSpec)) from None
     with guarded():
         status = measure(
             spec, read_environment(arguments.environment), arguments.model, arguments.requests, arguments.output

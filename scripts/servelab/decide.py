@@ -126,11 +126,10 @@ def _relative_change(
 ) -> tuple[float, float | None, float | None]:
     """Percent change of the objective against the incumbent with its 95 % interval, on the study's basis."""
     values = []
+    metric, basis = study.objective.metric_and_basis
     for side in (incumbent, row):
-        chosen = rounds[(rounds["run_id"] == side["run_id"]) & (rounds["metric"] == study.objective.metric)]
-        factor = 1.0
-        if METRICS.get(study.objective.metric).is_rate:
-            factor, _ = per_basis(study.objective.per, int(side["accelerators"]), int(side["accelerators_per_node"]))
+        chosen = rounds[(rounds["run_id"] == side["run_id"]) & (rounds["metric"] == metric)]
+        factor, _ = per_basis(basis, int(side["accelerators"]), int(side["accelerators_per_node"]))
         values.append([value * factor for value in chosen.sort_values("round")["value"]])
     return ratio_ci95(values[0], values[1])
 

@@ -62,6 +62,9 @@ def measure(spec: RunSpec, environment: Environment, model_json: Path, requests:
     environment, a full disk or a lost client.
     """
     _check(spec, environment, output)
+    for path in (model_json, requests):
+        if not path.is_file():
+            raise ConfigError(f"{path}: no such file")
     work = output.with_name(f".{output.name}.part")
     try:
         shutil.rmtree(work, ignore_errors=True)
@@ -76,7 +79,7 @@ def measure(spec: RunSpec, environment: Environment, model_json: Path, requests:
         _publish(work, output)
         return status
     except OSError as error:
-        raise Outage(f"{output}: {error.strerror or error}") from error
+        raise Outage(f"cannot keep the results of {output.name}: {error}") from error
     finally:
         stop_all()
         shutil.rmtree(work, ignore_errors=True)

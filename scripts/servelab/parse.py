@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from servelab import schemas
 from servelab.errors import ServelabError
-from servelab.metrics import METRICS, summarise, summarise_rounds
+from servelab.metrics import summarise, summarise_rounds
 from servelab.objective import per_basis
 from servelab.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study import Study
@@ -56,7 +56,7 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> tuple[pa.Table, p
             "accelerators": candidate.configuration.accelerators,
             "accelerators_per_node": study.hardware.per_node,
             "objective": study.objective.metric,
-            "objective_per": study.objective.per if METRICS.get(study.objective.metric).is_rate else "deployment",
+            "objective_per": study.objective.metric_and_basis[1],
         }
         if candidate.refused is not None:
             refusal = {"workload": study.objective.on, "outcome": "failed", "reason": "refused", "rounds": 0}
@@ -96,9 +96,8 @@ def _run_columns(
         name: by_metric[metric][statistic] for name, (metric, statistic) in HEADLINE.items() if metric in by_metric
     }
     objective = by_metric.get(study.objective.metric, {})
-    factor, _ = per_basis(study.objective.per, candidate.configuration.accelerators, study.hardware.per_node)
-    if not METRICS.get(study.objective.metric).is_rate:
-        factor = 1.0
+    _, basis = study.objective.metric_and_basis
+    factor, _ = per_basis(basis, candidate.configuration.accelerators, study.hardware.per_node)
     for name, statistic in (("value", "mean"), ("ci95_low", "ci95_low"), ("ci95_high", "ci95_high")):
         if objective.get(statistic) is not None:
             columns[f"objective_{name}"] = objective[statistic] * factor

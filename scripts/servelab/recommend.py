@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.metrics import METRICS
 from servelab.plan import Plan
 from servelab.study import Study
 
@@ -34,13 +33,11 @@ def recommend(
     baseline_run_of = {run.workload: run.run_id for run in comparison.candidates[0].runs}
     deciding = study.objective.on
     manifest = json.loads((runs_folder / run_of[deciding] / "manifest.json").read_text(encoding="utf-8"))
+    metric, basis = study.objective.metric_and_basis
     gains = improvements[
         (improvements["stage"] == comparison.stage)
-        & (improvements["metric"] == study.objective.metric)
-        & (
-            improvements["basis"]
-            == (study.objective.per if METRICS.get(study.objective.metric).is_rate else "deployment")
-        )
+        & (improvements["metric"] == metric)
+        & (improvements["basis"] == basis)
     ]
     rows = []
     for workload in study.workloads:
@@ -61,7 +58,7 @@ def recommend(
         "configuration": winner.configuration.model_dump(mode="json"),
         "changed": len(comparison.candidates) > 1,
         "objective": study.objective.metric,
-        "per": study.objective.per,
+        "per": basis,
         "improvements": rows,
         "run_id": run_of[deciding],
         "baseline_run_id": baseline_run_of[deciding],
@@ -94,7 +91,7 @@ def _no_improvement(workload: str, title: str, study: Study, failed: str) -> dic
         "workload": workload,
         "title": title,
         "metric": study.objective.metric,
-        "basis": study.objective.per,
+        "basis": study.objective.metric_and_basis[1],
         "extrapolated": False,
         **dict.fromkeys(numbers),
         "n": 0,

@@ -7,12 +7,13 @@ before anything is downloaded or started.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, model_validator
 
 from servelab.config_file import read_config
 from servelab.errors import ConfigError
+from servelab.metrics import METRICS
+from servelab.objective import Basis
 from servelab.spec import (
     ArgumentValue,
     HubSource,
@@ -95,13 +96,18 @@ class Objective(Strict):
     """What is better, and by how much it must be."""
 
     metric: str = Field("total_tokens_per_s", description="Metric to improve; its direction is its own.")
-    per: Literal["deployment", "accelerator", "node"] = Field(
+    per: Basis = Field(
         "accelerator",
         description="`deployment` as run, ÷ accelerators used, or × deployments that fit a node.",
     )
     on: str = Field(description="Workload that decides; the others are measured for baseline and winner.")
     min_success_rate: float = Field(1.0, ge=0, le=1, description="A candidate below it is never a winner.")
     margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not move the search.")
+
+    @property
+    def metric_and_basis(self) -> tuple[str, Basis]:
+        """The metric, and the basis its figures are on: only a rate adds up over deployments."""
+        return self.metric, self.per if METRICS.get(self.metric).is_rate else "deployment"
 
 
 class Overrides(Strict):

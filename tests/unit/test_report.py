@@ -65,7 +65,7 @@ def study(tmp_path_factory):
     )
     tables = {"improvement": improvements, "latency": read_tables([folder / "stages/comparison/table.parquet"])}
     for chart in CHARTS:
-        for stage in sample_study.TITLES if chart.scope == "stage" else [None]:
+        for stage in sample_study.TITLES if chart.reads == "stage" else [None]:
             rows = tables.get(chart.name, select(frame, {"stage": stage}) if stage else frame)
             write_chart(chart, rows, {"svg": folder / "charts" / f"{chart.stem(stage)}.svg"})
     return folder

@@ -42,13 +42,15 @@ PADDING = {"left": 20, "right": 20, "top": 6, "bottom": 6}
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart; `scope` says whether the report shows it once or in each stage's section.
+    """A chart.
 
-    `build` gets the rows of all tables, in the order they were given, with at least `columns`.
+    `reads` names its tables: the study's `improvements` (the rows of its objective), the `comparison`'s table, the
+    tables of all stages of the `search` with their decisions, or those of one `stage`, which the report then shows in
+    each stage's section. `build` gets the rows of all of them, in order, with at least `columns`.
     """
 
     name: str
-    scope: Literal["study", "stage"]
+    reads: Literal["improvements", "comparison", "search", "stage"]
     caption: str
     columns: tuple[str, ...]
     build: Callable[[pd.DataFrame], AnyChart]

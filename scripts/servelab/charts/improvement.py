@@ -71,7 +71,7 @@ CHARTS.register(
     "improvement",
     Chart(
         name="improvement",
-        scope="study",
+        reads="improvements",
         caption="Baseline against optimized on every workload; line = 95 % interval of the change, over rounds.",
         columns=(
             "stage",

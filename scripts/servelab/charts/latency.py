@@ -69,7 +69,7 @@ CHARTS.register(
     "latency",
     Chart(
         name="latency",
-        scope="study",
+        reads="comparison",
         caption="Mean latencies of baseline and winner on every workload, in ms on log scales; lower is better.",
         columns=("stage", "candidate", "workload", "outcome", *LATENCIES),
         build=build,

@@ -66,7 +66,7 @@ CHARTS.register(
     "search_path",
     Chart(
         name="search_path",
-        scope="study",
+        reads="search",
         caption="Objective of the configuration kept after each stage, with its 95 % interval and the change "
         "against the baseline; crosses are the other candidates that were measured.",
         columns=(

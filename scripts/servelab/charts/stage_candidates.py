@@ -79,7 +79,7 @@ CHARTS.register(
     "stage_candidates",
     Chart(
         name="stage_candidates",
-        scope="stage",
+        reads="stage",
         caption="Objective of each candidate: mean over rounds, line = 95 % interval, change against the incumbent.",
         columns=(
             "position",

@@ -51,10 +51,10 @@ def report_content(
         "accelerators": accelerators_text(study, table),
         "objective_table": objective_table(study, recommended, improvements, metrics, table),
         "other_metrics": other_metrics_table(study, improvements),
-        "figures": [Figure(chart.stem(), chart.caption) for chart in CHARTS if chart.scope == "study"],
+        "figures": [Figure(chart.stem(), chart.caption) for chart in CHARTS if chart.reads != "stage"],
         "stages": stages,
         "stage_figures": {
-            stage.name: [Figure(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.scope == "stage"]
+            stage.name: [Figure(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.reads == "stage"]
             for stage in stages
             if stage.applies
         },

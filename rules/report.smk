@@ -1,0 +1,103 @@
+"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON) and its report (HTML, Markdown)."""
+
+
+def charts_of(study, suffix="svg"):
+    """All charts of a study's report: one of each kind, or one for each stage of the search."""
+    folder = f"results/studies/{study}/charts"
+    stems = [chart.stem() for chart in CHARTS if chart.reads != "stage"]
+    stems += [
+        chart.stem(stage)
+        for chart in CHARTS
+        if chart.reads == "stage"
+        for stage in search_stages(study)
+    ]
+    return [f"{folder}/{stem}.{suffix}" for stem in stems]
+
+
+def chart_tables(wildcards):
+    """The tables a chart is drawn from, with the decisions where it marks them."""
+    study, stage = wildcards.study, wildcards.of_stage.removeprefix("-")
+    search = search_stages(study)
+    return {
+        "improvements": {"table": f"results/studies/{study}/improvements.parquet"},
+        "comparison": {"table": f"{stage_folder(study, COMPARISON)}/table.parquet"},
+        "search": {
+            "table": stage_files(study, "table.parquet", search),
+            "decision": stage_files(study, "decision.json", search),
+        },
+        "stage": {
+            "table": f"{stage_folder(study, stage)}/table.parquet",
+            "decision": f"{stage_folder(study, stage)}/decision.json",
+        },
+    }[CHARTS.get(wildcards.chart).reads]
+
+
+def chart_rows(wildcards):
+    """Of the improvements, the rows of the study's objective."""
+    if CHARTS.get(wildcards.chart).reads != "improvements":
+        return ""
+    metric, basis = PROJECTS[wildcards.study].study.objective.metric_and_basis
+    return f"--where metric={metric} basis={basis}"
+
+
+rule plot_chart:
+    input:
+        unpack(chart_tables),
+        code=code(
+            "plot_chart.py",
+            "servelab/chart_files.py",
+            "servelab/figures.py",
+            "servelab/charts/*.py",
+        ),
+    output:
+        svg="results/studies/{study}/charts/{chart}{of_stage}.svg",
+        png="results/studies/{study}/charts/{chart}{of_stage}.png",
+        json="results/studies/{study}/charts/{chart}{of_stage}.json",
+    log:
+        "results/logs/plot_chart/{study}-{chart}{of_stage}.log",
+    wildcard_constraints:
+        chart="|".join(CHARTS.names()),
+        of_stage=r"|-[a-z0-9][a-z0-9._-]*",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        decision=lambda wildcards, input: (
+            ["--decision", *input.decision] if "decision" in input.keys() else []
+        ),
+        rows=chart_rows,
+    shell:
+        "python scripts/plot_chart.py --chart {wildcards.chart} --table {input.table} {params.decision} {params.rows}"
+        " --output-svg {output.svg} --output-png {output.png} --output-json {output.json} > {log} 2>&1"
+
+
+rule render_report:
+    input:
+        study="results/studies/{study}/study.json",
+        stages=lambda wildcards: stage_files(
+            wildcards.study, "table.parquet", PROJECTS[wildcards.study].stage_names
+        ),
+        decisions=lambda wildcards: stage_files(
+            wildcards.study, "decision.json", search_stages(wildcards.study)
+        ),
+        improvements="results/studies/{study}/improvements.parquet",
+        metrics="results/studies/{study}/metrics.parquet",
+        recommended="results/studies/{study}/recommended.json",
+        charts=lambda wildcards: charts_of(wildcards.study),
+        code=code(
+            "render_report.py",
+            "servelab/figures.py",
+            "servelab/report/*.py",
+            "servelab/report/templates/*",
+        ),
+    output:
+        html="results/studies/{study}/report.html",
+        markdown="results/studies/{study}/report.md",
+    log:
+        "results/logs/render_report/{study}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
+        " --improvements {input.improvements} --metrics {input.metrics} --recommended {input.recommended}"
+        " --runs results/runs --charts-dir results/studies/{wildcards.study}/charts"
+        " --output-md {output.markdown} --output-html {output.html} > {log} 2>&1"
