@@ -19,17 +19,23 @@ def chart_tables(wildcards):
     study, stage = wildcards.study, wildcards.of_stage.removeprefix("-")
     search = search_stages(study)
     return {
-        "improvements": {"table": f"results/studies/{study}/improvements.parquet"},
-        "comparison": {"table": f"{stage_folder(study, COMPARISON)}/table.parquet"},
+        "improvements": {"table": [f"results/studies/{study}/improvements.parquet"]},
+        "comparison": {"table": stage_files(study, "table.parquet", [COMPARISON])},
         "search": {
             "table": stage_files(study, "table.parquet", search),
             "decision": stage_files(study, "decision.json", search),
         },
         "stage": {
-            "table": f"{stage_folder(study, stage)}/table.parquet",
-            "decision": f"{stage_folder(study, stage)}/decision.json",
+            "table": stage_files(study, "table.parquet", [stage]),
+            "decision": stage_files(study, "decision.json", [stage]),
         },
     }[CHARTS.get(wildcards.chart).reads]
+
+
+def chart_decisions(wildcards):
+    """The option that names the decisions of a chart, if it marks any."""
+    decisions = chart_tables(wildcards).get("decision", [])
+    return " ".join(["--decision", *decisions]) if decisions else ""
 
 
 def chart_rows(wildcards):
@@ -61,9 +67,7 @@ rule plot_chart:
     conda:
         "../envs/workflow.yaml"
     params:
-        decision=lambda wildcards, input: (
-            ["--decision", *input.decision] if "decision" in input.keys() else []
-        ),
+        decision=chart_decisions,
         rows=chart_rows,
     shell:
         "python scripts/plot_chart.py --chart {wildcards.chart} --table {input.table} {params.decision} {params.rows}"

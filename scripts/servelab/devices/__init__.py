@@ -43,6 +43,10 @@ class DeviceKind(Protocol):
         """Environment variables that make an engine use these devices and no other."""
         ...
 
+    def threads(self, cores: int) -> int:
+        """CPU cores of a workflow's `cores` that a run must have for itself, so that nothing disturbs its figures."""
+        ...
+
 
 def ask(command: Sequence[str]) -> str:
     """What the vendor's tool prints; `Outage` if it is missing or fails."""

@@ -29,6 +29,10 @@ class Ascend:
         """See `DeviceKind.environment`."""
         return {"ASCEND_RT_VISIBLE_DEVICES": ",".join(device.index for device in devices)}
 
+    def threads(self, cores: int) -> int:
+        """See `DeviceKind.threads`."""
+        return 1
+
 
 def parse(text: str) -> list[Device]:
     """Devices from the tool's mapping table; chips without a logic id (the board's controller) are none."""

@@ -26,6 +26,10 @@ class Cpu:
         """See `DeviceKind.environment`; nothing needs saying."""
         return {}
 
+    def threads(self, cores: int) -> int:
+        """See `DeviceKind.threads`; the engine computes on them all."""
+        return cores
+
 
 def cpu_model() -> str:
     """The processor's name, as the kernel gives it."""

@@ -27,6 +27,10 @@ class Nvidia:
         indices = ",".join(device.index for device in devices)
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": indices}
 
+    def threads(self, cores: int) -> int:
+        """See `DeviceKind.threads`."""
+        return 1
+
 
 def parse(text: str) -> list[Device]:
     """Devices from the tool's CSV; memory is in MiB there."""

@@ -162,7 +162,7 @@ def telling_lines(engine: Engine, log: Iterable[str]) -> tuple[str | None, list[
     return None, (errors or lines)[:-13:-1]
 
 
-_ERROR = re.compile(r"\berror\b|exception|fatal|traceback|failed", re.IGNORECASE)
+_ERROR = re.compile(r"error\b|exception\b|fatal|failed", re.IGNORECASE)
 
 
 def _argument(name: str, value: ArgumentValue) -> list[str]:

@@ -43,6 +43,8 @@ VALUES: dict[str, tuple[str, str]] = {
     "--ubatch-size": ("n_ubatch", "int"),
     "--verbosity": ("verbosity", "int"),
 }
+OLDER: dict[str, tuple[str, str]] = {"--host": ("hostname", "str")}
+"""Where a value goes in releases that lack the place above."""
 SWITCHES: dict[str, tuple[str, bool]] = {
     "--cache-prompt": ("cache_prompt", True),
     "--no-cache-prompt": ("cache_prompt", False),
@@ -116,7 +118,7 @@ def parameters(library: Any, given: list[tuple[str, str | bool]]) -> Any:
         elif name == "--flash-attn":
             chosen.flash_attn_type = library.llama_flash_attn_type[f"LLAMA_FLASH_ATTN_TYPE_{FLASH_ATTENTION[value]}"]
         else:
-            path, kind = VALUES[name]
+            path, kind = _place(chosen, name)
             try:
                 _set(chosen, path, convert(library, kind, value))
             except (ValueError, KeyError, StopIteration, OverflowError):
@@ -125,10 +127,18 @@ def parameters(library: Any, given: list[tuple[str, str | bool]]) -> Any:
     return chosen
 
 
+def _place(chosen: Any, name: str) -> tuple[str, str]:
+    path, kind = VALUES[name]
+    return (path, kind) if hasattr(chosen, path.split(".")[0]) else OLDER.get(name, (path, kind))
+
+
 def _set(target: Any, path: str, value: Any) -> None:
     *parents, last = path.split(".")
     for parent in parents:
         target = getattr(target, parent)
+    if not hasattr(target, last):
+        print(f"error: argument for {path}: this release of the library has no such setting", file=sys.stderr)
+        sys.exit(2)
     setattr(target, last, value)
 
 

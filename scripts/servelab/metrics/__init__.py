@@ -74,7 +74,7 @@ def summarise(records: pa.Table) -> list[dict[str, Any]]:
 
 
 def summarise_rounds(records: pa.Table) -> list[dict[str, Any]]:
-    """A row of `schemas.ROUNDS` for each metric and round that has an observation, without study, run_id and workload."""
+    """A row of `schemas.ROUNDS` for each metric and round with an observation, without study, run_id and workload."""
     rows = []
     for number, frame in records.to_pandas().groupby("round", sort=True):
         for metric in METRICS:
