@@ -1,0 +1,82 @@
+"""The Hugging Face hub, or a mirror of it named by HF_ENDPOINT; HF_TOKEN opens gated repositories."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import httpx
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError
+from pydantic import Field
+
+from servelab.content import Content, ContentError, holds
+from servelab.download import download
+from servelab.errors import Outage, ServelabError
+from servelab.sources import FILE_SOURCES, MODEL_SOURCES, FileSource
+from servelab.spec import HubSource
+
+DEFAULT_ENDPOINT = "https://huggingface.co"
+NOT_SERVED = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "*.tflite", "onnx/*", "original/*"]
+"""Copies of the weights in other formats, which no engine here reads from a safetensors repository."""
+
+
+class HubFile(FileSource):
+    """A file of a dataset repository at a pinned revision."""
+
+    kind: Literal["hub"] = "hub"
+    id: str = Field(description="Dataset repository, as `owner/name`.")
+    revision: str = Field(description="Commit hash; a branch or tag name is refused.", pattern=r"^[0-9a-f]{40}$")
+    path: str = Field(description="The file's path inside the repository.")
+
+    def fetch(self, content: Content, destination: Path) -> None:
+        """Downloads it."""
+        token = os.environ.get("HF_TOKEN")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        url = f"{endpoint()}/datasets/{self.id}/resolve/{self.revision}/{self.path}"
+        download(url, destination, content, headers=headers)
+
+    def describe(self) -> str:
+        """The public address, whatever mirror served it."""
+        return f"{DEFAULT_ENDPOINT}/datasets/{self.id}/resolve/{self.revision}/{self.path}"
+
+
+def endpoint() -> str:
+    """Address of the hub."""
+    return os.environ.get("HF_ENDPOINT", DEFAULT_ENDPOINT).rstrip("/")
+
+
+def fetch_model(source: HubSource, folder: Path) -> Path:
+    """A snapshot of the repository, without copies of the weights in other formats.
+
+    The hub's library resumes and retries; every file whose sha256 the hub knows is then checked against it.
+    """
+    api = HfApi(endpoint=endpoint())
+    snapshot = folder / "snapshot"
+    try:
+        api.snapshot_download(source.id, revision=source.revision, local_dir=snapshot, ignore_patterns=NOT_SERVED)
+        info = api.model_info(source.id, revision=source.revision, files_metadata=True)
+    except OSError as error:
+        if error.errno is not None and not isinstance(error, ConnectionError):
+            raise Outage(f"{snapshot}: cannot be written: {error.strerror}") from None
+        raise _refusal(source, error) from None
+    except (HfHubHTTPError, httpx.HTTPError, ValueError) as error:
+        raise _refusal(source, error) from None
+    for sibling in info.siblings or []:
+        file = snapshot / sibling.rfilename
+        if sibling.lfs is None or not file.exists():
+            continue
+        if not holds(file, Content(size_bytes=sibling.lfs.size, sha256=sibling.lfs.sha256)):
+            file.unlink()
+            raise ContentError(f"{file}: corrupt: not the content the hub names; it was removed, run again")
+    return snapshot
+
+
+def _refusal(source: HubSource, error: Exception) -> ServelabError:
+    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return ServelabError(f"model {source.id} at {source.revision[:12]} from {endpoint()}: {reason}")
+
+
+FILE_SOURCES.register("hub", HubFile)
+MODEL_SOURCES.register("hub", fetch_model)

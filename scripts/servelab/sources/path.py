@@ -1,0 +1,48 @@
+"""A file or model that already lies on this machine or on a shared file system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from servelab.content import CHUNK_BYTES, Content, PartFile, holds
+from servelab.errors import ServelabError
+from servelab.sources import FILE_SOURCES, MODEL_SOURCES, FileSource
+from servelab.spec import PathSource
+
+
+class PathFile(FileSource):
+    """A file on this machine, copied."""
+
+    kind: Literal["path"] = "path"
+    path: str = Field(description="Absolute path of the file.", pattern="^/")
+
+    def fetch(self, content: Content, destination: Path) -> None:
+        """Copies it, checking on the way."""
+        if holds(destination, content):
+            return
+        try:
+            with Path(self.path).open("rb") as file, PartFile(destination, content) as part:
+                part.write_all(iter(lambda: file.read(CHUNK_BYTES), b""))
+        except OSError as error:
+            raise ServelabError(f"{self.path}: {error.strerror}") from None
+
+    def describe(self) -> str:
+        """The path."""
+        return self.path
+
+
+def fetch_model(source: PathSource, folder: Path) -> Path:
+    """The path itself: models are large and stay where they are."""
+    path = Path(source.path)
+    if not path.is_absolute():
+        raise ServelabError(f"model path `{path}` is not absolute")
+    if not path.exists():
+        raise ServelabError(f"model path `{path}`: no such file or folder")
+    return path
+
+
+FILE_SOURCES.register("path", PathFile)
+MODEL_SOURCES.register("path", fetch_model)

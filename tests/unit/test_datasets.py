@@ -1,0 +1,192 @@
+"""Datasets: configuration, sources in order, and records of whole and cut files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from servelab.content import Content, ContentError
+from servelab.datasets import CHUNK_BYTES, Dataset, fetch_dataset, iter_records, load_datasets, load_stored_dataset
+from servelab.errors import ConfigError, ServelabError
+from servelab.sources import FILE_SOURCES
+from servelab.sources.package import PackageFile
+
+ROOT = Path(__file__).parents[2]
+RECORDS = [{"id": str(index), "text": "ä☃𝄞 ]}," * (index % 7)} for index in range(50)]
+RECORDS.append({"id": "long", "text": "x☃" * CHUNK_BYTES})
+RECORDS.append({"id": "last", "text": "end"})
+
+
+def write(path: Path, data: bytes) -> tuple[Path, Content]:
+    path.write_bytes(data)
+    return path, Content(size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def dataset(content: Content, *paths: Path, part_of: str | None = None) -> Dataset:
+    sources = [{"kind": "path", "path": str(path)} for path in paths]
+    return Dataset.model_validate(
+        {**content.model_dump(), "title": "T", "file": "d.json", "part_of": part_of, "license": "x", "sources": sources}
+    )
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_whole_file_gives_every_record(tmp_path: Path, indent: int | None) -> None:
+    path, _ = write(tmp_path / "d.json", json.dumps(RECORDS, indent=indent, ensure_ascii=False).encode())
+    assert list(iter_records(path, cut=False)) == RECORDS
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 2, 3, 20, 30, 40])
+def test_cut_file_gives_its_complete_records(tmp_path: Path, missing_bytes: int) -> None:
+    data = json.dumps(RECORDS, indent=2, ensure_ascii=False).encode()[:-missing_bytes]
+    path, _ = write(tmp_path / "d.json", data)
+    complete = len(RECORDS) if missing_bytes <= 2 else len(RECORDS) - 1
+    assert list(iter_records(path, cut=True)) == RECORDS[:complete]
+    with pytest.raises(ServelabError, match=f"broken after {complete} complete records"):
+        list(iter_records(path, cut=False))
+
+
+def test_cut_inside_a_character(tmp_path: Path) -> None:
+    data = '[{"a": 1}, {"b": "☃'.encode()[:-1]
+    path, _ = write(tmp_path / "d.json", data)
+    assert list(iter_records(path, cut=True)) == [{"a": 1}]
+
+
+@pytest.mark.parametrize(("text", "message"), [("{}", "not a JSON array"), ("[1]", "record 0 is not an object")])
+def test_other_json_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path, _ = write(tmp_path / "d.json", text.encode())
+    with pytest.raises(ServelabError, match=message):
+        list(iter_records(path, cut=False))
+
+
+def test_sources_are_tried_in_order(tmp_path: Path) -> None:
+    good, content = write(tmp_path / "good.json", json.dumps(RECORDS).encode())
+    bad, _ = write(tmp_path / "bad.json", b"[]")
+    path = fetch_dataset("d", dataset(content, tmp_path / "none", bad, good, part_of="whole"), tmp_path / "out")
+    stored, file = load_stored_dataset(path)
+    assert file.read_bytes() == good.read_bytes()
+    assert (stored.records, stored.source, stored.part_of) == (len(RECORDS), str(good), "whole")
+
+
+def test_no_source_names_each_reason_and_keeps_the_good_copy(tmp_path: Path) -> None:
+    good, content = write(tmp_path / "good.json", b'[{"a": 1}]')
+    fetch_dataset("d", dataset(content, good), tmp_path / "out")
+    newer = Content(size_bytes=content.size_bytes, sha256="0" * 64)
+    with pytest.raises(ServelabError, match=r"no source gave it: .*none: No such file.*; .*sha256 is"):
+        fetch_dataset("d", dataset(newer, tmp_path / "none", good), tmp_path / "out")
+    assert load_stored_dataset(tmp_path / "out" / "dataset.json")[1].read_bytes() == good.read_bytes()
+    good.unlink()
+    fetch_dataset("d", dataset(content, good), tmp_path / "out")
+    assert load_stored_dataset(tmp_path / "out" / "dataset.json")[0].source == "kept"
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "demo_data-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr("demo_data/d.json", b"[]" * 5000)
+        wheel.writestr("demo_data-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo-data\nVersion: 1.0\n")
+        wheel.writestr("demo_data-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("demo_data-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+BODY = b"[]" * 5000
+BODY_CONTENT = Content(size_bytes=len(BODY), sha256=hashlib.sha256(BODY).hexdigest())
+
+
+def package(requirement: str = "demo-data==1.0", member: str = "demo_data/d.json") -> PackageFile:
+    return PackageFile(requirement=requirement, member=member)
+
+
+def test_package_member_is_taken_out_of_the_wheel(tmp_path: Path, wheels: Path) -> None:
+    destination = tmp_path / "out" / "d.json"
+    package().fetch(BODY_CONTENT, destination)
+    assert destination.read_bytes() == BODY
+    assert list(destination.parent.iterdir()) == [destination]
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "message"),
+    [
+        (package(member="demo_data/e.json"), BODY_CONTENT, "did you mean `demo_data/d.json`"),
+        (package(requirement="demo-data==2.0"), BODY_CONTENT, "pip could not download demo-data==2.0"),
+        (package(), BODY_CONTENT.model_copy(update={"sha256": "0" * 64}), "sha256 is"),
+        (package(), BODY_CONTENT.model_copy(update={"size_bytes": 20000}), "truncated: 10,000 of 20,000"),
+    ],
+)
+def test_wrong_package_keeps_the_old_copy(
+    tmp_path: Path, wheels: Path, source: PackageFile, content: Content, message: str
+) -> None:
+    destination = tmp_path / "d.bin"
+    destination.write_bytes(b"older version")
+    with pytest.raises(ServelabError, match=message):
+        source.fetch(content, destination)
+    assert destination.read_bytes() == b"older version"
+
+
+def test_corrupt_wheel(tmp_path: Path, wheels: Path) -> None:
+    wheel = next(wheels.iterdir())
+    data = bytearray(wheel.read_bytes())
+    offset = data.index(b"demo_data/d.json") + len("demo_data/d.json")
+    data[offset : offset + 8] = b"\xff" * 8
+    wheel.write_bytes(data)
+    with pytest.raises(ServelabError, match="corrupt"):
+        package().fetch(BODY_CONTENT, tmp_path / "d.bin")
+
+
+def test_content_is_refused_by_size_and_hash(tmp_path: Path) -> None:
+    good, content = write(tmp_path / "good.json", b"[]")
+    too_small = content.model_copy(update={"size_bytes": 1})
+    with pytest.raises(ContentError, match="more than the pinned 1 bytes"):
+        fetch_dataset("d", dataset(content, good), tmp_path).unlink()
+        dataset(too_small, good).sources[0].fetch(too_small, tmp_path / "out.json")
+
+
+def test_every_source_kind_can_be_configured_and_described() -> None:
+    named = {source.kind for entry in load_datasets(ROOT / "config/datasets.yaml").values() for source in entry.sources}
+    assert named <= set(FILE_SOURCES.names()) == {"hub", "package", "path", "url"}
+    hub = load_datasets(ROOT / "config/datasets.yaml")["sharegpt-v3"].sources[0]
+    assert hub.describe().startswith("https://huggingface.co/datasets/anon8231489123/")
+
+
+@pytest.mark.parametrize(
+    ("find", "replace", "message"),
+    [
+        ("size_bytes: 672837942", "size_byte: 672837942", r"sharegpt-v3: size_byte: .*did you mean `size_bytes`"),
+        ("part_of: sharegpt-v3", "part_of: sharegpt", r"sharegpt-v3-head.part_of: .*did you mean `sharegpt-v3`"),
+        ("kind: hub", "kind: hup", r"sharegpt-v3: sources.0: .*hub"),
+        ("      id: anon", "      ids: anon", r"sharegpt-v3: sources.0.hub"),
+        ("sharegpt-v3-head:", "Head_1:", "a name has lower-case letters"),
+        ("sharegpt-v3-head:", "sharegpt-v3:", "stands twice"),
+        ("sha256: 99af", "sha256: 99AF", "sharegpt-v3-head: sha256"),
+    ],
+)
+def test_wrong_configuration_is_one_clear_line(tmp_path: Path, find: str, replace: str, message: str) -> None:
+    text = (ROOT / "config/datasets.yaml").read_text()
+    assert find in text
+    path = tmp_path / "datasets.yaml"
+    path.write_text(text.replace(find, replace, 1))
+    with pytest.raises(ConfigError) as raised:
+        load_datasets(path)
+    assert re.search(message, str(raised.value))
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_command_line_prints_one_line_for_an_unknown_name(tmp_path: Path) -> None:
+    command = [sys.executable, "scripts/download_dataset.py", "--datasets", "config/datasets.yaml"]
+    command += ["--name", "sharegpt-v4", "--output", str(tmp_path / "dataset.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: unknown dataset `sharegpt-v4`; did you mean `sharegpt-v3`?")
+    assert done.stderr.count("\n") == 1
