@@ -1,0 +1,206 @@
+"""Models: GGUF files made here with the gguf library, folders, and a hub on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from gguf import GGUFWriter, TokenType
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from servelab import gguf
+from servelab.errors import ServelabError
+from servelab.models import fetch_model, load_model, load_tokenizer, parse_source
+from servelab.spec import PathSource
+
+ROOT = Path(__file__).parents[2]
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+MERGES = ["1 2", "12 3", "h e", "l l", "he ll", "hell o", "Ġ hello"]
+TOKENS = ["<|end|>", "<|user|>", "[pad]", *ALPHABET, *[merge.replace(" ", "") for merge in MERGES]]
+TYPES = [TokenType.CONTROL, TokenType.CONTROL, TokenType.USER_DEFINED, *[TokenType.NORMAL] * (len(TOKENS) - 3)]
+
+
+def write_gguf(path: Path, pre: str = "smollm", model: str = "gpt2", *, add_bos: bool = False) -> Path:
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(128)
+    writer.add_tokenizer_model(model)
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(TOKENS)
+    writer.add_token_types(TYPES)
+    writer.add_token_merges(MERGES)
+    writer.add_eos_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_add_bos_token(add_bos)
+    writer.add_chat_template("{{ messages[0]['content'] }}")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+def source(path: Path) -> PathSource:
+    return PathSource(path=str(path), revision="1")
+
+
+def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
+    return tokenizer.encode(text, add_special_tokens=False).tokens
+
+
+@pytest.mark.parametrize("pre", sorted(gguf.SPLITTINGS))
+def test_every_splitting_builds_a_tokenizer_that_loses_nothing(tmp_path: Path, pre: str) -> None:
+    tokenizer = gguf.build_tokenizer(gguf.Metadata(write_gguf(tmp_path / "m.gguf", pre)))
+    text = "hello hello  123\r\n\n\tdon't I'LL é🤦🏽 ½ 日本語"
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    assert pieces(tokenizer, "hello hello") == ["hello", "Ġhello"]
+    digits = {"gpt-2": ["123"], "llama-bpe": ["123"]}.get(pre, ["1", "2", "3"])
+    assert pieces(tokenizer, "123") == digits
+
+
+def test_special_tokens_are_parsed_and_begin_of_text_is_added_where_asked(tmp_path: Path) -> None:
+    metadata = gguf.Metadata(write_gguf(tmp_path / "m.gguf", add_bos=True))
+    tokenizer = gguf.build_tokenizer(metadata)
+    assert pieces(tokenizer, "<|user|>hello[pad]<|end|>") == ["<|user|>", "hello", "[pad]", "<|end|>"]
+    assert tokenizer.encode("hello").tokens == ["<|user|>", "hello"]
+    assert tokenizer.decode(tokenizer.encode("hello[pad]<|end|>").ids) == "hello[pad]"
+    config = gguf.tokenizer_config(metadata)
+    assert (config["eos_token"], config["bos_token"], config["model_max_length"]) == ("<|end|>", "<|user|>", 128)
+    assert config["chat_template"] == "{{ messages[0]['content'] }}"
+
+
+def test_model_json_of_a_gguf_file(tmp_path: Path) -> None:
+    gguf_file = write_gguf(tmp_path / "m.gguf")
+    model_json = fetch_model(source(gguf_file), tmp_path / "model")
+    stored, path, tokenizer_json = load_model(model_json)
+    assert (stored.format, stored.tokenizer, path) == ("gguf", "tokenizer.json", gguf_file)
+    assert pieces(load_tokenizer(tokenizer_json), "hello") == ["hello"]
+
+
+def test_tokenizer_counts_all_tokens_whatever_truncation_its_file_asks_for(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.enable_truncation(3)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert len(load_tokenizer(tmp_path / "tokenizer.json").encode("a a a a a a").ids) == 6
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda folder: write_gguf(folder / "m.gguf", pre="smolm"),
+            "`smolm`; did you mean `smollm`",
+        ),
+        (lambda folder: write_gguf(folder / "m.gguf", model="llama"), "tokenizer model `llama` is not supported"),
+        (lambda folder: folder / "absent.gguf", "no such file or folder"),
+        (lambda folder: folder, "no `config.json`"),
+        (lambda folder: Path(__file__), "not a readable GGUF file"),
+        (lambda folder: Path("relative.gguf"), "is not absolute"),
+    ],
+)
+def test_unusable_model_is_a_clear_error(tmp_path: Path, make: object, message: str) -> None:
+    path = make(tmp_path)  # type: ignore[operator]
+    with pytest.raises(ServelabError, match=message):
+        fetch_model(source(path), tmp_path / "model")
+    assert not (tmp_path / "model" / "model.json").exists()
+
+
+def test_truncated_gguf_is_a_clear_error(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf")
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ServelabError, match="not a readable GGUF file"):
+        fetch_model(source(path), tmp_path / "model")
+
+
+def test_source_json_is_checked() -> None:
+    with pytest.raises(ServelabError, match=r"hub.revision"):
+        parse_source('{"kind": "hub", "id": "a/b", "revision": "main"}')
+
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+WEIGHTS = b"weights" * 1000
+HUB_FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": WEIGHTS, "pytorch_model.bin": b"no"}
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The few answers of the hub that a snapshot needs."""
+
+    weights = WEIGHTS
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0]
+        tree = [
+            {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+            | ({"lfs": self.lfs(data)} if name.endswith(("safetensors", "bin")) else {})
+            for name, data in HUB_FILES.items()
+        ]
+        headers = {}
+        if path.startswith("/api/models/") and "/tree/" in path:
+            body = json.dumps(tree).encode()
+        elif path.startswith("/api/models/"):
+            siblings = [{"rfilename": f["path"], "size": f["size"], "lfs": f.get("lfs")} for f in tree]
+            body = json.dumps({"id": "o/m", "sha": REVISION, "siblings": siblings}).encode()
+        else:
+            name = path.rpartition("/")[2]
+            body = self.weights if name == "model.safetensors" else HUB_FILES[name]
+            headers = {"X-Repo-Commit": REVISION, "ETag": f'"{hashlib.sha1(HUB_FILES[name]).hexdigest()}"'}
+        self.send_response(200)
+        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    @staticmethod
+    def lfs(data: bytes) -> dict[str, object]:
+        sha256 = hashlib.sha256(data).hexdigest()
+        return {"oid": sha256, "sha256": sha256, "size": len(data), "pointerSize": 1}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def download_from(hub: str, output: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts/download_model.py"), "--output", str(output)]
+    command += ["--source", json.dumps({"kind": "hub", "id": "o/m", "revision": REVISION})]
+    environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HOME": str(output.parent / "home")}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def test_hub_snapshot_without_other_formats(hub: str, tmp_path: Path) -> None:
+    output = tmp_path / "model" / "model.json"
+    done = download_from(hub, output)
+    assert done.returncode == 0, done.stderr
+    stored, path, _ = load_model(output)
+    assert (stored.format, stored.path) == ("safetensors", "snapshot")
+    assert {file.name for file in path.iterdir() if file.is_file()} == set(HUB_FILES) - {"pytorch_model.bin"}
+
+
+def test_hub_weights_that_are_not_what_the_hub_names(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hub, "weights", WEIGHTS[:-1] + b"x")
+    output = tmp_path / "model" / "model.json"
+    done = download_from(hub, output)
+    assert done.returncode == 1
+    assert "corrupt: not the content the hub names" in done.stderr
+    assert not output.exists()
+    assert not (output.parent / "snapshot" / "model.safetensors").exists()
