@@ -1,0 +1,61 @@
+"""Writes the requests of one workload, once for all engines, with what they are in workload.json beside them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from servelab.cli import run
+from servelab.config_file import describe_validation_error
+from servelab.datasets import write_atomically
+from servelab.errors import ConfigError
+from servelab.identity import file_sha256, workload_id
+from servelab.models import load_model, load_tokenizer
+from servelab.spec import WorkloadSpec
+from servelab.workloads import WORKLOADS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spec", required=True, help="the workload's specification, as JSON")
+    parser.add_argument("--model", type=Path, required=True, help="model.json whose tokenizer counts")
+    parser.add_argument("--dataset", type=Path, help="dataset.json, for kinds made from one")
+    parser.add_argument("--output", type=Path, required=True, help="requests.parquet to write")
+    arguments = parser.parse_args()
+
+    try:
+        spec = WorkloadSpec.model_validate_json(arguments.spec)
+        workload = WORKLOADS.get(spec.kind)
+        parameters = workload.Parameters.model_validate(spec.parameters)
+    except ValidationError as error:
+        raise ConfigError(describe_validation_error(error, "--spec", WorkloadSpec)) from None
+    if spec.generator_version != workload.version:
+        raise ConfigError(
+            f"--spec: made for version {spec.generator_version} of `{spec.kind}`, this is {workload.version}"
+        )
+    _, _, tokenizer_json = load_model(arguments.model)
+    requests = workload.make(parameters, load_tokenizer(tokenizer_json), arguments.dataset)
+
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = arguments.output.with_name(arguments.output.name + ".tmp")
+    pq.write_table(requests, temporary)
+    temporary.replace(arguments.output)
+    measured = requests.filter(pc.equal(requests["phase"], "measured"))
+    summary = {
+        "workload_id": workload_id(spec),
+        "spec": spec.model_dump(mode="json"),
+        "requests": measured.num_rows,
+        "input_tokens": pc.sum(measured["input_tokens"]).as_py(),
+        "output_tokens": pc.sum(measured["output_tokens"]).as_py(),
+        "requests_sha256": file_sha256(arguments.output),
+    }
+    write_atomically(arguments.output.with_name("workload.json"), json.dumps(summary, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    run(main)

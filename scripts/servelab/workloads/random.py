@@ -1,0 +1,53 @@
+"""Random tokens: every prompt has exactly the length asked for, and no prefix in common with another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pydantic import Field
+from tokenizers import Tokenizer
+
+from servelab.errors import ServelabError
+from servelab.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, table
+
+
+class RandomParameters(Parameters):
+    """Exact lengths; sent as token ids, since text of random tokens would be tokenized to another length."""
+
+    endpoint: Literal["completions"] = "completions"
+    input_tokens: int = Field(gt=0, description="Prompt length in the model's own tokens.")
+    output_tokens: int = Field(gt=0, description="Output length to force, in tokens.")
+
+
+class RandomTokens:
+    """Uniform draws from the model's ordinary tokens."""
+
+    kind = "random"
+    version = "1"
+    Parameters = RandomParameters
+    needs_dataset = False
+
+    def make(self, parameters: RandomParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
+        """The rows; the first token differs between all prompts as long as there are enough tokens."""
+        special = tokenizer.get_added_tokens_decoder()
+        ids = sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()) - special.keys())
+        if not ids:
+            raise ServelabError("the model's tokenizer has no ordinary token to draw prompts from")
+        draw = generator(parameters.seed)
+        first = draw.sample(ids, len(ids))
+        rows: list[dict[str, Any]] = []
+        for index in range(parameters.num_requests + WARMUP_REQUESTS):
+            prompt = [first[index % len(first)], *draw.choices(ids, k=parameters.input_tokens - 1)]
+            rows.append(
+                {
+                    "prompt_token_ids": prompt,
+                    "input_tokens": len(prompt),
+                    "output_tokens": parameters.output_tokens,
+                }
+            )
+        return table(rows[: parameters.num_requests], rows[parameters.num_requests :])
+
+
+WORKLOADS.register(RandomTokens.kind, RandomTokens())

@@ -1,0 +1,212 @@
+"""Workloads: configuration, and what every kind promises of its requests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from servelab.datasets import Dataset, fetch_dataset, load_datasets, load_stored_dataset
+from servelab.errors import ConfigError, ServelabError
+from servelab.models import write_model
+from servelab.schemas import WORKLOAD_REQUESTS
+from servelab.spec import PathSource
+from servelab.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
+
+ROOT = Path(__file__).parents[2]
+SOURCE = PathSource(path="/models/m", revision="1")
+WORDS = [f"w{index}" for index in range(400)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    """A word a token; ids 0 and 1 are special."""
+    made = Tokenizer(models.WordLevel({word: index for index, word in enumerate(["<s>", "</s>", *WORDS])}))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens(["<s>", "</s>"])
+    return made
+
+
+def turn(who: str, length: int, start: int) -> dict[str, str]:
+    return {"from": who, "value": " ".join(WORDS[(start + step) % len(WORDS)] for step in range(length))}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """120 fitting conversations among ones that the filters leave out; each question starts with its own word."""
+    records = [
+        {"conversations": [turn("human", 4 + index % 9, index), turn("gpt", 4 + index % 5, 0)]} for index in range(120)
+    ]
+    records += [
+        {"conversations": []},
+        {"conversations": [turn("human", 9, 200)]},
+        {"conversations": [turn("human", 3, 201), turn("gpt", 9, 0)]},
+        {"conversations": [turn("human", 9, 202), turn("gpt", 3, 0)]},
+        {"conversations": [turn("human", 30, 203), turn("gpt", 9, 0)]},
+        {"conversations": [turn("human", 9, 204), turn("gpt", 30, 0)]},
+        {"conversations": [turn("human", 19, 205), turn("gpt", 19, 0)]},
+        {"conversations": [turn("human", 9, 206), turn("system", 9, 0)]},
+        {"conversations": [turn("human", 4, 0), turn("gpt", 8, 5)]},
+        {"conversations": [turn("gpt", 9, 207), turn("human", 6, 208), turn("gpt", 7, 0)]},
+    ]
+    folder = tmp_path_factory.mktemp("dataset")
+    file = folder / "source.json"
+    file.write_text(json.dumps(records))
+    entry = Dataset.model_validate(
+        {
+            "title": "T",
+            "file": "d.json",
+            "license": "x",
+            "size_bytes": file.stat().st_size,
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "sources": [{"kind": "path", "path": str(file)}],
+        }
+    )
+    return fetch_dataset("d", entry, folder / "stored")
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "random": {"input_tokens": 12, "output_tokens": 5},
+    "sharegpt": {"endpoint": "chat", "max_input_tokens": 20, "max_output_tokens": 20, "max_total_tokens": 30},
+}
+
+
+def make(kind: str, tokenizer: Tokenizer, dataset: Path, **changes: Any) -> pa.Table:
+    workload = WORKLOADS.get(kind)
+    values = {"num_requests": 40, "seed": 7, **SMALL[kind], **changes}
+    if workload.needs_dataset:
+        values.setdefault("dataset_sha256", load_stored_dataset(dataset)[0].sha256)
+    return workload.make(workload.Parameters.model_validate(values), tokenizer, dataset)
+
+
+def prompts(table: pa.Table, phase: str | None = None) -> list[Any]:
+    return [
+        row["prompt"] if row["prompt"] is not None else tuple(row["prompt_token_ids"])
+        for row in table.to_pylist()
+        if phase in (None, row["phase"])
+    ]
+
+
+@pytest.mark.parametrize("kind", WORKLOADS.names())
+def test_what_every_kind_promises(kind: str, tokenizer: Tokenizer, dataset: Path) -> None:
+    table = make(kind, tokenizer, dataset)
+    assert table.schema.equals(WORKLOAD_REQUESTS)
+    rows = table.to_pylist()
+    assert [row["request_index"] for row in rows] == [*range(40), *range(WARMUP_REQUESTS)]
+    assert [row["phase"] for row in rows] == ["measured"] * 40 + ["warmup"] * WARMUP_REQUESTS
+    assert len(set(prompts(table))) == len(rows), "no prompt twice, in whatever phase"
+    for row in rows:
+        assert (row["prompt"] is None) != (row["prompt_token_ids"] is None)
+        ids = row["prompt_token_ids"] or tokenizer.encode(row["prompt"], add_special_tokens=False).ids
+        assert row["input_tokens"] == len(ids)
+        assert row["output_tokens"] > 0
+
+
+@pytest.mark.parametrize("kind", WORKLOADS.names())
+def test_seed_decides(kind: str, tokenizer: Tokenizer, dataset: Path) -> None:
+    assert make(kind, tokenizer, dataset).equals(make(kind, tokenizer, dataset))
+    assert prompts(make(kind, tokenizer, dataset)) != prompts(make(kind, tokenizer, dataset, seed=8))
+
+
+def test_random_prompts_have_exact_lengths_ordinary_tokens_and_no_shared_prefix(tokenizer: Tokenizer) -> None:
+    table = make("random", tokenizer, Path())
+    ids = table["prompt_token_ids"].to_pylist()
+    assert {len(prompt) for prompt in ids} == {12}
+    assert {*table["output_tokens"].to_pylist()} == {5}
+    assert len({prompt[0] for prompt in ids}) == len(ids)
+    assert {token for prompt in ids for token in prompt} <= set(range(2, 2 + len(WORDS)))
+
+
+def test_random_with_more_prompts_than_tokens(tokenizer: Tokenizer) -> None:
+    table = make("random", tokenizer, Path(), num_requests=1000)
+    assert len(set(prompts(table))) == 1000 + WARMUP_REQUESTS
+
+
+def test_sharegpt_takes_first_questions_that_pass_the_filters(tokenizer: Tokenizer, dataset: Path) -> None:
+    rows = make("sharegpt", tokenizer, dataset, num_requests=57).to_pylist()
+    answers = {turn("human", 4 + index % 9, index)["value"]: 4 + index % 5 for index in range(120)}
+    answers[turn("human", 6, 208)["value"]] = 7
+    assert {row["prompt"]: row["output_tokens"] for row in rows} == answers
+
+
+def test_sharegpt_says_how_many_pass(tokenizer: Tokenizer, dataset: Path) -> None:
+    with pytest.raises(ServelabError, match="121 requests pass the length filters, 164 are needed"):
+        make("sharegpt", tokenizer, dataset, num_requests=100)
+
+
+def test_sharegpt_refuses_another_dataset(tokenizer: Tokenizer, dataset: Path) -> None:
+    with pytest.raises(ServelabError, match=r"holds d .*the workload is made from 0000"):
+        make("sharegpt", tokenizer, dataset, dataset_sha256="0" * 64)
+
+
+def test_configured_workloads_have_identities_that_name_the_dataset_by_content() -> None:
+    datasets = load_datasets(ROOT / "config/datasets.yaml")
+    workloads = load_workloads(ROOT / "config/workloads.yaml", datasets)
+    spec = workloads["sharegpt"].spec(SOURCE)
+    assert workloads["sharegpt"].dataset == "sharegpt-v3"
+    assert spec.parameters["dataset_sha256"] == datasets["sharegpt-v3"].sha256
+    assert "dataset" not in spec.parameters
+    assert workloads["short-128x4"].endpoint == "completions"
+    assert len({workload.spec(SOURCE).model_dump_json() for workload in workloads.values()}) == len(workloads)
+    for workload in workloads.values():
+        part = workload.dataset is not None and datasets[workload.dataset].part_of is not None
+        assert not part or "part" in workload.title, "a part is never shown as the whole"
+
+
+@pytest.mark.parametrize(
+    ("find", "replace", "message"),
+    [
+        ("kind: random", "kind: randon", "short-128x4: kind: .*did you mean `random`"),
+        ("dataset: sharegpt-v3,", "dataset: sharegptv3,", "sharegpt: parameters.dataset: .*did you mean `sharegpt-v3`"),
+        ("{dataset: sharegpt-v3, ", "{", "sharegpt: parameters.dataset: "),
+        (
+            "input_tokens: 128",
+            "input_token: 128",
+            "128x4: parameters: input_token: .*did you mean `input_tokens`",
+        ),
+        ("endpoint: chat}", "endpoint: chta}", "sharegpt: parameters: endpoint: .*'chat' or 'completions'"),
+        ("output_tokens: 4,", "output_tokens: four,", "short-128x4: parameters: output_tokens"),
+        ("title: Sh", "titel: Sh", "did you mean `title`"),
+    ],
+)
+def test_wrong_configuration_is_one_clear_line(tmp_path: Path, find: str, replace: str, message: str) -> None:
+    text = (ROOT / "config/workloads.yaml").read_text()
+    assert find in text
+    path = tmp_path / "workloads.yaml"
+    path.write_text(text.replace(find, replace, 1))
+    with pytest.raises(ConfigError) as raised:
+        load_workloads(path, load_datasets(ROOT / "config/datasets.yaml"))
+    assert re.search(message, str(raised.value))
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_command_line_writes_requests_and_what_they_are(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    model_json = write_model(tmp_path, tmp_path / "m.gguf", "gguf", tmp_path / "tokenizer.json", SOURCE)
+    workloads = load_workloads(ROOT / "config/workloads.yaml", load_datasets(ROOT / "config/datasets.yaml"))
+    spec = workloads["cpu-generation"].spec(SOURCE)
+    output = tmp_path / "workload" / "requests.parquet"
+    command = [sys.executable, "scripts/prepare_workload.py", "--model", str(model_json), "--output", str(output)]
+    done = subprocess.run([*command, "--spec", spec.model_dump_json()], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = pq.read_table(output)
+    assert rows.schema.equals(WORKLOAD_REQUESTS)
+    summary = json.loads((output.parent / "workload.json").read_text())
+    count = spec.parameters["num_requests"]
+    assert (summary["requests"], rows.num_rows) == (count, count + WARMUP_REQUESTS)
+    assert summary["output_tokens"] == count * spec.parameters["output_tokens"]
+
+    other = spec.model_copy(update={"generator_version": "0"})
+    done = subprocess.run([*command, "--spec", other.model_dump_json()], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "made for version 0" in done.stderr
