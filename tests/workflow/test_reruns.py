@@ -14,7 +14,7 @@ def specs(workspace, runs):
 
 
 def test_a_first_run_measures_each_configuration_once(finished):
-    """Baseline on three workloads, the old release, two sequences, a bad flag; the incumbent is shared by all stages."""
+    """Baseline on three workloads, the old release, two sequences, a bad flag; all stages share the incumbent."""
     assert len(finished.runs()) == 3 + 1 + 2
 
 

@@ -1,0 +1,153 @@
+"""The figures of a finished study, each recomputed from the raw records, not by the code that wrote it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import Workspace
+
+
+@pytest.fixture(scope="module")
+def study(finished):
+    return finished.folder / "results/studies/tiny"
+
+
+@pytest.fixture(scope="module")
+def records(finished):
+    runs = finished.folder / "results/runs"
+    return {folder.name: pd.read_parquet(folder / "requests.parquet") for folder in runs.iterdir()}
+
+
+def rates(frame, tokens):
+    """Tokens of the successful requests / time from the first send to the last end, round by round."""
+    values = []
+    for _, rows in frame.groupby("round"):
+        duration = rows["end_s"].max() - rows["sent_s"].min()
+        ok = rows[rows["error"].isna()]
+        values.append(tokens(ok) / duration)
+    return values
+
+
+RATES = {
+    "requests_per_s": len,
+    "output_tokens_per_s": lambda rows: rows["output_tokens"].sum(),
+    "total_tokens_per_s": lambda rows: rows["output_tokens"].sum() + rows["input_tokens"].sum(),
+}
+LATENCIES = {
+    "ttft_ms": lambda rows: (rows["first_token_s"] - rows["sent_s"]) * 1e3,
+    "tpot_ms": lambda rows: (rows["last_token_s"] - rows["first_token_s"]) * 1e3 / (rows["output_tokens"] - 1),
+    "e2el_ms": lambda rows: (rows["last_token_s"] - rows["sent_s"]) * 1e3,
+    "itl_ms": lambda rows: pd.Series(np.concatenate(list(rows["chunk_gaps_ms"]))),
+}
+
+
+def test_every_run_has_its_row_for_every_metric(study, finished):
+    metrics = pd.read_parquet(study / "metrics.parquet")
+    ok = [run for run in finished.runs() if finished.json(f"results/runs/{run}/status.json")["outcome"] == "ok"]
+    assert set(metrics["run_id"]) == set(ok)
+    assert len(ok) == 5
+    assert set(RATES) | set(LATENCIES) <= set(metrics["metric"])
+
+
+@pytest.mark.parametrize("metric", RATES)
+def test_rates_are_tokens_over_duration(metric, study, records):
+    rows = pd.read_parquet(study / "metrics.parquet").query("metric == @metric")
+    for _, row in rows.iterrows():
+        values = rates(records[row["run_id"]], RATES[metric])
+        assert row["n"] == row["rounds"] == len(values)
+        assert row["mean"] == pytest.approx(np.mean(values), rel=1e-9)
+        assert row["maximum"] == pytest.approx(max(values), rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", LATENCIES)
+def test_latencies_are_those_of_the_records(metric, study, records):
+    rows = pd.read_parquet(study / "metrics.parquet").query("metric == @metric")
+    for _, row in rows.iterrows():
+        frame = records[row["run_id"]]
+        values = LATENCIES[metric](frame[frame["error"].isna()])
+        assert row["n"] == len(values)
+        for statistic, expected in {
+            "mean": values.mean(),
+            "std": values.std(ddof=0),
+            "median": values.median(),
+            "p90": values.quantile(0.90),
+            "p95": values.quantile(0.95),
+            "p99": values.quantile(0.99),
+            "minimum": values.min(),
+            "maximum": values.max(),
+        }.items():
+            assert row[statistic] == pytest.approx(expected, rel=1e-6), statistic
+
+
+def test_the_stage_table_repeats_the_metrics(study):
+    metrics = pd.read_parquet(study / "metrics.parquet").set_index(["run_id", "metric"])
+    table = pd.read_parquet(study / "stages/sequences/table.parquet")
+    for _, row in table[table["outcome"] == "ok"].iterrows():
+        for column, (metric, statistic) in {
+            "total_tokens_per_s": ("total_tokens_per_s", "mean"),
+            "ttft_ms_p99": ("ttft_ms", "p99"),
+            "tpot_ms_mean": ("tpot_ms", "mean"),
+        }.items():
+            assert row[column] == metrics.loc[(row["run_id"], metric), statistic]
+
+
+def test_percentages_follow_from_their_two_figures(study):
+    improvements = pd.read_parquet(study / "improvements.parquet")
+    assert len(improvements) > 0
+    metrics = pd.read_parquet(study / "metrics.parquet").set_index(["run_id", "metric"])["mean"]
+    rates_only = improvements[improvements["metric"].isin(RATES)]
+    for _, row in rates_only.iterrows():
+        base, value = metrics[(row["baseline_run_id"], row["metric"])], metrics[(row["run_id"], row["metric"])]
+        assert row["change_percent"] == pytest.approx(100 * (value / base - 1))
+
+
+def test_requests_had_the_lengths_that_were_asked_for(records, finished):
+    for run, frame in records.items():
+        if finished.json(f"results/runs/{run}/status.json")["outcome"] != "ok":
+            continue
+        assert frame["error"].isna().all()
+        assert (frame["output_tokens"] == frame["output_tokens_asked"]).all()
+        spec = finished.json(f"results/runs/{run}/spec.json")
+        if spec["workload"]["kind"] == "random":
+            assert (frame["input_tokens"] == frame["input_tokens_asked"]).all()
+            assert (frame["cached_tokens"].fillna(0) == 0).all()
+
+
+def test_a_failed_candidate_is_a_finding(finished, study):
+    """The bad flag: told in the run, in the table, in the decision and in the report; the search went on."""
+    row = pd.read_parquet(study / "stages/sequences/table.parquet").query("outcome == 'failed'").iloc[0]
+    assert row["reason"] == "unsupported_argument"
+    assert "--no-such-flag" in row["message"]
+    status = finished.json(f"results/runs/{row['run_id']}/status.json")
+    assert any("--no-such-flag" in line for line in status["log_lines"])
+    decision = json.loads((study / "stages/sequences/decision.json").read_text())
+    assert {entry["candidate"]: entry["verdict"] for entry in decision["candidates"]}["--no-such-flag"] == "failed"
+    assert "unrecognized arguments" in (study / "report.html").read_text()
+    assert "unrecognized arguments" in (study / "report.md").read_text()
+
+
+def test_dry_run_says_what_is_left_and_what_it_can_cost(finished, tmp_path):
+
+    fresh = Workspace.create(tmp_path / "fresh")
+    # 3 candidates beside the baseline; baseline and winner on two more workloads; 60 s to start and 60 s of load each
+    assert "tiny: at most 8 runs left to measure (0 measured), at most 0.3 accelerator-hours" in fresh.snakemake("-n")
+    assert "tiny: nothing left to measure (6 runs measured)" in finished.snakemake("-n")
+
+
+def test_recommendation_is_printed_with_its_command(finished):
+
+    script = finished.folder / "scripts/show_recommendation.py"
+    done = subprocess.run(
+        [sys.executable, script, "results/studies/tiny"],
+        cwd=finished.folder,
+        env=finished.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "llama-server --model SmolLM2-135M-Instruct" in done.stdout
+    assert "keep the baseline" in done.stdout
+    assert "results/studies/tiny/report.html" in done.stdout
