@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from servelab.errors import Outage
+from servelab.errors import ConfigError, Outage
 
 COORDINATOR = "SERVELAB_COORDINATOR_PID"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,6 +49,8 @@ def _watched() -> dict[int, str]:
     if parent > 1:  # 1 never ends, and 0 is outside this container
         watched[_pidfd(parent, "the process that started this run")] = "the process that started this run"
     if coordinator := os.environ.get(COORDINATOR):
+        if not coordinator.isdigit():
+            raise ConfigError(f"{COORDINATOR} is a process id, not {coordinator!r}")
         watched[_pidfd(int(coordinator), "the workflow")] = "the workflow"
     return watched
 

@@ -38,6 +38,7 @@ from servelab.statistics import relative_half_width_percent
 
 _CLIENT_SLACK_S = 60.0
 """What a client may need beyond the round: its start, and writing its records."""
+_LOG_LINES = 12
 
 
 @dataclass
@@ -123,9 +124,10 @@ def _measure(spec: RunSpec, environment: Environment, model_json: Path, requests
         try:
             _rounds(spec, engine, server, leased, requests, work, outcome)
         except CandidateFailed as failure:
+            failure.log_lines = failure.log_lines or server.tail(_LOG_LINES)
             outcome.failure = failure
         except Outage:
-            print("\n".join(server.tail(20)), file=sys.stderr)
+            print("\n".join(server.tail(_LOG_LINES)), file=sys.stderr)
             raise
         finally:
             server.stop()
@@ -212,15 +214,22 @@ def _load(spec: RunSpec, server: Server, plan: LoadPlan, work: Path) -> pa.Table
 
 def _check_served(records: pa.Table, spec: RunSpec) -> None:
     """Raises `CandidateFailed` if a round ran into its time limit or none of its requests succeeded."""
-    errors = [error for error in records["error"].to_pylist() if error is not None]
-    if not errors:
+    said = _failed_requests(records)
+    if said is None:
         return
-    common, count = Counter(errors).most_common(1)[0]
-    said = f"{len(errors)} of {records.num_rows} requests failed, {count} of them: {common[:300]}"
     if (pc.max(records["end_s"]).as_py() or 0.0) >= 0.999 * spec.protocol.round_timeout_s:
         raise CandidateFailed("round_timeout", f"not finished in {spec.protocol.round_timeout_s:g} s: {said}")
-    if len(errors) == records.num_rows:
+    if records["error"].null_count == 0:
         raise CandidateFailed("requests_failed", said)
+
+
+def _failed_requests(records: pa.Table) -> str | None:
+    """How many requests failed and the most common reason; None if all succeeded."""
+    errors = [error for error in records["error"].to_pylist() if error is not None]
+    if not errors:
+        return None
+    common, count = Counter(errors).most_common(1)[0]
+    return f"{len(errors)} of {records.num_rows} requests failed, {count} of them: {common[:300]}"
 
 
 def _status(spec: RunSpec, outcome: Outcome, started_at: datetime) -> dict[str, Any]:
@@ -231,7 +240,7 @@ def _status(spec: RunSpec, outcome: Outcome, started_at: datetime) -> dict[str, 
         "run_id": run_id(spec),
         "outcome": "failed" if failure else "ok",
         "reason": failure.reason if failure else None,
-        "message": failure.message if failure else None,
+        "message": failure.message if failure else _failed_requests(records),
         "log_lines": failure.log_lines if failure else [],
         "rounds": len(outcome.records),
         "requests": records.num_rows,

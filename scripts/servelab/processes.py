@@ -13,10 +13,11 @@ from typing import Any
 
 import psutil
 
+from servelab import warden
 from servelab.errors import Outage
 from servelab.warden import become_subreaper, kill_tree
 
-_wardens: dict[int, Supervised] = {}
+_running: set[Supervised] = set()
 
 
 class Supervised:
@@ -39,7 +40,7 @@ class Supervised:
         self._strangers = {child.pid for child in psutil.Process().children()}
         with log.open("ab") as output:
             self._warden = subprocess.Popen(
-                [sys.executable, "-m", "servelab.warden", "--grace-s", str(grace_s), "--", *command],
+                [sys.executable, "-P", warden.__file__, "--grace-s", str(grace_s), "--", *command],
                 env=dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -47,7 +48,7 @@ class Supervised:
                 start_new_session=True,  # a terminal's Ctrl-C ends this process, which then stops the tree in order
                 pass_fds=keep_open,
             )
-        _wardens[self._warden.pid] = self
+        _running.add(self)
         self._ended = os.pidfd_open(self._warden.pid)
         self._grace_s = grace_s
         self._returncode: int | None = None
@@ -68,18 +69,15 @@ class Supervised:
 
     def poll(self) -> int | None:
         """`wait` without waiting."""
-        if self._returncode is None and self._warden.poll() is not None:
-            message = self._message()
-            self._forget()
-            if "returncode" not in message:
-                self._end_orphans()
-                raise Outage("the process that watches over the server was killed")
-            self._returncode = int(message["returncode"])
+        if self in _running and self._warden.poll() is not None:
+            self._settle()
+        if self not in _running and self._returncode is None:
+            raise Outage("the process that watches over the server was killed")
         return self._returncode
 
     def stop(self) -> None:
         """Ends the tree: SIGTERM, then SIGKILL after the grace; returns when it is gone. Stopping twice is fine."""
-        if self._warden.pid not in _wardens:
+        if self not in _running:
             return
         assert self._warden.stdin is not None
         self._warden.stdin.close()
@@ -88,9 +86,14 @@ class Supervised:
         except subprocess.TimeoutExpired:
             self._warden.kill()
             self._warden.wait()
-        if "returncode" not in self._message():
-            self._end_orphans()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Once the warden has ended: takes its last word, or ends what it left if it was killed before giving one."""
+        self._returncode = self._message().get("returncode")
         self._forget()
+        if self._returncode is None:
+            self._end_orphans()
 
     def _message(self) -> dict[str, Any]:
         """The warden's next line; empty if it says no more."""
@@ -99,16 +102,17 @@ class Supervised:
         return dict(json.loads(line)) if line else {}
 
     def _forget(self) -> None:
-        if _wardens.pop(self._warden.pid, None) is not None:
-            os.close(self._ended)
-            for pipe in (self._warden.stdin, self._warden.stdout):
-                if pipe is not None:
-                    pipe.close()
+        _running.discard(self)
+        os.close(self._ended)
+        for pipe in (self._warden.stdin, self._warden.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def _end_orphans(self) -> None:
         """Kills what a killed warden left: it now hangs on this process, which is the next subreaper above."""
+        others = self._strangers | {process._warden.pid for process in _running}
         for child in psutil.Process().children():
-            if child.pid not in _wardens and child.pid not in self._strangers:
+            if child.pid not in others:
                 kill_tree(child)
                 child.kill()
                 child.wait()
@@ -120,12 +124,12 @@ class Supervised:
 
 def wait_any(processes: Sequence[Supervised], timeout_s: float) -> None:
     """Waits until one of them has ended, at most `timeout_s` seconds."""
-    running = [process for process in processes if process._returncode is None]
+    running = [process for process in processes if process in _running]
     if len(running) == len(processes):
         select.select(running, [], [], timeout_s)
 
 
 def stop_all() -> None:
     """Ends every tree that was started and not stopped."""
-    for process in list(_wardens.values()):
+    for process in list(_running):
         process.stop()

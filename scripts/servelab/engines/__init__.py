@@ -75,6 +75,8 @@ class Engine(ABC):
     """Fields every request carries so that exactly `max_tokens` tokens come out."""
     failure_signs: ClassVar[list[Sign]]
     """The most telling first."""
+    log_prefix: ClassVar[re.Pattern[str]]
+    """What stands before the text in a line of its log: time, process, level."""
 
     @abstractmethod
     def command(self, serve: Serve) -> list[str]:
@@ -150,18 +152,23 @@ def switch(on: str, off: str | None = None) -> FlagsOf:
 
 
 def telling_lines(engine: Engine, log: Iterable[str]) -> tuple[str | None, list[str]]:
-    """Why an engine failed by its log: the reason, None if no sign is found, and the telling lines, at most 12.
+    """Why an engine failed by its log: the reason, None if no sign is found, and at most 12 telling lines, unprefixed.
 
     The most telling line comes first. Without a sign these are the last lines that speak of an error, or the last.
     """
-    lines = [line.rstrip() for line in log if line.strip()]
+    lines = [engine.log_prefix.sub("", line).rstrip() for line in log]
     for sign in engine.failure_signs:
         if found := [line for line in lines if sign.pattern.search(line)]:
-            return sign.reason, list(dict.fromkeys(found))[:12]
+            return sign.reason, _first(found)
     errors = [line for line in lines if _ERROR.search(line)]
-    return None, (errors or lines)[:-13:-1]
+    return None, _first((errors or [line for line in lines if line])[::-1])
 
 
+def _first(lines: list[str]) -> list[str]:
+    return list(dict.fromkeys(line.strip() for line in lines))[:_TELLING_LINES]
+
+
+_TELLING_LINES = 12
 _ERROR = re.compile(r"error\b|exception\b|fatal|failed", re.IGNORECASE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -33,6 +34,7 @@ class LlamaCpp(Engine):
         "threads": flag("--threads"),
     }
     request_body: ClassVar = {"ignore_eos": True}
+    log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
     failure_signs: ClassVar = [
         *signs("out_of_memory", "insufficient memory", r"failed to allocate .*buffer", "out of memory", "bad_alloc"),
         *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", "invalid value for"),

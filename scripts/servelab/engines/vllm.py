@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,6 +45,7 @@ class Vllm(Engine):
     }
     option_variables: ClassVar = {"threads": _threads}
     request_body: ClassVar = {"ignore_eos": True}
+    log_prefix: ClassVar = re.compile(r"^(\(\S+ pid=\d+\) )?([A-Z]+ [\d-]+ [\d:]+ \[\S+\] ?)?")
     failure_signs: ClassVar = [
         *signs("out_of_memory", r"out ?of ?memory", r"can't allocate memory", "bad_alloc"),
         *signs("out_of_memory", r"no available memory for the cache blocks", r"larger than the available KV cache"),
