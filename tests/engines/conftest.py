@@ -1,0 +1,146 @@
+"""Real engines in real environments, with the demo's model. What is there already is used; the rest is made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from servelab import schemas
+from servelab.clients import CLIENTS
+from servelab.config_file import read_yaml
+from servelab.engines import ENGINES, Engine, Serve
+from servelab.identity import content_id, file_sha256
+from servelab.runtimes import Environment, read_environment
+from servelab.server import Server
+from servelab.spec import RunSpec
+
+ROOT = Path(__file__).parents[2]
+SLOW = {"vllm"}
+ARGUMENTS: dict[str, dict[str, int | None]] = {
+    "vllm": {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30, "enable-prompt-tokens-details": None}
+}
+"""What an engine needs to start soon, beside others, and to say how much it took from a cache."""
+OPTIONS = {"context_length": 4096, "max_num_seqs": 4}
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An engine with its environment and a model it serves."""
+
+    engine: Engine
+    environment_json: Path
+    model_json: Path
+
+    @property
+    def environment(self) -> Environment:
+        return read_environment(self.environment_json)
+
+    def server(self, log: Path, **changes) -> Server:
+        """A server that is not started yet; `changes` are fields of `Serve`."""
+        model = json.loads(self.model_json.read_text())
+        serve = {
+            "python": self.environment.python,
+            "model_path": (self.model_json.parent / model["path"]).absolute(),
+            "model_name": "SmolLM2-135M-Instruct",
+            "port": 0,
+            "options": OPTIONS,
+            "arguments": ARGUMENTS.get(self.engine.name, {}),
+        }
+        return Server(self.engine, Serve(**{**serve, **changes}), variables={}, log=log, startup_timeout_s=300)
+
+    def spec(self, **protocol) -> RunSpec:
+        """A run on the `requests` fixtures' rows."""
+        model = json.loads(self.model_json.read_text())
+        content = {
+            "engine": {
+                "name": self.engine.name,
+                "version": self.environment.engine_version,
+                "environment_sha256": self.environment.lock_sha256,
+            },
+            "model": {
+                "id": "SmolLM2-135M-Instruct",
+                "variant": "base",
+                "source": model["source"],
+                "format": model["format"],
+                "conversion": model.get("conversion"),
+            },
+            "options": OPTIONS,
+            "arguments": ARGUMENTS.get(self.engine.name, {}),
+            "hardware": {"accelerator": "cpu", "device": "cpu", "count": 1},
+            "workload": {
+                "kind": "random",
+                "parameters": {"endpoint": "completions", "seed": 1},
+                "tokenizer": model["source"],
+                "generator_version": "test",
+            },
+            "objective": "total_tokens_per_s",
+            "client": {"name": "servelab", "version": CLIENTS.get("servelab").version},
+            "protocol": {"warmup_requests": 1, "rounds": {"min": 1, "max": 1}, **protocol},
+        }
+        return RunSpec.model_validate(content)
+
+
+def _make(*command: str) -> None:
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ENGINES.names()],
+)
+def installed(request: pytest.FixtureRequest) -> Iterator[Installed]:
+    """Every engine in turn."""
+    engine = ENGINES.get(request.param)
+    lock = ROOT / f"envs/{engine.name}.lock.txt"
+    environment_json = ROOT / f"results/envs/{engine.name}-{file_sha256(lock)[:12]}/environment.json"
+    if not environment_json.exists():
+        _make(
+            "scripts/build_environment.py",
+            *("--engine", engine.name, "--lock", str(lock), "--output", str(environment_json)),
+        )
+    model = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")["model"]
+    source = json.dumps(model["source"])
+    folder = ROOT / "results/models" / content_id(model["source"])
+    if not (folder / "model.json").exists():
+        _make("scripts/download_model.py", "--source", source, "--output", str(folder / "model.json"))
+    if model["format"] not in engine.model_formats:
+        converted = folder.with_name(f"{folder.name}-{engine.model_formats[0]}")
+        if not (converted / "model.json").exists():
+            python = read_environment(environment_json).python
+            command = ["scripts/convert_model.py", "--model", str(folder / "model.json")]
+            subprocess.run([str(python), *command, "--output", str(converted / "model.json")], cwd=ROOT, check=True)
+        folder = converted
+    yield Installed(engine, environment_json, folder / "model.json")
+
+
+def _requests(path: Path, count: int, input_tokens: int, output_tokens: int) -> Path:
+    draw = Random(0)
+    rows = []
+    for phase, rows_of_phase in (("warmup", 2), ("measured", count)):
+        for index in range(rows_of_phase):
+            ids = [draw.randrange(1000, 40000) for _ in range(input_tokens)]
+            lengths = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+            rows.append({"request_index": index, "phase": phase, "prompt": None, "prompt_token_ids": ids, **lengths})
+    pq.write_table(pa.Table.from_pylist(rows, schema=schemas.WORKLOAD_REQUESTS), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def requests_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few short requests."""
+    return _requests(tmp_path_factory.mktemp("requests") / "requests.parquet", 4, 300, 8)
+
+
+@pytest.fixture(scope="session")
+def endless_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Requests that keep a server busy for longer than any test looks at it."""
+    return _requests(tmp_path_factory.mktemp("endless") / "requests.parquet", 400, 16, 2000)

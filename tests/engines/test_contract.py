@@ -1,0 +1,166 @@
+"""What every engine must do, shown with the real one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from servelab.clients import CLIENTS
+from servelab.engines.options import OPTIONS as VOCABULARY
+from servelab.errors import ConfigError
+from servelab.identity import run_id
+from servelab.load import LoadPlan
+from servelab.server import CandidateFailed
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = {int: 1, bool: True, str: "auto"}
+
+
+def tree_of(server):
+    """All processes of a running server."""
+    root = psutil.Process(server.process.pid)
+    return [root, *root.children(recursive=True)]
+
+
+def load(server, requests, folder, body, number):
+    """One round of load by our own client, as a table."""
+    client = CLIENTS.get("servelab")
+    plan = LoadPlan(
+        base_url=server.base_url,
+        endpoint="completions",
+        model="SmolLM2-135M-Instruct",
+        requests=requests,
+        round=number,
+        timeout_s=120,
+        body=dict(body),
+    )
+    (folder / "load.json").write_text(plan.model_dump_json())
+    subprocess.run(client.command(folder / "load.json", folder / "records"), check=True)
+    return client.read(folder / "records").to_pylist()
+
+
+def test_serves_exact_lengths_forgets_prompts_and_leaves_nothing(installed, requests_path, tmp_path):
+    server = installed.server(tmp_path / "server.log")
+    body = installed.engine.request_body
+    trees = []
+    try:
+        server.start()
+        trees += tree_of(server)
+        first = load(server, requests_path, tmp_path, body, 0)
+        again = load(server, requests_path, tmp_path, body, 1)
+        server.reset_caches()
+        trees += tree_of(server)
+        forgotten = load(server, requests_path, tmp_path, body, 2)
+    finally:
+        server.stop()
+    records = first + again + forgotten
+    assert [record["error"] for record in records] == [None] * 12
+    assert {record["input_tokens"] for record in records} == {300}
+    assert {record["output_tokens"] for record in records} == {8}
+    assert all(record["cached_tokens"] for record in again), "this engine is known to keep prompts"
+    assert not any(record["cached_tokens"] for record in first + forgotten)
+    assert [process for process in trees if process.is_running()] == []
+
+
+def test_only_an_unknown_flag_is_refused(installed, tmp_path):
+    """Beside it stand the flags of every option the engine says it has, so each of them is known."""
+    options = {name: SAMPLES[VOCABULARY[name].kind] for name in installed.engine.option_flags}
+    server = installed.server(tmp_path / "server.log", options=options, arguments={"no-such-flag": 3})
+    with pytest.raises(CandidateFailed) as failure:
+        server.start()
+    assert failure.value.reason == "unsupported_argument"
+    assert failure.value.message.endswith("unrecognized arguments: --no-such-flag 3 (exit code 2)")
+
+
+def test_missing_model(installed, tmp_path):
+    server = installed.server(tmp_path / "server.log", model_path=tmp_path / "no-such-model")
+    with pytest.raises(CandidateFailed) as failure:
+        server.start()
+    assert failure.value.reason == "missing_model", failure.value.log_lines
+    assert "no-such-model" in failure.value.message
+
+
+def test_unknown_option_names_engine_option_and_the_nearest(installed):
+    with pytest.raises(ConfigError, match=r"max_num_seq.*max_num_seqs"):
+        installed.engine.check_options({"max_num_seq": 4})
+    for name in set(VOCABULARY) - set(installed.engine.options):
+        with pytest.raises(ConfigError, match=f"engine {installed.engine.name} has no option `{name}`"):
+            installed.engine.check_options({name: SAMPLES[VOCABULARY[name].kind]})
+
+
+def test_version_is_the_one_its_lock_pins(installed):
+    lock = (ROOT / f"envs/{installed.engine.name}.lock.txt").read_text()
+    version = installed.environment.engine_version
+    assert any(f"\n{package}=={version} " in lock for package in installed.engine.packages)
+
+
+def test_display_command_is_what_a_reader_types(installed):
+    command = installed.engine.display_command("org/model", {"max_num_seqs": 8}, {"--x": None, "y": "a b"}, {"A": "1"})
+    assert command.startswith("A=1 ")
+    assert "org/model" in command
+    assert " 8 " in command
+    assert command.endswith("--x --y 'a b'")
+    assert "127.0.0.1" not in command
+
+
+def measure(installed, requests, spec, output):
+    """Runs the command line; its exit code and what it printed."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "scripts/measure.py", "--spec", spec.model_dump_json()),
+            *("--environment", str(installed.environment_json), "--model", str(installed.model_json)),
+            *("--requests", str(requests), "--output", str(output)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_run_is_measured_into_five_files(installed, requests_path, tmp_path):
+    spec = installed.spec(rounds={"min": 2, "max": 2})
+    output = tmp_path / "runs" / run_id(spec)
+    output.mkdir(parents=True)
+    (output / "left-behind").touch()
+    code, said = measure(installed, requests_path, spec, output)
+    assert code == 0, said
+    assert sorted(path.name for path in tmp_path.glob("runs/*/*")) == [
+        "manifest.json",
+        "requests.parquet",
+        "server.log",
+        "spec.json",
+        "status.json",
+    ]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [run_id(spec)]
+    status = json.loads((output / "status.json").read_text())
+    assert (status["outcome"], status["rounds"], status["requests"], status["success_rate"]) == ("ok", 2, 8, 1.0)
+    assert pq.read_table(output / "requests.parquet")["round"].to_pylist() == [0] * 4 + [1] * 4
+    assert json.loads((output / "spec.json").read_text()) == spec.model_dump(mode="json")
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["engine"] == {"name": installed.engine.name, "version": spec.engine.version}
+    assert manifest["devices"][0]["name"]
+
+
+def test_a_failed_candidate_is_a_result(installed, requests_path, tmp_path):
+    spec = installed.spec().model_copy(update={"arguments": {"no-such-flag": None}})
+    output = tmp_path / "runs" / run_id(spec)
+    code, said = measure(installed, requests_path, spec, output)
+    assert code == 0, said
+    status = json.loads((output / "status.json").read_text())
+    assert (status["outcome"], status["reason"], status["rounds"]) == ("failed", "unsupported_argument", 0)
+    assert "--no-such-flag" in status["log_lines"][0]
+    assert pq.read_table(output / "requests.parquet").num_rows == 0
+
+
+def test_results_go_under_their_own_name_only(installed, requests_path, tmp_path):
+    code, said = measure(installed, requests_path, installed.spec(), tmp_path / "runs" / ("0" * 20))
+    assert code == 2
+    assert run_id(installed.spec()) in said

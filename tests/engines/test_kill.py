@@ -1,0 +1,130 @@
+"""However a run is ended, no process of it survives, its device is free, and nothing half-done is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from servelab.identity import run_id
+from servelab.lease import lease
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+"""Time to end in; a server gets 10 s between SIGTERM and SIGKILL."""
+OUTAGE = 75
+
+
+@dataclass
+class Running:
+    """A run whose server is under load, started by a shell as the workflow starts it."""
+
+    shell: subprocess.Popen[bytes]
+    coordinator: subprocess.Popen[bytes]
+    measure: psutil.Process
+    server_warden: psutil.Process
+    tree: list[psutil.Process]
+    """The measuring process and all below it."""
+    output: Path
+
+
+def until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> object:
+    """What the condition gives once it is true."""
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"not within {patience_s} s: {what}")
+
+
+def below(process: psutil.Process, text: str) -> list[psutil.Process]:
+    """The descendants whose command line has that text."""
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in process.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if text in " ".join(child.cmdline()):
+                    found.append(child)
+    return found
+
+
+@contextlib.contextmanager
+def running(installed, requests: Path, folder: Path, wait_for: str, count: int) -> Iterator[Running]:
+    """A run, once that many of its processes have `wait_for` in their command line."""
+    spec = installed.spec()
+    output = folder / "runs" / run_id(spec)
+    command = [
+        *(sys.executable, "scripts/measure.py", "--spec", spec.model_dump_json()),
+        *("--environment", str(installed.environment_json), "--model", str(installed.model_json)),
+        *("--requests", str(requests), "--output", str(output)),
+    ]
+    coordinator = subprocess.Popen(["sleep", "600"])
+    variables = os.environ | {"SERVELAB_COORDINATOR_PID": str(coordinator.pid)}
+    log = folder / "log"
+    with log.open("wb") as said:
+        script = f"set -euo pipefail; {shlex.join(command)} 2>&1 | cat"
+        shell = subprocess.Popen(["bash", "-c", script], cwd=ROOT, env=variables, stdout=said, stderr=said)
+    tree: list[psutil.Process] = []
+    try:
+        root = psutil.Process(shell.pid)
+        until(lambda: len(below(root, wait_for)) >= count or shell.poll() is not None, wait_for, 300)
+        assert shell.poll() is None, log.read_text()
+        measure = below(root, "scripts/measure.py")[0]
+        warden = below(root, "warden.py")[0]
+        tree = [measure, *measure.children(recursive=True)]
+        yield Running(shell, coordinator, measure, warden, tree, output)
+    finally:
+        coordinator.kill()
+        coordinator.wait()
+        for process in tree:
+            if process.is_running():
+                process.kill()
+        shell.kill()
+        shell.wait()
+
+
+def assert_ended(run: Running) -> None:
+    """Nothing of the run is left: no process, no lock, no file."""
+    alive = lambda: [p for p in run.tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]  # noqa: E731
+    until(lambda: not alive(), f"the end of {[process.pid for process in run.tree]}")
+    with lease("cpu", 1):
+        pass
+    assert not run.output.exists()
+
+
+WAYS: dict[str, Callable[[Running], object]] = {
+    "SIGINT of measure": lambda run: run.measure.send_signal(signal.SIGINT),
+    "SIGTERM of measure": lambda run: run.measure.send_signal(signal.SIGTERM),
+    "SIGKILL of measure": lambda run: run.measure.kill(),
+    "SIGKILL of its shell": lambda run: run.shell.kill(),
+    "SIGKILL of the workflow": lambda run: run.coordinator.kill(),
+    "SIGKILL of the server's warden": lambda run: run.server_warden.kill(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_under_load(way, installed, endless_path, tmp_path):
+    with running(installed, endless_path, tmp_path, "servelab.load", 2) as run:
+        assert len(run.tree) >= 5  # measure; the server and the load client, each with its warden
+        WAYS[way](run)
+        assert_ended(run)
+        if way not in ("SIGKILL of measure", "SIGKILL of its shell"):
+            assert run.shell.wait(PATIENCE_S) == OUTAGE
+            assert not list(run.output.parent.iterdir())
+
+
+def test_killed_while_starting(installed, endless_path, tmp_path):
+    with running(installed, endless_path, tmp_path, "warden.py", 1) as run:
+        run.measure.kill()
+        assert_ended(run)
