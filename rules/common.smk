@@ -16,6 +16,7 @@ from servelab.forecast import forecast
 from servelab.identity import canonical_json, content_id, workload_id
 from servelab.plan import Plan
 from servelab.project import load_project
+from servelab.quantization import FORMATS
 from servelab.spec import RunSpec
 from servelab.study import COMPARISON
 
@@ -45,6 +46,8 @@ wildcard_constraints:
     workload_id=r"[0-9a-f]{20}",
     model_key=r"[0-9a-f]{20}",
     lock_hash=r"[0-9a-f]{12}",
+    format="safetensors",
+    quantization="|".join(FORMATS),
 
 
 def environment_file(engine, sha256):
@@ -54,7 +57,7 @@ def environment_file(engine, sha256):
 
 def model_file(model):
     """The description of a model's files, in the format its engine wants."""
-    suffix = "" if model.conversion is None else f"-{model.format}"
+    suffix = f"-{model.quantization or model.format}" if model.conversion else ""
     return f"results/models/{content_id(model.source.model_dump(mode='json'))}{suffix}/model.json"
 
 

@@ -40,6 +40,20 @@ rule convert_model:
         " --output {output.model} > {log} 2>&1"
 
 
+rule quantize_model:
+    input:
+        model=ancient("results/models/{model_key}/model.json"),
+    output:
+        model="results/models/{model_key}-{quantization}/model.json",
+    log:
+        "results/logs/quantize_model/{model_key}-{quantization}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "python scripts/quantize_model.py --model {input.model} --quantization {wildcards.quantization}"
+        " --output {output.model} > {log} 2>&1"
+
+
 rule prepare_workload:
     input:
         model=workload_model,

@@ -25,9 +25,7 @@ def main() -> None:
     rounds = pd.concat([read_table(path, schemas.ROUNDS) for path in arguments.rounds], ignore_index=True)
     metrics = pd.concat([read_table(path, schemas.METRICS) for path in arguments.metrics], ignore_index=True)
     metrics = metrics.drop_duplicates(["run_id", "workload", "metric"])
-    write_table(
-        pa.Table.from_pandas(metrics, schema=schemas.METRICS, preserve_index=False), arguments.output_metrics
-    )
+    write_table(pa.Table.from_pandas(metrics, schema=schemas.METRICS, preserve_index=False), arguments.output_metrics)
     write_table(improvements(table, rounds), arguments.output_improvements)
 
 

@@ -182,7 +182,8 @@ def run_spec(project: Project, configuration: Configuration, workload: str) -> R
     """The specification of a configuration's run; `ConfigError` where its engine cannot serve it."""
     study = project.study
     engine = project.engine(configuration.engine)
-    source_format = study.model.variant(configuration.model).format
+    quantization = study.model.variant(configuration.model).quantization
+    source_format = study.model.variant_format(configuration.model)
     model_format = source_format if source_format in engine.model_formats else engine.model_formats[0]
     return RunSpec(
         engine=EngineSpec(
@@ -196,7 +197,8 @@ def run_spec(project: Project, configuration: Configuration, workload: str) -> R
             variant=configuration.model,
             source=study.model.variant_source(configuration.model),
             format=model_format,
-            conversion=project.conversion(source_format, model_format, engine.name),
+            quantization=quantization,
+            conversion=project.conversion(source_format, model_format, quantization, engine.name),
         ),
         options=configuration.options,
         arguments=configuration.arguments,

@@ -16,6 +16,7 @@ from servelab.engines.options import check_option_names
 from servelab.errors import ConfigError
 from servelab.identity import file_sha256
 from servelab.metrics import METRICS
+from servelab.quantization import VERSION as QUANTIZER
 from servelab.registry import nearest
 from servelab.runtimes import RUNTIMES
 from servelab.spec import ClientSpec, WorkloadSpec
@@ -56,13 +57,14 @@ class Project:
         """The load client and its version."""
         return ClientSpec(name=self.study.client, version=CLIENTS.get(self.study.client).version)
 
-    def conversion(self, source_format: str, model_format: str, engine: str) -> str | None:
-        """The converter between two formats, None if they are the same; `ConfigError` if there is none."""
+    def conversion(self, source_format: str, model_format: str, quantization: str | None, engine: str) -> str | None:
+        """What is done to the weights before they are served, None if nothing; `ConfigError` if it cannot be done."""
         if source_format == model_format:
-            return None
+            return f"{QUANTIZER}: {quantization}" if quantization else None
         converter = CONVERTERS.get((source_format, model_format))
-        if converter is None:
-            raise ConfigError(f"engine {engine} serves {model_format}, and {source_format} cannot be converted to it")
+        if converter is None or quantization is not None:
+            what = f"{source_format} in {quantization}" if quantization else source_format
+            raise ConfigError(f"engine {engine} serves {model_format}, and {what} cannot be converted to it")
         return converter
 
     @cached_property
@@ -96,6 +98,9 @@ def _check(project: Project) -> None:
     _check_name(project, "objective.on", study.objective.on, study.workloads, "workload of this study")
     if study.protocol.rounds.min > study.protocol.rounds.max:
         raise _error(project, "protocol.rounds", f"min {study.protocol.rounds.min} > max {study.protocol.rounds.max}")
+    for name, variant in study.model.variants.items():
+        if variant.quantization is not None and study.model.format != "gguf":
+            raise _error(project, f"model.variants.{name}.quantization", "only a model in gguf can be quantised here")
     for alias in study.engines:
         _check_engine(project, alias)
     if study.baseline.engine is None:

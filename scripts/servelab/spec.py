@@ -48,6 +48,7 @@ class PathSource(Strict):
 
 ModelSource = Annotated[HubSource | PackageSource | PathSource, Field(discriminator="kind")]
 ModelFormat = Literal["gguf", "safetensors"]
+Quantization = Literal["q4_0", "q8_0", "bf16", "f16"]
 
 
 class EngineSpec(Strict):
@@ -66,7 +67,8 @@ class ModelSpec(Strict):
     variant: str
     source: ModelSource
     format: ModelFormat
-    conversion: str | None = Field(None, description="Converter and its version, where the source has another format.")
+    quantization: Quantization | None = Field(None, description="Format its weights were brought into, if another.")
+    conversion: str | None = Field(None, description="Converter and its version, where the source is not served as is.")
 
 
 class HardwareSpec(Strict):

@@ -20,6 +20,7 @@ from servelab.spec import (
     ModelFormat,
     ModelSource,
     ProtocolSpec,
+    Quantization,
     Strict,
 )
 
@@ -41,11 +42,18 @@ class ModelVariant(Strict):
     )
     source: ModelSource | None = Field(None, description="Where the weights are, if not the hub: `package` or `path`.")
     format: ModelFormat = Field("safetensors", description="Format of the weights at their source.")
+    quantization: Quantization | None = Field(
+        None,
+        description="For a variant: the base model's GGUF weights brought into this format. Speed is measured, what it "
+        "does to the answers is not.",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelVariant:
-        if (self.revision is None) == (self.source is None):
-            raise ValueError("give `revision` (a commit hash on the hub) or `source`, not both and not neither")
+        given = [name for name in ("revision", "source", "quantization") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"found {' and '.join(given)}" if given else "found none"
+            raise ValueError(f"give one of `revision` (a commit hash on the hub), `source` or `quantization`; {found}")
         return self
 
 
@@ -61,16 +69,26 @@ class Model(ModelVariant):
         """The set of weights of that name; `base` is the model itself."""
         return self if name == "base" else self.variants[name]
 
+    def variant_format(self, name: str) -> ModelFormat:
+        """Format of a variant's weights."""
+        return self.format if self.variant(name).quantization else self.variant(name).format
+
     def variant_id(self, name: str) -> str:
         """The model name of a variant."""
         return self.variant(name).id or self.id
 
+    @model_validator(mode="after")
+    def _has_weights(self) -> Model:
+        if self.quantization is not None:
+            raise ValueError("`quantization` is for a variant; the model itself has a `revision` or a `source`")
+        return self
+
     def variant_source(self, name: str) -> ModelSource:
         """Where a variant's weights come from."""
-        variant = self.variant(name)
+        variant = self if self.variant(name).quantization else self.variant(name)
         if variant.source is not None:
             return variant.source
-        return HubSource(id=self.variant_id(name), revision=str(variant.revision))
+        return HubSource(id=variant.id or self.id, revision=str(variant.revision))
 
 
 class Hardware(Strict):
