@@ -33,7 +33,7 @@ from servelab.metrics import round_values
 from servelab.processes import Supervised, stop_all, wait_any
 from servelab.runtimes import Environment
 from servelab.server import CandidateFailed, Server
-from servelab.spec import RunSpec
+from servelab.spec import RoundsSpec, RunSpec
 from servelab.statistics import relative_half_width_percent
 
 _CLIENT_SLACK_S = 60.0
@@ -155,13 +155,13 @@ def _rounds(
         plan = _plan(spec, engine, server, requests, number)
         if spec.protocol.warmup_requests:
             warmup = {"phase": "warmup", "limit": spec.protocol.warmup_requests, "request_rate": "inf"}
-            _check_served(_load(spec, server, plan.model_copy(update=warmup), work), spec)
+            check_served(_load(spec, server, plan.model_copy(update=warmup), work), spec)
         records = _load(spec, server, plan, work)
         outcome.records.append(records)
-        _check_served(records, spec)
+        check_served(records, spec)
         values = round_values(outcome.table(), spec.objective)
         _say(f"round {number}: {spec.objective} {values[-1]:.1f}" if values else f"round {number}")
-        if _is_enough(spec, values):
+        if enough(spec.protocol.rounds, values):
             return
 
 
@@ -181,9 +181,9 @@ def _plan(spec: RunSpec, engine: Engine, server: Server, requests: Path, number:
     )
 
 
-def _is_enough(spec: RunSpec, values: list[float]) -> bool:
-    rounds = spec.protocol.rounds
-    if rounds.until_ci95_below_percent is None or len(values) < max(2, rounds.min):
+def enough(rounds: RoundsSpec, values: list[float]) -> bool:
+    """Whether the objective's values, one a round, are certain enough to stop before the last round."""
+    if rounds.until_ci95_below_percent is None or len(values) < rounds.min:
         return False
     return relative_half_width_percent(values) < rounds.until_ci95_below_percent
 
@@ -212,7 +212,7 @@ def _load(spec: RunSpec, server: Server, plan: LoadPlan, work: Path) -> pa.Table
     return records
 
 
-def _check_served(records: pa.Table, spec: RunSpec) -> None:
+def check_served(records: pa.Table, spec: RunSpec) -> None:
     """Raises `CandidateFailed` if a round ran into its time limit or none of its requests succeeded."""
     said = _failed_requests(records)
     if said is None:
