@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pydantic import ValidationError
+
 from servelab import cli
 from servelab.config_file import describe_validation_error
 from servelab.errors import ConfigError

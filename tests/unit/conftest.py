@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+
 from servelab.config_file import read_yaml
 from servelab.project import load_project
 from servelab.study import Study

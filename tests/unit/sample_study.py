@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from servelab import schemas
 from servelab.spec import RunSpec
 

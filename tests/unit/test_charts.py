@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import sample_study
+
 from servelab import schemas
 from servelab.chart_files import add_decisions, read_tables, select, write_chart
 from servelab.charts import CHARTS

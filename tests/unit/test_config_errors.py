@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from servelab.config_file import read_yaml
 from servelab.errors import ConfigError
 from servelab.project import load_project

@@ -1,4 +1,5 @@
 import pytest
+
 from servelab.figures import change, duration, figure, interval, is_noise, metric_label, percent
 
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
+from stub_server import FIRST_TOKEN_S, INPUT_TOKENS, StubServer
+
 from servelab import schemas
 from servelab.clients import CLIENTS
 from servelab.errors import ServelabError
@@ -21,7 +23,6 @@ from servelab.load import LoadPlan
 from servelab.load.requests import arrival_times
 from servelab.load.sender import ERRORS, run_load
 from servelab.load.stream import read_answer
-from stub_server import FIRST_TOKEN_S, INPUT_TOKENS, StubServer
 
 OUTPUT_TOKENS = 6
 

@@ -8,6 +8,7 @@ import statistics
 
 import pyarrow as pa
 import pytest
+
 from servelab import metrics, schemas
 from servelab.errors import ConfigError
 from servelab.metrics import METRICS

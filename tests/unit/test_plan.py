@@ -1,6 +1,7 @@
 """Plans: candidates are overrides on the incumbent; what cannot be run is refused, and said."""
 
 import pytest
+
 from servelab.plan import Configuration, Incumbent, apply, baseline, plan_stage
 from servelab.study import COMPARISON, Candidate
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sample_study
 from markdown_it import MarkdownIt
+
 from servelab.chart_files import add_decisions, read_tables, select, write_chart
 from servelab.charts import CHARTS
 from servelab.errors import ServelabError

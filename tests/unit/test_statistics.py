@@ -7,6 +7,7 @@ import random
 import statistics
 
 import pytest
+
 from servelab.statistics import mean_ci95, ratio_ci95, relative_half_width_percent
 
 

@@ -1,0 +1,30 @@
+"""Documents and schema made from the types are those in the repository, and the schema says the same as the types."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from servelab.config_file import read_yaml
+from servelab.generated_docs import documents
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("path", documents())
+def test_document_is_up_to_date(path):
+    assert (ROOT / path).read_text() == documents()[path], "run `make docs`"
+
+
+@pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
+def test_schema_accepts_the_studies(study):
+    schema = json.loads((ROOT / "config/schema/study.schema.json").read_text())
+    jsonschema.validate(read_yaml(study), schema)
+
+
+def test_schema_refuses_an_unknown_key():
+    schema = json.loads((ROOT / "config/schema/study.schema.json").read_text())
+    content = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml") | {"objectiv": {}}
+    with pytest.raises(jsonschema.ValidationError, match="objectiv"):
+        jsonschema.validate(content, schema)
