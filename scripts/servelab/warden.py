@@ -88,6 +88,9 @@ def run(command: list[str], grace_s: float) -> int:
         process.kill()
     returncode = process.wait()  # before its children, so that nobody else takes its exit status
     kill_tree(psutil.Process())
+    with contextlib.suppress(ChildProcessError):  # until no child, dead or alive, is left to anybody else
+        while True:
+            os.wait()
     return returncode
 
 

@@ -52,7 +52,7 @@ class Vllm(Engine):
         *signs("out_of_memory", r"less than desired .*memory utili[sz]ation"),
         *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", r"validation error for"),
         *signs("unsupported_argument", r"^(?!.*WARNING).*\b(is not supported|not supported on|unsupported)\b"),
-        *signs("missing_model", r"is not a local folder", r"invalid repository id", r"can't load the configuration"),
+        *signs("missing_model", r"is not a local folder", r"repo id must be", r"can't load the configuration"),
         *signs("missing_model", r"no such file or directory: .*(config|safetensors)", r"cannot find any model weights"),
         *signs("crashed", r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError): "),
     ]
