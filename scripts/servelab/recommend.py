@@ -121,6 +121,6 @@ def _gain(row: dict[str, Any]) -> str:
     text = f"{row['baseline_value']:>10.1f} -> {row['value']:>10.1f}   {row['change_percent']:+7.1f} %"
     low, high = row["change_ci95_low_percent"], row["change_ci95_high_percent"]
     if low is None or high is None:
-        return f"{text}   (single round, no interval)"
+        return f"{text}   (no interval: a single round, or rounds too far apart)"
     noise = "   within noise" if low <= 0 <= high else ""
     return f"{text}   (95 % interval {low:+.1f} to {high:+.1f} %, n = {row['n']}){noise}"

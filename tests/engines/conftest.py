@@ -134,6 +134,12 @@ def _requests(path: Path, count: int, input_tokens: int, output_tokens: int) -> 
     return path
 
 
+@pytest.fixture(autouse=True)
+def own_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Device locks of each test's own: nothing is measured here, so it need not wait for a run of somebody else."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
 @pytest.fixture(scope="session")
 def requests_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few short requests."""

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import demo_study
 
-from servelab.config_file import read_yaml
 from servelab.errors import ConfigError
 from servelab.project import load_project
 from servelab.study import load_study
 
 ROOT = Path(__file__).parents[2]
-VALID = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
+VALID = demo_study()
 
 
 def change(path, value):
@@ -88,7 +88,7 @@ MISTAKES = {
         ["model", "`revision`", "`source`"],
     ),
     "reserved stage": (change(["stages", 0, "name"], "comparison"), ["stages.0", "reserved"]),
-    "stage twice": (change(["stages", 1, "name"], "parallel-sequences"), ["stages.1", "twice"]),
+    "stage twice": (change(["stages", 1, "name"], "sequences"), ["stages.1", "twice"]),
     "unknown condition": (change(["stages", 0, "when"], {"engin": "vllm"}), ["stages.0", "when", "`engine`"]),
     "rounds upside down": (change(["protocol", "rounds"], {"min": 5, "max": 2}), ["protocol.rounds", "min 5 > max 2"]),
     "too many accelerators": (

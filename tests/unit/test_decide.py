@@ -14,7 +14,7 @@ def decide(study_content, make_project):
         study_content["objective"] |= objective
         study_content["hardware"]["per_node"] = per_node
         project = make_project(study_content)
-        plan = plan_stage(project, "parallel-sequences", baseline(project))
+        plan = plan_stage(project, "sequences", baseline(project))
         return decide_stage(project.study, plan, *stage_rows(candidates, accelerators=accelerators, per_node=per_node))
 
     return run
@@ -81,7 +81,7 @@ def test_lower_is_better_for_a_latency(study_content, make_project):
     project = make_project(study_content)
     table, rounds = stage_rows({"base": [100, 101, 99], "a": [50, 51, 49]})
     rounds["metric"] = "ttft_ms"
-    plan = plan_stage(project, "parallel-sequences", baseline(project))
+    plan = plan_stage(project, "sequences", baseline(project))
     decision = decide_stage(project.study, plan, table, rounds)
     assert decision.winner.candidate == "a"
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import demo_study
 
-from servelab.config_file import read_yaml
 from servelab.plan import baseline, plan_stage
 from servelab.project import load_project
 
 ROOT = Path(__file__).parents[2]
-STUDY = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
+STUDY = demo_study()
 
 
 def run_ids(tmp_path, study, name="cpu-smollm2", text=None):

@@ -38,7 +38,7 @@ def test_another_engine_drops_what_was_the_old_engines_own(incumbent):
 
 def test_first_stage_is_the_baseline_and_every_candidate(study_content, make_project):
     project = make_project(study_content)
-    plan = plan_stage(project, "parallel-sequences", baseline(project))
+    plan = plan_stage(project, "sequences", baseline(project))
     assert plan.candidates[0].candidate == "baseline"
     assert len(plan.candidates) == 1 + len(study_content["stages"][0]["candidates"])
     assert len(plan.run_ids()) == len(plan.candidates)
@@ -48,7 +48,7 @@ def test_first_stage_is_the_baseline_and_every_candidate(study_content, make_pro
 def test_candidate_equal_to_the_incumbent_is_not_run_again(study_content, make_project):
     study_content["baseline"]["options"] = {"max_num_seqs": 8}
     project = make_project(study_content)
-    plan = plan_stage(project, "parallel-sequences", baseline(project))
+    plan = plan_stage(project, "sequences", baseline(project))
     assert "max_num_seqs=8" not in [candidate.candidate for candidate in plan.candidates]
 
 
@@ -56,7 +56,7 @@ def test_refused_candidate_has_no_run_and_says_why(study_content, make_project):
     study_content["engines"]["vllm"] = {"version": "0.32.0"}  # has the option that the incumbent's engine lacks
     study_content["stages"][0]["candidates"].append({"options": {"expert_parallel": True}})
     project = make_project(study_content)
-    refused = plan_stage(project, "parallel-sequences", baseline(project)).candidates[-1]
+    refused = plan_stage(project, "sequences", baseline(project)).candidates[-1]
     assert refused.runs == []
     assert "llama.cpp" in refused.refused and "expert_parallel" in refused.refused
 
@@ -64,7 +64,7 @@ def test_refused_candidate_has_no_run_and_says_why(study_content, make_project):
 def test_stage_that_does_not_apply_measures_only_the_incumbent(study_content, make_project):
     study_content["stages"][0]["when"] = {"engine": "vllm"}
     project = make_project(study_content)
-    plan = plan_stage(project, "parallel-sequences", baseline(project))
+    plan = plan_stage(project, "sequences", baseline(project))
     assert not plan.applies
     assert "engine is vllm" in plan.reason and "llama.cpp" in plan.reason
     assert len(plan.candidates) == 1
@@ -89,6 +89,6 @@ def test_all_variants_get_the_same_requests(study_content, make_project):
     }
     study_content["stages"][0]["candidates"] = [{"model": "copy"}]
     project = make_project(study_content)
-    base, copy = plan_stage(project, "parallel-sequences", baseline(project)).candidates
+    base, copy = plan_stage(project, "sequences", baseline(project)).candidates
     assert base.runs[0].spec.workload == copy.runs[0].spec.workload
     assert base.runs[0].run_id != copy.runs[0].run_id

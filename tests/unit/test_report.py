@@ -108,7 +108,7 @@ SAID = [
     "The baseline used 8 of 8 accelerators of a node, the optimized configuration 4.",
     "2,048 → 4,538 total tokens/s, extrapolated (× 2)",
     "within noise: 95 % interval −1.5 to +2.5 %",
-    "no interval from a single round",
+    "no interval: a single round, or rounds too far apart",
     "3 rounds, 3,000 requests",
     "3 runs, 92 min of accelerator time",
     "Speculative decoding, eagle: applies where model is draft; the incumbent's is base",

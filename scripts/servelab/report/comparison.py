@@ -10,7 +10,7 @@ import pandas as pd
 
 from servelab.figures import NO_BREAK, change, figure, interval, is_noise, metric_label
 from servelab.report.inputs import Recommended, Study
-from servelab.report.table import Cell, Table, change_cell, value_or_none
+from servelab.report.table import NO_INTERVAL, Cell, Table, change_cell, value_or_none
 from servelab.study import COMPARISON
 
 Row = dict[Any, Any]
@@ -45,7 +45,7 @@ def headline(study: Study, recommended: Recommended, improvements: pd.DataFrame)
     )
     text = f"{metric_label(objective.metric, basis)} on {title}, against the baseline"
     if low is None:
-        text += " (a single round: no interval)"
+        text += f" ({NO_INTERVAL})"
     elif is_noise(low, high):
         text += f": within noise ({interval(low, high)})"
     else:

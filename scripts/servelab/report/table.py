@@ -37,7 +37,10 @@ class Table:
 
 def value_or_none(value: Any) -> Any:
     """Pandas' NaN and None as None; everything else as it is."""
-    return None if value is None or (isinstance(value, float) and math.isnan(value)) else value
+    return None if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
+
+
+NO_INTERVAL = "no interval: a single round, or rounds too far apart"
 
 
 def change_cell(row: dict[Any, Any], run_id: str | None = None, higher_is_better: bool = True) -> Cell:
@@ -48,7 +51,7 @@ def change_cell(row: dict[Any, Any], run_id: str | None = None, higher_is_better
     if value is None:
         return Cell("–")
     if low is None or high is None:
-        return Cell(percent(value), run_id, "no interval from a single round")
+        return Cell(percent(value), run_id, NO_INTERVAL)
     if is_noise(low, high):
         return Cell(change(value, low, high), run_id, f"within noise: {interval(low, high)}")
     return Cell(change(value, low, high), run_id, interval(low, high), is_good=(value > 0) == higher_is_better)
