@@ -124,10 +124,12 @@ def _measure(spec: RunSpec, environment: Environment, model_json: Path, requests
         try:
             _rounds(spec, engine, server, leased, requests, work, outcome)
         except CandidateFailed as failure:
+            _check_disk(work)
             failure.log_lines = failure.log_lines or server.tail(_LOG_LINES)
             outcome.failure = failure
         except Outage:
             print("\n".join(server.tail(_LOG_LINES)), file=sys.stderr)
+            _check_disk(work)
             raise
         finally:
             server.stop()
@@ -143,6 +145,12 @@ def _measure(spec: RunSpec, environment: Environment, model_json: Path, requests
         requests=requests,
     )
     return outcome
+
+
+def _check_disk(work: Path) -> None:
+    """Raises `Outage` on a full disk: what failed then says nothing about the candidate."""
+    if not shutil.disk_usage(work).free:
+        raise Outage(f"no space is left for {work}")
 
 
 def _rounds(
