@@ -41,5 +41,11 @@ format: setup
 docs: setup  ## docs/ and config/schema/ made from the types
 	$(BIN)/python scripts/generate_docs.py
 
-lock: setup  ## new locks from envs/*.in; needs uv (pip install uv)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --quiet envs/workflow.in --output-file envs/workflow.lock.txt --custom-compile-command "make lock"
+LOCK := uv pip compile --python-version 3.11 --generate-hashes --quiet --custom-compile-command "make lock"
+# What a text model on a CPU never loads; triton alone takes 1 GB.
+NOT_ON_CPU := torchvision torchaudio torchcodec triton
+
+lock:  ## new locks from envs/*.in; needs uv (pip install uv), and PyTorch's CPU index or a folder of its wheels
+	$(LOCK) --universal envs/workflow.in --output-file envs/workflow.lock.txt
+	$(LOCK) envs/llama.cpp.in --output-file envs/llama.cpp.lock.txt
+	$(LOCK) $(if $(WHEELS),--find-links $(WHEELS)) $(NOT_ON_CPU:%=--no-emit-package %) envs/vllm.in --output-file envs/vllm.lock.txt

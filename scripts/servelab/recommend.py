@@ -106,6 +106,7 @@ def _failures(failed: pd.DataFrame) -> str:
 def render_recommendation(recommended: dict[str, Any], report: Path) -> str:
     """The recommendation as a few lines for a terminal."""
     lines = [f"{recommended['study']}: recommended serving command", "", f"    {recommended['command']}", ""]
+    lines += ["As it ran here:", "", f"    {recommended['launch_command']}", ""]
     if not recommended["changed"]:
         lines.append("No candidate beat the baseline beyond noise and margin: keep the baseline.")
     else:

@@ -74,8 +74,9 @@ class Model(ModelVariant):
         return self.format if self.variant(name).quantization else self.variant(name).format
 
     def variant_id(self, name: str) -> str:
-        """The model name of a variant."""
-        return self.variant(name).id or self.id
+        """The model name of a variant; one in another number format says so."""
+        variant = self.variant(name)
+        return variant.id or (f"{self.id}-{variant.quantization}" if variant.quantization else self.id)
 
     @model_validator(mode="after")
     def _has_weights(self) -> Model:

@@ -1,25 +1,15 @@
-"""Studies made for the tests, and tables as measured runs would have given them."""
+"""Fixtures around the study made for the tests."""
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
+from made_study import demo_study
 
-from servelab.config_file import read_yaml
 from servelab.project import load_project
 from servelab.study import Study
 
 ROOT = Path(__file__).parents[2]
-
-
-def demo_study():
-    """The demo study as plain data, with stages of its own so that tests do not hang on what the demo tries."""
-    stages = [
-        {"name": "sequences", "candidates": [{"options": {"max_num_seqs": count}} for count in (8, 16, 32)]},
-        {"name": "attention", "candidates": [{"arguments": {"--flash-attn": "off"}}]},
-    ]
-    return read_yaml(ROOT / "config/studies/cpu-smollm2.yaml") | {"stages": stages}
 
 
 @pytest.fixture
@@ -44,35 +34,3 @@ def make_project(tmp_path):
 def study(study_content):
     """The demo study, typed."""
     return Study.model_validate(study_content)
-
-
-def stage_rows(candidates, stage="stage", accelerators=None, per_node=1, workload="cpu-sharegpt"):
-    """A stage table and its rounds from {label: [total tokens/s of each round] or 'failed'}."""
-    table, rounds = [], []
-    for position, (label, values) in enumerate(candidates.items()):
-        ok = not isinstance(values, str)
-        run = f"{stage}-{label}-{workload}"
-        count = (accelerators or {}).get(label, 1)
-        table.append(
-            {
-                "study": "cpu-smollm2",
-                "stage": stage,
-                "position": position,
-                "candidate": label,
-                "workload": workload,
-                "is_incumbent": position == 0,
-                "run_id": None if values == "refused" else run,
-                "outcome": "ok" if ok else "failed",
-                "reason": None if ok else values,
-                "message": None if ok else "the telling line",
-                "rounds": len(values) if ok else 0,
-                "success_rate": 1.0 if ok else 0.0,
-                "accelerators": count,
-                "accelerators_per_node": per_node,
-                "objective_value": sum(values) / len(values) / count if ok else None,
-            }
-        )
-        if ok:
-            for number, value in enumerate(values):
-                rounds.append({"run_id": run, "metric": "total_tokens_per_s", "round": number, "value": value})
-    return pd.DataFrame(table), pd.DataFrame(rounds)

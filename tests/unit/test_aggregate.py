@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from conftest import stage_rows
+from made_study import stage_rows
 
 from servelab.aggregate import improvements
 from servelab.objective import per_basis

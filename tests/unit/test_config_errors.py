@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import demo_study
+from made_study import demo_study
 
 from servelab.errors import ConfigError
 from servelab.project import load_project

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import stage_rows
+from made_study import stage_rows
 
 from servelab.decide import decide_stage
 from servelab.plan import baseline, plan_stage

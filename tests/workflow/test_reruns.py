@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 
-from conftest import Workspace, tiny_study
+from workspace import Workspace, tiny_study
 
 THIRD = "2026.9.10809"
 

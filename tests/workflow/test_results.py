@@ -1,13 +1,15 @@
 """The figures of a finished study, each recomputed from the raw records, not by the code that wrote it."""
 
 import json
+import shlex
 import subprocess
 import sys
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import Workspace
+from workspace import Workspace
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +153,21 @@ def test_recommendation_is_printed_with_its_command(finished):
     assert "llama-server --model SmolLM2-135M-Instruct" in done.stdout
     assert "keep the baseline" in done.stdout
     assert "results/studies/tiny/report.html" in done.stdout
+
+
+def test_the_recommended_command_serves(finished):
+    """The command as it ran, run again: it becomes healthy and answers."""
+    recommended = finished.json("results/studies/tiny/recommended.json")
+    command = shlex.split(recommended["launch_command"])
+    address = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
+    with subprocess.Popen(command, cwd=finished.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            transport = httpx.HTTPTransport(retries=20)  # until it listens
+            with httpx.Client(base_url=address, transport=transport, timeout=60) as client:
+                body = {"model": recommended["model"], "prompt": "One, two,", "max_tokens": 4}
+                while client.get("/health").status_code != 200:
+                    assert server.poll() is None
+                answer = client.post("/v1/completions", json=body).json()
+            assert answer["usage"]["completion_tokens"] == 4
+        finally:
+            server.kill()

@@ -1,0 +1,79 @@
+"""Every command the documents show is run: here, or by .ci/run."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from workspace import tiny_study
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS = ("make", "snakemake", "python", "cp", "source", "export", "pip")
+
+IN_CI = {"make demo", "make test", "make slow-test"}
+"""Shown, and run by .ci/run itself."""
+BY_OTHERS = {
+    "make setup": "every target begins with it",
+    "make format": "the checks refuse what it would change",
+    "source .venv/bin/activate": "the tests run with its programs first on the path",
+    "make docs": "the test of generated documents",
+}
+SITE_SETTINGS = {"export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"}
+"""For sites whose pip does not find PyTorch's CPU wheels; no command of ours."""
+
+
+def shown():
+    """Commands in indented blocks of the documents, without their comments."""
+    found = {}
+    for document in DOCUMENTS:
+        for line in document.read_text().splitlines():
+            if re.match(rf"    ({'|'.join(PROGRAMS)})\b", line):
+                found.setdefault(" ".join(shlex.split(line, comments=True)), document.name)
+    return found
+
+
+def test_make_commands_are_those_of_ci_and_of_the_makefile():
+    ci, makefile = (ROOT / ".ci/run").read_text(), (ROOT / "Makefile").read_text()
+    for command in shown():
+        if command.startswith("make "):
+            assert f"\n{command.split()[1]}:" in makefile
+            assert command in BY_OTHERS or (command in IN_CI and re.search(rf"^{command}\b", ci, re.MULTILINE))
+
+
+RUN_HERE = sorted(set(shown()) - IN_CI - set(BY_OTHERS) - SITE_SETTINGS)
+
+
+def test_there_are_commands_to_run():
+    assert any(command.startswith("snakemake") for command in RUN_HERE)
+
+
+@pytest.mark.parametrize("command", RUN_HERE)
+def test_shown_command_works(command, workspace):
+    """On the tiny study, under the names that the documents use."""
+    for name in ("cpu-engines", "cpu-smollm2"):
+        workspace.write_study(tiny_study(name))
+    if "show_recommendation" in command:
+        workspace.snakemake("--config", "studies=[cpu-smollm2]")
+    done = subprocess.run(
+        shlex.split(command),
+        cwd=workspace.folder,
+        env=workspace.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_generated_documents_can_be_made(workspace):
+    (workspace.folder / "docs").mkdir()
+    for arguments in ([], ["--check"]):
+        subprocess.run(
+            ["python", "scripts/generate_docs.py", *arguments],
+            cwd=workspace.folder,
+            env=workspace.environment(),
+            check=True,
+        )
+    assert (workspace.folder / "docs/studies.md").read_text() == (ROOT / "docs/studies.md").read_text()

@@ -1,0 +1,158 @@
+"""A small study, run for real with Snakemake and llama.cpp in a copy of the project."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PROJECT_FILES = ("Snakefile", "config", "rules", "scripts", "envs", "profiles")
+SHARED_RESULTS = ("datasets", "envs", "models")
+"""Named by their content, so tests use what the project already has, and leave what they make."""
+
+NEW, OLD = "2026.10.11549", "2026.9.11063"
+
+WORKLOADS = {
+    "tiny": {
+        "title": "Tiny",
+        "kind": "random",
+        "parameters": {"input_tokens": 16, "output_tokens": 4, "num_requests": 4, "seed": 1},
+    },
+    "tiny-long": {
+        "title": "Tiny, longer prompts",
+        "kind": "random",
+        "parameters": {"input_tokens": 64, "output_tokens": 4, "num_requests": 3, "seed": 1},
+    },
+    "tiny-sharegpt": {
+        "title": "Tiny ShareGPT",
+        "kind": "sharegpt",
+        "parameters": {
+            "dataset": "sharegpt-v3-head",
+            "num_requests": 4,
+            "seed": 1,
+            "endpoint": "chat",
+            "max_input_tokens": 128,
+            "max_output_tokens": 16,
+        },
+    },
+}
+
+
+def tiny_study(name="tiny"):
+    """A study of two releases of llama.cpp; a margin that nothing passes keeps its path the same in every run."""
+    demo = yaml.safe_load((ROOT / "config/studies/cpu-smollm2.yaml").read_text())
+    return {
+        "study": name,
+        "title": "Tiny",
+        "model": demo["model"],
+        "hardware": demo["hardware"],
+        "engines": {
+            "llama.cpp": {"version": NEW},
+            "old": {"engine": "llama.cpp", "version": OLD, "lock": f"envs/llama.cpp-{OLD}.lock.txt"},
+        },
+        "objective": {"metric": "total_tokens_per_s", "on": "tiny", "margin_percent": 1000},
+        "protocol": {
+            "warmup_requests": 1,
+            "rounds": {"min": 1, "max": 1},
+            "startup_timeout_s": 60,
+            "round_timeout_s": 60,
+        },
+        "baseline": {"engine": "llama.cpp"},
+        "stages": [
+            {"name": "engine", "candidates": [{"engine": "old"}]},
+            {
+                "name": "sequences",
+                "candidates": [{"options": {"max_num_seqs": 2}}, {"arguments": {"--no-such-flag": None}}],
+            },
+        ],
+        "workloads": ["tiny", "tiny-long", "tiny-sharegpt"],
+    }
+
+
+class Workspace:
+    """A copy of the project that runs a study of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, folder: Path) -> "Workspace":
+        """A fresh copy, with the tiny study as the only one."""
+        folder.mkdir(parents=True)
+        for name in PROJECT_FILES:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, folder / name)
+        for name in SHARED_RESULTS:
+            (ROOT / "results" / name).mkdir(parents=True, exist_ok=True)
+            (folder / "results").mkdir(exist_ok=True)
+            (folder / "results" / name).symlink_to(ROOT / "results" / name)
+        for lock in (ROOT / "tests/data").glob("llama.cpp-*.lock.txt"):
+            shutil.copy2(lock, folder / "envs" / lock.name)
+        workspace = cls(folder)
+        workspace.write("config/workloads.yaml", yaml.safe_dump(WORKLOADS, sort_keys=False))
+        workspace.write_study(tiny_study())
+        workspace.write("config/config.yaml", "studies: [tiny]\n")
+        return workspace
+
+    def copy(self, folder: Path) -> "Workspace":
+        """The workspace as it stands, times of its files and Snakemake's records included."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Workspace(folder)
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replaces text that must be there."""
+        text = (self.folder / name).read_text()
+        assert old in text
+        self.write(name, text.replace(old, new))
+
+    def write_study(self, study: dict) -> None:
+        self.write(f"config/studies/{study['study']}.yaml", yaml.safe_dump(study, sort_keys=False))
+
+    def study(self) -> dict:
+        return yaml.safe_load((self.folder / "config/studies/tiny.yaml").read_text())
+
+    def environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return os.environ | {"PATH": path, "PYTHONPATH": str(self.folder / "scripts")}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", "--profile", "profiles/default", *arguments]
+
+    def snakemake(self, *arguments: str, check: bool = True) -> str:
+        """Runs the workflow to its end; returns what it printed."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout[-6000:]
+        return done.stdout
+
+    def runs(self) -> dict[str, int]:
+        """When each run was measured, by its id."""
+        statuses = self.folder.glob("results/runs/*/status.json")
+        return {status.parent.name: status.stat().st_mtime_ns for status in statuses}
+
+    def measured_by(self, *arguments: str) -> set[str]:
+        """Runs that a further run of the workflow measures, the repeated ones included."""
+        before = self.runs()
+        self.snakemake(*arguments)
+        return {run for run, time in self.runs().items() if before.get(run) != time}
+
+    def json(self, name: str):
+        return json.loads((self.folder / name).read_text())
