@@ -32,7 +32,7 @@ except ServelabError as error:
     raise WorkflowError(str(error))
 
 # A measure job ends its server when the workflow goes away, however that happens.
-os.environ["SERVELAB_COORDINATOR_PID"] = str(os.getpid())
+os.environ.update(SERVELAB_COORDINATOR_PID=str(os.getpid()))
 
 if workflow.is_main_process:
     for project in PROJECTS.values():
@@ -146,3 +146,90 @@ def planned_runs(study, stage):
 def code(*names):
     """Source files whose content decides a cheap rule's output."""
     return [str(path) for name in names for path in sorted(Path("scripts").glob(name))]
+
+
+def converter_environment(wildcards):
+    """The environment of an engine that serves the wanted format: it has the libraries that write it."""
+    for environment, (engine, _, _) in ENVIRONMENTS.items():
+        if wildcards.format in ENGINES.get(engine).model_formats:
+            return ancient(environment)
+    raise WorkflowError(
+        f"no engine of the studies serves {wildcards.format}, so nothing here can convert to it"
+    )
+
+
+def workload_dataset(wildcards):
+    """The dataset a workload draws from, if it draws from one."""
+    dataset = WORKLOADS[wildcards.workload_id][1]
+    return ancient(f"results/datasets/{dataset}/dataset.json") if dataset else []
+
+
+def workload_model(wildcards):
+    """The model whose tokenizer counts the workload's tokens."""
+    tokenizer = WORKLOADS[wildcards.workload_id][0].tokenizer
+    return ancient(
+        f"results/models/{content_id(tokenizer.model_dump(mode='json'))}/model.json"
+    )
+
+
+def previous_stage(wildcards):
+    """Plan and decision of the stage before: this stage starts from its winner."""
+    previous = PROJECTS[wildcards.study].previous_stage(wildcards.stage)
+    if previous is None:
+        return {}
+    folder = stage_folder(wildcards.study, previous)
+    return {
+        "previous_plan": f"{folder}/plan.json",
+        "previous_decision": f"{folder}/decision.json",
+    }
+
+
+def study_locks(wildcards):
+    """Locks of a study's engines: their content is part of every run's identity."""
+    project = PROJECTS[wildcards.study]
+    return sorted({str(project.lock(alias)) for alias in project.study.engines})
+
+
+def charts_of(study, suffix="svg"):
+    """All charts of a study's report: one of each kind, or one for each stage of the search."""
+    folder = f"results/studies/{study}/charts"
+    stems = [chart.stem() for chart in CHARTS if chart.reads != "stage"]
+    stems += [
+        chart.stem(stage)
+        for chart in CHARTS
+        if chart.reads == "stage"
+        for stage in search_stages(study)
+    ]
+    return [f"{folder}/{stem}.{suffix}" for stem in stems]
+
+
+def chart_tables(wildcards):
+    """The tables a chart is drawn from, with the decisions where it marks them."""
+    study, stage = wildcards.study, wildcards.of_stage.removeprefix("-")
+    search = search_stages(study)
+    return {
+        "improvements": {"table": [f"results/studies/{study}/improvements.parquet"]},
+        "comparison": {"table": stage_files(study, "table.parquet", [COMPARISON])},
+        "search": {
+            "table": stage_files(study, "table.parquet", search),
+            "decision": stage_files(study, "decision.json", search),
+        },
+        "stage": {
+            "table": stage_files(study, "table.parquet", [stage]),
+            "decision": stage_files(study, "decision.json", [stage]),
+        },
+    }[CHARTS.get(wildcards.chart).reads]
+
+
+def chart_decisions(wildcards):
+    """The option that names the decisions of a chart, if it marks any."""
+    decisions = chart_tables(wildcards).get("decision", [])
+    return " ".join(["--decision", *decisions]) if decisions else ""
+
+
+def chart_rows(wildcards):
+    """Of the improvements, the rows of the study's objective."""
+    if CHARTS.get(wildcards.chart).reads != "improvements":
+        return ""
+    metric, basis = PROJECTS[wildcards.study].study.objective.metric_and_basis
+    return f"--where metric={metric} basis={basis}"

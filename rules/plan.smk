@@ -1,24 +1,6 @@
 """Reads a study and the decision of the stage before; makes the plan of each stage: candidates, runs, specifications."""
 
 
-def previous_stage(wildcards):
-    """Plan and decision of the stage before: this stage starts from its winner."""
-    previous = PROJECTS[wildcards.study].previous_stage(wildcards.stage)
-    if previous is None:
-        return {}
-    folder = stage_folder(wildcards.study, previous)
-    return {
-        "previous_plan": f"{folder}/plan.json",
-        "previous_decision": f"{folder}/decision.json",
-    }
-
-
-def study_locks(wildcards):
-    """Locks of a study's engines: their content is part of every run's identity."""
-    project = PROJECTS[wildcards.study]
-    return sorted({str(project.lock(alias)) for alias in project.study.engines})
-
-
 checkpoint plan_stage:
     input:
         unpack(previous_stage),

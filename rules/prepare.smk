@@ -1,30 +1,6 @@
 """Reads datasets and models; makes converted models and results/workloads: the exact requests, once, for every engine."""
 
 
-def converter_environment(wildcards):
-    """The environment of an engine that serves the wanted format: it has the libraries that write it."""
-    for environment, (engine, _, _) in ENVIRONMENTS.items():
-        if wildcards.format in ENGINES.get(engine).model_formats:
-            return ancient(environment)
-    raise WorkflowError(
-        f"no engine of the studies serves {wildcards.format}, so nothing here can convert to it"
-    )
-
-
-def workload_dataset(wildcards):
-    """The dataset a workload draws from, if it draws from one."""
-    dataset = WORKLOADS[wildcards.workload_id][1]
-    return ancient(f"results/datasets/{dataset}/dataset.json") if dataset else []
-
-
-def workload_model(wildcards):
-    """The model whose tokenizer counts the workload's tokens."""
-    tokenizer = WORKLOADS[wildcards.workload_id][0].tokenizer
-    return ancient(
-        f"results/models/{content_id(tokenizer.model_dump(mode='json'))}/model.json"
-    )
-
-
 rule convert_model:
     input:
         model=ancient("results/models/{model_key}/model.json"),

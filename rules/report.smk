@@ -1,51 +1,6 @@
 """Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON) and its report (HTML, Markdown)."""
 
 
-def charts_of(study, suffix="svg"):
-    """All charts of a study's report: one of each kind, or one for each stage of the search."""
-    folder = f"results/studies/{study}/charts"
-    stems = [chart.stem() for chart in CHARTS if chart.reads != "stage"]
-    stems += [
-        chart.stem(stage)
-        for chart in CHARTS
-        if chart.reads == "stage"
-        for stage in search_stages(study)
-    ]
-    return [f"{folder}/{stem}.{suffix}" for stem in stems]
-
-
-def chart_tables(wildcards):
-    """The tables a chart is drawn from, with the decisions where it marks them."""
-    study, stage = wildcards.study, wildcards.of_stage.removeprefix("-")
-    search = search_stages(study)
-    return {
-        "improvements": {"table": [f"results/studies/{study}/improvements.parquet"]},
-        "comparison": {"table": stage_files(study, "table.parquet", [COMPARISON])},
-        "search": {
-            "table": stage_files(study, "table.parquet", search),
-            "decision": stage_files(study, "decision.json", search),
-        },
-        "stage": {
-            "table": stage_files(study, "table.parquet", [stage]),
-            "decision": stage_files(study, "decision.json", [stage]),
-        },
-    }[CHARTS.get(wildcards.chart).reads]
-
-
-def chart_decisions(wildcards):
-    """The option that names the decisions of a chart, if it marks any."""
-    decisions = chart_tables(wildcards).get("decision", [])
-    return " ".join(["--decision", *decisions]) if decisions else ""
-
-
-def chart_rows(wildcards):
-    """Of the improvements, the rows of the study's objective."""
-    if CHARTS.get(wildcards.chart).reads != "improvements":
-        return ""
-    metric, basis = PROJECTS[wildcards.study].study.objective.metric_and_basis
-    return f"--where metric={metric} basis={basis}"
-
-
 rule plot_chart:
     input:
         unpack(chart_tables),

@@ -139,6 +139,16 @@ def test_dry_run_says_what_is_left_and_what_it_can_cost(finished, tmp_path):
     assert "tiny: nothing left to measure (6 runs measured)" in finished.snakemake("-n")
 
 
+def test_a_wrong_study_stops_before_any_job(tmp_path):
+    wrong = Workspace.create(tmp_path / "wrong")
+    wrong.edit("config/studies/tiny.yaml", "objective:", "objectiv:")
+    said = wrong.snakemake(check=False)
+    line = next(line for line in said.splitlines() if "objectiv" in line)
+    assert "config/studies/tiny.yaml: objectiv: unknown key `objectiv`; did you mean `objective`?" in line
+    assert "rule " not in said
+    assert not (wrong.folder / "results/studies").exists()
+
+
 def test_recommendation_is_printed_with_its_command(finished):
 
     script = finished.folder / "scripts/show_recommendation.py"
