@@ -5,6 +5,9 @@ A plan is a pure function of the study, the stage and the incumbent; it reads an
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from servelab.engines import Serve
 from servelab.errors import ConfigError
 from servelab.identity import run_id
 from servelab.project import Project
@@ -163,6 +166,7 @@ def _planned(
         command = engine.display_command(
             model_id, configuration.options, configuration.arguments, configuration.environment_variables
         )
+        engine.command(_trial(configuration, model_id))  # refuses what it cannot serve that way
         specs = {workload: run_spec(project, configuration, workload) for workload in workloads}
         runs = [PlannedRun(workload=name, run_id=run_id(spec), spec=spec) for name, spec in specs.items()]
     except ConfigError as error:
@@ -175,6 +179,19 @@ def _planned(
         command=command,
         refused=refused,
         runs=runs,
+    )
+
+
+def _trial(configuration: Configuration, model_id: str) -> Serve:
+    """A server like the one that a run starts, but for paths and port."""
+    return Serve(
+        python=Path("python"),
+        model_path=Path("model"),
+        model_name=model_id,
+        port=0,
+        options=configuration.options,
+        arguments=configuration.arguments,
+        count=configuration.accelerators,
     )
 
 

@@ -50,7 +50,7 @@ def recommend(
     return {
         "study": study.study,
         "command": winner.command,
-        "launch_command": shlex.join(manifest["command"]),
+        "launch_command": _launch_command(manifest),
         "engine": study.engines[winner.configuration.engine].engine or winner.configuration.engine,
         "engine_version": study.engines[winner.configuration.engine].version,
         "model": study.model.variant_id(winner.configuration.model),
@@ -63,6 +63,12 @@ def recommend(
         "run_id": run_of[deciding],
         "baseline_run_id": baseline_run_of[deciding],
     }
+
+
+def _launch_command(manifest: dict[str, Any]) -> str:
+    """The command as it ran, its environment variables in front."""
+    variables = [f"{name}={value}" for name, value in sorted(manifest["environment_variables"].items())]
+    return shlex.join([*(["env", *variables] if variables else []), *manifest["command"]])
 
 
 def _improvement(row: Mapping[Any, Any], title: str, table: pd.DataFrame) -> dict[str, Any]:

@@ -92,3 +92,16 @@ def test_all_variants_get_the_same_requests(study_content, make_project):
     base, copy = plan_stage(project, "sequences", baseline(project)).candidates
     assert base.runs[0].spec.workload == copy.runs[0].spec.workload
     assert base.runs[0].run_id != copy.runs[0].run_id
+
+
+def test_accelerators_that_the_engine_would_leave_idle_are_refused(study_content, make_project):
+    study_content["hardware"]["per_node"] = 8
+    study_content["engines"]["vllm"] = {"version": "0.32.0"}
+    study_content["stages"][0]["candidates"] = [
+        {"engine": "vllm", "accelerators": 4},
+        {"engine": "vllm", "accelerators": 4, "options": {"tensor_parallel_size": 4}},
+    ]
+    project = make_project(study_content)
+    _, idle, used = plan_stage(project, "sequences", baseline(project)).candidates
+    assert idle.runs == [] and "tensor_parallel_size" in idle.refused
+    assert used.refused is None and used.runs[0].spec.hardware.count == 4
