@@ -42,6 +42,7 @@ if workflow.is_main_process:
 wildcard_constraints:
     study=r"[a-z0-9][a-z0-9._-]*",
     stage=r"[a-z0-9][a-z0-9._-]*",
+    dataset=r"[a-z0-9][a-z0-9._-]*",
     run_id=r"[0-9a-f]{20}",
     workload_id=r"[0-9a-f]{20}",
     model_key=r"[0-9a-f]{20}",
@@ -158,10 +159,10 @@ def converter_environment(wildcards):
     )
 
 
-def workload_dataset(wildcards):
+def datasets_of(workload):
     """The dataset a workload draws from, if it draws from one."""
-    dataset = WORKLOADS[wildcards.workload_id][1]
-    return ancient(f"results/datasets/{dataset}/dataset.json") if dataset else []
+    dataset = WORKLOADS[workload][1]
+    return [f"results/datasets/{dataset}/dataset.json"] if dataset else []
 
 
 def workload_model(wildcards):

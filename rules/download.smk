@@ -54,4 +54,4 @@ rule build_environment:
         ][1],
     shell:
         "python scripts/build_environment.py --engine {wildcards.engine} --runtime {params.runtime}"
-        " --lock {input.lock} --output {output.environment} 2>&1 | tee -i {log}"
+        " --lock {input.lock:q} --output {output.environment} 2>&1 | tee -i {log}"

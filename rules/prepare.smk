@@ -33,7 +33,7 @@ rule quantize_model:
 rule prepare_workload:
     input:
         model=workload_model,
-        dataset=workload_dataset,
+        dataset=lambda wildcards: ancient(datasets_of(wildcards.workload_id)),
     output:
         requests="results/workloads/{workload_id}/requests.parquet",
     log:
@@ -42,11 +42,9 @@ rule prepare_workload:
         "../envs/workflow.yaml"
     params:
         spec=lambda wildcards: spec_json(WORKLOADS[wildcards.workload_id][0]),
-        dataset=lambda wildcards: (
-            f"--dataset results/datasets/{WORKLOADS[wildcards.workload_id][1]}/dataset.json"
-            if WORKLOADS[wildcards.workload_id][1]
-            else ""
-        ),
+        dataset=lambda wildcards: [
+            f"--dataset={dataset}" for dataset in datasets_of(wildcards.workload_id)
+        ],
     shell:
-        "python scripts/prepare_workload.py --spec {params.spec:q} --model {input.model} {params.dataset}"
+        "python scripts/prepare_workload.py --spec {params.spec:q} --model {input.model} {params.dataset:q}"
         " --output {output.requests} > {log} 2>&1"
