@@ -51,6 +51,7 @@ def recommend(
         "study": study.study,
         "command": winner.command,
         "launch_command": _launch_command(manifest),
+        "note": _note(winner.configuration.model),
         "engine": study.engines[winner.configuration.engine].engine or winner.configuration.engine,
         "engine_version": study.engines[winner.configuration.engine].version,
         "model": study.model.variant_id(winner.configuration.model),
@@ -63,6 +64,13 @@ def recommend(
         "run_id": run_of[deciding],
         "baseline_run_id": baseline_run_of[deciding],
     }
+
+
+def _note(variant: str) -> str | None:
+    """What has to be said of other weights than the model's own."""
+    if variant == "base":
+        return None
+    return f"It serves the variant {variant} of the weights: speed was measured, the quality of the answers was not."
 
 
 def _launch_command(manifest: dict[str, Any]) -> str:
@@ -112,6 +120,7 @@ def _failures(failed: pd.DataFrame) -> str:
 def render_recommendation(recommended: dict[str, Any], report: Path) -> str:
     """The recommendation as a few lines for a terminal."""
     lines = [f"{recommended['study']}: recommended serving command", "", f"    {recommended['command']}", ""]
+    lines += [recommended["note"], ""] if recommended["note"] else []
     lines += ["As it ran here:", "", f"    {recommended['launch_command']}", ""]
     if not recommended["changed"]:
         lines.append("No candidate beat the baseline beyond noise and margin: keep the baseline.")

@@ -71,3 +71,8 @@ def test_another_number_format_is_named_in_the_command(answer):
     recommended = answer(rounds, Candidate(model="q4_0"))
     assert recommended["model"] == "SmolLM2-135M-Instruct-q4_0"
     assert recommended["command"] == "llama-server --model SmolLM2-135M-Instruct-q4_0"
+    assert "quality of the answers was not" in render_recommendation(recommended, "report.html")
+
+
+def test_the_models_own_weights_need_no_note(answer):
+    assert answer({"cpu-sharegpt": {"baseline": [100, 101, 99]}}, Candidate(label="nothing"))["note"] is None

@@ -86,6 +86,7 @@ class Recommended(Input):
 
     command: str
     launch_command: str
+    note: str | None = None
     engine: str
     engine_version: str
     model: str
