@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -12,8 +11,8 @@ from pydantic import ValidationError
 
 from servelab.cli import run
 from servelab.config_file import describe_validation_error
-from servelab.datasets import write_atomically
 from servelab.errors import ConfigError
+from servelab.files import write_json
 from servelab.identity import file_sha256, workload_id
 from servelab.models import load_model, load_tokenizer
 from servelab.spec import WorkloadSpec
@@ -54,7 +53,7 @@ def main() -> None:
         "output_tokens": pc.sum(measured["output_tokens"]).as_py(),
         "requests_sha256": file_sha256(arguments.output),
     }
-    write_atomically(arguments.output.with_name("workload.json"), json.dumps(summary, indent=2) + "\n")
+    write_json(arguments.output.with_name("workload.json"), summary)
 
 
 if __name__ == "__main__":

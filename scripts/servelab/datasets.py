@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from servelab.config_file import describe_validation_error, read_yaml
 from servelab.content import CHUNK_BYTES, Content, holds
 from servelab.errors import ConfigError, Outage, ServelabError
+from servelab.files import write_text
 from servelab.registry import nearest
 from servelab.sources import FILE_SOURCES, FileSource
 
@@ -100,7 +101,7 @@ def fetch_dataset(name: str, dataset: Dataset, folder: Path) -> Path:
         sha256=dataset.sha256,
     )
     path = folder / "dataset.json"
-    write_atomically(path, stored.model_dump_json(indent=2) + "\n")
+    write_text(path, stored.model_dump_json(indent=2) + "\n")
     return path
 
 
@@ -117,13 +118,6 @@ def _fetch_first(name: str, dataset: Dataset, file: Path) -> str:
             failures.append(str(error))
             print(f"{name}: {error}", file=sys.stderr, flush=True)
     raise ServelabError(f"dataset {name}: no source gave it: {'; '.join(failures)}")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file that is complete or absent."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def load_stored_dataset(path: Path) -> tuple[StoredDataset, Path]:

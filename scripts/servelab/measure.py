@@ -25,6 +25,7 @@ from servelab import schemas
 from servelab.clients import CLIENTS
 from servelab.engines import ENGINES, Engine, Serve
 from servelab.errors import ConfigError, Outage
+from servelab.files import write_json
 from servelab.identity import run_id
 from servelab.lease import Lease, lease
 from servelab.load import LoadPlan
@@ -73,10 +74,10 @@ def measure(spec: RunSpec, environment: Environment, model_json: Path, requests:
         started_at = datetime.now(UTC)
         outcome = _measure(spec, environment, model_json, requests, work)
         status = _status(spec, outcome, started_at)
-        _write_json(work / "spec.json", spec.model_dump(mode="json"))
-        _write_json(work / "manifest.json", outcome.manifest)
+        write_json(work / "spec.json", spec.model_dump(mode="json"))
+        write_json(work / "manifest.json", outcome.manifest)
         pq.write_table(outcome.table(), work / "requests.parquet")
-        _write_json(work / "status.json", status)
+        write_json(work / "status.json", status)
         _publish(work, output)
         return status
     except OSError as error:
@@ -266,10 +267,6 @@ def _publish(work: Path, output: Path) -> None:
     """Gives the finished folder its name in one step; what an unfinished attempt left there goes first."""
     shutil.rmtree(output, ignore_errors=True)
     work.rename(output)
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _say(text: str) -> None:

@@ -9,8 +9,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 
 from servelab import gguf
-from servelab.datasets import write_atomically
 from servelab.errors import ServelabError
+from servelab.files import write_text
 from servelab.sources import MODEL_SOURCES
 from servelab.spec import ModelFormat, ModelSource, Strict
 
@@ -39,7 +39,7 @@ def fetch_model(source: ModelSource, folder: Path) -> Path:
         kind, tokenizer = _check_safetensors(path)
     else:
         kind, tokenizer = "gguf", folder / "tokenizer.json"
-        write_atomically(tokenizer, gguf.build_tokenizer(gguf.Metadata(path)).to_str())
+        write_text(tokenizer, gguf.build_tokenizer(gguf.Metadata(path)).to_str())
     return write_model(folder, path, kind, tokenizer, source)
 
 
@@ -72,7 +72,7 @@ def write_model(
         conversion=conversion,
     )
     model_json = folder / "model.json"
-    write_atomically(model_json, stored.model_dump_json(indent=2) + "\n")
+    write_text(model_json, stored.model_dump_json(indent=2) + "\n")
     return model_json
 
 

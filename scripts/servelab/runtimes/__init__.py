@@ -6,7 +6,6 @@ file is, the environment is complete.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 
 from servelab.engines import Engine
 from servelab.errors import Outage
+from servelab.files import write_json
 from servelab.registry import Registry
 from servelab.spec import Strict
 
@@ -47,9 +47,7 @@ class Runtime(Protocol):
 
 def write_environment(environment: Environment, path: Path) -> None:
     """Writes `environment.json`, whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(environment.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_json(path, environment.model_dump(mode="json"))
 
 
 def read_environment(path: Path) -> Environment:
