@@ -44,7 +44,10 @@ def is_gone(pid: int) -> bool:
 
 def is_dead(pid: int) -> bool:
     """A zombie may be left, for the process above this one to collect."""
-    return is_gone(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @pytest.fixture
