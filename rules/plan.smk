@@ -8,7 +8,20 @@ checkpoint plan_stage:
         workloads="config/workloads.yaml",
         datasets="config/datasets.yaml",
         locks=study_locks,
-        code=code("plan_stage.py", "servelab/plan.py", "servelab/engines/*.py"),
+        code=code(
+            "plan_stage.py",
+            "servelab/engines/*.py",
+            # whatever else is in a run's identity, the versions of clients, generators and converters among it
+            "servelab/clients/*.py",
+            "servelab/workloads/*.py",
+            "servelab/conversion.py",
+            "servelab/identity.py",
+            "servelab/plan.py",
+            "servelab/project.py",
+            "servelab/quantization.py",
+            "servelab/spec.py",
+            "servelab/study.py",
+        ),
     output:
         plan="results/studies/{study}/stages/{stage}/plan.json",
     log:
