@@ -21,6 +21,8 @@ include: "rules/report.smk"
 rule all:
     default_target: True
     input:
+        # every run, for a run that is missing while the report stands would otherwise not be measured again
+        runs=runs_of_all_studies,
         reports=expand("results/studies/{study}/report.html", study=STUDIES),
         answers=expand("results/studies/{study}/recommended.json", study=STUDIES),
         charts=[chart for study in STUDIES for chart in charts_of(study)],

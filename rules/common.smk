@@ -144,6 +144,16 @@ def planned_runs(study, stage):
     return [f"results/runs/{run_id}/status.json" for run_id in plan.run_ids()]
 
 
+def runs_of_all_studies(wildcards):
+    """Status files of all runs of all studies, as far as they are planned."""
+    return [
+        run
+        for study, project in PROJECTS.items()
+        for stage in project.stage_names
+        for run in planned_runs(study, stage)
+    ]
+
+
 def code(*names):
     """Source files whose content decides a cheap rule's output."""
     return [str(path) for name in names for path in sorted(Path("scripts").glob(name))]
