@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from servelab import schemas
-from servelab.clients import CLIENTS
+from servelab.clients import CLIENTS, LoadResult
 from servelab.engines import ENGINES, Engine, Serve
 from servelab.errors import ConfigError, Outage
 from servelab.files import write_json
@@ -30,7 +30,7 @@ from servelab.identity import run_id
 from servelab.lease import Lease, lease
 from servelab.load import LoadPlan
 from servelab.manifest import make_manifest
-from servelab.metrics import round_values
+from servelab.metrics import RunData, round_values
 from servelab.processes import Supervised, stop_all, wait_any
 from servelab.runtimes import Environment
 from servelab.server import CandidateFailed, Server
@@ -163,12 +163,20 @@ def _rounds(
         server.reset_caches()  # the first time, this starts it
         plan = _plan(spec, engine, server, requests, number)
         if spec.protocol.warmup_requests:
-            warmup = {"phase": "warmup", "limit": spec.protocol.warmup_requests, "request_rate": "inf"}
-            check_served(_load(spec, server, plan.model_copy(update=warmup), work), spec)
-        records = _load(spec, server, plan, work)
-        outcome.records.append(records)
-        check_served(records, spec)
-        values = round_values(outcome.table(), spec.objective)
+            warmup = {
+                "phase": "warmup",
+                "limit": spec.protocol.warmup_requests,
+                "settle_requests": 0,
+                "request_rate": "inf",
+                "arrivals": "poisson",
+                "ramp_up_s": 0.0,
+                "saturation_in_flight": None,
+            }
+            check_served(_load(spec, server, plan.model_copy(update=warmup), work).records, spec)
+        result = _load(spec, server, plan, work)
+        outcome.records.append(result.records)
+        check_served(result.records, spec)
+        values = round_values(RunData(outcome.table(), spec.slos), spec.objective)
         _say(f"round {number}: {spec.objective} {values[-1]:.1f}" if values else f"round {number}")
         if enough(spec.protocol.rounds, values):
             return
@@ -181,8 +189,15 @@ def _plan(spec: RunSpec, engine: Engine, server: Server, requests: Path, number:
         model=spec.model.id,
         requests=requests.absolute(),
         round=number,
+        settle_requests=spec.protocol.settle_requests,
         request_rate=spec.protocol.request_rate,
+        arrivals=spec.protocol.arrivals,
+        burstiness=spec.protocol.burstiness,
+        ramp_up_s=spec.protocol.ramp_up_s,
         max_concurrency=spec.protocol.max_concurrency,
+        duration_s=spec.protocol.duration_s,
+        saturation_in_flight=spec.protocol.saturation_in_flight,
+        processes=spec.protocol.client_processes,
         seed=spec.workload.parameters.get("seed", 0),
         timeout_s=spec.protocol.round_timeout_s,
         request_timeout_s=spec.protocol.round_timeout_s,
@@ -197,14 +212,14 @@ def enough(rounds: RoundsSpec, values: list[float]) -> bool:
     return relative_half_width_percent(values) < rounds.until_ci95_below_percent
 
 
-def _load(spec: RunSpec, server: Server, plan: LoadPlan, work: Path) -> pa.Table:
-    """Runs the client once and reads its records; `CandidateFailed` if the server ends meanwhile."""
+def _load(spec: RunSpec, server: Server, plan: LoadPlan, work: Path) -> LoadResult:
+    """Runs the client once and reads what it wrote; `CandidateFailed` if the server ends meanwhile."""
     client = CLIENTS.get(spec.client.name)
-    plan_path, records_path, log = work / "load.json", work / "records", work / "client.log"
-    plan_path.write_text(plan.model_dump_json(), encoding="utf-8")
-    records_path.unlink(missing_ok=True)
+    folder, log = work / "client", work / "client.log"
+    folder.mkdir()
     assert server.process is not None
-    running = Supervised(client.command(plan_path, records_path), environment=os.environ, log=log, grace_s=2.0)
+    command = client.command(plan, folder, Path(sys.executable))
+    running = Supervised(command, environment=os.environ, log=log, grace_s=2.0)
     try:
         wait_any([running, server.process], plan.timeout_s + _CLIENT_SLACK_S)
         server.check_alive()
@@ -215,10 +230,10 @@ def _load(spec: RunSpec, server: Server, plan: LoadPlan, work: Path) -> pa.Table
     if returncode:
         said = log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
         raise Outage(f"the load client failed: {said or f'exit code {returncode}'}")
-    records = client.read(records_path)
-    for path in (plan_path, records_path, log):
-        path.unlink(missing_ok=True)
-    return records
+    result = client.read(plan, folder)
+    shutil.rmtree(folder)
+    log.unlink()
+    return result
 
 
 def check_served(records: pa.Table, spec: RunSpec) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from servelab import schemas
 from servelab.errors import ServelabError
-from servelab.metrics import summarise, summarise_rounds
+from servelab.metrics import RunData, summarise, summarise_rounds
 from servelab.objective import per_basis
 from servelab.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study import Study
@@ -64,9 +64,10 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> tuple[pa.Table, p
         for run in candidate.runs:
             status, records = _read_run(runs_folder / run.run_id)
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
-            summary = summarise(records) if status["outcome"] == "ok" else []
+            data = RunData(records)
+            summary = summarise(data) if status["outcome"] == "ok" else []
             metrics += [{**names, **entry} for entry in summary]
-            rounds += [{**names, **entry} for entry in summarise_rounds(records)] if summary else []
+            rounds += [{**names, **entry} for entry in summarise_rounds(data)] if summary else []
             rows.append({**row, **_run_columns(study, candidate, run, status, summary)})
     return (
         pa.Table.from_pylist(rows, schema=schemas.STAGE_TABLE),

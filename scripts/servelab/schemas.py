@@ -19,12 +19,15 @@ WORKLOAD_REQUESTS = _schema(
     ("prompt_token_ids", pa.list_(pa.int32()), "Token ids of the prompt; null where text is sent."),
     ("input_tokens", pa.int32(), "The prompt's length in the model's own tokens, without chat template."),
     ("output_tokens", pa.int32(), "The output length to force, in tokens."),
+    ("arrival_s", pa.float64(), "When it arrived in the recorded traffic, from 0; null where there is no record."),
 )
 
 RUN_REQUESTS = _schema(
     ("round", pa.int32(), "Round, from 0."),
     ("request_index", pa.int32(), "The request of the workload, from 0."),
+    ("phase", pa.string(), "`measured`, or `settle` for what loads the server before anything is counted."),
     ("scheduled_s", pa.float64(), "When the arrival process wanted it sent."),
+    ("started_s", pa.float64(), "When the client began to connect; null if it never did."),
     ("sent_s", pa.float64(), "When it was sent; null if it never was."),
     ("first_token_s", pa.float64(), "First event that carries content; null if none came."),
     ("last_token_s", pa.float64(), "Last event that carries content; null if none came."),
@@ -40,6 +43,7 @@ RUN_REQUESTS = _schema(
     ("output_tokens", pa.int32(), "`usage.completion_tokens` of the server; null if it sent none."),
     ("chunks", pa.int32(), "Events that carried content."),
     ("chunk_gaps_ms", pa.list_(pa.float32()), "Gaps between successive events with content."),
+    ("unread_ms", pa.float32(), "Longest a piece of the answer had lain in the kernel before the client read it."),
     ("finish_reason", pa.string(), "As the server gave it."),
     ("http_status", pa.int32(), "Null if there was no answer."),
     ("error", pa.string(), "Why the request failed; null for a success."),
@@ -50,6 +54,7 @@ METRICS = _schema(
     ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
     ("workload", pa.string(), "Name of the workload."),
     ("metric", pa.string(), "Metric family, unit in its name; see docs/metrics.md."),
+    ("definition", pa.string(), "How the client's definition differs from docs/metrics.md; null where it does not."),
     ("n", pa.int64(), "Observations: rounds for a rate, requests (or gaps) for a latency."),
     ("mean", pa.float64(), "Mean of the observations."),
     ("std", pa.float64(), "Population standard deviation of the observations."),
@@ -91,6 +96,8 @@ STAGE_TABLE = _schema(
     ("outcome", pa.string(), "`ok`, or `failed`."),
     ("reason", pa.string(), "Why it failed: see docs/output.md; null for `ok`."),
     ("message", pa.string(), "The telling line of a failure."),
+    ("validity", pa.string(), "`ok`, `suspect` or `invalid`, by the worst of its checks; null for a failed run."),
+    ("validity_note", pa.string(), "What the checks that are not ok saw; null where all are."),
     ("rounds", pa.int32(), "Rounds measured."),
     ("success_rate", pa.float64(), "Successful requests / requests, all rounds."),
     ("total_tokens_per_s", pa.float64(), "Mean over rounds."),
@@ -144,6 +151,38 @@ IMPROVEMENTS = _schema(
     ("change_ci95_high_percent", pa.float64(), "Upper end of it."),
 )
 
+CHECKS = _schema(
+    ("study", pa.string(), "Study."),
+    ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("check", pa.string(), "Check; see docs/validity.md."),
+    ("level", pa.string(), "`ok`, `suspect`, `invalid`, or `not applicable` where it had nothing to look at."),
+    ("saw", pa.string(), "What it saw."),
+    ("action", pa.string(), "What to do about it; null where there is nothing to do."),
+)
+
+TELEMETRY = _schema(
+    ("round", pa.int32(), "Round, from 0; its warm-up included."),
+    ("time_s", pa.float64(), "On the round's clock, as in `requests.parquet`; negative before its load began."),
+    ("source", pa.string(), "Who says so: `nvml`, `npu-smi`, `psutil`, `server`."),
+    ("device", pa.string(), "Index of the accelerator; null where the figure is not of one."),
+    ("metric", pa.string(), "What was read, unit in its name; see docs/telemetry.md."),
+    ("value", pa.float64(), "What it was."),
+)
+
+TIMELINE = _schema(
+    ("study", pa.string(), "Study."),
+    ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("round", pa.int32(), "Round, from 0."),
+    ("start_s", pa.float64(), "Start of the bucket on the round's clock."),
+    ("seconds", pa.float64(), "Length of the bucket."),
+    ("requests_in_flight", pa.float64(), "Requests in flight, mean over the bucket."),
+    ("requests_sent", pa.int32(), "Requests sent in it."),
+    ("requests_ended", pa.int32(), "Requests that ended in it, failed ones included."),
+    ("output_tokens", pa.float64(), "Output tokens that arrived in it; an event's share is the request's mean."),
+)
+
 TABLES = {
     "workload_requests": WORKLOAD_REQUESTS,
     "run_requests": RUN_REQUESTS,
@@ -151,5 +190,8 @@ TABLES = {
     "rounds": ROUNDS,
     "stage_table": STAGE_TABLE,
     "improvements": IMPROVEMENTS,
+    "checks": CHECKS,
+    "telemetry": TELEMETRY,
+    "timeline": TIMELINE,
 }
 """Every table by name; docs/output.md is generated from it."""

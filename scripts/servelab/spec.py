@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Json = str | int | float | bool | None
 ArgumentValue = str | int | float | bool | None
@@ -84,6 +84,7 @@ class ClientSpec(Strict):
 
     name: str
     version: str
+    environment_sha256: str | None = Field(None, description="sha256 of its environment's lock; null for our own.")
 
 
 class RoundsSpec(Strict):
@@ -94,19 +95,59 @@ class RoundsSpec(Strict):
     until_ci95_below_percent: float | None = Field(
         None, gt=0, description="Stop before `max` once the objective's 95 % interval is this narrow (± % of its mean)."
     )
+    restart_server: bool = Field(
+        False, description="Start the server anew for each round, so that the interval holds what differs by start."
+    )
+
+
+Arrivals = Literal["poisson", "constant", "gamma", "replay"]
 
 
 class ProtocolSpec(Strict):
     """How the load is put on the server, beside what the workload says."""
 
     warmup_requests: int = Field(4, ge=0, le=64, description="Requests sent before each round and not counted.")
+    settle_requests: int = Field(
+        0, ge=0, description="The first so many requests of a round load the server but are not counted."
+    )
     rounds: RoundsSpec = RoundsSpec()
     request_rate: float | Literal["inf"] = Field(
-        "inf", description="Requests per second (Poisson arrivals, seeded); `inf` sends all at once."
+        "inf", description="Requests per second, as an average; `inf` sends as fast as `max_concurrency` lets it."
+    )
+    arrivals: Arrivals = Field(
+        "poisson",
+        description="How requests are spread at a finite rate: `poisson`, `constant` gaps, `gamma` (by `burstiness`), "
+        "or `replay` of the workload's own arrival times, which set the rate themselves.",
+    )
+    burstiness: float = Field(
+        1.0, gt=0, description="Shape of `gamma` arrivals: below 1 burstier than Poisson, above 1 more even."
+    )
+    ramp_up_s: float = Field(
+        0.0,
+        ge=0,
+        description="The rate grows from 0 to its value over so long; at rate `inf` the first requests are spread "
+        "over it.",
     )
     max_concurrency: int | None = Field(None, ge=1, description="Most requests in flight; null is no limit.")
+    duration_s: float | None = Field(
+        None, gt=0, description="Send for so long and let what is in flight then finish; null sends the whole workload."
+    )
+    saturation_in_flight: int | None = Field(
+        None, ge=1, description="So many requests in flight end the round: the server cannot keep up with the rate."
+    )
+    client_processes: int = Field(1, ge=1, description="Processes of the load client; more where one core is too few.")
     startup_timeout_s: float = Field(600.0, gt=0, description="A server not healthy by then is a failed candidate.")
     round_timeout_s: float = Field(900.0, gt=0, description="A round not finished by then is a failed candidate.")
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> ProtocolSpec:
+        if self.arrivals in ("constant", "gamma") and self.request_rate == "inf":
+            raise ValueError(f"`arrivals: {self.arrivals}` needs a finite `request_rate`")
+        if self.arrivals == "replay" and (self.request_rate != "inf" or self.ramp_up_s):
+            raise ValueError("`arrivals: replay` takes the workload's times; leave out `request_rate` and `ramp_up_s`")
+        if self.burstiness != 1.0 and self.arrivals != "gamma":
+            raise ValueError("`burstiness` is for `arrivals: gamma`")
+        return self
 
 
 class WorkloadSpec(Strict):
@@ -129,5 +170,8 @@ class RunSpec(Strict):
     hardware: HardwareSpec
     workload: WorkloadSpec
     objective: str = Field(description="The metric whose interval ends the rounds.")
+    slos: dict[str, float] = Field(
+        default={}, description="Limits of the objective, where it has any (goodput): metric → most it may be."
+    )
     client: ClientSpec
     protocol: ProtocolSpec

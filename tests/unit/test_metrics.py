@@ -54,7 +54,7 @@ def table(rows: list[dict]) -> pa.Table:
 
 
 def summary(rows: list[dict]) -> dict[str, dict]:
-    return {row["metric"]: row for row in metrics.summarise(table(rows))}
+    return {row["metric"]: row for row in metrics.summarise(metrics.RunData(table(rows)))}
 
 
 # Each metric's observations of a round, from its rows, by the formulas of vLLM's calculate_metrics.
@@ -127,7 +127,7 @@ def test_requests_recompute_every_figure(name, seed):
     assert (figures["minimum"], figures["maximum"]) == pytest.approx((min(values), max(values)))
     for column, percent in {"median": 50, "p90": 90, "p95": 95, "p99": 99}.items():
         assert figures[column] == pytest.approx(percentile(values, percent))
-    assert metrics.round_values(table(rows), name) == pytest.approx(means)
+    assert metrics.round_values(metrics.RunData(table(rows)), name) == pytest.approx(means)
     half = 4.302653 * statistics.stdev(means) / 3**0.5  # t(0.975, 2)
     mean = statistics.fmean(means)
     assert (figures["ci95_low"], figures["ci95_high"]) == pytest.approx((mean - half, mean + half), rel=1e-6)
@@ -154,8 +154,8 @@ def test_figures_by_hand():
 def test_total_tokens_per_s_is_tokens_over_duration_in_every_round():
     rows = random_run(9)
     records = table(rows)
-    durations = metrics.round_values(records, "duration_s")
-    rates = metrics.round_values(records, "total_tokens_per_s")
+    durations = metrics.round_values(metrics.RunData(records), "duration_s")
+    rates = metrics.round_values(metrics.RunData(records), "total_tokens_per_s")
     for number, (rate, seconds) in enumerate(zip(rates, durations, strict=True)):
         good = [row for row in successes(rows) if row["round"] == number]
         assert rate * seconds == pytest.approx(sum(row["input_tokens"] + row["output_tokens"] for row in good))
@@ -169,7 +169,7 @@ def test_nothing_succeeded(failure):
     assert figures["total_tokens_per_s"]["mean"] == 0
     assert figures["ttft_ms"]["n"] == 0
     assert figures["ttft_ms"]["mean"] is None
-    assert metrics.round_values(table(rows), "ttft_ms") == []
+    assert metrics.round_values(metrics.RunData(table(rows)), "ttft_ms") == []
 
 
 def test_one_output_token_has_no_tpot_and_one_round_no_interval():
@@ -187,11 +187,14 @@ def test_a_success_without_an_event_has_no_latency_but_its_tokens_count():
 
 
 def test_no_records():
-    assert {row["n"] for row in metrics.summarise(table([]))} == {0}
+    assert {row["n"] for row in metrics.summarise(metrics.RunData(table([])))} == {0}
 
 
 def test_rows_fit_the_schema():
-    rows = [row | {"study": "s", "run_id": "r", "workload": "w"} for row in metrics.summarise(table(random_run(1)))]
+    rows = [
+        row | {"study": "s", "run_id": "r", "workload": "w"}
+        for row in metrics.summarise(metrics.RunData(table(random_run(1))))
+    ]
     assert {frozenset(row) for row in rows} == {frozenset(schemas.METRICS.names)}
     assert pa.Table.from_pylist(rows, schema=schemas.METRICS).num_rows == len(METRICS.names())
 
@@ -207,4 +210,4 @@ def test_docs_describe_every_metric(name):
 
 def test_unknown_metric():
     with pytest.raises(ConfigError, match="did you mean `ttft_ms`"):
-        metrics.round_values(table([record()]), "tfft_ms")
+        metrics.round_values(metrics.RunData(table([record()])), "tfft_ms")

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
 from servelab import schemas
-from servelab.clients import CLIENTS
+from servelab.clients import CLIENTS, LoadResult, LoadStats
 from servelab.errors import ServelabError
+from servelab.load import LoadPlan
 
 
 @dataclass(frozen=True)
 class ServelabClient:
-    """Streams over its own asyncio protocol; its records are the table itself."""
+    """Streams over its own event loop; its records are the table itself."""
 
     name: str = "servelab"
-    version: str = "1"
+    version: str = "2"
+    lock: None = None
+    definitions: Mapping[str, str] = field(default_factory=dict)
 
-    def command(self, load_path: Path, output_path: Path) -> list[str]:
+    def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
         """See `Client.command`."""
-        return [sys.executable, "-m", "servelab.load", "--load", str(load_path), "--output", str(output_path)]
+        (folder / "load.json").write_text(plan.model_dump_json(), encoding="utf-8")
+        return [str(python), "-m", "servelab.load", "--load", str(folder / "load.json"), "--output", str(folder)]
 
-    def read(self, output_path: Path) -> pa.Table:
+    def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
         """See `Client.read`."""
         try:
-            return pq.read_table(output_path).cast(schemas.RUN_REQUESTS)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise ServelabError(f"{output_path}: not the records of a load client: {error}") from error
+            records = pq.read_table(folder / "requests.parquet").cast(schemas.RUN_REQUESTS)
+            stats = LoadStats.model_validate_json((folder / "stats.json").read_bytes())
+        except (OSError, pa.ArrowException, ValueError, ValidationError) as error:
+            raise ServelabError(f"{folder}: not the records of a load client: {error}") from error
+        return LoadResult(records, stats)
 
 
 CLIENTS.register("servelab", ServelabClient())

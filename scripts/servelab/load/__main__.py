@@ -1,4 +1,4 @@
-"""Command line of Servelab's load client: `python -m servelab.load --load load.json --output records.parquet`."""
+"""Command line of Servelab's load client: `python -m servelab.load --load load.json --output folder`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main() -> None:
     """Reads the plan, carries it out and writes the records, under their name only when complete."""
     parser = argparse.ArgumentParser(description="Puts one round of load on a server, and records every request.")
     parser.add_argument("--load", type=Path, required=True, help="the LoadPlan, as JSON")
-    parser.add_argument("--output", type=Path, required=True, help="Parquet file to write, one row a request")
+    parser.add_argument("--output", type=Path, required=True, help="folder for requests.parquet and stats.json")
     arguments = parser.parse_args()
     try:
         plan = LoadPlan.model_validate_json(arguments.load.read_bytes())
@@ -28,9 +28,8 @@ def main() -> None:
     except ValidationError as error:
         raise ConfigError(describe_validation_error(error, str(arguments.load), LoadPlan)) from error
     records = run_load(plan)
-    partial = arguments.output.with_name(arguments.output.name + ".part")
-    pq.write_table(records, partial)
-    partial.replace(arguments.output)
+    pq.write_table(records, arguments.output / "requests.parquet")
+    (arguments.output / "stats.json").write_text("{}", encoding="utf-8")
 
 
 cli.run(main)

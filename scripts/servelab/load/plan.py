@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from servelab.spec import Strict
+from servelab.spec import Arrivals, Strict
 
 Endpoint = Literal["chat", "completions"]
 
@@ -26,10 +26,17 @@ class LoadPlan(Strict):
     phase: Literal["warmup", "measured"] = "measured"
     limit: int | None = Field(None, ge=0, description="Send only the phase's first requests; null sends all.")
     round: int = Field(0, ge=0, description="Round the records are marked with.")
+    settle_requests: int = Field(0, ge=0, description="So many first requests are sent but marked as not counted.")
     request_rate: float | Literal["inf"] = Field(
-        "inf", description="Requests per second (Poisson arrivals); `inf` schedules all at once."
+        "inf", description="Requests per second, as an average; `inf` schedules all at once."
     )
+    arrivals: Arrivals = Field("poisson", description="How requests are spread; see `spec.ProtocolSpec`.")
+    burstiness: float = Field(1.0, gt=0, description="Shape of `gamma` arrivals.")
+    ramp_up_s: float = Field(0.0, ge=0, description="The rate grows from 0 to its value over so long.")
     max_concurrency: int | None = Field(None, ge=1, description="Most requests in flight; null is no limit.")
+    duration_s: float | None = Field(None, gt=0, description="Send for so long; null sends all requests.")
+    saturation_in_flight: int | None = Field(None, ge=1, description="So many in flight end the round.")
+    processes: int = Field(1, ge=1, description="Processes that send.")
     seed: int = Field(0, description="Seed of the arrival times.")
     timeout_s: float = Field(900.0, gt=0, description="What is unfinished by then has failed.")
     request_timeout_s: float = Field(900.0, gt=0, description="The same for one request, from its start.")

@@ -103,6 +103,7 @@ def _record(plan: LoadPlan, request: Request, connection: Connection, origin: fl
     return {
         "round": plan.round,
         "request_index": request.index,
+        "phase": "settle" if request.index < plan.settle_requests else "measured",
         "scheduled_s": request.scheduled_s,
         "sent_s": None if connection.sent_at is None else connection.sent_at - origin,
         "first_token_s": times[0] - origin if times else None,

@@ -7,8 +7,8 @@ beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,34 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from servelab import schemas
 from servelab.registry import Registry
 from servelab.statistics import mean_ci95
 
 Observations = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What the metrics of a run are computed from."""
+
+    records: pa.Table
+    """`schemas.RUN_REQUESTS`."""
+    slos: Mapping[str, float] = field(default_factory=dict)
+    """Metric → most it may be for a request to count as good."""
+    telemetry: pa.Table | None = None
+    """`schemas.TELEMETRY`."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a run."""
+
+    requests: pd.DataFrame
+    """The counted rows of `RUN_REQUESTS`: those of the settle phase are not among them."""
+    slos: Mapping[str, float]
+    telemetry: pd.DataFrame
+    """The round's rows of `TELEMETRY`; empty where none was taken."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +60,8 @@ class Metric:
     higher_is_better: bool
     is_rate: bool
     """An amount served per second: what may be divided by accelerators or multiplied to fill a node."""
-    observe: Callable[[pd.DataFrame], Observations]
-    """Observations of one round, from its rows of `RUN_REQUESTS`."""
+    observe: Callable[[Round], Observations]
+    """Observations of one round."""
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -45,40 +69,40 @@ METRICS: Registry[Metric] = Registry("metric")
 
 def metric(
     tag: str, *, title: str, unit: str, formula: str, equals: str, higher_is_better: bool, is_rate: bool = False
-) -> Callable[[Callable[[pd.DataFrame], Observations]], Callable[[pd.DataFrame], Observations]]:
+) -> Callable[[Callable[[Round], Observations]], Callable[[Round], Observations]]:
     """Registers the decorated function as the definition of a metric."""
 
-    def register(observe: Callable[[pd.DataFrame], Observations]) -> Callable[[pd.DataFrame], Observations]:
+    def register(observe: Callable[[Round], Observations]) -> Callable[[Round], Observations]:
         METRICS.register(tag, Metric(tag, title, unit, formula, equals, higher_is_better, is_rate, observe))
         return observe
 
     return register
 
 
-def round_values(records: pa.Table, tag: str) -> list[float]:
+def round_values(run: RunData, tag: str) -> list[float]:
     """A metric's mean in each round, in order of rounds; a round without an observation is left out.
 
-    `records` has the columns of `RUN_REQUESTS`. Raises `ConfigError` on an unknown metric.
+    Raises `ConfigError` on an unknown metric.
     """
-    return _round_means(_observations(METRICS.get(tag), _rounds(records)))
+    return _round_means(_observations(METRICS.get(tag), list(_rounds(run).values())))
 
 
-def summarise(records: pa.Table) -> list[dict[str, Any]]:
+def summarise(run: RunData) -> list[dict[str, Any]]:
     """A row of `schemas.METRICS` for each metric, without study, run_id and workload.
 
     Spread and percentiles are over the observations of all rounds, the interval over the rounds' means. A metric
     without observation has n = 0 and nulls.
     """
-    rounds = _rounds(records)
+    rounds = list(_rounds(run).values())
     return [_summary(metric, _observations(metric, rounds)) for metric in METRICS]
 
 
-def summarise_rounds(records: pa.Table) -> list[dict[str, Any]]:
+def summarise_rounds(run: RunData) -> list[dict[str, Any]]:
     """A row of `schemas.ROUNDS` for each metric and round with an observation, without study, run_id and workload."""
     rows = []
-    for number, frame in records.to_pandas().groupby("round", sort=True):
+    for number, data in _rounds(run).items():
         for metric in METRICS:
-            values = metric.observe(frame)
+            values = metric.observe(data)
             if values.size:
                 rows.append({"metric": metric.tag, "round": number, "value": float(values.mean())})
     return rows
@@ -117,12 +141,17 @@ means of the rounds; it needs two rounds.
 """
 
 
-def _rounds(records: pa.Table) -> list[pd.DataFrame]:
-    return [frame for _, frame in records.to_pandas().groupby("round", sort=True)]
+def _rounds(run: RunData) -> dict[int, Round]:
+    records = run.records.to_pandas()
+    telemetry = (schemas.TELEMETRY.empty_table() if run.telemetry is None else run.telemetry).to_pandas()
+    return {
+        int(number): Round(frame[frame["phase"] != "settle"], run.slos, telemetry[telemetry["round"] == number])
+        for number, frame in records.groupby("round", sort=True)
+    }
 
 
-def _observations(metric: Metric, rounds: list[pd.DataFrame]) -> list[Observations]:
-    return [metric.observe(frame) for frame in rounds]
+def _observations(metric: Metric, rounds: list[Round]) -> list[Observations]:
+    return [metric.observe(data) for data in rounds]
 
 
 def _round_means(rounds: list[Observations]) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from servelab.metrics import Observations, metric
+from servelab.metrics import Observations, Round, metric
 
 
 def _successes(requests: pd.DataFrame) -> pd.DataFrame:
@@ -25,8 +25,8 @@ def _values(column: pd.Series[float]) -> Observations:
     equals="vLLM `ttft` (0.33 and later, which skip the event with only a role)",
     higher_is_better=False,
 )
-def _ttft_ms(requests: pd.DataFrame) -> Observations:
-    done = _successes(requests)
+def _ttft_ms(data: Round) -> Observations:
+    done = _successes(data.requests)
     return _values(1000 * (done.first_token_s - done.sent_s))
 
 
@@ -38,8 +38,8 @@ def _ttft_ms(requests: pd.DataFrame) -> Observations:
     equals="vLLM `tpot`; guidellm `inter_token_latency_ms`, but not weighted by tokens",
     higher_is_better=False,
 )
-def _tpot_ms(requests: pd.DataFrame) -> Observations:
-    done = _successes(requests)
+def _tpot_ms(data: Round) -> Observations:
+    done = _successes(data.requests)
     done = done[done.output_tokens > 1]
     return _values(1000 * (done.last_token_s - done.first_token_s) / (done.output_tokens - 1))
 
@@ -52,8 +52,8 @@ def _tpot_ms(requests: pd.DataFrame) -> Observations:
     equals="vLLM `itl`",
     higher_is_better=False,
 )
-def _itl_ms(requests: pd.DataFrame) -> Observations:
-    gaps = _successes(requests).chunk_gaps_ms
+def _itl_ms(data: Round) -> Observations:
+    gaps = _successes(data.requests).chunk_gaps_ms
     return np.concatenate([np.empty(0, np.float64), *gaps], dtype=np.float64)
 
 
@@ -65,6 +65,6 @@ def _itl_ms(requests: pd.DataFrame) -> Observations:
     equals="vLLM `e2el` (0.30 and later, which leave out the usage event)",
     higher_is_better=False,
 )
-def _e2el_ms(requests: pd.DataFrame) -> Observations:
-    done = _successes(requests)
+def _e2el_ms(data: Round) -> Observations:
+    done = _successes(data.requests)
     return _values(1000 * (done.last_token_s - done.sent_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from servelab.metrics import Observations, metric
+from servelab.metrics import Observations, Round, metric
 
 
 def duration_s(requests: pd.DataFrame) -> float:
@@ -41,8 +41,8 @@ def _per_second(amount: float, requests: pd.DataFrame) -> Observations:
     equals="vLLM `duration`",
     higher_is_better=False,
 )
-def _duration(requests: pd.DataFrame) -> Observations:
-    return np.array([duration_s(requests)])
+def _duration(data: Round) -> Observations:
+    return np.array([duration_s(data.requests)])
 
 
 @metric(
@@ -54,8 +54,8 @@ def _duration(requests: pd.DataFrame) -> Observations:
     higher_is_better=True,
     is_rate=True,
 )
-def _requests_per_s(requests: pd.DataFrame) -> Observations:
-    return _per_second(len(_successes(requests)), requests)
+def _requests_per_s(data: Round) -> Observations:
+    return _per_second(len(_successes(data.requests)), data.requests)
 
 
 @metric(
@@ -67,8 +67,8 @@ def _requests_per_s(requests: pd.DataFrame) -> Observations:
     higher_is_better=True,
     is_rate=True,
 )
-def _output_tokens_per_s(requests: pd.DataFrame) -> Observations:
-    return _per_second(_output_tokens(_successes(requests)), requests)
+def _output_tokens_per_s(data: Round) -> Observations:
+    return _per_second(_output_tokens(_successes(data.requests)), data.requests)
 
 
 @metric(
@@ -80,9 +80,9 @@ def _output_tokens_per_s(requests: pd.DataFrame) -> Observations:
     higher_is_better=True,
     is_rate=True,
 )
-def _total_tokens_per_s(requests: pd.DataFrame) -> Observations:
-    successes = _successes(requests)
-    return _per_second(_input_tokens(successes) + _output_tokens(successes), requests)
+def _total_tokens_per_s(data: Round) -> Observations:
+    successes = _successes(data.requests)
+    return _per_second(_input_tokens(successes) + _output_tokens(successes), data.requests)
 
 
 @metric(
@@ -93,5 +93,5 @@ def _total_tokens_per_s(requests: pd.DataFrame) -> Observations:
     equals="vLLM `completed` / (`completed` + `failed`)",
     higher_is_better=True,
 )
-def _success_rate(requests: pd.DataFrame) -> Observations:
-    return np.array([len(_successes(requests)) / len(requests)])
+def _success_rate(data: Round) -> Observations:
+    return np.array([len(_successes(data.requests)) / len(data.requests)])
