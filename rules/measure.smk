@@ -21,6 +21,7 @@ rule measure:
         status="results/runs/{run_id}/status.json",
         spec="results/runs/{run_id}/spec.json",
         requests="results/runs/{run_id}/requests.parquet",
+        telemetry="results/runs/{run_id}/telemetry.parquet",
         manifest="results/runs/{run_id}/manifest.json",
         server_log="results/runs/{run_id}/server.log",
     log:

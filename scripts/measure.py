@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from servelab.errors import ConfigError
 from servelab.guard import guarded
 from servelab.measure import measure
 from servelab.runtimes import read_environment
+from servelab.session import RunInputs
 from servelab.spec import RunSpec
 
 
@@ -29,9 +31,14 @@ def main() -> None:
     except ValidationError as error:
         raise ConfigError(describe_validation_error(error, "--spec", RunSpec)) from None
     with guarded():
-        status = measure(
-            spec, read_environment(arguments.environment), arguments.model, arguments.requests, arguments.output
+        inputs = RunInputs(
+            spec=spec,
+            environment=read_environment(arguments.environment),
+            client_python=Path(sys.executable),
+            model_json=arguments.model,
+            requests=arguments.requests,
         )
+        status = measure(inputs, arguments.output)
     if status["outcome"] == "ok":
         print(f"{status['run_id']}: {status['rounds']} rounds, {status['requests']} requests")
     else:

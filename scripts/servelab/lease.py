@@ -34,6 +34,11 @@ class Lease:
     descriptors: list[int]
     """The open locks; a process that inherits them holds the lease too."""
 
+    @property
+    def names(self) -> str:
+        """The devices by name, for reading."""
+        return ", ".join(device.name for device in self.devices)
+
 
 @contextmanager
 def lease(kind_name: str, count: int) -> Iterator[Lease]:

@@ -40,9 +40,8 @@ def load(server, requests, folder, body, number):
         timeout_s=120,
         body=dict(body),
     )
-    (folder / "load.json").write_text(plan.model_dump_json())
-    subprocess.run(client.command(folder / "load.json", folder / "records"), check=True)
-    return client.read(folder / "records").to_pylist()
+    subprocess.run(client.command(plan, folder, Path(sys.executable)), check=True)
+    return client.read(plan, folder).records.to_pylist()
 
 
 def test_serves_exact_lengths_forgets_prompts_and_leaves_nothing(installed, requests_path, tmp_path):
@@ -125,7 +124,7 @@ def measure(installed, requests, spec, output):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_run_is_measured_into_five_files(installed, requests_path, tmp_path):
+def test_a_run_is_measured_into_six_files(installed, requests_path, tmp_path):
     spec = installed.spec(rounds={"min": 2, "max": 2})
     output = tmp_path / "runs" / run_id(spec)
     output.mkdir(parents=True)
@@ -138,6 +137,7 @@ def test_a_run_is_measured_into_five_files(installed, requests_path, tmp_path):
         "server.log",
         "spec.json",
         "status.json",
+        "telemetry.parquet",
     ]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [run_id(spec)]
     status = json.loads((output / "status.json").read_text())
