@@ -14,6 +14,7 @@ from servelab.engines import ENGINES
 from servelab.errors import ServelabError
 from servelab.forecast import forecast
 from servelab.identity import canonical_json, content_id, workload_id
+from servelab.pair import PairSpec
 from servelab.plan import Plan
 from servelab.project import load_project
 from servelab.quantization import FORMATS
@@ -44,6 +45,7 @@ wildcard_constraints:
     stage=r"[a-z0-9][a-z0-9._-]*",
     dataset=r"[a-z0-9][a-z0-9._-]*",
     run_id=r"[0-9a-f]{20}",
+    pair_id=r"[0-9a-f]{20}",
     workload_id=r"[0-9a-f]{20}",
     model_key=r"[0-9a-f]{20}",
     lock_hash=r"[0-9a-f]{12}",
@@ -87,32 +89,84 @@ WORKLOADS = {
 }
 
 
-class SpecIndex:
-    """Specifications of planned runs, found in the plans on disk, each plan read once."""
+class PlanIndex:
+    """What the plans on disk ask for, by its id; each plan is read once.
 
-    def __init__(self):
-        self.specs = {}
+    `entries` gives the ids and contents of one plan, `kind` says what they are.
+    """
+
+    def __init__(self, name, kind, entries):
+        self.name, self.kind, self.entries = name, kind, entries
+        self.found = {}
         self.read = {}
 
-    def __call__(self, run_id):
-        if run_id not in self.specs:
-            for plan in RESULTS.glob("studies/*/stages/*/plan.json"):
+    def __call__(self, key):
+        if key not in self.found:
+            for plan in RESULTS.glob(f"studies/*/stages/*/{self.name}"):
                 stamp = plan.stat().st_mtime_ns
                 if self.read.get(plan) != stamp:
                     self.read[plan] = stamp
-                    content = json.loads(plan.read_text(encoding="utf-8"))
-                    for candidate in content["candidates"]:
-                        self.specs.update(
-                            {run["run_id"]: run["spec"] for run in candidate["runs"]}
-                        )
-        if run_id not in self.specs:
+                    self.found.update(
+                        self.entries(json.loads(plan.read_text(encoding="utf-8")))
+                    )
+        if key not in self.found:
             raise WorkflowError(
-                f"no plan under {RESULTS}/studies asks for run {run_id}"
+                f"no plan under {RESULTS}/studies asks for {self.kind} {key}"
             )
-        return RunSpec.model_validate(self.specs[run_id])
+        return self.found[key]
 
 
-spec_of = SpecIndex()
+def planned_specs(plan):
+    """Specifications of a stage's runs by their ids."""
+    return {
+        run["run_id"]: RunSpec.model_validate(run["spec"])
+        for candidate in plan["candidates"]
+        for run in candidate["runs"]
+    }
+
+
+def planned_pair(plan):
+    """The pair of a stage by its id, if it has one."""
+    return (
+        {plan["pair_id"]: PairSpec.model_validate(plan["pair"])} if plan["pair"] else {}
+    )
+
+
+spec_of = PlanIndex("plan.json", "run", planned_specs)
+pair_of = PlanIndex("pair.json", "pair", planned_pair)
+
+
+def sides_of(pair_id):
+    """Specifications of a pair's two sides."""
+    pair = pair_of(pair_id)
+    return [pair.a, pair.b]
+
+
+def pair_evidence(wildcards):
+    """The pair that was measured again for a stage, where its study asks for that."""
+    if not PROJECTS[wildcards.study].study.objective.interleaved_cycles:
+        return {}
+    planned = checkpoints.plan_pair.get(
+        study=wildcards.study, stage=wildcards.stage
+    ).output.pair
+    pair = json.loads(Path(planned).read_text(encoding="utf-8"))["pair_id"]
+    measured = {"pair_status": f"results/pairs/{pair}/status.json"} if pair else {}
+    return {"pair": planned, **measured}
+
+
+def engine_environment(spec):
+    """The environment a run's server comes from."""
+    return ancient(environment_file(spec.engine.name, spec.engine.environment_sha256))
+
+
+def requests_file(spec):
+    """The requests of a run's workload."""
+    return ancient(f"results/workloads/{workload_id(spec.workload)}/requests.parquet")
+
+
+def serving_threads(spec):
+    """Cores a run takes of the machine's."""
+    return DEVICES.get(spec.hardware.device).threads(workflow.cores)
 
 
 def spec_json(spec):

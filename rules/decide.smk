@@ -28,6 +28,7 @@ rule parse_stage:
 
 rule decide_stage:
     input:
+        unpack(pair_evidence),
         plan="results/studies/{study}/stages/{stage}/plan.json",
         table="results/studies/{study}/stages/{stage}/table.parquet",
         rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
@@ -35,6 +36,7 @@ rule decide_stage:
         code=code(
             "decide_stage.py",
             "servelab/decide.py",
+            "servelab/deciding_pair.py",
             "servelab/objective.py",
             "servelab/statistics.py",
         ),
@@ -44,6 +46,12 @@ rule decide_stage:
         "results/logs/decide_stage/{study}-{stage}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        pair=lambda wildcards, input: " ".join(
+            f"--{name.replace('_', '-')} {input[name]}"
+            for name in ("pair", "pair_status")
+            if input.get(name)
+        ),
     shell:
         "python scripts/decide_stage.py --study {input.study} --plan {input.plan} --table {input.table}"
-        " --rounds {input.rounds} --output {output.decision} > {log} 2>&1"
+        " --rounds {input.rounds} {params.pair} --output {output.decision} > {log} 2>&1"

@@ -7,16 +7,9 @@ The only rule that holds an accelerator. A run's name is a hash of everything th
 
 rule measure:
     input:
-        environment=lambda wildcards: ancient(
-            environment_file(
-                spec_of(wildcards.run_id).engine.name,
-                spec_of(wildcards.run_id).engine.environment_sha256,
-            )
-        ),
+        environment=lambda wildcards: engine_environment(spec_of(wildcards.run_id)),
         model=lambda wildcards: ancient(model_file(spec_of(wildcards.run_id).model)),
-        requests=lambda wildcards: ancient(
-            f"results/workloads/{workload_id(spec_of(wildcards.run_id).workload)}/requests.parquet"
-        ),
+        requests=lambda wildcards: requests_file(spec_of(wildcards.run_id)),
     output:
         status="results/runs/{run_id}/status.json",
         spec="results/runs/{run_id}/spec.json",
@@ -29,10 +22,7 @@ rule measure:
     retries: 2
     conda:
         "../envs/workflow.yaml"
-    threads:
-        lambda wildcards: DEVICES.get(
-            spec_of(wildcards.run_id).hardware.device
-        ).threads(workflow.cores)
+    threads: lambda wildcards: serving_threads(spec_of(wildcards.run_id))
     resources:
         accelerators=lambda wildcards: spec_of(wildcards.run_id).hardware.count,
     params:

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servelab.devices import DEVICES, Device
+from servelab.devices import DEVICES, Device, DeviceKind
 from servelab.errors import Outage
 
 _POLL_S = 0.5
@@ -33,6 +33,13 @@ class Lease:
     """Environment variables that make an engine use them and no other."""
     descriptors: list[int]
     """The open locks; a process that inherits them holds the lease too."""
+
+    kind: DeviceKind
+
+    def part(self, count: int) -> Lease:
+        """The first so many of the devices, held as long as all of them."""
+        devices = self.devices[:count]
+        return Lease(devices, self.kind.environment(devices), self.descriptors, self.kind)
 
     @property
     def names(self) -> str:
@@ -71,7 +78,7 @@ def lease(kind_name: str, count: int) -> Iterator[Lease]:
                     print(f"waiting for {wanted}: others are serving on them", file=sys.stderr, flush=True)
                 time.sleep(_POLL_S * (1 + random.random()))  # noqa: S311
         devices = [device for device, _ in taken.values()]
-        yield Lease(devices, kind.environment(devices), [descriptor for _, descriptor in taken.values()])
+        yield Lease(devices, kind.environment(devices), [descriptor for _, descriptor in taken.values()], kind)
 
 
 def _try(path: Path, held: ExitStack) -> int | None:

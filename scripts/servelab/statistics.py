@@ -69,6 +69,21 @@ def ratio_ci95(baseline: Sequence[float], values: Sequence[float]) -> Interval:
     return Interval(change, 100 * ((b - half) / a - 1), 100 * ((b + half) / a - 1))
 
 
+def paired_ratio_ci95(baseline: Sequence[float], values: Sequence[float]) -> Interval:
+    """Change against the baseline, in percent, of rounds measured in pairs: each value beside its own baseline's.
+
+    The geometric mean of the pairs' ratios, with Student's interval of the mean of their logarithms; None below 2
+    pairs. What disturbs both of a pair alike cancels. Raises `ValueError` on unequal lengths, no pairs, or a value
+    that is not above 0.
+    """
+    if len(baseline) != len(values) or any(value <= 0 for value in [*baseline, *values]):
+        raise ValueError("pairs of values above 0 are needed")
+    logs = mean_ci95([math.log(value / base) for base, value in zip(baseline, values, strict=True)])
+    change, low, high = (None if end is None else 100 * math.expm1(end) for end in logs)
+    assert change is not None
+    return Interval(change, low, high)
+
+
 def _variance_of_mean(values: Sequence[float]) -> float:
     return statistics.variance(values) / len(values)
 

@@ -122,6 +122,12 @@ class Objective(Strict):
     on: str = Field(description="Workload that decides; the others are measured for baseline and winner.")
     min_success_rate: float = Field(1.0, ge=0, le=1, description="A candidate below it is never a winner.")
     margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not move the search.")
+    interleaved_cycles: int = Field(
+        0,
+        ge=0,
+        description="Before a candidate takes over, it is measured again beside the incumbent in the order A/B/B/A, so "
+        "many times over, and these rounds decide; 0 leaves it out.",
+    )
 
     @property
     def metric_and_basis(self) -> tuple[str, Basis]:

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from servelab.statistics import mean_ci95, ratio_ci95, relative_half_width_percent
+from servelab.statistics import mean_ci95, paired_ratio_ci95, ratio_ci95, relative_half_width_percent
 
 
 # t(0.975, n − 1), from printed tables.
@@ -82,3 +82,24 @@ def test_the_interval_holds_the_true_change_in_95_of_100(rounds, spreads):
         _, low, high = ratio_ci95(baseline, values)
         held += low <= 3 <= high
     assert 0.94 <= held / 4000 <= 0.98
+
+
+def test_paired_ratio_is_the_interval_of_the_mean_logarithm():
+    baseline, values = [100.0, 50.0, 200.0], [110.0, 56.0, 216.0]
+    logs = [math.log(value / base) for value, base in zip(values, baseline, strict=True)]
+    half = 4.30265 * statistics.stdev(logs) / math.sqrt(3)  # t(0.975, 2)
+    expected = [100 * (math.exp(statistics.fmean(logs) + offset) - 1) for offset in (0, -half, half)]
+    assert paired_ratio_ci95(baseline, values) == pytest.approx(expected, rel=1e-5)
+
+
+def test_paired_ratio_does_not_see_what_both_of_a_pair_share():
+    drift = [1.0, 0.7, 2.1, 0.4]
+    change = paired_ratio_ci95([100 * d for d in drift], [103 * d for d in drift])
+    assert change == pytest.approx((3.0, 3.0, 3.0))
+
+
+def test_paired_ratio_needs_pairs():
+    assert paired_ratio_ci95([1.0], [1.1]) == (pytest.approx(10.0), None, None)
+    for pair in (([1.0], [1.0, 2.0]), ([0.0], [1.0]), ([], [])):
+        with pytest.raises(ValueError):
+            paired_ratio_ci95(*pair)

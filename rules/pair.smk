@@ -1,0 +1,60 @@
+"""Reads a stage's tables; makes its deciding pair, measured again A/B/B/A, where the study asks for that.
+
+Like `measure`, `measure_pair` holds accelerators, and a pair's name is a hash of everything that can change it.
+"""
+
+
+checkpoint plan_pair:
+    input:
+        plan="results/studies/{study}/stages/{stage}/plan.json",
+        table="results/studies/{study}/stages/{stage}/table.parquet",
+        rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
+        study="config/studies/{study}.yaml",
+        code=code(
+            "plan_pair.py",
+            "servelab/decide.py",
+            "servelab/deciding_pair.py",
+            "servelab/objective.py",
+            "servelab/statistics.py",
+        ),
+    output:
+        pair="results/studies/{study}/stages/{stage}/pair.json",
+    log:
+        "results/logs/plan_pair/{study}-{stage}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "python scripts/plan_pair.py --study {input.study} --plan {input.plan} --table {input.table}"
+        " --rounds {input.rounds} --output {output.pair} > {log} 2>&1"
+
+
+rule measure_pair:
+    input:
+        environments=lambda wildcards: [
+            engine_environment(spec) for spec in sides_of(wildcards.pair_id)
+        ],
+        models=lambda wildcards: [
+            ancient(model_file(spec.model)) for spec in sides_of(wildcards.pair_id)
+        ],
+        requests=lambda wildcards: requests_file(sides_of(wildcards.pair_id)[0]),
+    output:
+        status="results/pairs/{pair_id}/status.json",
+        pair="results/pairs/{pair_id}/pair.json",
+        incumbent=directory("results/pairs/{pair_id}/a"),
+        candidate=directory("results/pairs/{pair_id}/b"),
+    log:
+        "results/logs/measure_pair/{pair_id}.log",
+    retries: 2
+    conda:
+        "../envs/workflow.yaml"
+    threads: lambda wildcards: max(serving_threads(spec) for spec in sides_of(wildcards.pair_id))
+    resources:
+        accelerators=lambda wildcards: max(
+            spec.hardware.count for spec in sides_of(wildcards.pair_id)
+        ),
+    params:
+        pair=lambda wildcards: spec_json(pair_of(wildcards.pair_id)),
+    shell:
+        "python scripts/measure_pair.py --pair {params.pair:q} --environment {input.environments}"
+        " --model {input.models} --requests {input.requests} --output results/pairs/{wildcards.pair_id}"
+        " 2>&1 | tee -i {log}"
