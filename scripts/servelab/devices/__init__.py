@@ -48,12 +48,12 @@ class DeviceKind(Protocol):
         ...
 
 
-def ask(command: Sequence[str]) -> str:
-    """What the vendor's tool prints; `Outage` if it is missing or fails."""
+def ask(command: Sequence[str], timeout_s: float = 60.0) -> str:
+    """What the vendor's tool prints; `Outage` if it is missing, fails or does not end in time."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=timeout_s).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise Outage(f"cannot list devices: {error}") from error
+        raise Outage(f"cannot ask for devices: {error}") from error
 
 
 def visible(devices: list[Device], variable: str | None) -> list[Device]:

@@ -42,9 +42,14 @@ def parse(text: str) -> list[Device]:
         chip = dict(zip(header, row, strict=False))
         logic_id = chip.get("Chip Logic ID", "-")
         if logic_id.isdigit():
-            key = f"ascend-{chip['NPU ID']}-{chip['Chip ID']}"
+            key = device_key(chip["NPU ID"], chip["Chip ID"])
             devices.append(Device(index=logic_id, key=key, name=chip["Chip Name"]))
     return devices
+
+
+def device_key(npu_id: str, chip_id: str) -> str:
+    """`Device.key` of a chip, by the numbers that the tool gives it."""
+    return f"ascend-{npu_id}-{chip_id}"
 
 
 def _driver() -> str | None:

@@ -71,6 +71,10 @@ class Engine(ABC):
     """Options of the shared vocabulary that are environment variables."""
     ready_path: ClassVar[str] = "/health"
     """Answers 200 once requests can be served."""
+    metrics_path: ClassVar[str | None] = None
+    """Where its server gives metrics in Prometheus' format; None where it gives none."""
+    metric_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Metric of docs/telemetry.md → the server's samples whose sum it is."""
     request_body: ClassVar[Mapping[str, Any]]
     """Fields every request carries so that exactly `max_tokens` tokens come out."""
     failure_signs: ClassVar[list[Sign]]

@@ -33,6 +33,15 @@ class LlamaCpp(Engine):
         "prefix_caching": switch("--cache-prompt", "--no-cache-prompt"),
         "threads": flag("--threads"),
     }
+    metrics_path = "/metrics"
+    metric_names: ClassVar = {
+        "requests_running": ("llamacpp:requests_processing",),
+        "requests_waiting": ("llamacpp:requests_deferred",),
+        "prefix_cache_hit_tokens_total": ("llamacpp:prompt_tokens_cached_total",),
+        "prefix_cache_query_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
+        "prompt_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
+        "generation_tokens_total": ("llamacpp:tokens_predicted_total",),
+    }
     request_body: ClassVar = {"ignore_eos": True}
     log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
     failure_signs: ClassVar = [
@@ -46,7 +55,8 @@ class LlamaCpp(Engine):
         """See `Engine.command`."""
         base = [str(serve.python), str(_LAUNCHER), "--model", str(serve.model_path), "--alias", serve.model_name]
         address = ["--host", serve.host, "--port", str(serve.port)]
-        return [*base, *address, *self.flags(serve.options, serve.arguments)]
+        # Only opens the page: the figures are counted without it too.
+        return [*base, *address, "--metrics", *self.flags(serve.options, serve.arguments)]
 
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`; llama.cpp's own build number is not compiled into the wheel."""

@@ -44,6 +44,18 @@ class Vllm(Engine):
         "enforce_eager": switch("--enforce-eager", "--no-enforce-eager"),
     }
     option_variables: ClassVar = {"threads": _threads}
+    metrics_path = "/metrics"
+    metric_names: ClassVar = {
+        "requests_running": ("vllm:num_requests_running",),
+        "requests_waiting": ("vllm:num_requests_waiting",),
+        "kv_cache_usage_fraction": ("vllm:kv_cache_usage_perc",),
+        "prefix_cache_hit_tokens_total": ("vllm:prefix_cache_hits_total",),
+        "prefix_cache_query_tokens_total": ("vllm:prefix_cache_queries_total",),
+        "preemptions_total": ("vllm:num_preemptions_total",),
+        "prompt_tokens_total": ("vllm:prompt_tokens_total",),
+        "generation_tokens_total": ("vllm:generation_tokens_total",),
+        "process_start_unix_s": ("process_start_time_seconds",),
+    }
     request_body: ClassVar = {"ignore_eos": True}
     log_prefix: ClassVar = re.compile(r"^(\(\S+ pid=\d+\) )?([A-Z]+ [\d-]+ [\d:]+ \[\S+\] ?)?")
     failure_signs: ClassVar = [
