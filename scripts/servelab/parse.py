@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servelab import schemas
+from servelab.clients import CLIENTS
 from servelab.errors import ServelabError
 from servelab.metrics import RunData, summarise, summarise_rounds
 from servelab.objective import per_basis
@@ -64,8 +65,8 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> tuple[pa.Table, p
         for run in candidate.runs:
             status, records = _read_run(runs_folder / run.run_id)
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
-            data = RunData(records)
-            summary = summarise(data) if status["outcome"] == "ok" else []
+            data = RunData(records, study.objective.slos)
+            summary = summarise(data, CLIENTS.get(study.client).definitions) if status["outcome"] == "ok" else []
             metrics += [{**names, **entry} for entry in summary]
             rounds += [{**names, **entry} for entry in summarise_rounds(data)] if summary else []
             rows.append({**row, **_run_columns(study, candidate, run, status, summary)})

@@ -10,6 +10,7 @@ from pathlib import Path
 from servelab.engines import Serve
 from servelab.errors import ConfigError
 from servelab.identity import run_id
+from servelab.metrics import METRICS
 from servelab.project import Project
 from servelab.spec import ArgumentValue, EngineSpec, HardwareSpec, ModelSpec, RunSpec, Strict
 from servelab.study import COMPARISON, Candidate, Overrides, Stage
@@ -225,6 +226,7 @@ def run_spec(project: Project, configuration: Configuration, workload: str) -> R
         ),
         workload=project.workload_spec(workload),
         objective=study.objective.metric,
+        slos=study.objective.slos if METRICS.get(study.objective.metric).needs_slos else {},
         client=project.client_spec(),
         protocol=study.protocol,
     )

@@ -15,7 +15,7 @@ from servelab.engines import ENGINES, Engine
 from servelab.engines.options import check_option_names
 from servelab.errors import ConfigError
 from servelab.identity import file_sha256
-from servelab.metrics import METRICS
+from servelab.metrics import METRICS, slo_metrics
 from servelab.quantization import VERSION as QUANTIZER
 from servelab.registry import nearest
 from servelab.runtimes import RUNTIMES
@@ -92,7 +92,7 @@ def _check(project: Project) -> None:
     study = project.study
     _check_name(project, "hardware.device", study.hardware.device, DEVICES.names(), "device")
     _check_name(project, "client", study.client, CLIENTS.names(), "client")
-    _check_name(project, "objective.metric", study.objective.metric, METRICS.names(), "metric")
+    _check_objective(project)
     for workload in study.workloads:
         _check_name(project, "workloads", workload, list(project.workloads), "workload")
     _check_name(project, "objective.on", study.objective.on, study.workloads, "workload of this study")
@@ -118,6 +118,17 @@ def _check(project: Project) -> None:
             if not when.startswith("options."):
                 _check_name(project, f"{key}.when", when, [*WHEN_KEYS, "options.<name>"], "condition")
         _check_candidates(project, key, stage.candidates)
+
+
+def _check_objective(project: Project) -> None:
+    objective = project.study.objective
+    better = [metric.tag for metric in METRICS if metric.higher_is_better is not None]
+    _check_name(project, "objective.metric", objective.metric, better, "metric with a better direction")
+    for metric in objective.slos:
+        _check_name(project, "objective.slos", metric, slo_metrics(), "metric of single requests")
+    if METRICS.get(objective.metric).needs_slos and not objective.slos:
+        example = "`slos: {ttft_ms: 500, tpot_ms: 50}`"
+        raise _error(project, "objective.metric", f"{objective.metric} needs limits; add {example}")
 
 
 def _check_candidates(project: Project, key: str, candidates: list[Candidate]) -> None:

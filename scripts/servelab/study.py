@@ -7,6 +7,7 @@ before anything is downloaded or started.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -122,6 +123,11 @@ class Objective(Strict):
     on: str = Field(description="Workload that decides; the others are measured for baseline and winner.")
     min_success_rate: float = Field(1.0, ge=0, le=1, description="A candidate below it is never a winner.")
     margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not move the search.")
+    slos: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {},
+        description="Limits for `goodput_per_s`: metric of single requests (`ttft_ms`, `tpot_ms`, `e2el_ms`, …) → most "
+        "it may be for a request to count. Another limit reruns nothing, unless goodput is the objective.",
+    )
     interleaved_cycles: int = Field(
         0,
         ge=0,

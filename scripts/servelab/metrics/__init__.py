@@ -1,14 +1,16 @@
 """Metrics: one definition each, computed from the records of a run (`schemas.RUN_REQUESTS`) and nothing else.
 
 Definitions follow `calculate_metrics` of vLLM's `vllm bench serve`. A metric gives the observations of one round: a
-rate is one observation a round, a latency one a request (or gap). A new metric is a function registered in a module
-beside this one.
+rate is one observation a round, a latency one a request (or token, or gap). A new metric is a function registered in
+a module beside this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ import pyarrow as pa
 from servelab import schemas
 from servelab.registry import Registry
 from servelab.statistics import mean_ci95
+from servelab.timeline import TokenEvents, output_token_events
 
 Observations = npt.NDArray[np.float64]
 
@@ -45,6 +48,36 @@ class Round:
     telemetry: pd.DataFrame
     """The round's rows of `TELEMETRY`; empty where none was taken."""
 
+    @cached_property
+    def successes(self) -> pd.DataFrame:
+        """Requests without an error."""
+        return self.requests[self.requests.error.isna()]
+
+    @cached_property
+    def streamed(self) -> pd.DataFrame:
+        """Successful requests with an event that carries content: without one there is nothing to time."""
+        return self.successes[self.successes.first_token_s.notna()]
+
+    @cached_property
+    def start_s(self) -> float:
+        """The first send; where none could be sent, the first that was scheduled."""
+        sent = float(self.requests.sent_s.min())
+        return float(self.requests.scheduled_s.min()) if np.isnan(sent) else sent
+
+    @cached_property
+    def duration_s(self) -> float:
+        """Seconds from the first send until every request has ended, failed ones included."""
+        return float(self.requests.end_s.max()) - self.start_s
+
+    @cached_property
+    def output_token_events(self) -> TokenEvents:
+        """Output tokens of the successful requests by the time they arrived."""
+        return output_token_events(self.successes)
+
+
+Observe = Callable[[Round], Observations]
+OfRequests = Callable[[pd.DataFrame], "pd.Series[float]"]
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -57,26 +90,73 @@ class Metric:
     formula: str
     equals: str
     """The tool whose definition it equals."""
-    higher_is_better: bool
-    is_rate: bool
-    """An amount served per second: what may be divided by accelerators or multiplied to fill a node."""
-    observe: Callable[[Round], Observations]
+    higher_is_better: bool | None
+    """None for what describes a run and is no merit: such a metric is no objective and has no improvement."""
+    observe: Observe
     """Observations of one round."""
+    is_rate: bool = False
+    """An amount served per second: what may be divided by accelerators or multiplied to fill a node."""
+    needs_slos: bool = False
+    """It counts requests that meet the study's SLOs, and has no observation without any."""
+    based_on: tuple[str, ...] = ()
+    """Metrics whose definition is part of this one's: where a client defines one of them otherwise, this one too."""
+    of_requests: OfRequests | None = None
+    """Value of each request that streamed, NaN where it has none. Only such a metric can have an SLO."""
 
 
 METRICS: Registry[Metric] = Registry("metric")
 
 
 def metric(
-    tag: str, *, title: str, unit: str, formula: str, equals: str, higher_is_better: bool, is_rate: bool = False
-) -> Callable[[Callable[[Round], Observations]], Callable[[Round], Observations]]:
-    """Registers the decorated function as the definition of a metric."""
+    tag: str,
+    *,
+    title: str,
+    unit: str,
+    formula: str,
+    equals: str,
+    higher_is_better: bool | None,
+    is_rate: bool = False,
+    needs_slos: bool = False,
+    based_on: tuple[str, ...] = (),
+) -> Callable[[Observe], Observe]:
+    """Registers the decorated function as the definition of a metric; the arguments are the fields of `Metric`."""
 
-    def register(observe: Callable[[Round], Observations]) -> Callable[[Round], Observations]:
-        METRICS.register(tag, Metric(tag, title, unit, formula, equals, higher_is_better, is_rate, observe))
+    def register(observe: Observe) -> Observe:
+        entry = Metric(
+            tag, title, unit, formula, equals, higher_is_better, observe, is_rate, needs_slos, based_on=based_on
+        )
+        METRICS.register(tag, entry)
         return observe
 
     return register
+
+
+def request_metric(
+    tag: str, *, title: str, formula: str, equals: str, based_on: tuple[str, ...] = ()
+) -> Callable[[OfRequests], OfRequests]:
+    """Registers the decorated function, which gives a latency of each request in milliseconds, as a metric."""
+
+    def register(of_requests: OfRequests) -> OfRequests:
+        def observe(data: Round) -> Observations:
+            return present(of_requests(data.streamed))
+
+        entry = Metric(
+            tag, title, "milliseconds", formula, equals, False, observe, based_on=based_on, of_requests=of_requests
+        )
+        METRICS.register(tag, entry)
+        return of_requests
+
+    return register
+
+
+def present(values: pd.Series[float]) -> Observations:
+    """Those that are not missing."""
+    return np.asarray(values.dropna(), dtype=np.float64)
+
+
+def slo_metrics() -> list[str]:
+    """Metrics that can have an SLO: those of single requests."""
+    return [each.tag for each in METRICS if each.of_requests is not None]
 
 
 def round_values(run: RunData, tag: str) -> list[float]:
@@ -87,14 +167,20 @@ def round_values(run: RunData, tag: str) -> list[float]:
     return _round_means(_observations(METRICS.get(tag), list(_rounds(run).values())))
 
 
-def summarise(run: RunData) -> list[dict[str, Any]]:
+def summarise(run: RunData, definitions: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
     """A row of `schemas.METRICS` for each metric, without study, run_id and workload.
 
     Spread and percentiles are over the observations of all rounds, the interval over the rounds' means. A metric
-    without observation has n = 0 and nulls.
+    without observation has n = 0 and nulls. `definitions` says of metrics how the client that made the records
+    defines them otherwise (`Client.definitions`); `ConfigError` on an unknown metric in it.
     """
+    for tag in definitions:
+        METRICS.get(tag)
     rounds = list(_rounds(run).values())
-    return [_summary(metric, _observations(metric, rounds)) for metric in METRICS]
+    return [
+        _summary(metric, _observations(metric, rounds)) | {"definition": _definition(metric, definitions)}
+        for metric in METRICS
+    ]
 
 
 def summarise_rounds(run: RunData) -> list[dict[str, Any]]:
@@ -108,18 +194,13 @@ def summarise_rounds(run: RunData) -> list[dict[str, Any]]:
     return rows
 
 
-def higher_is_better(tag: str) -> bool:
-    """Direction of a metric; `ConfigError` on an unknown one."""
-    return METRICS.get(tag).higher_is_better
-
-
 def render_docs() -> str:
     """The text of docs/metrics.md."""
     parts = [_DOCS_HEAD]
     for entry in METRICS:
-        better = "higher" if entry.higher_is_better else "lower"
+        better = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
         parts.append(
-            f"## `{entry.tag}`\n\n{entry.title}, in {entry.unit}; {better} is better.\n\n"
+            f"## `{entry.tag}`\n\n{entry.title}, in {entry.unit}; {better[entry.higher_is_better]}.\n\n"
             f"- Formula: {entry.formula}\n- Same definition as: {entry.equals}\n"
         )
     return "\n".join(parts)
@@ -143,15 +224,21 @@ means of the rounds; it needs two rounds.
 
 def _rounds(run: RunData) -> dict[int, Round]:
     records = run.records.to_pandas()
+    records = records[records["phase"] != "settle"]
     telemetry = (schemas.TELEMETRY.empty_table() if run.telemetry is None else run.telemetry).to_pandas()
     return {
-        int(number): Round(frame[frame["phase"] != "settle"], run.slos, telemetry[telemetry["round"] == number])
+        int(number): Round(frame, run.slos, telemetry[telemetry["round"] == number])
         for number, frame in records.groupby("round", sort=True)
     }
 
 
 def _observations(metric: Metric, rounds: list[Round]) -> list[Observations]:
     return [metric.observe(data) for data in rounds]
+
+
+def _definition(metric: Metric, definitions: Mapping[str, str]) -> str | None:
+    """How a client's definition differs, for the metric itself or for one that it is computed from."""
+    return next((definitions[tag] for tag in (metric.tag, *metric.based_on) if tag in definitions), None)
 
 
 def _round_means(rounds: list[Observations]) -> list[float]:

@@ -1,70 +1,79 @@
-"""How long a successful request took, and its parts: one observation a request, or a gap between events."""
+"""How long a successful request took, and its parts: one observation a request, or a token, or a gap between events."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from servelab.metrics import Observations, Round, metric
+from servelab.metrics import Observations, Round, metric, request_metric
 
 
-def _successes(requests: pd.DataFrame) -> pd.DataFrame:
-    """Successful requests that streamed something: without an event with content there is nothing to time."""
-    return requests[requests.error.isna() & requests.first_token_s.notna()]
-
-
-def _values(column: pd.Series[float]) -> Observations:
-    return np.asarray(column, dtype=np.float64)
-
-
-@metric(
+@request_metric(
     "ttft_ms",
     title="Time to first token (TTFT)",
-    unit="milliseconds",
     formula="first event that carries content or reasoning − send; an event with only a role does not count",
-    equals="vLLM `ttft` (0.33 and later, which skip the event with only a role)",
-    higher_is_better=False,
+    equals="vLLM `ttft` (0.33 and later, which skip the event with only a role); AIPerf `time_to_first_token`",
 )
-def _ttft_ms(data: Round) -> Observations:
-    done = _successes(data.requests)
-    return _values(1000 * (done.first_token_s - done.sent_s))
+def _ttft_ms(requests: pd.DataFrame) -> pd.Series[float]:
+    return 1000 * (requests.first_token_s - requests.sent_s)
 
 
-@metric(
+@request_metric(
     "tpot_ms",
     title="Time per output token after the first (TPOT)",
-    unit="milliseconds",
     formula="(E2EL − TTFT) / (output tokens − 1), for requests of more than one output token",
-    equals="vLLM `tpot`; guidellm `inter_token_latency_ms`, but not weighted by tokens",
-    higher_is_better=False,
+    equals="vLLM and SGLang `tpot`; AIPerf `inter_token_latency` (without `--per-chunk-usage`)",
 )
-def _tpot_ms(data: Round) -> Observations:
-    done = _successes(data.requests)
-    done = done[done.output_tokens > 1]
-    return _values(1000 * (done.last_token_s - done.first_token_s) / (done.output_tokens - 1))
+def tpot_ms(requests: pd.DataFrame) -> pd.Series[float]:
+    """TPOT of requests that streamed; NaN for one output token."""
+    gaps = (requests.output_tokens - 1).where(requests.output_tokens > 1)
+    return 1000 * (requests.last_token_s - requests.first_token_s) / gaps
+
+
+@request_metric(
+    "e2el_ms",
+    title="End-to-end latency (E2EL)",
+    formula="last event that carries content or reasoning − send",
+    equals="vLLM `e2el` (0.30 and later, which leave out the usage event); AIPerf `request_latency`",
+)
+def e2el_ms(requests: pd.DataFrame) -> pd.Series[float]:
+    """E2EL of requests that streamed."""
+    return 1000 * (requests.last_token_s - requests.sent_s)
+
+
+@request_metric(
+    "normalized_e2el_ms",
+    title="Normalized latency",
+    formula="E2EL / output tokens, TTFT included",
+    equals="the papers of Orca and of vLLM; guidellm `time_per_output_token_ms`, but not weighted by tokens",
+    based_on=("e2el_ms",),
+)
+def _normalized_e2el_ms(requests: pd.DataFrame) -> pd.Series[float]:
+    return e2el_ms(requests) / requests.output_tokens.where(requests.output_tokens > 0)
 
 
 @metric(
     "itl_ms",
-    title="Inter-token latency (ITL)",
+    title="Inter-token latency (ITL), per event",
     unit="milliseconds",
     formula="gaps between successive events with content, pooled over requests; an event may hold several tokens",
-    equals="vLLM `itl`",
+    equals="vLLM `itl`; AIPerf `inter_chunk_latency`",
     higher_is_better=False,
 )
 def _itl_ms(data: Round) -> Observations:
-    gaps = _successes(data.requests).chunk_gaps_ms
-    return np.concatenate([np.empty(0, np.float64), *gaps], dtype=np.float64)
+    return np.concatenate([np.empty(0, np.float64), *data.streamed.chunk_gaps_ms], dtype=np.float64)
 
 
 @metric(
-    "e2el_ms",
-    title="End-to-end latency (E2EL)",
+    "itl_token_ms",
+    title="Inter-token latency (ITL), per token",
     unit="milliseconds",
-    formula="last event that carries content or reasoning − send",
-    equals="vLLM `e2el` (0.30 and later, which leave out the usage event)",
+    formula="(last event − first event) / (output tokens − 1) of each request, once for each of these tokens; where "
+    "every event holds one token, the mean of the gaps between events",
+    equals="guidellm `inter_token_latency_ms` (its percentiles do not interpolate)",
     higher_is_better=False,
+    based_on=("tpot_ms",),
 )
-def _e2el_ms(data: Round) -> Observations:
-    done = _successes(data.requests)
-    return _values(1000 * (done.last_token_s - done.sent_s))
+def _itl_token_ms(data: Round) -> Observations:
+    several = data.streamed[data.streamed.output_tokens > 1]
+    return np.repeat(tpot_ms(several).to_numpy(np.float64), several.output_tokens.to_numpy(int) - 1)

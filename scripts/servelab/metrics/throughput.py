@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from servelab.metrics import Observations, Round, metric
 
 
-def duration_s(requests: pd.DataFrame) -> float:
-    """Seconds from the first request sent until every request has ended, failed ones included.
-
-    Where none could be sent, from the first that was scheduled.
-    """
-    start = requests.sent_s.min()
-    return float(requests.end_s.max() - (requests.scheduled_s.min() if np.isnan(start) else start))
-
-
-def _successes(requests: pd.DataFrame) -> pd.DataFrame:
-    return requests[requests.error.isna()]
-
-
-def _output_tokens(successes: pd.DataFrame) -> float:
-    return float(successes.output_tokens.sum())
-
-
-def _input_tokens(successes: pd.DataFrame) -> float:
-    return float(successes.input_tokens.sum())
-
-
-def _per_second(amount: float, requests: pd.DataFrame) -> Observations:
-    return np.array([amount / duration_s(requests) if amount else 0.0])
+def per_second(amount: float, seconds: float) -> Observations:
+    """One observation; nothing served is 0 in any time."""
+    return np.array([amount / seconds if amount else 0.0])
 
 
 @metric(
@@ -39,10 +18,10 @@ def _per_second(amount: float, requests: pd.DataFrame) -> Observations:
     unit="seconds",
     formula="last end − first send, over all requests, failed ones included",
     equals="vLLM `duration`",
-    higher_is_better=False,
+    higher_is_better=None,
 )
-def _duration(data: Round) -> Observations:
-    return np.array([duration_s(data.requests)])
+def _duration_s(data: Round) -> Observations:
+    return np.array([data.duration_s])
 
 
 @metric(
@@ -55,7 +34,20 @@ def _duration(data: Round) -> Observations:
     is_rate=True,
 )
 def _requests_per_s(data: Round) -> Observations:
-    return _per_second(len(_successes(data.requests)), data.requests)
+    return per_second(len(data.successes), data.duration_s)
+
+
+@metric(
+    "input_tokens_per_s",
+    title="Input token throughput",
+    unit="tokens per second",
+    formula="input tokens of successful requests / duration",
+    equals="SGLang `input_throughput`; AIPerf `input_token_throughput`",
+    higher_is_better=True,
+    is_rate=True,
+)
+def _input_tokens_per_s(data: Round) -> Observations:
+    return per_second(data.successes.input_tokens.sum(), data.duration_s)
 
 
 @metric(
@@ -68,7 +60,7 @@ def _requests_per_s(data: Round) -> Observations:
     is_rate=True,
 )
 def _output_tokens_per_s(data: Round) -> Observations:
-    return _per_second(_output_tokens(_successes(data.requests)), data.requests)
+    return per_second(data.successes.output_tokens.sum(), data.duration_s)
 
 
 @metric(
@@ -79,10 +71,34 @@ def _output_tokens_per_s(data: Round) -> Observations:
     equals="vLLM `total_token_throughput` (0.20.2 and later, which count the server's input tokens)",
     higher_is_better=True,
     is_rate=True,
+    based_on=("input_tokens_per_s", "output_tokens_per_s"),
 )
 def _total_tokens_per_s(data: Round) -> Observations:
-    successes = _successes(data.requests)
-    return _per_second(_input_tokens(successes) + _output_tokens(successes), data.requests)
+    return per_second(data.successes.input_tokens.sum() + data.successes.output_tokens.sum(), data.duration_s)
+
+
+@metric(
+    "peak_output_tokens_per_s",
+    title="Peak output token throughput",
+    unit="tokens per second",
+    formula="most output tokens that arrived in one of the buckets that the duration is cut into, / the bucket's "
+    "length; the buckets are equally long, and as many as there are whole seconds in the duration (one at least). So "
+    "none is shorter than a second, and the peak is never below the mean. An event counts for the request's output "
+    "tokens / events",
+    equals="none: vLLM `max_output_tokens_per_s` counts events and not tokens, in buckets of one second of which the "
+    "last is cut off, so that it can be below vLLM's mean",
+    higher_is_better=True,
+    is_rate=True,
+    based_on=("output_tokens_per_s", "itl_ms"),
+)
+def _peak_output_tokens_per_s(data: Round) -> Observations:
+    times, tokens = data.output_token_events
+    if not len(times):
+        return np.array([0.0])
+    count = max(1, int(data.duration_s))
+    seconds = data.duration_s / count
+    buckets = np.clip(((times - data.start_s) / seconds).astype(int), 0, count - 1)
+    return np.array([np.bincount(buckets, weights=tokens).max() / seconds])
 
 
 @metric(
@@ -94,4 +110,4 @@ def _total_tokens_per_s(data: Round) -> Observations:
     higher_is_better=True,
 )
 def _success_rate(data: Round) -> Observations:
-    return np.array([len(_successes(data.requests)) / len(data.requests)])
+    return np.array([len(data.successes) / len(data.requests)])

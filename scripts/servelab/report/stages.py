@@ -153,7 +153,7 @@ def _objective(row: Row) -> Cell:
 def _change(row: Row, verdicts: dict[str, Verdict]) -> Cell:
     verdict = verdicts.get(row["candidate"])
     higher_is_better = METRICS.get(str(row["objective"])).higher_is_better
-    return change_cell(verdict.model_dump(), row["run_id"], higher_is_better) if verdict else Cell("–")
+    return change_cell(verdict.model_dump(), row["run_id"], bool(higher_is_better)) if verdict else Cell("–")
 
 
 def _figure(row: Row, column: str) -> Cell:
