@@ -1,0 +1,187 @@
+"""Reads console blocks: rows of `label: number`, in the form that `vllm bench serve` gave to its descendants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+
+from servelab import readers
+from servelab.readers.checks import Identity, Key, Span, contradiction, not_above, times_within
+from servelab.readers.pieces import SECTION, Piece, Row
+
+STATISTICS = {"Mean": "mean", "Median": "median", "Std Dev": "std", "Min": "minimum", "Max": "maximum"}
+_FAMILY = re.compile(r"(?P<statistic>Mean|Median|Std Dev|Min|Max|P(?P<percentile>\d+(?:\.\d+)?)) (?P<family>\S.*)")
+_NUMBER = re.compile(r"(?P<whole>\d+|\d{1,3}(?:,\d{3})+)(?:\.(?P<decimals>\d+))?%?")
+_ABSENT = {"N/A", "nan", "None", "not set"}
+
+
+@dataclass(frozen=True)
+class Number:
+    """How a tool prints a figure, so that a number cut off at its end is told from a whole one."""
+
+    metric: str
+    decimals: int = 2
+    """Digits after the point."""
+    factor: int = 1
+    """From the printed unit to the metric's."""
+
+
+def count(metric: str) -> Number:
+    """A figure printed without a point."""
+    return Number(metric, decimals=0)
+
+
+@dataclass(frozen=True)
+class ConsoleReader:
+    """A tool's console block. Labels stand without their colon."""
+
+    tool: str
+    markers: frozenset[str]
+    numbers: Mapping[str, Number]
+    """Label → figure that is one number."""
+    families: Mapping[str, Number]
+    """What follows `Mean`, `P99`, … in a label → metric."""
+    required: tuple[str, ...]
+    """Labels that every block has."""
+    definitions: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Label → name among the settings."""
+    headings: frozenset[str] = frozenset()
+    """Labels that stand without a number."""
+    percentiles: frozenset[str] | None = None
+    """Percentiles that it prints; None where the user chooses."""
+    identities: tuple[Identity, ...] = ()
+    within_run: tuple[str, ...] = ()
+    """Latencies that lie within the duration; TTFT of a request is then no more than its E2EL."""
+    partial: frozenset[str] = frozenset()
+    """Families that come without mean or median."""
+    releases: Mapping[str, str] = field(default_factory=dict)
+    """Label → release that it tells of, `>=…` or `<…`."""
+    form: str = "console"
+
+    def knows(self, name: str) -> bool:
+        """Whether it prints such a label."""
+        return name in self._fixed or self._statistic(name) is not None
+
+    def read(self, piece: Piece) -> readers.Block:
+        """The block of a piece; `ReadError` where it is broken."""
+        figures: dict[Key, readers.Figure] = {}
+        spans: dict[Key, Span] = {}
+        settings: dict[str, str | float | None] = {}
+        unknown: list[readers.UnknownLine] = []
+        warnings: list[str] = []
+        labels: dict[str, int] = {}
+        for row in piece.rows:
+            if row.label and self.knows(row.label):
+                if row.label in labels:
+                    raise _error(piece, row.line, f"`{row.label}` stands twice, first in line {labels[row.label]}")
+                labels[row.label] = row.line
+            if row.label in self.settings:
+                settings[self.settings[row.label]] = _setting(piece, row)
+            elif row.label in self.headings and not row.text:
+                continue
+            elif (found := self._figure(row.label)) is not None:
+                number, statistic = found
+                value, span = _number(piece, row, number)
+                key = (number.metric, statistic)
+                if key in spans and span and not spans[key].meets(span):
+                    raise _error(piece, row.line, f"the block contradicts itself: a second {statistic} of {key[0]}")
+                figures[key] = readers.Figure(*key, value, row.line)
+                if span is None:
+                    warnings.append(f"line {row.line}: `{row.label}` has no value ({row.text})")
+                else:
+                    spans[key] = span
+            elif not SECTION.fullmatch(row.raw):
+                unknown.append(readers.UnknownLine(row.line, row.raw))
+                warnings.append(f"line {row.line}: not read, no such line is known: {row.raw}")
+        for label in self._missing(labels):
+            raise _error(piece, piece.first_line, f"the block's line `{label}` is missing")
+        self._check(piece, figures, spans)
+        return readers.Block(
+            tool=self.tool,
+            tool_version=",".join(dict.fromkeys(self._releases(labels))) or None,
+            file=piece.file,
+            first_line=piece.first_line,
+            last_line=piece.last_line,
+            figures=tuple(figures.values()),
+            definitions={
+                metric: text for metric, text in self.definitions.items() if metric in {m for m, _ in figures}
+            },
+            settings=settings,
+            unknown=tuple(unknown),
+            warnings=(*warnings, *_odd(spans)),
+        )
+
+    @cached_property
+    def _fixed(self) -> frozenset[str]:
+        return frozenset({*self.numbers, *self.settings, *self.headings})
+
+    def _figure(self, label: str) -> tuple[Number, str] | None:
+        return (self.numbers[label], readers.VALUE) if label in self.numbers else self._statistic(label)
+
+    def _statistic(self, label: str) -> tuple[Number, str] | None:
+        match = _FAMILY.fullmatch(label)
+        if match is None or match["family"] not in self.families:
+            return None
+        if match["percentile"] is None:
+            return self.families[match["family"]], STATISTICS[match["statistic"]]
+        if float(match["percentile"]) > 100 or (self.percentiles and match["percentile"] not in self.percentiles):
+            return None
+        return self.families[match["family"]], "median" if match["percentile"] == "50" else f"p{match['percentile']}"
+
+    def _missing(self, labels: Mapping[str, int]) -> Iterator[str]:
+        yield from (label for label in self.required if label not in labels)
+        seen = {match["family"] for label in labels if (match := _FAMILY.fullmatch(label))}
+        for family in sorted(seen & self.families.keys() - self.partial):
+            yield from (label for label in (f"Mean {family}", f"Median {family}") if label not in labels)
+
+    def _releases(self, labels: Mapping[str, int]) -> Iterator[str]:
+        told = [self.releases[label] for label in labels if label in self.releases]
+        lowest = [release for release in told if release.startswith(">=")]
+        if lowest:
+            yield max(lowest, key=lambda release: [int(part) for part in release[2:].split(".")])
+        yield from (release for release in told if release.startswith("<"))
+
+    def _check(self, piece: Piece, figures: Mapping[Key, readers.Figure], spans: Mapping[Key, Span]) -> None:
+        wrong = contradiction(spans, self.identities) or times_within(spans, self.within_run)
+        if wrong is None and self.within_run:
+            wrong = not_above(spans, "ttft_ms", "e2el_ms")
+        if wrong is not None:
+            key, text = wrong
+            raise _error(piece, figures[key].line, f"the block contradicts itself: {text}")
+
+
+def _error(piece: Piece, line: int, text: str) -> readers.ReadError:
+    return readers.ReadError(f"{piece.file}:{line}: {text}")
+
+
+def _setting(piece: Piece, row: Row) -> str | float | None:
+    if not row.text:
+        raise _error(piece, row.line, f"`{row.label}` has no value; the line is cut off")
+    if row.text in _ABSENT:
+        return None
+    number = _NUMBER.fullmatch(row.text)
+    return float(row.text.replace(",", "")) if number else row.text
+
+
+def _number(piece: Piece, row: Row, number: Number) -> tuple[float | None, Span | None]:
+    """The value in the metric's unit, converted as decimals, and the values that it may stand for."""
+    if row.text in _ABSENT:
+        return None, None
+    match = _NUMBER.fullmatch(row.text)
+    if match is None or len(match["decimals"] or "") != number.decimals:
+        form = f"a number with {number.decimals} decimals" if number.decimals else "a whole number"
+        raise _error(piece, row.line, f"`{row.label}` is `{row.text}`, not {form} as the tool prints it")
+    value = float(Decimal(row.text.rstrip("%").replace(",", "")) * number.factor)
+    half = 0.5 * 10.0**-number.decimals * number.factor if number.decimals else 0.0
+    return value, Span.around(value, half)
+
+
+def _odd(spans: Mapping[Key, Span]) -> Iterator[str]:
+    """What no server can have done, but tools do print."""
+    for (metric, statistic), span in spans.items():
+        if statistic in ("mean", "median") and metric in ("ttft_ms", "e2el_ms") and span.low == 0:
+            yield f"{statistic} of {metric} is 0: the tool did not see when the tokens came"
