@@ -14,10 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab import schemas
 from servelab.errors import ConfigError, Outage
 from servelab.files import write_json
 from servelab.identity import run_id
@@ -101,7 +99,6 @@ def write_run(folder: Path, inputs: RunInputs, outcome: Outcome, started_at: dat
     write_json(folder / "spec.json", inputs.spec.model_dump(mode="json"))
     write_json(folder / "manifest.json", outcome.manifest)
     pq.write_table(outcome.table(), folder / "requests.parquet")
-    telemetry = pa.concat_tables([schemas.TELEMETRY.empty_table(), *outcome.telemetry])
-    pq.write_table(telemetry, folder / "telemetry.parquet")
+    pq.write_table(outcome.telemetry_table(), folder / "telemetry.parquet")
     write_json(folder / "status.json", content)
     return content

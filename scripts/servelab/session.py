@@ -27,6 +27,7 @@ from servelab.processes import Supervised, wait_any
 from servelab.runtimes import Environment
 from servelab.server import CandidateFailed, Server
 from servelab.spec import RunSpec
+from servelab.telemetry.sampler import Sampler
 
 _CLIENT_SLACK_S = 60.0
 """What a client may need beyond the round: its start, and writing its records."""
@@ -80,6 +81,14 @@ class Outcome:
     def table(self) -> pa.Table:
         """Records of all rounds, of `schemas.RUN_REQUESTS`."""
         return pa.concat_tables([schemas.RUN_REQUESTS.empty_table(), *self.records])
+
+    def telemetry_table(self) -> pa.Table:
+        """Telemetry of all rounds, of `schemas.TELEMETRY`."""
+        return pa.concat_tables([schemas.TELEMETRY.empty_table(), *self.telemetry])
+
+    def data(self, spec: RunSpec) -> RunData:
+        """What the run's metrics are computed from."""
+        return RunData(self.table(), spec.slos, self.telemetry_table())
 
 
 class Session:
@@ -152,16 +161,36 @@ class Session:
             self._server.restart()
         else:
             self._server.reset_caches()  # the first time, this starts it
-        plan = self._plan(number)
-        if protocol.warmup_requests:
-            check_served(self._load(warmup_plan(plan, protocol.warmup_requests)), self._spec)
-        result = self._load(plan)
+        sampler = Sampler(self._leased.devices, self._serving, self._engine)
+        origins: dict[int, float] = {}
+        try:
+            with sampler:
+                sampler.round(number)
+                result = self._load_round(number, sampler)
+            if result.stats.origin_monotonic_s is not None:
+                origins[number] = result.stats.origin_monotonic_s
+        finally:
+            self.outcome.telemetry.append(sampler.table(origins))
         self.outcome.records.append(result.records)
         self.outcome.client_rounds.append(result.stats)
         check_served(result, self._spec)
-        values = round_values(RunData(self.outcome.table(), self._spec.slos), self._spec.objective)
+        values = round_values(self.outcome.data(self._spec), self._spec.objective)
         say(f"round {number}: {self._spec.objective} {values[-1]:.1f}" if values else f"round {number}")
         return values
+
+    def _load_round(self, number: int, sampler: Sampler) -> LoadResult:
+        """Warm-up and load, with a reading right before and right after the load: counters then tell what it did."""
+        plan, warmup_requests = self._plan(number), self._spec.protocol.warmup_requests
+        if warmup_requests:
+            check_served(self._load(warmup_plan(plan, warmup_requests)), self._spec)
+        sampler.sample_now()
+        result = self._load(plan)
+        sampler.sample_now()
+        return result
+
+    def _serving(self) -> tuple[str, int] | None:
+        process = self._server.process
+        return None if process is None else (self._server.base_url, process.pid)
 
     def _plan(self, number: int) -> LoadPlan:
         protocol, parameters = self._spec.protocol, self._spec.workload.parameters
