@@ -30,6 +30,13 @@ def figure(value: float | None) -> str:
     return text.replace("-", "−")
 
 
+def estimate(value: float | None, low: float | None, high: float | None) -> str:
+    """A mean with the half width of its 95 % interval: `1,204 ± 12`; the mean alone where there is no interval."""
+    if value is None or low is None or high is None or any(_is_missing(each) for each in (value, low, high)):
+        return figure(value)
+    return f"{figure(value)}{NO_BREAK}±{NO_BREAK}{figure((high - low) / 2)}"
+
+
 def percent(value: float | None, signed: bool = True) -> str:
     """A percentage with its sign: `+48.2 %`, `−3.0 %`, `+1,310 %`; `–` where missing. No line breaks in it."""
     if value is None or math.isnan(value):

@@ -235,13 +235,16 @@ def improvements() -> list[dict[str, Any]]:
 
 def metrics() -> list[dict[str, Any]]:
     rows = []
-    for row in STAGES["comparison"]:
-        for metric, n in ((OBJECTIVE, 3), ("e2el_ms", 3000)):
-            value = row[OBJECTIVE]
+    for row in [row for stage in STAGES.values() for row in stage if row["outcome"] == "ok"]:
+        for metric in (OBJECTIVE, "output_tokens_per_s", "requests_per_s", "ttft_ms", "tpot_ms", "e2el_ms"):
+            is_latency = metric.endswith("_ms")
+            value = row[f"{metric}_mean" if is_latency else metric]
+            interval = {"ci95_low": value * 0.985, "ci95_high": value * 1.015} if row["rounds"] > 1 else {}
             rows.append(
                 dict.fromkeys(schemas.METRICS.names)
-                | {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"], "metric": metric, "n": n}
-                | {"mean": value, "rounds": 3, "ci95_low": value * 0.985, "ci95_high": value * 1.015}
+                | {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"], "metric": metric}
+                | {"n": 1000 * row["rounds"] if is_latency else row["rounds"], "rounds": row["rounds"]}
+                | {"mean": value, "p99": row.get(f"{metric}_p99"), **interval}
             )
     return rows
 

@@ -1,6 +1,6 @@
 import pytest
 
-from servelab.figures import change, duration, figure, interval, is_noise, metric_label, percent
+from servelab.figures import change, duration, estimate, figure, interval, is_noise, metric_label, percent
 
 
 def plain(text: str) -> str:
@@ -34,6 +34,12 @@ def test_percent_and_change():
     assert plain(change(10.0, 8.0, 13.0)) == "+10.0 % ± 2.5 %"
     assert plain(change(10.0, None, None)) == plain(change(10.0, float("nan"), float("nan"))) == "+10.0 %"
     assert plain(interval(-1.0, 2.0)) == "95 % interval −1.0 to +2.0 %"
+
+
+def test_estimate_is_a_mean_with_half_its_interval():
+    assert plain(estimate(1204.4, 1192.4, 1216.4)) == "1,204 ± 12.0"
+    assert estimate(81.25, None, None) == estimate(81.25, float("nan"), float("nan")) == "81.2"
+    assert estimate(None, 1.0, 2.0) == "–"
 
 
 def test_noise_is_an_interval_that_includes_zero():

@@ -171,8 +171,31 @@ def test_winner_that_failed_on_a_workload_is_shown(study):
     recommended["improvements"][1]["failed"] = "winner: requests_failed: 3 of 3,000 requests failed"
     result = content(study, recommended=recommended, table=table, improvements=improvements)
     row = next(row for row in result["objective_table"].rows if row[0].note == "short-128x4")
-    assert [cell.text for cell in row[1:4]] == ["12,493", "failed", "–"]
+    assert [plain(cell.text) for cell in row[1:4]] == ["12,493 ± 187", "failed", "–"]
     assert row[3].note == "winner: requests_failed: 3 of 3,000 requests failed"
+
+
+def test_every_table_of_figures_has_n_means_and_intervals(study):
+    said = content(study)
+    tables = [said["objective_table"], said["other_metrics"], *(stage.table for stage in said["stages"] if stage.table)]
+    assert len(tables) == 2 + 3
+    figures = single_rounds = 0
+    for table in tables:
+        assert table.columns[-1] == "n"
+        named = ("Workload", "Metric", "Candidate", "Engine", "Accelerators")
+        for row in table.rows:
+            counts = plain(row[-1].text)
+            for column, cell in zip(table.columns, row, strict=True):
+                if column in (*named, "n") or cell.text in ("–", "failed"):
+                    continue
+                assert re.match("[1-9]", counts), (row[0], counts)
+                if counts == "1 round, 1,000 requests":
+                    single_rounds += 1
+                    assert "±" not in cell.text
+                else:
+                    figures += 1
+                    assert re.match(r"[+−]?[\d.,]+( %)? ± [\d.,]+", plain(cell.text)), (column, cell)
+    assert figures > 40 and single_rounds > 4
 
 
 def test_bases_that_tell_the_same_are_left_out(study):

@@ -10,7 +10,7 @@ import pandas as pd
 
 from servelab.figures import NO_BREAK, change, figure, interval, is_noise, metric_label
 from servelab.report.inputs import Recommended, Study
-from servelab.report.table import NO_INTERVAL, Cell, Table, change_cell, value_or_none
+from servelab.report.table import NO_INTERVAL, Cell, Measured, Table, change_cell, value_or_none
 from servelab.study import COMPARISON
 
 Row = dict[Any, Any]
@@ -54,7 +54,7 @@ def headline(study: Study, recommended: Recommended, improvements: pd.DataFrame)
 
 
 def objective_table(
-    study: Study, recommended: Recommended, improvements: pd.DataFrame, metrics: pd.DataFrame, table: pd.DataFrame
+    study: Study, recommended: Recommended, improvements: pd.DataFrame, measured: Measured, table: pd.DataFrame
 ) -> Table:
     """The objective as run on every workload; per accelerator and per node too where the change differs there."""
     metric = study.objective.metric
@@ -74,19 +74,20 @@ def objective_table(
     comparison = table[table["stage"] == COMPARISON]
     for workload, title in study.workloads.items():
         cells = [Cell(title, note=workload)]
+        sides = comparison[comparison["workload"] == workload]
         if workload in as_run:
             row = as_run[workload]
-            cells += [_value(row, "baseline_value", "baseline_run_id"), _value(row, "value", "run_id"), _change(row)]
+            cells += [*_values(row, measured), _change(row)]
             cells += [_other_basis(basis_rows[workload], label) for basis_rows in others.values()]
         else:
-            cells += _only_baseline(comparison[comparison["workload"] == workload], metric, metrics)
+            cells += _only_baseline(sides, metric, measured)
             cells += [Cell("–", note=failures.get(workload) or "")] + [Cell("–") for _ in others]
-        cells.append(Cell(_counts(comparison[comparison["workload"] == workload], metrics)))
+        cells.append(measured.counts(sides[sides["outcome"] == "ok"]["run_id"]))
         rows.append(cells)
     return Table([*columns, "n"], rows)
 
 
-def other_metrics_table(study: Study, improvements: pd.DataFrame) -> Table:
+def other_metrics_table(study: Study, improvements: pd.DataFrame, measured: Measured) -> Table:
     """Every other metric as run, workload by workload."""
     chosen = improvements[
         (improvements["stage"] == COMPARISON)
@@ -98,13 +99,13 @@ def other_metrics_table(study: Study, improvements: pd.DataFrame) -> Table:
     rows = [
         [
             Cell(metric_label(row["metric"]), note=study.workloads[row["workload"]]),
-            _value(row, "baseline_value", "baseline_run_id"),
-            _value(row, "value", "run_id"),
+            *_values(row, measured),
             _change(row),
+            measured.counts([row["baseline_run_id"], row["run_id"]]),
         ]
         for row in records
     ]
-    return Table(["Metric", "Baseline", "Optimized", "Change"], rows)
+    return Table(["Metric", "Baseline", "Optimized", "Change", "n"], rows)
 
 
 def accelerators_text(study: Study, table: pd.DataFrame) -> str:
@@ -136,8 +137,10 @@ def _differ(as_run: dict[str, Row], scaled: dict[str, Row]) -> bool:
     )
 
 
-def _value(row: Row, value: str, run: str) -> Cell:
-    return Cell(figure(row[value]), row[run])
+def _values(row: Row, measured: Measured) -> list[Cell]:
+    """Both sides as run, with the intervals of their own runs."""
+    sides = (("baseline_run_id", "baseline_value"), ("run_id", "value"))
+    return [measured.cell(row[run], row["metric"], row[value]) for run, value in sides]
 
 
 def _change(row: Row) -> Cell:
@@ -153,7 +156,7 @@ def _other_basis(row: Row, label: str) -> Cell:
     return Cell(cell.text, cell.run_id, values + extrapolated, cell.is_good)
 
 
-def _only_baseline(sides: pd.DataFrame, metric: str, metrics: pd.DataFrame) -> list[Cell]:
+def _only_baseline(sides: pd.DataFrame, metric: str, measured: Measured) -> list[Cell]:
     """Baseline and winner where they cannot be compared: what was measured, or that it failed."""
     cells = []
     for candidate in ("baseline", "winner"):
@@ -163,19 +166,5 @@ def _only_baseline(sides: pd.DataFrame, metric: str, metrics: pd.DataFrame) -> l
         elif rows[0]["outcome"] != "ok":
             cells.append(Cell("failed", rows[0]["run_id"], str(rows[0]["reason"]).replace("_", " ")))
         else:
-            found = metrics[(metrics["run_id"] == rows[0]["run_id"]) & (metrics["metric"] == metric)]
-            cells.append(Cell(figure(found["mean"].iloc[0]) if len(found) else "–", rows[0]["run_id"]))
+            cells.append(measured.cell(rows[0]["run_id"], metric))
     return cells
-
-
-def _counts(sides: pd.DataFrame, metrics: pd.DataFrame) -> str:
-    """Rounds and successful requests behind the figures of both sides: `3 rounds, 3,000 requests`."""
-    ok = sides[sides["outcome"] == "ok"]
-    requests = metrics[metrics["run_id"].isin(ok["run_id"]) & (metrics["metric"] == "e2el_ms")]["n"]
-    texts = []
-    for unit, counts in (("round", ok["rounds"]), ("request", requests)):
-        if len(counts):
-            low, high = int(counts.min()), int(counts.max())
-            number = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-            texts.append(f"{number} {unit}{'' if high == 1 else 's'}")
-    return ", ".join(texts)

@@ -18,6 +18,7 @@ from servelab.report.comparison import accelerators_text, headline, objective_ta
 from servelab.report.inputs import Decision, Recommended, Study
 from servelab.report.provenance import commit_of, provenance_tables
 from servelab.report.stages import stage_sections
+from servelab.report.table import Measured
 
 CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 """Terminal colours and other control characters, which log lines may hold."""
@@ -41,16 +42,17 @@ def report_content(
     runs: Path,
 ) -> dict[str, Any]:
     """What the templates show. `table` has the rows of all stage tables, `runs` is the folder `results/runs`."""
-    stages = stage_sections(study, table, decisions)
-    measured = table.dropna(subset=["run_id"])
-    workload_of = {row["run_id"]: row["workload"] for row in measured.to_dict("records")}
+    measured = Measured(metrics)
+    stages = stage_sections(study, table, decisions, measured)
+    ran = table.dropna(subset=["run_id"])
+    workload_of = {row["run_id"]: row["workload"] for row in ran.to_dict("records")}
     return {
         "study": study,
         "recommended": recommended,
         "headline": headline(study, recommended, improvements),
         "accelerators": accelerators_text(study, table),
-        "objective_table": objective_table(study, recommended, improvements, metrics, table),
-        "other_metrics": other_metrics_table(study, improvements),
+        "objective_table": objective_table(study, recommended, improvements, measured, table),
+        "other_metrics": other_metrics_table(study, improvements, measured),
         "figures": [Figure(chart.stem(), chart.caption) for chart in CHARTS if chart.reads != "stage"],
         "stages": stages,
         "stage_figures": {

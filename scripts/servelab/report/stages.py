@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from servelab.errors import ServelabError
-from servelab.figures import duration, figure, metric_label
+from servelab.figures import duration, estimate, metric_label
 from servelab.metrics import METRICS
 from servelab.report.inputs import Decision, StageOutline, Study, Verdict
-from servelab.report.table import Cell, Table, change_cell, value_or_none
+from servelab.report.table import Cell, Measured, Table, change_cell, value_or_none
 
 Row = dict[Any, Any]
 
@@ -47,16 +47,21 @@ class StageSection:
     """Candidates that were not run, and why."""
 
 
-def stage_sections(study: Study, table: pd.DataFrame, decisions: Sequence[Decision]) -> list[StageSection]:
+def stage_sections(
+    study: Study, table: pd.DataFrame, decisions: Sequence[Decision], measured: Measured
+) -> list[StageSection]:
     """The sections in the order of the search; `ServelabError` for a stage without decision or table."""
     decision_of = {decision.stage: decision for decision in decisions}
     for kind, known in (("decision.json", set(decision_of)), ("table.parquet", set(table["stage"]))):
         if missing := [stage.name for stage in study.stages if stage.name not in known]:
             raise ServelabError(f"no {kind} was given for stage {', '.join(missing)} of study {study.study}")
-    return [_section(stage, table[table["stage"] == stage.name], decision_of[stage.name]) for stage in study.stages]
+    return [
+        _section(stage, table[table["stage"] == stage.name], decision_of[stage.name], measured)
+        for stage in study.stages
+    ]
 
 
-def _section(stage: StageOutline, table: pd.DataFrame, decision: Decision) -> StageSection:
+def _section(stage: StageOutline, table: pd.DataFrame, decision: Decision, measured: Measured) -> StageSection:
     if not decision.applies:
         not_tried = [(candidate, decision.reason) for candidate in stage.candidates]
         outcome = "Not applicable"
@@ -92,7 +97,7 @@ def _section(stage: StageOutline, table: pd.DataFrame, decision: Decision) -> St
         outcome,
         decision.reason,
         _effort(table),
-        _table(rows, verdicts),
+        _table(rows, verdicts, measured),
         failures,
         refused + same,
     )
@@ -105,7 +110,7 @@ def _effort(table: pd.DataFrame) -> str:
     )
 
 
-def _table(rows: list[Row], verdicts: dict[str, Verdict]) -> Table:
+def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: Measured) -> Table:
     """The stage's table; columns that say the same in every row are left out."""
     objective, per = str(rows[0]["objective"]), str(rows[0]["objective_per"])
     columns: dict[str, list[Cell]] = {"Candidate": [_candidate(row, verdicts) for row in rows]}
@@ -118,10 +123,12 @@ def _table(rows: list[Row], verdicts: dict[str, Verdict]) -> Table:
     columns["Change"] = [_change(row, verdicts) for row in rows]
     for rate in RATES:
         if per != "deployment" or rate != objective:
-            columns[metric_label(rate)] = [_figure(row, rate) for row in rows]
+            columns[metric_label(rate)] = [measured.cell(row["run_id"], rate) for row in rows]
     for latency in LATENCIES:
-        columns[f"{metric_label(latency)} mean / P99"] = [_latency(row, latency) for row in rows]
-    columns["E2EL (ms) mean"] = [_figure(row, "e2el_ms_mean") for row in rows]
+        cells = [measured.cell(row["run_id"], latency, with_p99=True) for row in rows]
+        columns[f"{metric_label(latency)} mean / P99"] = cells
+    columns["E2EL (ms) mean"] = [measured.cell(row["run_id"], "e2el_ms") for row in rows]
+    columns["n"] = [measured.counts([row["run_id"]]) for row in rows]
     return Table(list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)])
 
 
@@ -144,23 +151,12 @@ def _changes(changes: dict[str, Any]) -> str:
 
 
 def _objective(row: Row) -> Cell:
-    low, high = value_or_none(row["objective_ci95_low"]), value_or_none(row["objective_ci95_high"])
-    if low is None or high is None:
-        return _figure(row, "objective_value")
-    return Cell(f"{figure(row['objective_value'])} ± {figure((high - low) / 2)}", row["run_id"])
+    value = value_or_none(row["objective_value"])
+    text = estimate(value, row["objective_ci95_low"], row["objective_ci95_high"])
+    return Cell(text, None if value is None else row["run_id"])
 
 
 def _change(row: Row, verdicts: dict[str, Verdict]) -> Cell:
     verdict = verdicts.get(row["candidate"])
     higher_is_better = METRICS.get(str(row["objective"])).higher_is_better
     return change_cell(verdict.model_dump(), row["run_id"], bool(higher_is_better)) if verdict else Cell("–")
-
-
-def _figure(row: Row, column: str) -> Cell:
-    value = value_or_none(row[column])
-    return Cell("–") if value is None else Cell(figure(value), row["run_id"])
-
-
-def _latency(row: Row, metric: str) -> Cell:
-    mean, p99 = value_or_none(row[f"{metric}_mean"]), value_or_none(row[f"{metric}_p99"])
-    return Cell("–") if mean is None else Cell(f"{figure(mean)} / {figure(p99)}", row["run_id"])

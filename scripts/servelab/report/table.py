@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from servelab.figures import change, interval, is_noise, percent
+import pandas as pd
+
+from servelab.figures import change, estimate, figure, interval, is_noise, percent
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,32 @@ def value_or_none(value: Any) -> Any:
 
 
 NO_INTERVAL = "no interval: a single round, or rounds too far apart"
+
+
+class Measured:
+    """The measured figures of all runs (schemas.METRICS), as cells: mean, half of the 95 % interval, and n."""
+
+    def __init__(self, metrics: pd.DataFrame) -> None:
+        self._rows = {(row["run_id"], row["metric"]): row for row in metrics.to_dict("records")}
+
+    def cell(self, run_id: str | None, metric: str, mean: float | None = None, *, with_p99: bool = False) -> Cell:
+        """`1,204 ± 12`, or `1,204 ± 12 / 2,310` with P99; `mean` where the table beside it gives its own."""
+        row = self._rows.get((run_id, metric))
+        if row is None or not row["n"]:
+            return Cell("–" if mean is None else figure(mean), None if mean is None else run_id)
+        text = estimate(row["mean"] if mean is None else mean, row["ci95_low"], row["ci95_high"])
+        return Cell(f"{text} / {figure(row['p99'])}" if with_p99 else text, run_id)
+
+    def counts(self, run_ids: Iterable[str | None]) -> Cell:
+        """Rounds and successful requests behind the figures of these runs: `3 rounds, 3,000 requests`."""
+        rows = [row for run_id in run_ids if (row := self._rows.get((run_id, "e2el_ms")))]
+        texts = []
+        for unit, counts in (("round", [row["rounds"] for row in rows]), ("request", [row["n"] for row in rows])):
+            if counts:
+                low, high = int(min(counts)), int(max(counts))
+                number = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+                texts.append(f"{number} {unit}{'' if high == 1 else 's'}")
+        return Cell(", ".join(texts) or "–")
 
 
 def change_cell(row: dict[Any, Any], run_id: str | None = None, higher_is_better: bool = True) -> Cell:
