@@ -31,10 +31,17 @@ def figure(value: float | None) -> str:
 
 
 def estimate(value: float | None, low: float | None, high: float | None) -> str:
-    """A mean with the half width of its 95 % interval: `1,204 ± 12`; the mean alone where there is no interval."""
+    """A mean with the half width of its 95 % interval, to the mean's last digit: `1,204 ± 12`, `4.88 ± 0.07`.
+
+    A width that would then be 0 has one digit: `1,204 ± 0.3`. The mean alone where there is no interval.
+    """
     if value is None or low is None or high is None or any(_is_missing(each) for each in (value, low, high)):
         return figure(value)
-    return f"{figure(value)}{NO_BREAK}±{NO_BREAK}{figure((high - low) / 2)}"
+    mean, half = figure(value), (high - low) / 2
+    width = f"{half:,.{len(mean.partition('.')[2])}f}"
+    if half and not width.strip("0."):
+        width = f"{half:.1g}"
+    return f"{mean}{NO_BREAK}±{NO_BREAK}{width}"
 
 
 def percent(value: float | None, signed: bool = True) -> str:

@@ -37,7 +37,10 @@ def test_percent_and_change():
 
 
 def test_estimate_is_a_mean_with_half_its_interval():
-    assert plain(estimate(1204.4, 1192.4, 1216.4)) == "1,204 ± 12.0"
+    assert plain(estimate(1204.4, 1192.4, 1216.4)) == "1,204 ± 12"
+    assert plain(estimate(4.876, 4.803, 4.949)) == "4.88 ± 0.07"
+    assert plain(estimate(1204.4, 1204.1, 1204.7)) == "1,204 ± 0.3"
+    assert plain(estimate(5.0, 5.0, 5.0)) == "5.00 ± 0.00"
     assert estimate(81.25, None, None) == estimate(81.25, float("nan"), float("nan")) == "81.2"
     assert estimate(None, 1.0, 2.0) == "–"
 

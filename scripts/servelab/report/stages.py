@@ -125,9 +125,8 @@ def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: Measured) ->
         if per != "deployment" or rate != objective:
             columns[metric_label(rate)] = [measured.cell(row["run_id"], rate) for row in rows]
     for latency in LATENCIES:
-        cells = [measured.cell(row["run_id"], latency, with_p99=True) for row in rows]
-        columns[f"{metric_label(latency)} mean / P99"] = cells
-    columns["E2EL (ms) mean"] = [measured.cell(row["run_id"], "e2el_ms") for row in rows]
+        columns[metric_label(latency)] = [measured.cell(row["run_id"], latency, with_p99=True) for row in rows]
+    columns["E2EL (ms)"] = [measured.cell(row["run_id"], "e2el_ms") for row in rows]
     columns["n"] = [measured.counts([row["run_id"]]) for row in rows]
     return Table(list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.figures import change, estimate, figure, interval, is_noise, percent
+from servelab.figures import NO_BREAK, change, estimate, figure, interval, is_noise, percent
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Measured:
         self._rows = {(row["run_id"], row["metric"]): row for row in metrics.to_dict("records")}
 
     def cell(self, run_id: str | None, metric: str, mean: float | None = None, *, with_p99: bool = False) -> Cell:
-        """`1,204 ± 12`, or `1,204 ± 12 / 2,310` with P99; `mean` where the table beside it gives its own."""
+        """`1,204 ± 12`, with P99 `P99 2,310` below it; `mean` where the table beside it gives its own."""
         row = self._rows.get((run_id, metric))
         if row is None or not row["n"]:
             return Cell("–" if mean is None else figure(mean), None if mean is None else run_id)
         text = estimate(row["mean"] if mean is None else mean, row["ci95_low"], row["ci95_high"])
-        return Cell(f"{text} / {figure(row['p99'])}" if with_p99 else text, run_id)
+        return Cell(text, run_id, f"P99{NO_BREAK}{figure(row['p99'])}" if with_p99 else "")
 
     def counts(self, run_ids: Iterable[str | None]) -> Cell:
         """Rounds and successful requests behind the figures of these runs: `3 rounds, 3,000 requests`."""
