@@ -26,7 +26,7 @@ def main() -> None:
     metrics = pd.concat([read_table(path, schemas.METRICS) for path in arguments.metrics], ignore_index=True)
     metrics = metrics.drop_duplicates(["run_id", "workload", "metric"])
     write_table(pa.Table.from_pandas(metrics, schema=schemas.METRICS, preserve_index=False), arguments.output_metrics)
-    write_table(improvements(table, rounds), arguments.output_improvements)
+    write_table(improvements(table, rounds, metrics), arguments.output_improvements)
 
 
 if __name__ == "__main__":

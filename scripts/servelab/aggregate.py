@@ -14,13 +14,16 @@ from servelab.statistics import ratio_ci95
 from servelab.study import COMPARISON
 
 
-def improvements(table: pd.DataFrame, rounds: pd.DataFrame) -> pa.Table:
+def improvements(table: pd.DataFrame, rounds: pd.DataFrame, metrics: pd.DataFrame) -> pa.Table:
     """Schema IMPROVEMENTS: every successful run against the baseline's run on the same workload, metric by metric.
 
-    `table` holds the stage tables of all stages, `rounds` their rounds. The baseline's runs are those of the reserved
-    stage `comparison` at position 0.
+    `table` holds the stage tables of all stages, `rounds` their rounds, `metrics` the metrics of their runs. The
+    baseline's runs are those of the reserved stage `comparison` at position 0. Left out is a metric that is no merit,
+    one that the baseline or the run has no value of, or 0 of the baseline's, and one that the clients of the two runs
+    define differently.
     """
     values = _values(rounds)
+    definitions = _definitions(metrics)
     baselines = table[(table["stage"] == COMPARISON) & (table["position"] == 0) & (table["outcome"] == "ok")]
     baseline_of = {row["workload"]: row for _, row in baselines.iterrows()}
     rows: list[dict[str, Any]] = []
@@ -29,12 +32,20 @@ def improvements(table: pd.DataFrame, rounds: pd.DataFrame) -> pa.Table:
         if baseline is None or row["run_id"] == baseline["run_id"]:
             continue
         for metric in METRICS:
-            pair = [values.get((side["run_id"], metric.tag), []) for side in (baseline, row)]
-            if all(pair) and sum(pair[0]) > 0:
+            keys = [(str(side["run_id"]), metric.tag) for side in (baseline, row)]
+            pair = [values.get(key, []) for key in keys]
+            same = definitions.get(keys[0]) == definitions.get(keys[1])
+            if metric.higher_is_better is not None and same and all(pair) and sum(pair[0]) > 0:
                 rows += [
                     _row(row, baseline, metric.tag, basis, *pair) for basis in (BASES if metric.is_rate else BASES[:1])
                 ]
     return pa.Table.from_pylist(rows, schema=schemas.IMPROVEMENTS)
+
+
+def _definitions(metrics: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """How a run's client defines a metric otherwise, for those that it does."""
+    other = metrics[metrics["definition"].notna()]
+    return dict(zip(zip(other["run_id"], other["metric"], strict=True), other["definition"], strict=True))
 
 
 def _values(rounds: pd.DataFrame) -> dict[tuple[str, str], list[float]]:

@@ -23,9 +23,16 @@ def test_factor_of_a_basis(basis, accelerators, expected):
     assert per_basis(basis, accelerators, 8) == expected
 
 
-def frame(candidates, **kwargs):
+def summaries(rounds, definitions=None):
+    """The columns of schemas.METRICS that are read here, for the runs of these rounds."""
+    metrics = rounds[["run_id", "metric"]].drop_duplicates()
+    return metrics.assign(definition=[(definitions or {}).get(run) for run in metrics["run_id"]])
+
+
+def frame(candidates, definitions=None, **kwargs):
     table, rounds = stage_rows(candidates, stage=COMPARISON, **kwargs)
-    return improvements(table, rounds).to_pandas().set_index(["candidate", "basis"])
+    rows = improvements(table, rounds, summaries(rounds, definitions)).to_pandas()
+    return rows.set_index(["candidate", "basis"])
 
 
 def test_half_a_node_counts_twice_per_node_and_says_so():
@@ -54,7 +61,51 @@ def test_a_stage_is_compared_with_the_baseline_of_its_workload():
     stage_table, stage_rounds = stage_rows(
         {"incumbent": [100.0, 101.0, 99.0], "a": [150.0, 151.0, 149.0]}, stage="first"
     )
-    both = improvements(pd.concat([table, stage_table]), pd.concat([rounds, stage_rounds])).to_pandas()
+    rounds = pd.concat([rounds, stage_rounds])
+    both = improvements(pd.concat([table, stage_table]), rounds, summaries(rounds)).to_pandas()
     gain = both.set_index(["stage", "candidate", "basis"]).loc[("first", "a", "deployment")]
     assert gain["change_percent"] == pytest.approx(50)
     assert gain["change_ci95_low_percent"] < 50 < gain["change_ci95_high_percent"]
+
+
+WINNER = f"{COMPARISON}-winner-cpu-sharegpt"
+BASELINE = f"{COMPARISON}-baseline-cpu-sharegpt"
+MEASURED = {"baseline": [100.0, 101.0, 99.0], "winner": [150.0, 151.0, 149.0]}
+
+
+@pytest.mark.parametrize(
+    ("definitions", "compared"),
+    [
+        ({}, True),
+        ({BASELINE: "counts words", WINNER: "counts words"}, True),
+        ({WINNER: "counts words"}, False),
+        ({BASELINE: "counts words"}, False),
+        ({BASELINE: "counts words", WINNER: "counts letters"}, False),
+    ],
+)
+def test_runs_whose_clients_define_a_metric_differently_are_not_compared(definitions, compared):
+    assert frame(MEASURED, definitions).empty != compared
+
+
+def test_a_metric_is_compared_where_it_has_a_better_direction_and_a_value_on_both_sides():
+    table, rounds = stage_rows(MEASURED, stage=COMPARISON)
+    rows = [
+        {"run_id": run, "metric": metric, "round": 0, "value": value}
+        for metric, pair in {
+            "duration_s": (20.0, 10.0),  # says how long a round was, not how good
+            "concurrency": (8.0, 16.0),
+            "ttft_ms": (80.0, 40.0),
+            "goodput_per_s": (None, 3.0),
+            "steady_requests_per_s": (0.0, 3.0),
+        }.items()
+        for run, value in zip((BASELINE, WINNER), pair, strict=True)
+        if value is not None
+    ]
+    rounds = pd.concat([rounds, pd.DataFrame(rows)])
+    found = improvements(table, rounds, summaries(rounds)).to_pandas()
+    assert set(found["metric"]) == {"total_tokens_per_s", "ttft_ms"}
+    better = found.drop_duplicates("metric").set_index("metric")["higher_is_better"]
+    assert better["total_tokens_per_s"] and not better["ttft_ms"]
+    ttft = found[found["metric"] == "ttft_ms"]
+    assert list(ttft["basis"]) == ["deployment"]  # a latency does not add up over deployments
+    assert ttft["change_percent"].item() == pytest.approx(-50)

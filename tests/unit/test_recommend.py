@@ -29,7 +29,7 @@ def answer(study_content, make_project, tmp_path):
             (tmp_path / run / "manifest.json").write_text(json.dumps(manifest))
         made = [stage_rows(rounds, stage=COMPARISON, workload=name) for name, rounds in rounds_by_workload.items()]
         table, rounds = (pd.concat(frames) for frames in zip(*made, strict=True))
-        gains = improvements(table, rounds).to_pandas()
+        gains = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
         titles = {name: name.title() for name in study_content["workloads"]}
         return recommend(project.study, plan, table, gains, tmp_path, titles)
 
