@@ -12,6 +12,9 @@ rule aggregate:
         rounds=lambda wildcards: stage_files(
             wildcards.study, "rounds.parquet", PROJECTS[wildcards.study].stage_names
         ),
+        checks=lambda wildcards: stage_files(
+            wildcards.study, "checks.parquet", PROJECTS[wildcards.study].stage_names
+        ),
         code=code(
             "aggregate.py",
             "servelab/aggregate.py",
@@ -20,6 +23,7 @@ rule aggregate:
         ),
     output:
         metrics="results/studies/{study}/metrics.parquet",
+        checks="results/studies/{study}/checks.parquet",
         improvements="results/studies/{study}/improvements.parquet",
     log:
         "results/logs/aggregate/{study}.log",
@@ -27,7 +31,8 @@ rule aggregate:
         "../envs/workflow.yaml"
     shell:
         "python scripts/aggregate.py --tables {input.tables} --metrics {input.metrics} --rounds {input.rounds}"
-        " --output-metrics {output.metrics} --output-improvements {output.improvements} > {log} 2>&1"
+        " --checks {input.checks} --output-metrics {output.metrics} --output-checks {output.checks}"
+        " --output-improvements {output.improvements} > {log} 2>&1"
 
 
 rule recommend:

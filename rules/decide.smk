@@ -11,11 +11,15 @@ rule parse_stage:
             "servelab/parse.py",
             "servelab/objective.py",
             "servelab/metrics/*.py",
+            "servelab/timeline.py",
+            "servelab/validity/*.py",
         ),
     output:
         table="results/studies/{study}/stages/{stage}/table.parquet",
         metrics="results/studies/{study}/stages/{stage}/metrics.parquet",
         rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
+        checks="results/studies/{study}/stages/{stage}/checks.parquet",
+        timeline="results/studies/{study}/stages/{stage}/timeline.parquet",
     log:
         "results/logs/parse_stage/{study}-{stage}.log",
     conda:
@@ -23,7 +27,7 @@ rule parse_stage:
     shell:
         "python scripts/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs"
         " --output-table {output.table} --output-metrics {output.metrics} --output-rounds {output.rounds}"
-        " > {log} 2>&1"
+        " --output-checks {output.checks} --output-timeline {output.timeline} > {log} 2>&1"
 
 
 rule decide_stage:

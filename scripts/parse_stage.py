@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from servelab.cli import run
-from servelab.parse import parse_plan, write_table
+from servelab.parse import TABLES, parse_plan, write_table
 from servelab.plan import Plan
 from servelab.study import load_study
 
@@ -14,16 +14,13 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="config/studies/<study>.yaml")
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs, results/runs")
-    parser.add_argument("--output-table", type=Path, required=True)
-    parser.add_argument("--output-metrics", type=Path, required=True)
-    parser.add_argument("--output-rounds", type=Path, required=True)
+    for name in TABLES:
+        parser.add_argument(f"--output-{name}", type=Path, required=True)
     arguments = parser.parse_args()
 
     plan = Plan.model_validate_json(arguments.plan.read_text(encoding="utf-8"))
-    table, metrics, rounds = parse_plan(load_study(arguments.study), plan, arguments.runs)
-    write_table(table, arguments.output_table)
-    write_table(metrics, arguments.output_metrics)
-    write_table(rounds, arguments.output_rounds)
+    for name, table in parse_plan(load_study(arguments.study), plan, arguments.runs).items():
+        write_table(table, getattr(arguments, f"output_{name}"))
 
 
 if __name__ == "__main__":

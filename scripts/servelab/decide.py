@@ -59,8 +59,8 @@ def decide_stage(study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataF
 
     `table` has the columns of schemas.STAGE_TABLE, `rounds` those of schemas.ROUNDS. A candidate takes over when every
     request it had to serve succeeded (`min_success_rate`), its change on the incumbent exceeds the margin, and the
-    change's 95 % interval excludes zero (single rounds have no interval: only the margin speaks). A failed incumbent
-    is replaced by the best candidate that did not fail.
+    change's 95 % interval excludes zero (single rounds have no interval: only the margin speaks). An invalid run never
+    wins. An incumbent that failed, or whose run is invalid, is replaced by the best candidate of which neither is true.
     """
     rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
     incumbent = rows[0]
@@ -87,17 +87,20 @@ def decide_stage(study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataF
 
 def _verdict(study: Study, row: Row, incumbent: Row, rounds: pd.DataFrame) -> Verdict:
     change: tuple[float | None, float | None, float | None] = (None, None, None)
+    unfit, unfit_incumbent = _unfit(study, row), _unfit(study, incumbent)
     if row["position"] == 0:
-        verdict, why = "incumbent", "where the stage starts"
-        if _failure(study, row):
-            why = str(_failure(study, row))
-    elif _failure(study, row):
-        verdict, why = "refused" if row["reason"] == "refused" else "failed", str(_failure(study, row))
-    elif _failure(study, incumbent):
-        verdict, why = "better", "the incumbent failed"
+        verdict, why = "incumbent", unfit[1] if unfit else "where the stage starts"
+    elif unfit:
+        verdict, why = unfit
+    elif unfit_incumbent:
+        verdict, why = "better", f"the incumbent {'is invalid' if unfit_incumbent[0] == 'invalid' else 'failed'}"
     else:
         change = _relative_change(study, row, incumbent, rounds)
         verdict, why = _compare(study, *change)
+        if incumbent["validity"] == "suspect":
+            why += f"; suspect, as the incumbent is: {incumbent['validity_note']}"
+    if row["validity"] == "suspect":
+        why += f"; suspect: {row['validity_note']}"
     return Verdict(
         candidate=row["candidate"],
         run_id=_text(row["run_id"]),
@@ -110,14 +113,17 @@ def _verdict(study: Study, row: Row, incumbent: Row, rounds: pd.DataFrame) -> Ve
     )
 
 
-def _failure(study: Study, row: Row) -> str | None:
+def _unfit(study: Study, row: Row) -> tuple[str, str] | None:
+    """Verdict and reason for a run that can neither win nor be compared with; None for one that can."""
     if row["outcome"] != "ok":
-        return f"{row['reason']}: {row['message']}"
+        return "refused" if row["reason"] == "refused" else "failed", f"{row['reason']}: {row['message']}"
     if row["success_rate"] < study.objective.min_success_rate:
         wanted = 100 * study.objective.min_success_rate
-        return f"{100 * row['success_rate']:.2f} % of the requests succeeded, {wanted:g} % are required"
+        return "failed", f"{100 * row['success_rate']:.2f} % of the requests succeeded, {wanted:g} % are required"
     if not math.isfinite(row["objective_value"]):
-        return f"{study.objective.metric} could not be computed"
+        return "failed", f"{study.objective.metric} could not be computed"
+    if row["validity"] == "invalid":
+        return "invalid", str(row["validity_note"])
     return None
 
 

@@ -1,4 +1,4 @@
-"""Parses the raw records of a plan's runs into tables: metrics of each run, its rounds, and a row a candidate."""
+"""Parses the raw records of a plan's runs into tables: metrics of each run, its checks, and a row a candidate."""
 
 from __future__ import annotations
 
@@ -11,12 +11,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servelab import schemas
-from servelab.clients import CLIENTS
+from servelab.clients import CLIENTS, LoadStats
 from servelab.errors import ServelabError
 from servelab.metrics import RunData, summarise, summarise_rounds
 from servelab.objective import per_basis
 from servelab.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study import Study
+from servelab.timeline import timeline
+from servelab.validity import Evidence, check_run, verdict
+
+TABLES = {
+    "table": schemas.STAGE_TABLE,
+    "metrics": schemas.METRICS,
+    "rounds": schemas.ROUNDS,
+    "checks": schemas.CHECKS,
+    "timeline": schemas.TIMELINE,
+}
+"""What a stage is parsed into: name of the table → its schema."""
+
+Rows = list[dict[str, Any]]
 
 HEADLINE = {
     "output_tokens_per_s": ("output_tokens_per_s", "mean"),
@@ -34,14 +47,12 @@ HEADLINE = {
 """Column of the stage table → metric and statistic it repeats."""
 
 
-def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Tables of schemas STAGE_TABLE, METRICS and ROUNDS for a plan whose runs are all measured.
+def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> dict[str, pa.Table]:
+    """The `TABLES` of a plan whose runs are all measured.
 
     A broken or missing run folder is a `ServelabError` that names it.
     """
-    rows: list[dict[str, Any]] = []
-    metrics: list[dict[str, Any]] = []
-    rounds: list[dict[str, Any]] = []
+    rows: dict[str, Rows] = {name: [] for name in TABLES}
     for position, candidate in enumerate(plan.candidates):
         row = {
             "study": plan.study,
@@ -61,29 +72,44 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> tuple[pa.Table, p
         }
         if candidate.refused is not None:
             refusal = {"workload": study.objective.on, "outcome": "failed", "reason": "refused", "rounds": 0}
-            rows.append({**row, **refusal, "message": candidate.refused})
+            rows["table"].append({**row, **refusal, "message": candidate.refused})
         for run in candidate.runs:
-            status, records = _read_run(runs_folder / run.run_id)
+            status, data = _read_run(study, runs_folder / run.run_id)
+            parsed = _parse_run(study, run, status, data) if status["outcome"] == "ok" else {}
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
-            data = RunData(records, study.objective.slos)
-            summary = summarise(data, CLIENTS.get(study.client).definitions) if status["outcome"] == "ok" else []
-            metrics += [{**names, **entry} for entry in summary]
-            rounds += [{**names, **entry} for entry in summarise_rounds(data)] if summary else []
-            rows.append({**row, **_run_columns(study, candidate, run, status, summary)})
-    return (
-        pa.Table.from_pylist(rows, schema=schemas.STAGE_TABLE),
-        pa.Table.from_pylist(metrics, schema=schemas.METRICS),
-        pa.Table.from_pylist(rounds, schema=schemas.ROUNDS),
-    )
+            for name, found in parsed.items():
+                rows[name] += [{**names, **entry} for entry in found]
+            rows["table"].append({**row, **_run_columns(study, candidate, run, status, parsed)})
+    return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
 
 
-def _read_run(folder: Path) -> tuple[dict[str, Any], pa.Table]:
+def _read_run(study: Study, folder: Path) -> tuple[dict[str, Any], RunData]:
+    telemetry = folder / "telemetry.parquet"
     try:
         status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
         records = pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS)
+        samples = pq.read_table(telemetry, schema=schemas.TELEMETRY) if telemetry.exists() else None
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ServelabError(f"{folder}: not a complete run ({error}); remove the folder and run again") from None
-    return status, records
+    return status, RunData(records, study.objective.slos, samples)
+
+
+def _parse_run(study: Study, run: PlannedRun, status: dict[str, Any], data: RunData) -> dict[str, Rows]:
+    """Rows of a run's tables without study, run_id and workload."""
+    summary, rounds = summarise(data, CLIENTS.get(study.client).definitions), summarise_rounds(data)
+    values: dict[str, dict[int, float]] = {}
+    for entry in rounds:
+        values.setdefault(entry["metric"], {})[entry["round"]] = entry["value"]
+    evidence = Evidence(
+        records=data.records.to_pandas(),
+        spec=run.spec,
+        status=status,
+        summary={entry["metric"]: entry for entry in summary},
+        rounds=values,
+        client=[LoadStats.model_validate(stats) for stats in status.get("client_rounds", [])],
+        telemetry=(schemas.TELEMETRY.empty_table() if data.telemetry is None else data.telemetry).to_pandas(),
+    )
+    return {"metrics": summary, "rounds": rounds, "checks": check_run(evidence), "timeline": timeline(data.records)}
 
 
 def _run_columns(
@@ -91,9 +117,9 @@ def _run_columns(
     candidate: PlannedCandidate,
     run: PlannedRun,
     status: dict[str, Any],
-    summary: list[dict[str, Any]],
+    parsed: dict[str, Rows],
 ) -> dict[str, Any]:
-    by_metric = {entry["metric"]: entry for entry in summary}
+    by_metric = {entry["metric"]: entry for entry in parsed.get("metrics", [])}
     columns = {
         name: by_metric[metric][statistic] for name, (metric, statistic) in HEADLINE.items() if metric in by_metric
     }
@@ -103,6 +129,7 @@ def _run_columns(
     for name, statistic in (("value", "mean"), ("ci95_low", "ci95_low"), ("ci95_high", "ci95_high")):
         if objective.get(statistic) is not None:
             columns[f"objective_{name}"] = objective[statistic] * factor
+    validity, note = verdict(parsed["checks"]) if parsed else (None, None)
     return {
         **columns,
         "workload": run.workload,
@@ -110,6 +137,8 @@ def _run_columns(
         "outcome": status["outcome"],
         "reason": status["reason"],
         "message": status["message"],
+        "validity": validity,
+        "validity_note": note,
         "rounds": status["rounds"],
         "success_rate": status["success_rate"],
         "accelerator_s": status["accelerator_s"],

@@ -18,13 +18,17 @@ def demo_study():
     return read_yaml(ROOT / "config/studies/cpu-smollm2.yaml") | {"stages": stages}
 
 
-def stage_rows(candidates, stage="stage", accelerators=None, per_node=1, workload="cpu-sharegpt"):
-    """A stage table and its rounds from {label: [total tokens/s of each round] or 'failed'}."""
+def stage_rows(candidates, stage="stage", accelerators=None, per_node=1, workload="cpu-sharegpt", validity=None):
+    """A stage table and its rounds from {label: [total tokens/s of each round] or 'failed'}.
+
+    `validity` gives what the checks made of a label's run, where it is not `ok`.
+    """
     table, rounds = [], []
     for position, (label, values) in enumerate(candidates.items()):
         ok = not isinstance(values, str)
         run = f"{stage}-{label}-{workload}"
         count = (accelerators or {}).get(label, 1)
+        found = (validity or {}).get(label, "ok")
         table.append(
             {
                 "study": "cpu-smollm2",
@@ -37,6 +41,8 @@ def stage_rows(candidates, stage="stage", accelerators=None, per_node=1, workloa
                 "outcome": "ok" if ok else "failed",
                 "reason": None if ok else values,
                 "message": None if ok else "the telling line",
+                "validity": found if ok else None,
+                "validity_note": f"what makes {label} {found}" if ok and found != "ok" else None,
                 "rounds": len(values) if ok else 0,
                 "success_rate": 1.0 if ok else 0.0,
                 "accelerators": count,

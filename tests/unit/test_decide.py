@@ -10,12 +10,13 @@ from servelab.plan import baseline, plan_stage
 
 @pytest.fixture
 def decide(study_content, make_project):
-    def run(candidates, per_node=1, accelerators=None, **objective):
+    def run(candidates, per_node=1, accelerators=None, validity=None, **objective):
         study_content["objective"] |= objective
         study_content["hardware"]["per_node"] = per_node
         project = make_project(study_content)
         plan = plan_stage(project, "sequences", baseline(project))
-        return decide_stage(project.study, plan, *stage_rows(candidates, accelerators=accelerators, per_node=per_node))
+        made = stage_rows(candidates, accelerators=accelerators, per_node=per_node, validity=validity)
+        return decide_stage(project.study, plan, *made)
 
     return run
 
@@ -59,6 +60,50 @@ def test_any_success_replaces_a_failed_incumbent(decide):
 def test_nothing_wins_where_everything_failed(decide):
     decision = decide({"base": "crashed", "a": "crashed"})
     assert decision.winner.candidate == "base" and not decision.changed
+
+
+def test_an_invalid_run_never_wins_and_is_told(decide):
+    rounds = {"base": [100, 101, 99], "a": [900, 901, 899], "b": [110, 111, 109]}
+    decision = decide(rounds, validity={"a": "invalid"})
+    assert decision.winner.candidate == "b"
+    assert verdicts(decision) == {"base": "incumbent", "a": "invalid", "b": "winner"}
+    assert decision.candidates[1].why == "what makes a invalid"
+    assert decision.candidates[1].change_percent is None
+
+
+def test_an_invalid_incumbent_is_replaced_by_the_best_valid_candidate(decide):
+    rounds = {"base": [900, 901, 899], "a": [10, 11, 9], "b": [20, 21, 19], "c": [30, 31, 29]}
+    decision = decide(rounds, validity={"base": "invalid", "c": "invalid", "b": "suspect"})
+    assert decision.winner.candidate == "b" and decision.changed
+    assert decision.candidates[0].why == "what makes base invalid"
+    assert decision.candidates[2].why == "the incumbent is invalid; suspect: what makes b suspect"
+    assert decision.candidates[2].change_percent is None
+
+
+def test_nothing_wins_where_all_are_invalid(decide):
+    decision = decide({"base": [1, 2], "a": [3, 4]}, validity={"base": "invalid", "a": "invalid"})
+    assert decision.winner.candidate == "base" and not decision.changed
+
+
+def test_a_suspect_run_can_win_and_its_verdict_says_so(decide):
+    rounds = {"base": [100, 101, 99], "a": [120, 121, 119]}
+    decision = decide(rounds, validity={"base": "suspect", "a": "suspect"})
+    assert verdicts(decision)["a"] == "winner"
+    assert decision.candidates[0].why == "where the stage starts; suspect: what makes base suspect"
+    assert decision.candidates[1].why.endswith(
+        "; suspect, as the incumbent is: what makes base suspect; suspect: what makes a suspect"
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_invalid_run_wins_whatever_the_others_are(decide, seed):
+    draw = np.random.default_rng(seed)
+    labels = ["base", "a", "b", "c"]
+    rounds = {label: list(draw.uniform(10, 1000) * draw.normal(1, 0.01, 3)) for label in labels}
+    validity = {label: str(draw.choice(["ok", "suspect", "invalid"])) for label in labels}
+    decision = decide(rounds, validity=validity)
+    if decision.changed or set(validity.values()) != {"invalid"}:
+        assert validity[decision.winner.candidate] != "invalid"
 
 
 def test_a_single_round_has_no_interval_and_needs_the_margin(decide):
