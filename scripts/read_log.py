@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -10,14 +9,21 @@ from pathlib import Path
 from servelab.cli import run
 from servelab.errors import ServelabError
 from servelab.readers import Block, ReadError, scan_file
+from servelab.readers.table import write_table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="log, saved JSON, JSON lines or CSV")
+    parser.add_argument("--table", type=Path, metavar="PARQUET", help="write a row for each figure here, print nothing")
     arguments = parser.parse_args()
 
     broken = 0
+    if arguments.table:
+        errors = write_table(arguments.files, arguments.table)
+        for error in errors:
+            print(f"error: {error}", file=sys.stderr)
+        broken, arguments.files = len(errors), []
     for path in arguments.files:
         for block in scan_file(path):
             if isinstance(block, ReadError):
@@ -26,18 +32,12 @@ def main() -> None:
             else:
                 print(json.dumps(_plain(block), ensure_ascii=False, allow_nan=False))
     if broken:
-        raise ServelabError(f"{broken} of the results could not be read; the others are above")
+        raise ServelabError(f"{broken} of the results could not be read; the others were")
 
 
 def _plain(block: Block) -> dict[str, object]:
-    settings = {name: _finite(value) for name, value in block.settings.items()}
     unknown = [line._asdict() for line in block.unknown]
-    return {**asdict(block), "figures": block.metrics(), "settings": settings, "unknown": unknown}
-
-
-def _finite(value: object) -> object:
-    """JSON has no infinity."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return {**asdict(block), "figures": block.metrics(), "unknown": unknown}
 
 
 if __name__ == "__main__":

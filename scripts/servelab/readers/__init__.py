@@ -78,6 +78,10 @@ class ReadError(ServelabError):
     """A block that cannot be read without a wrong figure; the message begins `file:line:`."""
 
 
+class UnknownResultError(ReadError):
+    """A piece that no reader knows."""
+
+
 class Reader(Protocol):
     """Reads the pieces of one form of one tool."""
 
@@ -100,8 +104,8 @@ class Reader(Protocol):
         """Whether its tool writes such a name."""
         ...
 
-    def read(self, piece: Piece) -> Block:
-        """The block; `ReadError` where it is broken."""
+    def read(self, piece: Piece) -> list[Block]:
+        """Its blocks; `ReadError` where it is broken."""
         ...
 
 
@@ -118,15 +122,20 @@ def scan_file(path: Path) -> Iterator[Block | ReadError]:
     except OSError as error:
         yield ReadError(f"{path}: {error.strerror}")
         return
-    found = False
+    found = unknown = False
     for piece in split(path, text, _is_console_label):
         found = True
         try:
-            yield _reader_of(piece).read(piece)
+            yield from _reader_of(piece).read(piece)
+        except UnknownResultError as error:
+            if not unknown:  # a file of records, one a line, is one mistake
+                yield error
+            unknown = True
         except ReadError as error:
             yield error
     if not found:
-        yield ReadError(f"{path}: no result of a load client found. Known: {', '.join(READERS.names())}")
+        tools = ", ".join(sorted({reader.tool for reader in READERS}))
+        yield UnknownResultError(f"{path}: no result of a load client found. Known: {tools}")
 
 
 def read_file(path: Path) -> list[Block]:
@@ -155,11 +164,11 @@ def _reader_of(piece: Piece) -> Reader:
         raise ReadError(f"{piece.file}:{piece.first_line}: {piece.broken}")
     fitting = [reader for reader in READERS if reader.form == piece.form and reader.markers <= piece.names]
     if not fitting:
-        raise ReadError(f"{piece.file}:{piece.first_line}: no reader knows this {piece.form} result")
+        raise UnknownResultError(f"{piece.file}:{piece.first_line}: no reader knows this {piece.form} result")
     reader = max(fitting, key=lambda candidate: len(candidate.markers))
-    others = [other for other in READERS if other.form == piece.form and other.tool != reader.tool]
+    relatives = [other for other in READERS if other.form == piece.form and other.markers & reader.markers]
     for name, line in piece.lines.items():
-        owners = sorted({other.tool for other in others if other.knows(name)})
+        owners = sorted({other.tool for other in relatives if other.knows(name)})
         if owners and not reader.knows(name):
             raise ReadError(
                 f"{piece.file}:{line}: `{name}` is a line of {', '.join(owners)}, but the others are of {reader.tool}: "

@@ -76,12 +76,33 @@ TOKEN_RATES = (
 )
 """Rates over the duration, as vLLM, SGLang and TensorRT-LLM define them."""
 
+
+def same_window(metric: str, *amounts: str) -> Identity:
+    """`metric` is some amounts over the time, whichever it is, in which `requests_per_s` counts requests."""
+
+    def of(requests_per_s: Span, completed: Span, first: Span, *rest: Span) -> Span:
+        return requests_per_s * sum(rest, first) / completed
+
+    keys = tuple(value_of(name) for name in ("requests_per_s", "requests_completed", *amounts))
+    return Identity(value_of(metric), keys, of, f"requests_per_s × ({' + '.join(amounts)}) / requests_completed")
+
+
 REQUESTS = Identity(
     value_of("requests"),
     (value_of("requests_completed"), value_of("requests_failed")),
     lambda completed, failed: completed + failed,
     "requests_completed + requests_failed",
 )
+
+_ROUGHLY = Span(0.99, 1.01)
+
+TOKEN_RATIO = Identity(
+    value_of("total_tokens_per_s"),
+    tuple(value_of(name) for name in ("output_tokens_per_s", "input_tokens", "output_tokens")),
+    lambda rate, inputs, outputs: rate * (inputs + outputs) / outputs * _ROUGHLY,
+    "output_tokens_per_s × (input_tokens + output_tokens) / output_tokens",
+)
+"""guidellm's rates of output and of all tokens are over the same time, whichever that is; to 1 %."""
 
 _PARTS = (
     ("requests_completed", "requests"),

@@ -66,7 +66,7 @@ class ConsoleReader:
         """Whether it prints such a label."""
         return name in self._fixed or self._statistic(name) is not None
 
-    def read(self, piece: Piece) -> readers.Block:
+    def read(self, piece: Piece) -> list[readers.Block]:
         """The block of a piece; `ReadError` where it is broken."""
         figures: dict[Key, readers.Figure] = {}
         spans: dict[Key, Span] = {}
@@ -100,7 +100,7 @@ class ConsoleReader:
         for label in self._missing(labels):
             raise _error(piece, piece.first_line, f"the block's line `{label}` is missing")
         self._check(piece, figures, spans)
-        return readers.Block(
+        block = readers.Block(
             tool=self.tool,
             tool_version=",".join(dict.fromkeys(self._releases(labels))) or None,
             file=piece.file,
@@ -114,6 +114,7 @@ class ConsoleReader:
             unknown=tuple(unknown),
             warnings=(*warnings, *_odd(spans)),
         )
+        return [block]
 
     @cached_property
     def _fixed(self) -> frozenset[str]:

@@ -7,13 +7,14 @@ The labels are those of `vllm bench serve`, the figures guidellm's: `output_toke
 from __future__ import annotations
 
 from servelab.readers import READERS
+from servelab.readers.checks import TOKEN_RATIO
 from servelab.readers.console import ConsoleReader, Number, count
 
-GUIDELLM_LATENCIES = {
+LATENCIES = {
     "tpot_ms": "(last token − request start) / output tokens, TTFT included, weighted by output tokens",
     "itl_ms": "(last − first token) / (output tokens − 1), one value a request, weighted: docs/metrics.md's tpot_ms",
 }
-"""guidellm's names for its latencies, against ours."""
+"""Under the labels that the block prints, which its readers quote."""
 
 READERS.register(
     "GPUStack, console",
@@ -47,7 +48,7 @@ READERS.register(
             "Total Token throughput (tok/s)",
         ),
         definitions={
-            **GUIDELLM_LATENCIES,
+            **LATENCIES,
             "output_tokens_per_s": "over the time from the first to the last token, not over duration_s",
             "total_tokens_per_s": "over the time from the first to the last token, not over duration_s",
             "input_tokens": "mean of a request × successful requests",
@@ -56,5 +57,6 @@ READERS.register(
         },
         settings={"Maximum request concurrency": "max_concurrency"},
         percentiles=frozenset({"95", "99"}),
+        identities=(TOKEN_RATIO,),
     ),
 )

@@ -14,7 +14,8 @@ from typing import Any
 HEADER = re.compile(r"={12} Serving Benchmark Result ={12}(?=\s|$)")
 TITLE = "Serving Benchmark Result"
 FOOTER = re.compile(r"={50}")
-SECTION = re.compile(r"-{2,}\s?(?P<title>[^-].*?[^-])\s?-{2,}")
+SECTION = re.compile(r"-{2,} ?[^-=].*?[^-=] ?-{2,}|={2,}![A-Z ]+!={2,}")
+"""Title of a section, or TensorRT-LLM's warning of failed requests."""
 _ROW = re.compile(r"(?P<label>[^:\s][^:]*):(?:\s+(?P<text>\S.*?))?\s*$")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _BAR = re.compile(r"\s*\d{1,3}%\|[^|]*\|\s*\S+\s*\[[^\]]*\]")

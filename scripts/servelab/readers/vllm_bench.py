@@ -1,4 +1,4 @@
-"""`vllm bench serve`, releases 0.8 to 0.33: console block.
+"""`vllm bench serve`, releases 0.8 to 0.33: console block and saved JSON.
 
 Source: `vllm/benchmarks/serve.py`, `benchmark` and `calculate_metrics`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from servelab.readers import READERS
 from servelab.readers.checks import TOKEN_RATES, Identity, Span, value_of
 from servelab.readers.console import ConsoleReader, Number, count
+from servelab.readers.documents import DocumentReader
 
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 
@@ -17,6 +18,7 @@ DEFINITIONS = {
     "input_tokens": "before 0.20.2 the client's count of the prompt, without the chat template",
     "total_tokens_per_s": "before 0.20.2 with the client's count of input tokens",
     "peak_output_tokens_per_s": "most events, not tokens, in a second",
+    "peak_concurrency": "most successful requests that touch one second, which can be more than were in flight at once",
 }
 """Where releases differ from docs/metrics.md; a block names no release."""
 
@@ -107,3 +109,94 @@ CONSOLE = ConsoleReader(
 )
 
 READERS.register("vllm bench serve, console", CONSOLE)
+
+_JSON_NUMBERS = {
+    "duration": "duration_s",
+    "completed": "requests_completed",
+    "failed": "requests_failed",
+    "total_input_tokens": "input_tokens",
+    "total_output_tokens": "output_tokens",
+    "total_input_sequences": "input_sequences",
+    "request_throughput": "requests_per_s",
+    "request_goodput": "goodput_per_s",
+    "request_goodput:": "goodput_per_s",
+    "input_sequence_throughput": "inputs_per_s",
+    "output_throughput": "output_tokens_per_s",
+    "total_token_throughput": "total_tokens_per_s",
+    "max_output_tokens_per_s": "peak_output_tokens_per_s",
+    "max_concurrent_requests": "peak_concurrency",
+    "rtfx": "rtfx",
+    "probe_completed": "probe_requests_completed",
+    "probe_failed": "probe_requests_failed",
+    "spec_decode_acceptance_rate": "acceptance_rate_percent",
+    "spec_decode_acceptance_length": "acceptance_length",
+    "spec_decode_num_drafts": "drafts",
+    "spec_decode_draft_tokens": "draft_tokens",
+    "spec_decode_accepted_tokens": "accepted_tokens",
+    "diffusion_committed_throughput": "committed_tokens_per_s",
+    "diffusion_steps_per_canvas": "denoising_steps_per_canvas",
+    "diffusion_committed_per_step": "committed_tokens_per_step",
+    "diffusion_committed_tokens": "committed_tokens",
+    "diffusion_denoising_steps": "denoising_steps",
+    "diffusion_canvas_positions": "canvas_positions",
+}
+"""The key with a colon is 0.8.5's."""
+
+JSON_SETTINGS = {
+    "num_prompts": "requests_asked",
+    "request_rate": "request_rate_per_s",
+    "max_concurrency": "max_concurrency",
+    "burstiness": "burstiness",
+    "model_id": "model",
+    "tokenizer_id": "tokenizer",
+    "ramp_up_start_rps": "ramp_up_start_per_s",
+    "ramp_up_end_rps": "ramp_up_end_per_s",
+}
+
+JSON_DETAILS = frozenset(
+    {
+        "input_lens",
+        "output_lens",
+        "ttfts",
+        "itls",
+        "latencies",
+        "start_times",
+        "queue_times",
+        "generated_texts",
+        "errors",
+    }
+)
+
+JSON = DocumentReader(
+    tool="vllm-bench",
+    markers=frozenset({"duration", "completed", "request_throughput"}),
+    numbers=_JSON_NUMBERS,
+    families={
+        **{metric: metric for metric in LATENCIES},
+        "client_queue_time_ms": "client_queue_ms",
+        "e2el_including_client_queue_ms": "e2el_with_queue_ms",
+    },
+    required=("duration", "completed", "total_input_tokens", "request_throughput"),
+    definitions=DEFINITIONS,
+    settings=JSON_SETTINGS,
+    figures={
+        "probe_median_e2el_ms": ("probe_e2el_ms", "median"),
+        "probe_p99_e2el_ms": ("probe_e2el_ms", "p99"),
+        "probe_max_e2el_ms": ("probe_e2el_ms", "maximum"),
+    },
+    details=JSON_DETAILS | {"rps_change_events", "spec_decode_per_position_acceptance_rates"},
+    identities=(*TOKEN_RATES, *SPECULATION),
+    within_run=LATENCIES,
+    releases={
+        "max_output_tokens_per_s": ">=0.11.0",
+        "failed": ">=0.11.1",
+        "spec_decode_acceptance_rate": ">=0.14.0",
+        "start_times": ">=0.15.1",
+        "rtfx": ">=0.17.0",
+        "diffusion_committed_tokens": ">=0.24.0",
+        "probe_completed": ">=0.27.1",
+        "queue_times": ">=0.30.0",
+    },
+)
+
+READERS.register("vllm bench serve, JSON", JSON)
