@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from servelab import schemas
 from servelab.metrics import render_docs as render_metrics
+from servelab.recorded.study import RecordedStudy
 from servelab.spec import HubSource, PackageSource, PathSource, ProtocolSpec, RoundsSpec, Strict
 from servelab.study import (
     Candidate,
@@ -82,11 +83,16 @@ A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argu
 def documents() -> dict[str, str]:
     """Text of every generated file by its path from the root of the project."""
     return {
-        "config/schema/study.schema.json": json.dumps(Study.model_json_schema(), indent=2, ensure_ascii=False) + "\n",
+        "config/schema/study.schema.json": _json_schema(Study),
+        "config/schema/recorded.schema.json": _json_schema(RecordedStudy),
         "docs/studies.md": _studies(),
         "docs/metrics.md": render_metrics(),
         "docs/output.md": _output(),
     }
+
+
+def _json_schema(model: type[Strict]) -> str:
+    return json.dumps(model.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _studies() -> str:

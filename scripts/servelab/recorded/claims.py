@@ -29,7 +29,7 @@ class _Claim(Strict):
 class _NumberClaim(_Claim):
     """A claim whose number is computed from a metric of one workload."""
 
-    printed: Number = Field(description="The number as printed, in quotes, without unit or `%`; a reduction is negative.")
+    printed: Number = Field(description="Number as printed, in quotes, without unit or `%`; a reduction is negative.")
     metric: str = Field("total_tokens_per_s", description="Metric; see docs/metrics.md.")
     statistic: Statistic = Field("mean", description="Statistic of the metric; a rate has only its mean.")
     workload: str = Field(description="Workload.")

@@ -76,8 +76,8 @@ def parallel_size(command: ServingCommand) -> int:
     """Accelerators that a command asks for by its parallel options; 1 where it names none."""
     size = 1
     for names in PARALLEL_OPTIONS:
-        values = [command.options[name] for name in names if name in command.options]
-        size *= int(values[0]) if values and (values[0] or "").isdigit() else 1
+        values = [command.options.get(name) or "" for name in names]
+        size *= next((int(value) for value in values if value.isdigit()), 1)
     return size
 
 
@@ -123,6 +123,6 @@ def _program(command: ServingCommand) -> tuple[str, ...]:
     return tuple(word for word in command.words if word != command.model)
 
 
-def _is_option(token: str, words: list[str]) -> bool:
+def _is_option(word: str, before: list[str]) -> bool:
     """True for `-tp` or `--max-num-seqs=8`, but not for the `-m` that gives Python a module."""
-    return token.startswith("-") and not (token == "-m" and words[-1:] and words[-1].startswith("python"))
+    return word.startswith("-") and not (word == "-m" and before[-1:] and before[-1].startswith("python"))

@@ -39,9 +39,13 @@ class RecordedModel(Strict):
         return self.id if name == "base" else self.variants[name]
 
     def is_of_model(self, name: str) -> bool:
-        """True where a model name is this model or a variant of it by its name: the last part begins alike."""
-        own = [each.rsplit("/", 1)[-1].lower() for each in (self.id, *self.names)]
-        return any(name.rsplit("/", 1)[-1].lower().startswith(each) for each in own)
+        """True where a model name is this model's, or says it is a variant of it.
+
+        A variant's name has the model's at its front: `Qwen3-14B-FP8` is of `Qwen/Qwen3-14B`, `Qwen3-8B-W8A8` is not.
+        """
+        last = name.rstrip("/").rsplit("/", 1)[-1].lower()
+        own = (each.rsplit("/", 1)[-1].lower() for each in (self.id, *self.names))
+        return any(last == each or last.startswith((f"{each}-", f"{each}_")) for each in own)
 
 
 class RecordedEngine(Strict):
@@ -140,7 +144,7 @@ class RecordedStudy(Strict):
     @cached_property
     def model_names(self) -> dict[str, str]:
         """Each way to write the study's model → its id."""
-        return {name: self.model.id for name in self.model.names}
+        return dict.fromkeys(self.model.names, self.model.id)
 
     def stage(self, name: str) -> RecordedStage:
         """The stage of that name."""
@@ -187,11 +191,12 @@ def _problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
             key = f"stages.{position}.candidates.{number}"
             if candidate.name in [other.name for other in stage.candidates[:number]]:
                 yield f"{key}.name", f"`{candidate.name}` stands twice in stage `{stage.name}`"
+            if candidate.title in [other.title for other in stage.candidates[:number]]:
+                yield f"{key}.label", f"`{candidate.title}` stands twice in stage `{stage.name}`"
             yield from _candidate_problems(study, key, candidate)
     yield from _unknown("baseline", study.baseline, list(study.candidates), "candidate")
-    baseline = study.candidates[study.baseline]
-    if study.objective.on not in baseline.logs:
-        yield "baseline", f"`{study.baseline}` has no log of `{study.objective.on}`, the workload that decides"
+    if study.candidates[study.baseline].outcome != "ok":
+        yield "baseline", f"`{study.baseline}` has no logs; name a candidate that was measured"
     for position, claim in enumerate(study.claims):
         yield from _claim_problems(study, f"claims.{position} ({claim.where})", claim)
     yield from _log_problems(study, folder)
@@ -207,6 +212,8 @@ def _candidate_problems(study: RecordedStudy, key: str, candidate: RecordedCandi
         read_command(candidate.command)
     except ValueError as error:
         yield f"{key}.command", f"not a command: {error}"
+    if candidate.outcome == "ok" and study.objective.on not in candidate.logs:
+        yield f"{key}.logs", f"no log of `{study.objective.on}`, the workload that decides"
     for workload in candidate.logs:
         yield from _unknown(f"{key}.logs", workload, list(study.workloads), "workload")
 

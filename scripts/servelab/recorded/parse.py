@@ -1,0 +1,174 @@
+"""Reads the logs of a recorded stage into the tables that a live stage has."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from servelab.errors import ConfigError
+from servelab.metrics import METRICS
+from servelab.objective import per_basis
+from servelab.parse import HEADLINE, TABLES
+from servelab.readers import VALUE, Block, read_file
+from servelab.recorded.checks import Recorded, check_recorded
+from servelab.recorded.plan import RecordedPlan, RecordedPlanCandidate, RecordedRun
+from servelab.recorded.study import FILE, LOGS, RecordedCandidate, RecordedStudy
+from servelab.statistics import mean_ci95
+from servelab.validity import verdict
+
+Row = dict[str, Any]
+
+SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
+
+REASONS = {"crash": "crashed", "unsupported": "unsupported"}
+"""Outcome of a recorded candidate → reason in the stage's table."""
+
+
+def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> dict[str, pa.Table]:
+    """The tables of `servelab.parse.TABLES` for a recorded plan; there is no timeline.
+
+    A log is one round: it has no interval, and its percentiles are those that were printed. Over several logs of a
+    candidate and workload there are an interval and no percentiles, which cannot be put together. A log that cannot be
+    read is a `ReadError` with file and line; one without exactly one result, or with more successes than there were
+    prompts, a `ConfigError`.
+    """
+    rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+    for position, planned in enumerate(plan.candidates):
+        candidate = study.candidates[planned.reference]
+        row = _configuration_columns(study, plan, planned) | {"position": position}
+        for run in planned.runs:
+            blocks = read_rounds(study, folder, candidate, run.workload)
+            parsed = _parse_run(study, candidate, run.workload, blocks) if blocks else {}
+            names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
+            for table, found in parsed.items():
+                rows[table] += [{**names, **entry} for entry in found]
+            rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed)})
+    return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
+
+
+def read_rounds(study: RecordedStudy, folder: Path, candidate: RecordedCandidate, workload: str) -> list[Block]:
+    """The results of a candidate on a workload, one a round.
+
+    Logs with the same figures are one run that was printed twice, and count once.
+    """
+    prompts = study.workloads[workload].prompts
+    unlike: dict[object, Block] = {}
+    for file in candidate.logs.get(workload, []):
+        path = folder / LOGS / file
+        blocks = read_file(path)
+        if len(blocks) != 1:
+            raise ConfigError(f"{path}: {len(blocks)} results in it; give each a file of its own")
+        completed = blocks[0].value("requests_completed")
+        if completed is not None and completed > prompts:
+            where = f"{folder / FILE}: workloads.{workload}.prompts"
+            raise ConfigError(f"{where}: {prompts}, but {path} has {completed:.0f} successful requests")
+        figures = frozenset((figure.metric, figure.statistic, figure.value) for figure in blocks[0].figures)
+        unlike.setdefault(frozenset(figure for figure in figures if figure[2] is not None), blocks[0])
+    return list(unlike.values())
+
+
+def success_rate(study: RecordedStudy, workload: str, block: Block) -> float | None:
+    """Successful requests / requests that were to be sent; None where the log does not count successes."""
+    completed = block.value("requests_completed")
+    return None if completed is None else completed / study.workloads[workload].prompts
+
+
+def _configuration_columns(study: RecordedStudy, plan: RecordedPlan, planned: RecordedPlanCandidate) -> Row:
+    return {
+        "study": plan.study,
+        "stage": plan.stage,
+        "candidate": planned.candidate,
+        "is_incumbent": planned.is_incumbent,
+        "engine": planned.configuration.engine,
+        "engine_version": study.engines[planned.configuration.engine].version,
+        "model_variant": planned.configuration.model,
+        "changes": json.dumps(planned.changes, sort_keys=True),
+        "command": planned.command,
+        "accelerators": planned.configuration.accelerators,
+        "accelerators_per_node": study.hardware.per_node,
+        "objective": study.objective.metric,
+        "objective_per": study.objective.metric_and_basis[1],
+    }
+
+
+def _values(study: RecordedStudy, workload: str, block: Block) -> dict[str, float]:
+    """Metric → the round's rate, or the mean of its observations; those of docs/metrics.md that the log has."""
+    found = {tag: block.value(tag, VALUE) for tag in METRICS.names()}
+    found |= {tag: block.value(tag, "mean") for tag, value in found.items() if value is None}
+    found["success_rate"] = success_rate(study, workload, block)
+    return {tag: value for tag, value in found.items() if value is not None}
+
+
+def _parse_run(
+    study: RecordedStudy, candidate: RecordedCandidate, workload: str, blocks: list[Block]
+) -> dict[str, list[Row]]:
+    """Rows of a run's tables without study, run_id and workload; of the metrics those that every round has."""
+    per_round = [_values(study, workload, block) for block in blocks]
+    common = [tag for tag in per_round[0] if all(tag in values for values in per_round)]
+    return {
+        "metrics": [_metric_row(tag, [values[tag] for values in per_round], blocks) for tag in common],
+        "rounds": [
+            {"metric": tag, "round": number, "value": value}
+            for number, values in enumerate(per_round)
+            for tag, value in values.items()
+        ],
+        "checks": check_recorded(Recorded(study, candidate, blocks)),
+    }
+
+
+def _metric_row(tag: str, values: list[float], blocks: list[Block]) -> Row:
+    is_one_number = blocks[0].value(tag, "mean") is None
+    interval = mean_ci95(values)
+    spread: Row = dict.fromkeys(SPREAD)
+    if is_one_number:
+        spread |= {"std": statistics.pstdev(values), "minimum": min(values), "maximum": max(values)}
+    elif len(blocks) == 1:
+        spread |= {statistic: blocks[0].value(tag, statistic) for statistic in SPREAD}
+    definitions = dict.fromkeys(text for block in blocks if (text := block.definitions.get(tag)))
+    return {
+        "metric": tag,
+        "definition": "; ".join(definitions) or None,
+        "n": len(values) if is_one_number else None,  # a log does not say how many observations a latency has
+        "mean": interval.value,
+        **spread,
+        "rounds": len(values),
+        "ci95_low": interval.low,
+        "ci95_high": interval.high,
+    }
+
+
+def _run_columns(
+    study: RecordedStudy,
+    candidate: RecordedCandidate,
+    run: RecordedRun,
+    blocks: list[Block],
+    parsed: dict[str, list[Row]],
+) -> Row:
+    by_metric = {entry["metric"]: entry for entry in parsed.get("metrics", [])}
+    columns = {
+        name: by_metric[metric][statistic] for name, (metric, statistic) in HEADLINE.items() if metric in by_metric
+    }
+    metric, basis = study.objective.metric_and_basis
+    factor, _ = per_basis(basis, candidate.accelerators, study.hardware.per_node)
+    for name, statistic in (("value", "mean"), ("ci95_low", "ci95_low"), ("ci95_high", "ci95_high")):
+        value = by_metric.get(metric, {}).get(statistic)
+        columns[f"objective_{name}"] = None if value is None else value * factor
+    durations = [block.value("duration_s") or 0.0 for block in blocks]
+    validity, note = verdict(parsed["checks"]) if parsed else (None, None)
+    return {
+        **columns,
+        "workload": run.workload,
+        "run_id": run.run_id,
+        "outcome": "ok" if candidate.outcome == "ok" else "failed",
+        "reason": REASONS.get(candidate.outcome),
+        "message": candidate.message,
+        "validity": validity,
+        "validity_note": note,
+        "rounds": len(blocks),
+        "success_rate": by_metric.get("success_rate", {}).get("mean"),
+        "accelerator_s": sum(durations) * candidate.accelerators,
+    }

@@ -1,0 +1,370 @@
+"""Recorded studies: the published ones are whole, a mistake is one clear line, logs become a live study's tables."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from servelab.aggregate import improvements
+from servelab.config_file import read_yaml
+from servelab.decide import decide_stage
+from servelab.errors import ConfigError
+from servelab.parse import TABLES
+from servelab.recorded.claims import ChangeClaim
+from servelab.recorded.commands import changes, parallel_size, read_command, same_command
+from servelab.recorded.parse import parse_recorded
+from servelab.recorded.plan import plan_recorded
+from servelab.recorded.study import load_recorded
+from servelab.study import COMPARISON
+
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "config/recorded"
+EXAMPLE = RECORDED / "example"
+
+PUBLISHED = {  # study → logs, candidates, failed candidates, claims by kind
+    "qwen3-235b-a22b-h100": (14, 9, 3, {"recommended": 1, "figure": 24, "change": 7, "order": 2, "chosen": 5}),
+    "qwen3-32b-h100": (13, 5, 0, {"recommended": 1, "figure": 23, "change": 8, "order": 1, "chosen": 3}),
+    "qwen3-14b-h100": (
+        15,
+        7,
+        0,
+        {"recommended": 1, "figure": 23, "change": 7, "order": 1, "chosen": 3, "accelerators": 1},
+    ),
+    "qwen3.5-9b-h100": (
+        24,
+        16,
+        0,
+        {"recommended": 1, "figure": 72, "change": 22, "difference": 10, "order": 5, "chosen": 3, "success_rate": 1},
+    ),
+    "qwen3-30b-a3b-910b": (
+        13,
+        4,
+        1,
+        {"recommended": 1, "figure": 22, "change": 6, "order": 1, "chosen": 3, "accelerators": 1},
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=PUBLISHED)
+def published(request):
+    return load_recorded(RECORDED / request.param)
+
+
+def search(study, folder):
+    """Every stage as the workflow goes: plans, tables, decisions, and the winner of the search."""
+    incumbent, tables, decisions = study.baseline, [], {}
+    for stage in study.stage_names:
+        plan = plan_recorded(study, folder, stage, incumbent)
+        tables.append({name: table.to_pandas() for name, table in parse_recorded(study, plan, folder).items()})
+        if stage != COMPARISON:
+            decision = decide_stage(study, plan, tables[-1]["table"], tables[-1]["rounds"])
+            incumbent = plan.reference_of(decision.winner.candidate)
+            decisions[stage] = decision, incumbent
+    whole = {name: pd.concat([of_stage[name] for of_stage in tables], ignore_index=True) for name in TABLES}
+    percentages = improvements(whole["table"], whole["rounds"], whole["metrics"]).to_pandas()
+    return whole["table"], percentages, decisions, incumbent
+
+
+def test_recorded_yaml_lists_the_published_studies():
+    content = yaml.safe_load((ROOT / "config/recorded.yaml").read_text())
+    assert sorted(content["recorded"]) == sorted(PUBLISHED)
+    assert sum(logs for logs, *_ in PUBLISHED.values()) == 79
+
+
+def test_published_studies_are_whole(published):
+    logs, candidates, failed, claims = PUBLISHED[published.study]
+    assert len(list(published.log_files())) == logs
+    assert len(published.candidates) == candidates
+    assert sum(candidate.outcome != "ok" for candidate in published.candidates.values()) == failed
+    assert Counter(claim.kind for claim in published.claims) == claims
+
+
+def test_every_log_is_named_once(published):
+    named = [file for _, _, file in published.log_files()]
+    there = [path.name for path in (RECORDED / published.study / "logs").iterdir()]
+    assert sorted(named) == sorted(there)
+
+
+def test_commands_can_be_read_and_hold_what_was_printed(published):
+    for reference, candidate in published.candidates.items():
+        command = read_command(candidate.command)
+        assert parallel_size(command) == candidate.accelerators, reference
+        assert command.model, reference
+        printed = (candidate.printed or "").replace('{"', "'{\"").replace("} ", "}' ")  # the page does not quote JSON
+        assert all(part in candidate.command.split() for part in printed.split()), reference
+    assert read_command(published.published_command()).words
+
+
+def test_logs_of_the_folded_page_are_lines_as_the_tool_prints_them():
+    for path in sorted((RECORDED / "qwen3.5-9b-h100/logs").iterdir()):
+        lines = path.read_text().splitlines()
+        assert lines[0] == f"{' Serving Benchmark Result ':=^50}" and lines[-1] == "=" * 50
+        for line in lines[1:-1]:
+            if line.startswith("-"):
+                assert len(line) == 50
+            else:
+                label, value = line.split(":")
+                width = 41 if "Latency(s)" in label else 40
+                assert line == f"{label + ':':<{width}} {value.strip()}"
+
+
+def test_claims_keep_their_digits(published):
+    for claim in published.claims:
+        if isinstance(claim, ChangeClaim):
+            digits = claim.printed.partition(".")[2]
+            assert claim.half_unit == pytest.approx(0.5 * 10 ** -len(digits))
+            assert f"{claim.value:.{len(digits)}f}".lstrip("-") == claim.printed.lstrip("+-")
+
+
+def test_the_search_over_the_logs_ends_where_the_publication_does(published):
+    folder = RECORDED / published.study
+    table, percentages, decisions, winner = search(published, folder)
+    for stage, (_, incumbent) in decisions.items():
+        if published.published_choice(stage):
+            assert incumbent == published.published_choice(stage)
+    names = published.model_names
+    assert same_command(published.candidates[winner].command, published.published_command(), names)
+    assert set(table.loc[table["outcome"] == "ok", "rounds"]) == {1}
+    metric, basis = published.objective.metric_and_basis
+    kept = percentages[
+        (percentages["stage"] == COMPARISON) & (percentages["metric"] == metric) & (percentages["basis"] == basis)
+    ]
+    assert set(kept["workload"]) == set(published.workloads)
+
+
+def test_a_node_of_two_halves_is_twice_a_half_and_says_so():
+    study = load_recorded(EXAMPLE)
+    table, percentages, decisions, winner = search(study, EXAMPLE)
+    assert winner == "parallelism/fp8-tp4"
+    assert decisions["parallelism"][0].candidates[1].change_percent == pytest.approx(100 * (2 * 7527.80 / 8424.86 - 1))
+    crash = table[table["candidate"] == "flashinfer"].iloc[0]
+    assert (crash["outcome"], crash["reason"], crash["message"]) == ("failed", "crashed", "Crash")
+    assert crash["run_id"] and crash["rounds"] == 0
+    node = percentages[(percentages["stage"] == COMPARISON) & (percentages["basis"] == "node")]
+    assert len(node) and node["extrapolated"].all()
+
+
+def test_the_document_shows_the_example_as_it_is():
+    assert (EXAMPLE / "study.yaml").read_text() in (ROOT / "docs/recorded.md").read_text()
+
+
+@pytest.fixture
+def example(tmp_path):
+    """The example in a folder of its own, and a function that writes it changed."""
+    folder = shutil.copytree(EXAMPLE, tmp_path / "example")
+    content = read_yaml(EXAMPLE / "study.yaml")
+
+    def write():
+        (folder / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        return folder
+
+    return content, write
+
+
+def first(content, **changed):
+    content["stages"][0]["candidates"][0] |= changed
+
+
+MISTAKES = {
+    "key": (lambda c: c.update(clams=[]), ["unknown key `clams`", "did you mean `claims`?"]),
+    "key of a candidate": (lambda c: first(c, comand="x"), ["stages.0.candidates.0.comand", "`command`"]),
+    "key of a claim": (lambda c: c["claims"][0].update(metrics="x"), ["claims.0", "metrics", "`metric`"]),
+    "kind of claim": (lambda c: c["claims"][0].update(kind="figures"), ["claims.0", "figure"]),
+    "engine": (lambda c: first(c, engine="vlm"), ["stages.0.candidates.0.engine", "did you mean `vllm`?"]),
+    "model": (lambda c: first(c, model="fp4"), ["stages.0.candidates.0.model", "did you mean `fp8`?"]),
+    "too many accelerators": (lambda c: first(c, accelerators=16), ["candidates.0.accelerators", "hardware.per_node"]),
+    "command": (lambda c: first(c, command="vllm serve 'x"), ["stages.0.candidates.0.command", "No closing quotation"]),
+    "no logs and no outcome": (lambda c: first(c, logs={}), ["stages.0.candidates.0", "`outcome`"]),
+    "crash with logs": (lambda c: first(c, outcome="crash", message="x"), ["stages.0.candidates.0", "no `logs`"]),
+    "log that is not there": (
+        lambda c: first(c, logs={"sharegpt": ["tp80.txt"]}),
+        ["parallelism/tp8.logs.sharegpt", "tp80.txt", "did you mean `tp8.txt`?"],
+    ),
+    "log of two candidates": (
+        lambda c: first(c, logs={"sharegpt": ["tp8.txt", "fp8-tp4.txt"]}),
+        ["parallelism/fp8-tp4.logs.sharegpt", "already the log of parallelism/tp8"],
+    ),
+    "workload of a log": (
+        lambda c: first(c, logs={"sharegtp": ["tp8.txt"], "sharegpt": ["tp8.txt"]}),
+        ["stages.0.candidates.0.logs", "did you mean `sharegpt`?"],
+    ),
+    "name twice": (
+        lambda c: c["stages"][0]["candidates"][1].update(name="tp8"),
+        ["stages.0.candidates.1.name", "stands twice"],
+    ),
+    "label twice": (
+        lambda c: c["stages"][0]["candidates"][1].update(label="tp8"),
+        ["stages.0.candidates.1.label", "stands twice"],
+    ),
+    "stage twice": (lambda c: c["stages"][1].update(name="parallelism"), ["stages.1.name", "stands twice"]),
+    "reserved stage": (lambda c: c["stages"][1].update(name="comparison"), ["stages.1.name", "reserved"]),
+    "baseline": (lambda c: c.update(baseline="parallelism/tp9"), ["baseline", "did you mean `parallelism/tp8`?"]),
+    "baseline that crashed": (lambda c: c.update(baseline="attention/flashinfer"), ["baseline", "no logs"]),
+    "candidate of a claim": (
+        lambda c: c["claims"][1].update(against="parallelism/tp"),
+        ["claims.1 (slide 3)", "`parallelism/tp`", "did you mean"],
+    ),
+    "claim on a crash": (
+        lambda c: c["claims"][0].update(candidate="attention/flashinfer"),
+        ["claims.0 (slide 3)", "has no log of `sharegpt`"],
+    ),
+    "metric of a claim": (
+        lambda c: c["claims"][0].update(metric="tpot"),
+        ["claims.0 (slide 3).metric", "`tpot`", "tpot_ms"],
+    ),
+    "stage of a claim": (
+        lambda c: c["claims"][2].update(stage="paralelism"),
+        ["claims.2 (slide 4).stage", "did you mean `parallelism`?"],
+    ),
+    "number without quotes": (lambda c: c["claims"][0].update(printed=8424.9), ["claims.0", "in quotes", "8424.9"]),
+    "another name than the folder's": (lambda c: c.update(study="other"), ["study", "`other`", "`example`"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_clear_line(mistake, example):
+    change, expected = MISTAKES[mistake]
+    content, write = example
+    change(content)
+    folder = write()
+    with pytest.raises(ConfigError) as caught:
+        load_recorded(folder)
+    message = str(caught.value)
+    assert "\n" not in message and message.startswith(f"{folder / 'study.yaml'}: ")
+    for part in expected:
+        assert part in message
+
+
+def test_a_log_that_nobody_names_is_an_error(example):
+    _, write = example
+    folder = write()
+    (folder / "logs/more.txt").write_text("x")
+    with pytest.raises(ConfigError, match=r"logs: no candidate names `more.txt`"):
+        load_recorded(folder)
+
+
+def tables(folder):
+    study = load_recorded(folder)
+    plan = plan_recorded(study, folder, "parallelism", study.baseline)
+    found = parse_recorded(study, plan, folder)
+    return [found[name].to_pandas() for name in ("table", "metrics", "rounds")]
+
+
+def add_log(content, folder, text):
+    (folder / "logs/again.txt").write_text(text)
+    first(content, logs={"sharegpt": ["tp8.txt", "again.txt"]})
+
+
+def test_several_logs_are_rounds_with_an_interval(example):
+    content, write = example
+    folder = write()
+    text = (folder / "logs/tp8.txt").read_text()
+    add_log(content, folder, text.replace("8424.86", "8424.50").replace("8730.69", "8730.71"))
+    table, metrics, rounds = tables(write())
+    values = rounds[(rounds["run_id"] == table["run_id"][0]) & (rounds["metric"] == "total_tokens_per_s")]["value"]
+    assert list(values) == [8424.86, 8424.50]
+    assert table["rounds"][0] == 2
+    assert table["objective_ci95_low"][0] < 8424.68 < table["objective_ci95_high"][0]
+    ttft = metrics[(metrics["run_id"] == table["run_id"][0]) & (metrics["metric"] == "ttft_ms")].iloc[0]
+    assert ttft["mean"] == pytest.approx(8730.70) and pd.isna(ttft["p99"])
+
+
+def test_a_log_printed_twice_counts_once(example):
+    content, write = example
+    folder = write()
+    text = (folder / "logs/tp8.txt").read_text()
+    add_log(content, folder, "# the same, further down\n" + text)
+    table, _, _ = tables(write())
+    assert table["rounds"][0] == 1 and pd.isna(table["objective_ci95_low"][0])
+
+
+def test_one_log_keeps_its_percentiles_and_its_definitions():
+    table, metrics, _ = tables(EXAMPLE)
+    of_run = metrics[metrics["run_id"] == table["run_id"][0]].set_index("metric")
+    assert of_run.loc["ttft_ms", ["mean", "median", "p99"]].tolist() == [8730.69, 8707.89, 12940.37]
+    assert of_run.loc["success_rate", "mean"] == pytest.approx(0.984)
+    assert table["success_rate"][0] == pytest.approx(0.984)
+    assert "role" in of_run.loc["ttft_ms", "definition"]
+    assert pd.isna(of_run.loc["total_tokens_per_s", "ci95_low"])
+
+
+def test_two_results_in_a_file_are_refused(example):
+    _, write = example
+    folder = write()
+    log = folder / "logs/tp8.txt"
+    log.write_text(log.read_text() * 2)
+    with pytest.raises(ConfigError, match=r"tp8.txt: 2 results"):
+        tables(folder)
+
+
+def test_more_successes_than_prompts_are_refused(example):
+    content, write = example
+    content["workloads"]["sharegpt"]["prompts"] = 900
+    with pytest.raises(ConfigError, match=r"workloads.sharegpt.prompts: 900, but .*tp8.txt has 984"):
+        tables(write())
+
+
+def test_a_command_of_another_model_or_engine_is_marked(example):
+    content, write = example
+    candidate = content["stages"][0]["candidates"][1]
+    candidate["command"] = "vllm serve Qwen/Qwen3-8B-W8A8 -tp 4"
+    table, _, _ = tables(write())
+    assert table["validity"].tolist() == ["ok", "invalid"]
+    assert "Qwen/Qwen3-8B-W8A8" in table["validity_note"][1]
+    candidate["command"] = "trtllm-serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"
+    table, _, _ = tables(write())
+    assert table["validity"].tolist() == ["ok", "suspect"]
+    assert "`trtllm-serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8`" in table["validity_note"][1]
+
+
+def test_a_run_is_named_by_its_log_not_by_its_labels(example):
+    content, write = example
+    before = tables(write())[0]["run_id"].tolist()
+    content["title"] = "Another title"
+    first(content, label="all of the node", note="x")
+    assert tables(write())[0]["run_id"].tolist() == before
+    folder = write()
+    log = folder / "logs/tp8.txt"
+    log.write_text(log.read_text().replace("8730.69", "8730.70"))
+    after = tables(folder)[0]["run_id"].tolist()
+    assert after[0] != before[0] and after[1] == before[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "model", "options"),
+    [
+        ("vllm serve a/M -tp 8 --eager", ("vllm", "serve", "a/M"), "a/M", {"-tp": "8", "--eager": None}),
+        (
+            "python3 -m sglang.launch_server --model-path a/M --tp-size=2",
+            ("python3", "-m", "sglang.launch_server"),
+            "a/M",
+            {"--model-path": "a/M", "--tp-size": "2"},
+        ),
+        ("X=1 trtllm-serve a/M --f='{\"a\": 1}'", ("trtllm-serve", "a/M"), "a/M", {"--f": '{"a": 1}'}),
+    ],
+)
+def test_commands_are_read(text, words, model, options):
+    command = read_command(text)
+    assert (command.words, command.model, command.options) == (words, model, options)
+
+
+def test_changes_are_what_differs():
+    base = "vllm serve a/M -tp 8 --eager"
+    assert changes(base, "vllm serve a/M --eager --seqs=4 -tp 4") == {"arguments": {"-tp": "4", "--seqs": "4"}}
+    assert changes(base, "V=1 vllm serve a/N -tp 8") == {
+        "model": "a/N",
+        "arguments": {"--eager": False},
+        "environment_variables": {"V": "1"},
+    }
+    assert changes(base, "trtllm-serve a/M") == {"program": "trtllm-serve"}
+    assert changes(base, base) == {}
+
+
+def test_commands_are_the_same_in_any_order_and_by_any_name_of_the_model():
+    names = {"M": "a/M"}
+    assert same_command("x serve M --a=1 --b", "x serve a/M --b --a 1", names)
+    assert not same_command("x serve M --a=1", "x serve a/M --a=2", names)
+    assert not same_command("x serve M", "V=1 x serve M", names)
