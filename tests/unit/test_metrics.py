@@ -3,103 +3,148 @@
 from __future__ import annotations
 
 import itertools
-import random
 import statistics
 
 import pyarrow as pa
 import pytest
+from made_records import REFUSED, closed_loop, random_run, record, stream, summary, table
 
 from servelab import metrics, schemas
 from servelab.errors import ConfigError
-from servelab.metrics import METRICS
+from servelab.metrics import METRICS, RunData
+
+SLOS = {"ttft_ms": 1200.0, "tpot_ms": 60.0, "e2el_ms": 2500.0}
 
 
-def record(**values) -> dict:
-    """A request of 10 + 3 tokens: sent at 1 s, first token at 1.2 s, then gaps of 50 and 100 ms."""
-    return {
-        "round": 0,
-        "request_index": 0,
-        "scheduled_s": 0.0,
-        "sent_s": 1.0,
-        "first_token_s": 1.2,
-        "last_token_s": 1.35,
-        "end_s": 1.4,
-        "input_tokens_asked": 8,
-        "input_tokens": 10,
-        "cached_tokens": None,
-        "output_tokens_asked": 3,
-        "output_tokens": 3,
-        "chunks": 3,
-        "chunk_gaps_ms": [50.0, 100.0],
-        "finish_reason": "length",
-        "http_status": 200,
-        "error": None,
-    } | values
-
-
-REFUSED = {
-    "sent_s": None,
-    "first_token_s": None,
-    "last_token_s": None,
-    "input_tokens": None,
-    "output_tokens": None,
-    "chunk_gaps_ms": [],
-    "http_status": None,
-    "error": "connect_failed: refused",
-}
-
-
-def table(rows: list[dict]) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=schemas.RUN_REQUESTS)
-
-
-def summary(rows: list[dict]) -> dict[str, dict]:
-    return {row["metric"]: row for row in metrics.summarise(metrics.RunData(table(rows)))}
-
-
-# Each metric's observations of a round, from its rows, by the formulas of vLLM's calculate_metrics.
+# Each metric's observations of a round, from its rows, by the formulas of docs/metrics.md.
 def successes(rows):
     return [row for row in rows if row["error"] is None]
 
 
+def sent(rows):
+    return [row for row in rows if row["sent_s"] is not None]
+
+
 def duration(rows):
-    return max(row["end_s"] for row in rows) - min(row["sent_s"] for row in rows if row["sent_s"] is not None)
+    return max(row["end_s"] for row in rows) - min(row["sent_s"] for row in sent(rows))
+
+
+def output_tokens(rows):
+    return sum(row["output_tokens"] for row in rows)
+
+
+def input_tokens(rows):
+    return sum(row["input_tokens"] for row in rows)
+
+
+def ttft(row):
+    return 1000 * (row["first_token_s"] - row["sent_s"])
+
+
+def e2el(row):
+    return 1000 * (row["last_token_s"] - row["sent_s"])
+
+
+def tpot(row):
+    return 1000 * (row["last_token_s"] - row["first_token_s"]) / (row["output_tokens"] - 1)
+
+
+def several(rows):
+    return [row for row in successes(rows) if row["output_tokens"] > 1]
+
+
+def is_good(row):
+    within = row["output_tokens"] == 1 or tpot(row) <= SLOS["tpot_ms"]
+    return within and ttft(row) <= SLOS["ttft_ms"] and e2el(row) <= SLOS["e2el_ms"]
+
+
+def token_events(rows):
+    for row in successes(rows):
+        gaps = [gap / 1000 for gap in row["chunk_gaps_ms"]]
+        for since_first in itertools.accumulate(gaps, initial=0.0):
+            moment = min(row["first_token_s"] + since_first, row["last_token_s"])
+            yield moment, row["output_tokens"] / row["chunks"]
+
+
+def peak_output(rows):
+    start, buckets = min(row["sent_s"] for row in sent(rows)), max(1, int(duration(rows)))
+    length = duration(rows) / buckets
+    found = [0.0] * buckets
+    for moment, tokens in token_events(rows):
+        found[min(buckets - 1, int((moment - start) / length))] += tokens / length
+    return max(found)
+
+
+def in_flight_at(rows, moment):
+    return sum(row["sent_s"] <= moment < row["end_s"] for row in sent(rows))
+
+
+def peak_concurrency(rows):
+    return max(in_flight_at(rows, row["sent_s"]) for row in sent(rows))
+
+
+def steady(rows):
+    """The window's start and end, or nothing."""
+    moments = sorted({row[name] for row in sent(rows) for name in ("sent_s", "end_s")})
+    busy = [
+        (moment, after)
+        for moment, after in itertools.pairwise(moments)
+        if in_flight_at(rows, moment) >= 0.9 * peak_concurrency(rows)
+    ]
+    start, end = busy[0][0], busy[-1][1]
+    return [(start, end)] if 1000 * (end - start) >= statistics.fmean(map(e2el, successes(rows))) else []
+
+
+def steady_rate(rows, times_and_amounts):
+    return [
+        sum(amount for moment, amount in times_and_amounts if start < moment <= end) / (end - start)
+        for start, end in steady(rows)
+    ]
+
+
+def steady_values(rows, values):
+    return [value(row) for start, end in steady(rows) for row, value in values if start < row["end_s"] <= end]
 
 
 OBSERVATIONS = {
     "duration_s": lambda rows: [duration(rows)],
     "requests_per_s": lambda rows: [len(successes(rows)) / duration(rows)],
-    "output_tokens_per_s": lambda rows: [sum(row["output_tokens"] for row in successes(rows)) / duration(rows)],
+    "input_tokens_per_s": lambda rows: [input_tokens(successes(rows)) / duration(rows)],
+    "output_tokens_per_s": lambda rows: [output_tokens(successes(rows)) / duration(rows)],
     "total_tokens_per_s": lambda rows: [
-        sum(row["input_tokens"] + row["output_tokens"] for row in successes(rows)) / duration(rows)
+        (input_tokens(successes(rows)) + output_tokens(successes(rows))) / duration(rows)
     ],
+    "peak_output_tokens_per_s": lambda rows: [peak_output(rows)],
     "success_rate": lambda rows: [len(successes(rows)) / len(rows)],
-    "ttft_ms": lambda rows: [1000 * (row["first_token_s"] - row["sent_s"]) for row in successes(rows)],
-    "e2el_ms": lambda rows: [1000 * (row["last_token_s"] - row["sent_s"]) for row in successes(rows)],
-    "tpot_ms": lambda rows: [
-        1000 * (row["last_token_s"] - row["first_token_s"]) / (row["output_tokens"] - 1)
-        for row in successes(rows)
-        if row["output_tokens"] > 1
+    "goodput_per_s": lambda rows: [sum(map(is_good, successes(rows))) / duration(rows)],
+    "concurrency": lambda rows: [sum(map(e2el, successes(rows))) / 1000 / duration(rows)],
+    "peak_concurrency": lambda rows: [peak_concurrency(rows)],
+    "request_rate_asked_per_s": lambda rows: [
+        (len(rows) - 1) / (max(row["scheduled_s"] for row in rows) - min(row["scheduled_s"] for row in rows))
     ],
+    "request_rate_sent_per_s": lambda rows: [
+        (len(sent(rows)) - 1) / (max(row["sent_s"] for row in sent(rows)) - min(row["sent_s"] for row in sent(rows)))
+    ],
+    "schedule_delay_ms": lambda rows: [
+        1000 * (row["started_s"] - row["scheduled_s"]) for row in rows if row["started_s"] is not None
+    ],
+    "ttft_ms": lambda rows: [ttft(row) for row in successes(rows)],
+    "e2el_ms": lambda rows: [e2el(row) for row in successes(rows)],
+    "normalized_e2el_ms": lambda rows: [e2el(row) / row["output_tokens"] for row in successes(rows)],
+    "tpot_ms": lambda rows: [tpot(row) for row in several(rows)],
     "itl_ms": lambda rows: [gap for row in successes(rows) for gap in row["chunk_gaps_ms"]],
+    "itl_token_ms": lambda rows: [tpot(row) for row in several(rows) for _ in range(row["output_tokens"] - 1)],
+    "steady_duration_s": lambda rows: [end - start for start, end in steady(rows)],
+    "steady_requests_per_s": lambda rows: steady_rate(rows, [(row["end_s"], 1) for row in successes(rows)]),
+    "steady_output_tokens_per_s": lambda rows: steady_rate(rows, list(token_events(rows))),
+    "steady_total_tokens_per_s": lambda rows: steady_rate(
+        rows, [*token_events(rows), *((row["first_token_s"], row["input_tokens"]) for row in successes(rows))]
+    ),
+    "steady_ttft_ms": lambda rows: steady_values(rows, [(row, ttft) for row in successes(rows)]),
+    "steady_e2el_ms": lambda rows: steady_values(rows, [(row, e2el) for row in successes(rows)]),
+    "steady_tpot_ms": lambda rows: steady_values(rows, [(row, tpot) for row in several(rows)]),
 }
-
-
-def random_run(seed: int) -> list[dict]:
-    draw = random.Random(seed)
-    rows = []
-    for round_number in range(3):
-        for index in range(40):
-            sent = draw.uniform(0, 5)
-            gaps = [draw.uniform(1, 200) for _ in range(draw.randint(0, 20))]
-            first = sent + draw.uniform(0.01, 2)
-            last = first + sum(gaps) / 1000
-            times = {"sent_s": sent, "first_token_s": first, "last_token_s": last, "end_s": last + 0.01}
-            tokens = {"input_tokens": draw.randint(1, 500), "output_tokens": len(gaps) + 1}
-            failed = draw.choice([{}, {}, {"error": "closed_early: x"}, REFUSED | {"end_s": draw.uniform(0, 9)}])
-            place = {"round": round_number, "request_index": index}
-            rows.append(record(chunk_gaps_ms=gaps, **times, **tokens, **place) | failed)
-    return table(rows).to_pylist()  # gaps as the table's float32 holds them
+OF_TELEMETRY = [name for name in METRICS.names() if METRICS.get(name).observe.__module__.endswith(".energy")]
 
 
 def percentile(values, percent):
@@ -111,89 +156,211 @@ def percentile(values, percent):
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
+def by_round(rows):
+    return [list(group) for _, group in itertools.groupby(rows, key=lambda row: row["round"])]
+
+
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("name", METRICS.names())
+@pytest.mark.parametrize("name", [name for name in METRICS.names() if name not in OF_TELEMETRY])
 def test_requests_recompute_every_figure(name, seed):
     rows = random_run(seed)
-    rounds = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row["round"])]
-    per_round = [OBSERVATIONS[name](group) for group in rounds]
+    per_round = [OBSERVATIONS[name](group) for group in by_round(rows)]
     values = [value for group in per_round for value in group]
-    means = [statistics.fmean(group) for group in per_round]
-    figures = summary(rows)[name]
+    means = [statistics.fmean(group) for group in per_round if group]
+    figures = summary(rows, SLOS)[name]
     assert figures["n"] == len(values)
-    assert figures["rounds"] == 3
+    assert figures["rounds"] == len(means) == 3
     assert figures["mean"] == pytest.approx(statistics.fmean(values))
     assert figures["std"] == pytest.approx(statistics.pstdev(values))
     assert (figures["minimum"], figures["maximum"]) == pytest.approx((min(values), max(values)))
     for column, percent in {"median": 50, "p90": 90, "p95": 95, "p99": 99}.items():
         assert figures[column] == pytest.approx(percentile(values, percent))
-    assert metrics.round_values(metrics.RunData(table(rows)), name) == pytest.approx(means)
-    half = 4.302653 * statistics.stdev(means) / 3**0.5  # t(0.975, 2)
+    assert metrics.round_values(RunData(table(rows), SLOS), name) == pytest.approx(means)
+    half = 4.30265273 * statistics.stdev(means) / 3**0.5  # t(0.975, 2)
     mean = statistics.fmean(means)
     assert (figures["ci95_low"], figures["ci95_high"]) == pytest.approx((mean - half, mean + half), rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_figures_of_a_round_agree_with_each_other(seed):
+    rows = random_run(seed, rounds=1, requests=5 + 3 * seed)
+    mean = {name: row["mean"] for name, row in summary(rows, SLOS).items()}
+    assert mean["total_tokens_per_s"] == pytest.approx(mean["input_tokens_per_s"] + mean["output_tokens_per_s"])
+    assert mean["total_tokens_per_s"] * mean["duration_s"] == pytest.approx(
+        input_tokens(successes(rows)) + output_tokens(successes(rows))
+    )
+    assert 0 <= mean["goodput_per_s"] <= mean["requests_per_s"]
+    assert mean["peak_output_tokens_per_s"] >= mean["output_tokens_per_s"] * (1 - 1e-12)
+    assert mean["concurrency"] == pytest.approx(mean["requests_per_s"] * mean["e2el_ms"] / 1000)  # Little's law
+    assert mean["concurrency"] <= mean["peak_concurrency"] <= len(sent(rows))
+    if mean["steady_duration_s"] is not None:
+        assert mean["steady_duration_s"] <= mean["duration_s"]
+
+
 def test_figures_by_hand():
     rows = [record(), record(request_index=1, sent_s=0.5, error="closed_early: x"), record(request_index=2, **REFUSED)]
-    means = {name: row["mean"] for name, row in summary(rows).items()}
+    means = {name: row["mean"] for name, row in summary(rows, {"ttft_ms": 200.1}).items() if row["n"]}
     assert means == pytest.approx(
         {
             "duration_s": 0.9,
             "requests_per_s": 1 / 0.9,
+            "input_tokens_per_s": 10 / 0.9,
             "output_tokens_per_s": 3 / 0.9,
             "total_tokens_per_s": 13 / 0.9,
+            "peak_output_tokens_per_s": 3 / 0.9,
             "success_rate": 1 / 3,
+            "goodput_per_s": 1 / 0.9,
+            "concurrency": 0.35 / 0.9,
+            "peak_concurrency": 2,
             "ttft_ms": 200,
             "tpot_ms": 75,
             "itl_ms": 75,
+            "itl_token_ms": 75,
             "e2el_ms": 350,
+            "normalized_e2el_ms": 350 / 3,
+            # Two are in flight from 1.0 to 1.4 s: longer than the one success took.
+            "steady_duration_s": 0.4,
+            "steady_requests_per_s": 1 / 0.4,
+            "steady_output_tokens_per_s": 3 / 0.4,
+            "steady_total_tokens_per_s": 13 / 0.4,
+            "steady_ttft_ms": 200,
+            "steady_tpot_ms": 75,
+            "steady_e2el_ms": 350,
         }
     )
 
 
-def test_total_tokens_per_s_is_tokens_over_duration_in_every_round():
-    rows = random_run(9)
-    records = table(rows)
-    durations = metrics.round_values(metrics.RunData(records), "duration_s")
-    rates = metrics.round_values(metrics.RunData(records), "total_tokens_per_s")
-    for number, (rate, seconds) in enumerate(zip(rates, durations, strict=True)):
-        good = [row for row in successes(rows) if row["round"] == number]
-        assert rate * seconds == pytest.approx(sum(row["input_tokens"] + row["output_tokens"] for row in good))
+def test_an_event_of_several_tokens_is_one_gap_and_several_tokens():
+    """Two tokens an event, as with speculative decoding: vLLM's `itl` doubles, the time per token does not."""
+    figures = summary([record(output_tokens=6)])
+    assert figures["itl_ms"]["mean"] == pytest.approx(75)
+    assert figures["itl_token_ms"]["mean"] == pytest.approx(150 / 5)
+    assert (figures["itl_ms"]["n"], figures["itl_token_ms"]["n"]) == (2, 5)
+
+
+def test_peak_is_tokens_of_a_second_and_never_below_the_mean():
+    even = [stream(0.0, 1.5, 30)]  # cut after a whole second, neither part would reach the mean of 20
+    assert summary(even)["peak_output_tokens_per_s"]["mean"] == pytest.approx(20)
+    burst = [stream(0.0, 10.0, 10), stream(4.1, 0.8, 80)]  # 80 tokens within the fifth second, one a second else
+    assert summary(burst)["peak_output_tokens_per_s"]["mean"] == pytest.approx(81)
+    packed = [record(output_tokens=99, sent_s=0.0, first_token_s=0.5, last_token_s=0.65, end_s=1.0)]
+    assert summary(packed)["peak_output_tokens_per_s"]["mean"] == pytest.approx(99)  # vLLM counts three events
+
+
+def test_peak_concurrency_is_exact():
+    rows = closed_loop([0.0] * 4, [5.0] * 4, 0.5, 5)  # four slots, refilled in the moment they are free
+    assert summary(rows)["peak_concurrency"]["mean"] == 4
+    assert summary(rows)["concurrency"]["mean"] == pytest.approx(4)
+
+
+def test_goodput_counts_what_meets_every_limit():
+    slow_start = record(first_token_s=1.3)
+    one_token = record(output_tokens=1, chunks=1, chunk_gaps_ms=[], last_token_s=1.2)
+    nothing_streamed = record(first_token_s=None, last_token_s=None, chunks=0, chunk_gaps_ms=[])
+    failed = record(error="closed_early: x")
+    rows = [record(), slow_start, one_token, nothing_streamed, failed]
+    good = {
+        limits: summary(rows, dict(limits))["goodput_per_s"]["mean"] * 0.4
+        for limits in [
+            (("ttft_ms", 200.001),),
+            (("ttft_ms", 400.0),),
+            (("tpot_ms", 50.0),),  # a single token has none to miss
+            (("ttft_ms", 200.001), ("tpot_ms", 50.0)),
+            (("e2el_ms", 1.0),),
+        ]
+    }
+    assert list(good.values()) == pytest.approx([2, 3, 2, 1, 0])
+    assert summary(rows)["goodput_per_s"]["n"] == 0
+
+
+def test_a_value_at_the_limit_is_good():
+    rows = [stream(0.0, 1.0, 4)]  # TTFT exactly 250 ms
+    assert summary(rows, {"ttft_ms": 250.0})["goodput_per_s"]["mean"] == pytest.approx(1)
+
+
+OPEN_LOOP_ONLY = ("request_rate_asked_per_s", "request_rate_sent_per_s", "schedule_delay_ms")
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "is_open"),
+    [
+        ([0.0] * 8, False),
+        ([0.0, 0.5, 1.0] + [1.0] * 5, False),  # a ramp-up, and then all that is left at once
+        ([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5], True),
+        ([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0], True),  # a trace in whole seconds
+        ([0.0], False),
+    ],
+)
+def test_an_asked_rate_and_a_delay_are_of_open_loops(scheduled, is_open):
+    rows = [stream(at + 0.25 * at, 1.0, 4, scheduled_s=at) for at in scheduled]
+    figures = summary(rows)
+    assert {figures[name]["n"] > 0 for name in OPEN_LOOP_ONLY} == {is_open}
+    if is_open:
+        span = scheduled[-1]
+        assert figures["request_rate_asked_per_s"]["mean"] == pytest.approx(7 / span)
+        assert figures["request_rate_sent_per_s"]["mean"] == pytest.approx(7 / (1.25 * span))
+        assert figures["schedule_delay_ms"]["maximum"] == pytest.approx(250 * span)
+
+
+def test_requests_of_the_settle_phase_are_in_no_figure():
+    rows = random_run(3)
+    settle = [record(phase="settle", round=number, sent_s=0.0, end_s=99.0) for number in range(3)]
+    only_settled = [record(phase="settle", round=3)]
+    assert summary(settle + rows + only_settled, SLOS) == summary(rows, SLOS)
 
 
 @pytest.mark.parametrize("failure", [{"error": "closed_early: x"}, REFUSED])
 def test_nothing_succeeded(failure):
-    rows = [record(request_index=index, **failure) for index in range(3)]
-    figures = summary(rows)
-    assert figures["success_rate"]["mean"] == 0
-    assert figures["total_tokens_per_s"]["mean"] == 0
-    assert figures["ttft_ms"]["n"] == 0
+    rows = [record(request_index=index) | failure for index in range(3)]
+    figures = summary(rows, SLOS)
+    for name in ("success_rate", "total_tokens_per_s", "peak_output_tokens_per_s", "goodput_per_s", "concurrency"):
+        assert figures[name]["mean"] == 0
+    assert figures["ttft_ms"]["n"] == figures["steady_duration_s"]["n"] == 0
     assert figures["ttft_ms"]["mean"] is None
-    assert metrics.round_values(metrics.RunData(table(rows)), "ttft_ms") == []
+    assert metrics.round_values(RunData(table(rows)), "ttft_ms") == []
 
 
 def test_one_output_token_has_no_tpot_and_one_round_no_interval():
-    figures = summary([record(output_tokens=1, last_token_s=1.2, chunk_gaps_ms=[])])
-    assert figures["tpot_ms"]["n"] == 0
-    assert figures["itl_ms"]["n"] == 0
+    figures = summary([record(output_tokens=1, last_token_s=1.2, chunks=1, chunk_gaps_ms=[])])
+    assert figures["tpot_ms"]["n"] == figures["itl_ms"]["n"] == figures["itl_token_ms"]["n"] == 0
     assert figures["ttft_ms"]["n"] == 1
     assert figures["ttft_ms"]["ci95_low"] is None
 
 
 def test_a_success_without_an_event_has_no_latency_but_its_tokens_count():
-    figures = summary([record(first_token_s=None, last_token_s=None, chunk_gaps_ms=[]), record(request_index=1)])
+    silent = record(first_token_s=None, last_token_s=None, chunks=0, chunk_gaps_ms=[])
+    figures = summary([silent, record(request_index=1)])
     assert figures["e2el_ms"]["n"] == 1
     assert figures["requests_per_s"]["mean"] == pytest.approx(2 / 0.4)
+    assert figures["peak_output_tokens_per_s"]["mean"] == pytest.approx(6 / 0.4)
 
 
 def test_no_records():
-    assert {row["n"] for row in metrics.summarise(metrics.RunData(table([])))} == {0}
+    assert {row["n"] for row in metrics.summarise(RunData(table([])))} == {0}
+
+
+def test_a_client_that_defines_a_metric_otherwise_is_marked():
+    said = metrics.summarise(RunData(table([record()])), {"ttft_ms": "the role counts", "itl_ms": "none kept"})
+    definition = {row["metric"]: row["definition"] for row in said}
+    assert {name for name, text in definition.items() if text == "the role counts"} == {
+        "ttft_ms",
+        "steady_ttft_ms",
+        "goodput_per_s",
+    }
+    assert {name for name, text in definition.items() if text == "none kept"} == {
+        "itl_ms",
+        "peak_output_tokens_per_s",
+        "steady_output_tokens_per_s",
+        "steady_total_tokens_per_s",
+    }
+    assert definition["duration_s"] is None
+    with pytest.raises(ConfigError, match="did you mean `ttft_ms`"):
+        metrics.summarise(RunData(table([record()])), {"tfft_ms": "?"})
 
 
 def test_rows_fit_the_schema():
     rows = [
-        row | {"study": "s", "run_id": "r", "workload": "w"}
-        for row in metrics.summarise(metrics.RunData(table(random_run(1))))
+        row | {"study": "s", "run_id": "r", "workload": "w"} for row in metrics.summarise(RunData(table(random_run(1))))
     ]
     assert {frozenset(row) for row in rows} == {frozenset(schemas.METRICS.names)}
     assert pa.Table.from_pylist(rows, schema=schemas.METRICS).num_rows == len(METRICS.names())
@@ -204,10 +371,23 @@ def test_docs_describe_every_metric(name):
     text = metrics.render_docs()
     assert f"## `{name}`" in text
     assert METRICS.get(name).formula in text
-    assert metrics.higher_is_better(name) == name.endswith(("per_s", "rate"))
-    assert METRICS.get(name).is_rate == name.endswith("per_s")
+    for base in METRICS.get(name).based_on:
+        METRICS.get(base)
+
+
+RATES = {"requests_per_s", "input_tokens_per_s", "output_tokens_per_s", "total_tokens_per_s", "goodput_per_s"}
+RATES |= {"peak_output_tokens_per_s"} | {f"steady_{name}" for name in RATES if f"steady_{name}" in METRICS.names()}
+NO_MERIT = {"duration_s", "steady_duration_s", "concurrency", "peak_concurrency"}
+NO_MERIT |= {"request_rate_asked_per_s", "request_rate_sent_per_s"}
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS.names() if name not in OF_TELEMETRY])
+def test_direction_and_whether_it_adds_up_over_deployments(name):
+    entry = METRICS.get(name)
+    assert entry.is_rate == (name in RATES)
+    assert entry.higher_is_better is (None if name in NO_MERIT else name in RATES | {"success_rate"})
 
 
 def test_unknown_metric():
     with pytest.raises(ConfigError, match="did you mean `ttft_ms`"):
-        metrics.round_values(metrics.RunData(table([record()])), "tfft_ms")
+        metrics.round_values(RunData(table([record()])), "tfft_ms")

@@ -1,0 +1,124 @@
+"""The steady state of loads whose figures are known, and what happened when."""
+
+import pandas as pd
+import pytest
+from made_records import closed_loop, random_run, record, stream, summary, table
+
+from servelab import schemas
+from servelab.timeline import MOST_BUCKETS, timeline
+
+STEADY = [
+    f"steady_{name}" for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "ttft_ms", "e2el_ms")
+]
+
+
+def steady(rows):
+    figures = {name: row for name, row in summary(rows).items() if name.startswith("steady_")}
+    return {name: row["mean"] for name, row in figures.items()}
+
+
+def test_a_load_that_is_steady_from_first_to_last_has_the_figures_of_the_whole_round():
+    rows = closed_loop([0.0] * 4, [10.0] * 4, 0.5, 5)
+    figures = {name: row["mean"] for name, row in summary(rows).items()}
+    assert figures["steady_duration_s"] == 10
+    assert figures["steady_output_tokens_per_s"] == pytest.approx(4 * 10)
+    assert figures["steady_total_tokens_per_s"] == pytest.approx(4 * (10 + 20))
+    for name in STEADY:
+        assert figures[name] == pytest.approx(figures[name.removeprefix("steady_")])
+
+
+def test_building_up_and_running_out_is_left_out():
+    """Ten slots, one a second more, then one a second fewer: nine or more are at work from 8 to 32 s."""
+    rows = closed_loop([float(i) for i in range(10)], [31.0 + i for i in range(10)], 1.0, 4)
+    figures = steady(rows)
+    assert figures["steady_duration_s"] == pytest.approx(32 - 8)
+    # At each whole second of the window a request ends in every slot that was at work before it: nine in the second
+    # from 8 to 9, ten from then on to 31, nine in the last.
+    ended = 9 + 22 * 10 + 9
+    assert figures["steady_requests_per_s"] == pytest.approx(ended / 24)
+    assert figures["steady_output_tokens_per_s"] == pytest.approx(4 * ended / 24)
+    assert figures["steady_total_tokens_per_s"] == pytest.approx(14 * ended / 24)
+    assert figures["steady_e2el_ms"] == pytest.approx(1000)
+    whole = {name: row["mean"] for name, row in summary(rows).items()}
+    assert whole["output_tokens_per_s"] == pytest.approx(4 * 310 / 40)  # a fifth lower: the ends weigh on it
+
+
+def test_tokens_count_by_the_time_they_came_and_requests_by_their_end():
+    """Two users from 0 to 10 s, and a request after them."""
+    rows = [stream(0.0, 10.0, 10), *closed_loop([0.0], [10.0], 2.0, 2)]
+    rows += [stream(10.0, 8.0, 8, input_tokens=700)]
+    figures = steady(rows)
+    assert figures["steady_duration_s"] == 10
+    assert figures["steady_requests_per_s"] == pytest.approx(6 / 10)
+    assert figures["steady_output_tokens_per_s"] == pytest.approx((10 + 5 * 2) / 10)
+    assert figures["steady_total_tokens_per_s"] == pytest.approx((20 + 6 * 10) / 10)  # the 700 were read after it
+    overlapping = [stream(0.0, 10.0, 10), stream(5.0, 10.0, 20)]
+    assert steady(overlapping)["steady_duration_s"] is None  # 5 s of two at once, of 10 s each
+
+
+def test_a_moment_below_the_threshold_does_not_end_the_window():
+    """Two users, of whom the second pauses from 3 to 3.3 s."""
+    assert steady(closed_loop([0.0, 0.0, 3.3], [6.0, 3.0, 6.3], 1.0, 4))["steady_duration_s"] == pytest.approx(6)
+
+
+@pytest.mark.parametrize("sent_over_s", [0.0, 0.5])
+def test_a_single_wave_has_no_steady_state(sent_over_s):
+    rows = [stream(sent_over_s * i / 20, 1.0 + 0.1 * i, 10) for i in range(20)]
+    assert set(steady(rows).values()) == {None}
+
+
+def sums(rows):
+    frame = pd.DataFrame(timeline(table(rows)))
+    return frame, frame.groupby("round")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_timeline_adds_up_to_the_records(seed):
+    rows = [*random_run(seed), stream(0.2, 3.0, 7, phase="settle")]
+    frame, rounds = sums(rows)
+    records = table(rows).to_pandas()
+    for number, group in records.groupby("round"):
+        sent = group[group.sent_s.notna()]
+        good = group[group.error.isna()]
+        buckets = rounds.get_group(number)
+        assert buckets.requests_sent.sum() == len(sent)
+        assert buckets.requests_ended.sum() == len(group)
+        assert buckets.output_tokens.sum() == pytest.approx(good.output_tokens.sum())
+        busy = (buckets.requests_in_flight * buckets.seconds).sum()
+        assert busy == pytest.approx((sent.end_s - sent.sent_s).sum())
+        assert buckets.start_s.iloc[-1] <= group.end_s.max() < buckets.start_s.iloc[-1] + buckets.seconds.iloc[-1]
+    names = schemas.TIMELINE.names[3:]
+    assert list(frame.columns) == names
+
+
+@pytest.mark.parametrize(
+    ("last_s", "seconds"), [(0.4, 0.1), (19.0, 0.1), (20.0, 0.2), (60.0, 0.5), (600.0, 5.0), (7200.0, 50.0)]
+)
+def test_buckets_are_round_and_few(last_s, seconds):
+    frame, _ = sums([stream(0.0, last_s, 4)])
+    assert frame.seconds.tolist() == pytest.approx([seconds] * len(frame))
+    assert len(frame) <= MOST_BUCKETS
+
+
+def test_timeline_by_hand():
+    """Two requests of 0.4 s, the second 0.2 s later; the third was never sent."""
+    rows = [stream(0.0, 0.4, 4), stream(0.2, 0.4, 2), record(sent_s=None, error="round_timeout: x", end_s=0.55)]
+    frame, _ = sums([row | {"last_token_s": row["end_s"]} for row in rows])
+    assert frame.requests_in_flight.tolist() == pytest.approx([1, 1, 2, 2, 1, 1, 0])
+    assert frame.requests_sent.tolist() == [1, 0, 1, 0, 0, 0, 0]
+    assert frame.requests_ended.sum() == 3
+    assert frame.output_tokens.sum() == pytest.approx(6)
+
+
+def test_tokens_of_a_client_that_keeps_no_gaps_lie_between_first_and_last():
+    rows = [stream(0.0, 1.0, 10) | {"chunk_gaps_ms": []}]
+    frame, _ = sums(rows)
+    assert frame.output_tokens.sum() == pytest.approx(10)
+    assert frame.output_tokens.max() <= 2
+    silent = record(first_token_s=None, last_token_s=None, chunks=0, chunk_gaps_ms=[], sent_s=0.0, end_s=0.35)
+    frame, _ = sums([silent])
+    assert frame.output_tokens.tolist() == pytest.approx([0, 0, 0, 3])
+
+
+def test_no_records_have_no_timeline():
+    assert timeline(table([])) == []
