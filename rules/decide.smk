@@ -41,8 +41,11 @@ rule decide_stage:
             "decide_stage.py",
             "servelab/decide.py",
             "servelab/deciding_pair.py",
+            "servelab/metrics/*.py",
             "servelab/objective.py",
+            "servelab/parse.py",
             "servelab/statistics.py",
+            "servelab/validity/*.py",
         ),
     output:
         decision="results/studies/{study}/stages/{stage}/decision.json",

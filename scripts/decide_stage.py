@@ -6,6 +6,7 @@ from pathlib import Path
 from servelab import schemas
 from servelab.cli import run
 from servelab.decide import decide_stage
+from servelab.deciding_pair import PlannedPair, read_pair
 from servelab.files import write_json
 from servelab.parse import read_table
 from servelab.plan import Plan
@@ -18,14 +19,22 @@ def main() -> None:
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--table", type=Path, required=True)
     parser.add_argument("--rounds", type=Path, required=True)
+    parser.add_argument("--pair", type=Path, help="the stage's pair.json, where the study measures its leader again")
+    parser.add_argument("--pair-status", type=Path, help="status.json of that pair, where there is one")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
+    study = load_study(arguments.study)
+    pair = None
+    if arguments.pair_status:
+        planned = PlannedPair.model_validate_json(arguments.pair.read_text(encoding="utf-8"))
+        pair = read_pair(planned, arguments.pair_status.parent, study)
     decision = decide_stage(
-        load_study(arguments.study),
+        study,
         Plan.model_validate_json(arguments.plan.read_text(encoding="utf-8")),
         read_table(arguments.table, schemas.STAGE_TABLE),
         read_table(arguments.rounds, schemas.ROUNDS),
+        pair,
     )
     write_json(arguments.output, decision.model_dump(mode="json"))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from servelab.deciding_pair import PairEvidence
 from servelab.metrics import METRICS
 from servelab.objective import per_basis
 from servelab.plan import Plan
@@ -29,6 +30,8 @@ class Verdict(Strict):
     change_ci95_low_percent: float | None
     change_ci95_high_percent: float | None
     why: str
+    pair_id: str | None = None
+    """The pair measured again that its change is from; None where that is from the stage's runs."""
 
 
 class Choice(Strict):
@@ -54,17 +57,24 @@ class Decision(Strict):
     candidates: list[Verdict]
 
 
-def decide_stage(study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataFrame) -> Decision:
+def decide_stage(
+    study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataFrame, pair: PairEvidence | None = None
+) -> Decision:
     """The decision of a stage.
 
     `table` has the columns of schemas.STAGE_TABLE, `rounds` those of schemas.ROUNDS. A candidate takes over when every
     request it had to serve succeeded (`min_success_rate`), its change on the incumbent exceeds the margin, and the
     change's 95 % interval excludes zero (single rounds have no interval: only the margin speaks). An invalid run never
     wins. An incumbent that failed, or whose run is invalid, is replaced by the best candidate of which neither is true.
+
+    `pair` is what the stage's leader has shown when it was measured again beside the incumbent: it then decides, and
+    nobody else takes over.
     """
     rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
     incumbent = rows[0]
     verdicts = [_verdict(study, row, incumbent, rounds) for row in rows]
+    if pair is not None:
+        verdicts = [_measured_again(study, verdict, pair) for verdict in verdicts]
     better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
     sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
     winner = max(better, key=lambda position: sign * float(rows[position]["objective_value"]), default=0)
@@ -111,6 +121,28 @@ def _verdict(study: Study, row: Row, incumbent: Row, rounds: pd.DataFrame) -> Ve
         change_ci95_high_percent=_finite(change[2]),
         why=why,
     )
+
+
+def _measured_again(study: Study, verdict: Verdict, pair: PairEvidence) -> Verdict:
+    """A candidate's verdict once the stage's leader has been measured again beside the incumbent."""
+    if verdict.candidate != pair.candidate:
+        if verdict.verdict != "better":
+            return verdict
+        why = f"{verdict.why}; {pair.candidate} was ahead and was measured again in its place"
+        return verdict.model_copy(update={"verdict": "not repeated", "why": why})
+    if pair.change is None:
+        found: dict[str, object] = {"verdict": "failed", "why": f"measured again beside the incumbent: {pair.failed}"}
+    else:
+        change, low, high = pair.change
+        word, text = _compare(study, change, low, high)
+        found = {
+            "verdict": word,
+            "why": f"measured again beside the incumbent, {pair.rounds} rounds each: {text}; before: {verdict.why}",
+            "change_percent": change,
+            "change_ci95_low_percent": _finite(low),
+            "change_ci95_high_percent": _finite(high),
+        }
+    return verdict.model_copy(update={**found, "pair_id": pair.pair_id})
 
 
 def _unfit(study: Study, row: Row) -> tuple[str, str] | None:

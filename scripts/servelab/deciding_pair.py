@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from servelab import schemas
-from servelab.errors import ServelabError
-from servelab.metrics import METRICS, RunData, round_values
+from servelab.identity import content_id
+from servelab.metrics import METRICS, round_values
 from servelab.objective import per_basis
-from servelab.pair import SIDES, PairSpec, pair_id
+from servelab.parse import parse_run, read_run
 from servelab.plan import Plan
-from servelab.spec import Strict
+from servelab.spec import RunSpec, Strict
 from servelab.statistics import Interval, paired_ratio_ci95
 from servelab.study import Study
+from servelab.validity import verdict
 
 if TYPE_CHECKING:
     from servelab.decide import Decision
+
+
+SIDES = ("a", "b")
+
+
+class PairSpec(Strict):
+    """Two runs that are compared round by round; `a` is the incumbent."""
+
+    a: RunSpec
+    b: RunSpec
+    cycles: int
+
+
+def pair_id(pair: PairSpec) -> str:
+    """Hash of all that can change the pair's figures; its folder's name."""
+    return content_id(pair.model_dump(mode="json"))
 
 
 class PlannedPair(Strict):
@@ -87,29 +99,25 @@ def choose_pair(study: Study, plan: Plan, decision: Decision) -> PlannedPair:
 def read_pair(planned: PlannedPair, folder: Path, study: Study) -> PairEvidence:
     """What the measured pair in `folder` says of the study's objective, on its basis.
 
-    `ServelabError` if the folder does not hold that pair.
+    A side whose run is invalid shows nothing. `ServelabError` if the folder does not hold a complete pair.
     """
     assert planned.pair is not None and planned.candidate is not None and planned.pair_id is not None
-    try:
-        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
-        data = {side: _read_side(folder / side, study) for side in SIDES}
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise ServelabError(f"{folder}: not a complete pair ({error}); remove the folder and run again") from None
-    rounds = 2 * planned.pair.cycles
-    if status["outcome"] != "ok":
-        who = "the incumbent" if status["failed_side"] == "a" else "the candidate"
-        return PairEvidence(planned.candidate, planned.pair_id, None, rounds, f"{who} failed: {status['message']}")
     metric, basis = study.objective.metric_and_basis
-    scaled = []
-    for side, spec in zip(SIDES, (planned.pair.a, planned.pair.b), strict=True):
+    values, failures = [], []
+    for side, spec, who in zip(SIDES, (planned.pair.a, planned.pair.b), ("incumbent", "candidate"), strict=True):
+        status, data = read_run(study, folder / side)
+        if status["outcome"] != "ok":
+            failures.append(f"the {who} failed, {status['reason']}: {status['message']}")
+            continue
+        level, note = verdict(parse_run(study, spec, status, data)["checks"])
+        if level == "invalid":
+            failures.append(f"the {who}'s run is invalid: {note}")
         factor, _ = per_basis(basis, spec.hardware.count, study.hardware.per_node)
-        scaled.append([value * factor for value in round_values(data[side], metric)])
-    return PairEvidence(planned.candidate, planned.pair_id, paired_ratio_ci95(*scaled), rounds, None)
-
-
-def _read_side(folder: Path, study: Study) -> RunData:
-    return RunData(
-        pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS),
-        study.objective.slos,
-        pq.read_table(folder / "telemetry.parquet", schema=schemas.TELEMETRY),
+        values.append([value * factor for value in round_values(data, metric)])
+    return PairEvidence(
+        candidate=planned.candidate,
+        pair_id=planned.pair_id,
+        change=None if failures else paired_ratio_ci95(*values),
+        rounds=2 * planned.pair.cycles,
+        failed="; ".join(failures) or None,
     )

@@ -11,29 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from servelab.deciding_pair import SIDES, PairSpec, pair_id
 from servelab.errors import ConfigError
 from servelab.files import write_json
-from servelab.identity import content_id
 from servelab.lease import lease
 from servelab.measure import complete_folder, write_run
 from servelab.session import RunInputs, Session, say
-from servelab.spec import RunSpec, Strict
 
-SIDES = ("a", "b")
 _CYCLE = "abba"
-
-
-class PairSpec(Strict):
-    """Two runs that are compared round by round; `a` is the incumbent."""
-
-    a: RunSpec
-    b: RunSpec
-    cycles: int
-
-
-def pair_id(pair: PairSpec) -> str:
-    """Hash of all that can change the pair's figures; its folder's name."""
-    return content_id(pair.model_dump(mode="json"))
 
 
 def measure_pair(pair: PairSpec, inputs: dict[str, RunInputs], output: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from servelab.errors import ServelabError
 from servelab.metrics import RunData, summarise, summarise_rounds
 from servelab.objective import per_basis
 from servelab.plan import Plan, PlannedCandidate, PlannedRun
+from servelab.spec import RunSpec
 from servelab.study import Study
 from servelab.timeline import timeline
 from servelab.validity import Evidence, check_run, verdict
@@ -74,8 +75,8 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> dict[str, pa.Tabl
             refusal = {"workload": study.objective.on, "outcome": "failed", "reason": "refused", "rounds": 0}
             rows["table"].append({**row, **refusal, "message": candidate.refused})
         for run in candidate.runs:
-            status, data = _read_run(study, runs_folder / run.run_id)
-            parsed = _parse_run(study, run, status, data) if status["outcome"] == "ok" else {}
+            status, data = read_run(study, runs_folder / run.run_id)
+            parsed = parse_run(study, run.spec, status, data) if status["outcome"] == "ok" else {}
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
             for name, found in parsed.items():
                 rows[name] += [{**names, **entry} for entry in found]
@@ -83,7 +84,8 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> dict[str, pa.Tabl
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
 
 
-def _read_run(study: Study, folder: Path) -> tuple[dict[str, Any], RunData]:
+def read_run(study: Study, folder: Path) -> tuple[dict[str, Any], RunData]:
+    """Status and records of the run in a folder; `ServelabError` if it is not complete."""
     telemetry = folder / "telemetry.parquet"
     try:
         status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
@@ -94,15 +96,15 @@ def _read_run(study: Study, folder: Path) -> tuple[dict[str, Any], RunData]:
     return status, RunData(records, study.objective.slos, samples)
 
 
-def _parse_run(study: Study, run: PlannedRun, status: dict[str, Any], data: RunData) -> dict[str, Rows]:
-    """Rows of a run's tables without study, run_id and workload."""
+def parse_run(study: Study, spec: RunSpec, status: dict[str, Any], data: RunData) -> dict[str, Rows]:
+    """Rows of a run's tables (`TABLES` but for the stage's own) without study, run_id and workload."""
     summary, rounds = summarise(data, CLIENTS.get(study.client).definitions), summarise_rounds(data)
     values: dict[str, dict[int, float]] = {}
     for entry in rounds:
         values.setdefault(entry["metric"], {})[entry["round"]] = entry["value"]
     evidence = Evidence(
         records=data.records.to_pandas(),
-        spec=run.spec,
+        spec=spec,
         status=status,
         summary={entry["metric"]: entry for entry in summary},
         rounds=values,

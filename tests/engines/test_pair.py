@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from servelab.deciding_pair import PairSpec, pair_id
 from servelab.identity import run_id
-from servelab.pair import PairSpec, pair_id
 
 ROOT = Path(__file__).parents[2]
 
