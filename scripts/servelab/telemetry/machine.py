@@ -43,6 +43,7 @@ class Machine(Source):
     def __init__(self, watched: Watched) -> None:
         self._server = watched.server
         self._parents: dict[int, int] = {}
+        self._roots: set[int] = set()
         self._own: dict[int, psutil.Process] = {}
         self._before: _CpuTimes | None = None
 
@@ -69,24 +70,29 @@ class Machine(Source):
         for pid, process in list(self._own.items()):
             try:
                 with process.oneshot():
-                    times, memory = process.cpu_times(), process.memory_info()
+                    times = process.cpu_times()
+                    rss += process.memory_info().rss if self._is_below(pid, server_pid) else 0
             except psutil.Error:
                 del self._own[pid]
                 continue
             seconds += times.user + times.system + times.children_user + times.children_system
-            rss += memory.rss if self._is_below(pid, server_pid) else 0
         return seconds, rss
 
     def _find(self, roots: set[int]) -> None:
-        """Brings the own processes up to date; a process is looked at once only, as a machine may run thousands."""
+        """Brings the own processes up to date. A machine may run thousands: each is looked at once, and when its
+        parent has ended.
+        """
         pids = set(psutil.pids())
         for pid in self._parents.keys() - pids:
             del self._parents[pid]
             self._own.pop(pid, None)
-        for pid in pids - self._parents.keys():
+        new = {pid for pid in pids if (parent := self._parents.get(pid)) is None or (parent and parent not in pids)}
+        for pid in new:
             with contextlib.suppress(psutil.Error):
                 self._parents[pid] = psutil.Process(pid).ppid()
-        for pid in self._parents.keys() - self._own.keys():
+        doubtful = new if roots == self._roots else self._parents.keys() - self._own.keys()
+        self._roots = roots
+        for pid in doubtful:
             if any(self._is_below(pid, root) for root in roots):
                 with contextlib.suppress(psutil.Error):
                     self._own[pid] = psutil.Process(pid)

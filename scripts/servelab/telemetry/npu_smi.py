@@ -66,7 +66,7 @@ def parse(text: str) -> dict[str, dict[str, float]]:
         if len(first) != 3 or len(second) != 3 or not _is_chip(npu, chip, second[1]):
             continue
         power, temperature = first[2].split()[:2]
-        utilization, *memory = re.findall(r"\d+", second[2].replace("NA", "")) or [""]
+        utilization, *memory = re.findall(r"\d+", second[2]) or [""]
         figures = {"power_w": power, "temperature_c": temperature, "npu_utilization_percent": utilization}
         chips[device_key(npu[0], chip[0])] = {
             **{metric: float(figure) for metric, figure in figures.items() if _NUMBER.fullmatch(figure)},

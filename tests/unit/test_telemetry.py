@@ -1,0 +1,394 @@
+"""Telemetry: what each source tells, whose CPU time is whose, and that nothing that fails disturbs the rest.
+
+NVML and npu-smi are doubles here: the driver's library behind the real `pynvml`, and a tool that prints recorded
+tables. psutil, the HTTP server's answers and the sampler are real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.compute as pc
+import pynvml
+import pytest
+
+from servelab import schemas
+from servelab.devices import DEVICES, Device
+from servelab.engines import ENGINES
+from servelab.telemetry import SOURCES, Watched, npu_smi, rapl, sampler
+from servelab.telemetry import server as server_source
+from servelab.telemetry.sampler import Sampler
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests/data"
+VLLM = ENGINES.get("vllm")
+GPU = Device(index="1", key="GPU-1b7d9e3f-0000-0000-0000-000000000001", name="NVIDIA H100")
+NPU = Device(index="1", key="ascend-3-0", name="Ascend 910B4")
+CPU = Device(index="0", key="cpu", name="a processor")
+PAGE = "".join(
+    f'# TYPE {name} gauge\n{name}{{engine="0"}} 1\n' for names in VLLM.metric_names.values() for name in names
+)
+
+
+class NvmlLibraryDouble:
+    """The driver's library as `pynvml` calls it, for one GPU; queries in `lacking` are not supported."""
+
+    VALUES = {  # noqa: RUF012
+        "nvmlDeviceGetPowerUsage": 412_500,
+        "nvmlDeviceGetTotalEnergyConsumption": 9_000_250,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": pynvml.nvmlClocksThrottleReasonSwPowerCap,
+    }
+
+    def __init__(self) -> None:
+        self.lacking: set[str] = set()
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            if name in self.lacking:
+                return pynvml.NVML_ERROR_NOT_SUPPORTED
+            if name == "nvmlDeviceGetHandleByUUID":
+                return 0 if arguments[0].value == GPU.key.encode() else pynvml.NVML_ERROR_NOT_FOUND
+            if name in self.VALUES:
+                arguments[-1]._obj.value = self.VALUES[name]
+            elif name == "nvmlDeviceGetUtilizationRates":
+                arguments[-1]._obj.gpu = 87
+            elif name == "nvmlDeviceGetMemoryInfo":
+                arguments[-1]._obj.used = 5 << 30
+            elif name == "nvmlDeviceGetClockInfo":
+                arguments[-1]._obj.value = 1000 + arguments[1].value
+            elif name == "nvmlDeviceGetTemperature":
+                arguments[-1]._obj.value = 61
+            return pynvml.NVML_SUCCESS
+
+        return call
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    library = NvmlLibraryDouble()
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    return library
+
+
+@pytest.fixture
+def npu_smi_tool(tmp_path, monkeypatch):
+    tool = tmp_path / "npu-smi"
+    tool.write_text(f"#!/bin/sh\ncat {DATA / 'npu-smi-info-910b4.txt'}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def powercap(tmp_path, monkeypatch):
+    """Two packages, one with a domain inside."""
+    folder = tmp_path / "powercap"
+    for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1"):
+        (folder / zone).mkdir(parents=True)
+        (folder / zone / "energy_uj").write_text("1000000\n")
+        (folder / zone / "max_energy_range_uj").write_text("262143328850\n")
+    monkeypatch.setattr(rapl, "_POWERCAP", folder)
+    return folder
+
+
+@contextlib.contextmanager
+def listening(answer):
+    """The base URL of a server that calls `answer` with each connection, once it has read the request."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        open_connections = []
+
+        def serve():
+            while True:
+                try:
+                    connection = listener.accept()[0]
+                except OSError:
+                    return
+                open_connections.append(connection)
+                threading.Thread(target=handle, args=(connection,), daemon=True).start()
+
+        def handle(connection):
+            with contextlib.suppress(OSError):
+                connection.recv(65536)
+                answer(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            for connection in open_connections:
+                connection.close()
+
+
+def answers(text, status="200 OK"):
+    def answer(connection):
+        body = text.encode()
+        connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    return answer
+
+
+def hangs(connection):
+    connection.recv(1)
+
+
+def trickles(connection):
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    while True:
+        connection.sendall(b"#")
+        time.sleep(0.05)
+
+
+def says_no_http(connection):
+    connection.sendall(b"\x00\x01garbage\r\n\r\n")
+    connection.close()
+
+
+def rows_of(table, source):
+    return table.filter(pc.equal(table["source"], source)).to_pylist()
+
+
+@pytest.mark.parametrize("name", SOURCES.names())
+def test_every_source_tells_all_it_says_it_does(name, nvml, npu_smi_tool, powercap):
+    with listening(answers(PAGE)) as url:
+        watched = Watched([GPU, NPU, CPU], VLLM, lambda: (url, os.getpid()))
+        source = SOURCES.get(name)
+        assert source.concerns(watched)
+        reader = source(watched)
+        first = list(reader.read())
+        time.sleep(0.6)  # shares of CPU time are of the time between two readings
+        second = list(reader.read())
+        reader.close()
+    assert {reading.metric for reading in first + second} == set(source.metrics)
+    assert {reading.device for reading in second} <= {None, "0", "1"}
+    page = (ROOT / "docs/telemetry.md").read_text()
+    for metric, text in source.metrics.items():
+        assert f"| `{metric}` | {text} |" in page.split(f"## `{name}`")[1].split("\n## ")[0]
+
+
+def test_only_sources_with_something_to_watch_are_read():
+    watched = Watched([CPU], VLLM, lambda: None)
+    assert [source.name for source in SOURCES if source.concerns(watched)] == ["psutil", "server"]
+
+
+def test_nvml_gives_figures_in_the_units_of_their_names(nvml):
+    readings = SOURCES.get("nvml")(Watched([GPU, CPU], VLLM, lambda: None)).read()
+    assert {reading.metric: (reading.value, reading.device) for reading in readings} == {
+        "devices": (1, None),
+        "gpu_utilization_percent": (87, "1"),
+        "memory_used_bytes": (5 << 30, "1"),
+        "power_w": (412.5, "1"),
+        "energy_j_total": (9000.25, "1"),
+        "clock_sm_mhz": (1000 + pynvml.NVML_CLOCK_SM, "1"),
+        "clock_memory_mhz": (1000 + pynvml.NVML_CLOCK_MEM, "1"),
+        "throttle_reasons": (4, "1"),
+        "temperature_c": (61, "1"),
+    }
+
+
+def test_what_a_gpu_does_not_support_is_left_out(nvml):
+    nvml.lacking = {"nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetCurrentClocksThrottleReasons"}
+    metrics = [reading.metric for reading in SOURCES.get("nvml")(Watched([GPU], VLLM, lambda: None)).read()]
+    assert set(SOURCES.get("nvml").metrics) - set(metrics) == {"energy_j_total", "throttle_reasons"}
+
+
+@pytest.mark.parametrize(
+    ("file", "chips"),
+    [
+        (
+            "npu-smi-info-910b4.txt",
+            {
+                "ascend-0-0": {"npu": 37, "memory": 28125, "power": 78.2, "temperature": 40},
+                "ascend-3-0": {"npu": 0, "memory": 2849, "power": 77.9, "temperature": 41},
+            },
+        ),
+        (
+            "npu-smi-info-a3.txt",  # the power is of both chips together
+            {
+                "ascend-0-0": {"npu": 7, "memory": 61609, "temperature": 43},
+                "ascend-0-1": {"npu": 9, "memory": 61625, "temperature": 44},
+            },
+        ),
+        ("npu-smi-info-310p.txt", {"ascend-2-0": {"npu": 12, "memory": 1693, "temperature": 46}}),
+        ("npu-smi-info-m.txt", {}),
+    ],
+)
+def test_npu_smi_tables(file, chips):
+    names = {"npu_utilization_percent": "npu", "power_w": "power", "temperature_c": "temperature"}
+    found = npu_smi.parse((DATA / file).read_text())
+    assert {
+        key: {
+            names.get(metric, "memory"): value / (1 << 20) if metric == "memory_used_bytes" else value
+            for metric, value in figures.items()
+        }
+        for key, figures in found.items()
+    } == chips
+
+
+def test_rapl_adds_packages_and_goes_on_after_a_counters_end(powercap):
+    source = SOURCES.get("rapl")(Watched([CPU], VLLM, lambda: None))
+    (powercap / "intel-rapl:0/energy_uj").write_text("4000000\n")
+    (powercap / "intel-rapl:0:0/energy_uj").write_text("9000000\n")
+    (powercap / "intel-rapl:1/energy_uj").write_text("1500000\n")
+    assert source.read()[1] == ("energy_j_total", pytest.approx(3.5), "0")
+    (powercap / "intel-rapl:0/energy_uj").write_text("999999\n")  # from 4 J up to its range, and on from 0
+    assert source.read()[1].value == pytest.approx(3.5 + 262143.328851 - 4 + 0.999999)
+
+
+def test_server_figures_are_added_over_label_sets_and_need_all_their_samples():
+    names = {
+        "requests_running": ("running",),
+        "kv_cache_usage_fraction": ("usage",),
+        "prefix_cache_query_tokens_total": ("hit", "computed"),
+        "prompt_tokens_total": ("hit", "absent"),
+        "preemptions_total": ("not_a_number",),
+    }
+    page = (
+        '# HELP running Running.\n# TYPE running gauge\nrunning{engine="0"} 3\nrunning{engine="1"} 4\n'
+        'usage{engine="0"} 0.5\nusage{engine="1"} 0.25\nrunning_more 9\nhit 1e+02\ncomputed 20\nnot_a_number NaN\n'
+    )
+    assert dict((metric, value) for metric, value, _ in server_source.parse(page, names)) == {
+        "requests_running": 7,
+        "kv_cache_usage_fraction": 0.375,
+        "prefix_cache_query_tokens_total": 120,
+    }
+
+
+BURN = "import time\nwhile time.process_time() < 1: pass"
+MEASURE = f"""
+import subprocess, sys
+import psutil
+from servelab.engines import ENGINES
+from servelab.telemetry import SOURCES, Watched
+
+def capacity():
+    times = psutil.cpu_times()
+    return sum(times) - times.guest - times.guest_nice
+
+source = SOURCES.get("psutil")(Watched([], ENGINES.get("vllm"), lambda: None))
+list(source.read())
+before = capacity()
+print("ready", flush=True)
+if sys.argv[1] == "own":
+    subprocess.run([sys.executable, "-c", {BURN!r}])
+sys.stdin.readline()
+shares = {{reading.metric: reading.value for reading in source.read()}}
+seconds = (capacity() - before) / 100
+print(shares["own_cpu_percent"] * seconds, shares["others_cpu_percent"] * seconds)
+"""
+
+
+@pytest.mark.parametrize("who", ["own", "others"])
+def test_cpu_time_is_told_apart_even_of_a_process_that_has_ended(who):
+    """A process uses one second of CPU time: a child of the measuring process, or one that is not below it."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    command = [sys.executable, "-c", MEASURE, who]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as run:
+        assert run.stdout.readline() == "ready\n"
+        if who == "others":
+            subprocess.run([sys.executable, "-c", BURN], check=True)
+        said, _ = run.communicate("\n")
+    own_s, others_s = map(float, said.split())
+    if who == "own":
+        assert own_s == pytest.approx(1, abs=0.3)
+    else:
+        assert own_s < 0.3
+        assert others_s > 0.7
+
+
+def test_server_memory_is_that_of_its_processes_only():
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(flush=True); input()'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        server.stdout.readline()
+        source = SOURCES.get("psutil")(Watched([], VLLM, lambda: ("", server.pid)))
+        found = {reading.metric: reading.value for reading in source.read()}["server_rss_bytes"]
+        root = psutil.Process(server.pid)
+        expected = sum(process.memory_info().rss for process in [root, *root.children()])
+        server.stdin.close()
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [hangs, trickles, says_no_http, answers("", "404 Not Found"), answers('vllm:num_preemptions_total{engine="0 x\n')],
+    ids=["hangs", "trickles", "no HTTP", "not found", "not Prometheus"],
+)
+def test_a_server_that_does_not_tell_is_left_out_and_said_once(answer, capfd):
+    with listening(answer) as url, Sampler([CPU], lambda: (url, os.getpid()), VLLM) as sampling:
+        sampling.round(0)
+        sampling.sample_now()
+        sampling.sample_now()
+        table = sampling.table({})
+    assert rows_of(table, "server") == []
+    assert len({row["time_s"] for row in rows_of(table, "psutil")}) >= 2
+    assert capfd.readouterr().err.count("telemetry: server is left out where it fails") == 1
+
+
+def test_a_server_that_hangs_delays_no_other_source(monkeypatch):
+    monkeypatch.setattr(sampler, "INTERVAL_S", 0.02)
+    with listening(hangs) as url, Sampler([CPU], lambda: (url, os.getpid()), VLLM) as sampling:
+        sampling.round(0)
+        sampling.sample_now()  # until the server's time is over
+        table = sampling.table({})
+    assert len({row["time_s"] for row in rows_of(table, "psutil")}) >= 5
+
+
+def test_a_server_is_read_again_once_it_tells(capfd):
+    current = [None]
+    with listening(hangs) as bad, listening(answers(PAGE)) as good:
+        with Sampler([CPU], lambda: current[0], VLLM) as sampling:
+            for number, url in enumerate([None, "http://127.0.0.1:1", bad, good]):
+                current[0] = (url, os.getpid()) if url else None
+                sampling.round(number)
+                sampling.sample_now()
+        rows = rows_of(sampling.table({}), "server")
+    assert {row["round"] for row in rows} == {3}
+    assert {row["metric"] for row in rows} == set(VLLM.metric_names)
+    assert len(capfd.readouterr().err.splitlines()) == 1  # none where no server runs, or it does not listen yet
+
+
+def test_a_missing_library_is_said_once_and_the_rest_goes_on(monkeypatch, capfd):
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    unknown = Device(index="0", key="GPU-00000000-0000-0000-0000-000000000000", name="none")
+    with Sampler([unknown], lambda: None, VLLM) as sampling:
+        sampling.round(0)
+        sampling.sample_now()
+        sampling.sample_now()
+    assert {row["source"] for row in sampling.table({}).to_pylist()} == {"psutil"}
+    assert capfd.readouterr().err.count("telemetry: nvml is left out where it fails") == 1
+
+
+def test_times_are_on_the_rounds_clock():
+    """What is read before a round begins is dropped; a round's zero is its load's, or its mark."""
+    with Sampler(DEVICES.get("cpu").find(), lambda: None, VLLM) as sampling:
+        sampling.sample_now()
+        sampling.round(0)
+        sampling.sample_now()
+        sampling.round(1)
+        sampling.sample_now()
+        origin = time.monotonic()
+        sampling.sample_now()
+    table = sampling.table({1: origin})
+    assert table.schema == schemas.TELEMETRY
+    times = {number: [] for number in (0, 1)}
+    for row in rows_of(table, "psutil"):
+        if row["metric"] == "memory_used_bytes":
+            times[row["round"]].append(row["time_s"])
+    assert len(times[0]) == 1
+    assert times[0][0] >= 0
+    assert len(times[1]) == 2
+    assert times[1][0] < 0 <= times[1][1]
+
+
+def test_nothing_read_is_an_empty_table():
+    sampling = Sampler([], lambda: None, VLLM)
+    assert sampling.table({}).schema == schemas.TELEMETRY
+    assert sampling.table({}).num_rows == 0
