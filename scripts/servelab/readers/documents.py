@@ -24,7 +24,7 @@ class Saved:
     """Figures on their way from a saved result into a block."""
 
     piece: Piece
-    figures: list[readers.Figure] = field(default_factory=list)
+    figures: dict[Key, readers.Figure] = field(default_factory=dict)
     spans: dict[Key, Span] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -34,13 +34,16 @@ class Saved:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise self.error(f"`{name}` is not a number: {value!r}", line)
         if value is None or math.isnan(value):
-            self.figures.append(readers.Figure(*key, None, line))
+            self.figures[key] = readers.Figure(*key, None, line)
             self.warnings.append(f"`{name}` has no value")
             return
         if value < 0 or math.isinf(value):
             raise self.error(f"`{name}` cannot be {value}", line)
-        self.figures.append(readers.Figure(*key, float(value), line))
-        self.spans[key] = Span.around(value, half_width + _EXACT * value)
+        span = Span.around(value, half_width + _EXACT * value)
+        if key in self.spans and not self.spans[key].meets(span):
+            raise self.error(f"the result contradicts itself: `{name}` is a second {key[1]} of {key[0]}", line)
+        self.figures[key] = readers.Figure(*key, float(value), line)
+        self.spans[key] = span
 
     def error(self, text: str, line: int | None = None) -> readers.ReadError:
         """An error at a line."""
@@ -62,8 +65,7 @@ class Saved:
         if wrong is None and within_run:
             wrong = not_above(self.spans, "ttft_ms", "e2el_ms")
         if wrong is not None:
-            line = next(figure.line for figure in self.figures if (figure.metric, figure.statistic) == wrong[0])
-            raise self.error(f"the result contradicts itself: {wrong[1]}", line)
+            raise self.error(f"the result contradicts itself: {wrong[1]}", self.figures[wrong[0]].line)
         if unknown:
             self.warnings.append(
                 f"not read, no such figure is known: {', '.join(each.text.split(': ')[0] for each in unknown)}"
@@ -74,7 +76,7 @@ class Saved:
             file=self.piece.file,
             first_line=self.piece.first_line,
             last_line=self.piece.last_line,
-            figures=tuple(self.figures),
+            figures=tuple(self.figures.values()),
             definitions=readers.definitions_of(definitions, self.spans),
             settings=settings,
             unknown=tuple(unknown),

@@ -13,6 +13,7 @@ from typing import Any
 
 HEADER = re.compile(r"={12} Serving Benchmark Result ={12}(?=\s|$)")
 TITLE = "Serving Benchmark Result"
+_HALF_HEADER = re.compile(rf"={{3,}}\s*{TITLE}|{TITLE}\s*={{3,}}")
 FOOTER = re.compile(r"={50}")
 SECTION = re.compile(r"-{2,} ?[^-=].*?[^-=] ?-{2,}|={2,}![A-Z ]+!={2,}")
 """Title of a section, or TensorRT-LLM's warning of failed requests."""
@@ -77,7 +78,8 @@ def split(path: Path, text: str, is_known: Callable[[str], bool]) -> Iterator[Pi
     elif start.startswith("Metric,"):
         table = list(csv.reader(text.splitlines()))
         lines = {row[0]: number for number, row in reversed(list(enumerate(table, 1))) if row}
-        yield Piece("csv", str(path), 1, len(table), lines, table=table)
+        broken = None if text.endswith("\n") else "the table's last line is cut off"
+        yield Piece("csv", str(path), 1, len(table), lines, table=table, broken=broken)
     else:
         yield from _console_blocks(str(path), text, is_known)
 
@@ -105,37 +107,31 @@ def _console_blocks(file: str, text: str, is_known: Callable[[str], bool]) -> It
     first = number = 0
     prefix = re.compile("")
     rows: list[Row] = []
-    before: Row | None = None
+    before = ""
     for number, line in _visible_lines(text):
         header = HEADER.search(line)
         if header and not line[header.end() :].strip():
             if first:
                 yield _block(file, first, number - 1, rows, f"the block is cut off: line {number} begins another")
-            first, rows, before = number, [], None
+            first, rows = number, []
             prefix = _like(line[: header.start()])
-        elif header:
-            yield Piece(
-                "console", file, number, number, {}, broken="the block's line breaks are lost: a line for each figure"
-            )
+        elif header or _HALF_HEADER.search(line):
+            fault = "line breaks are lost: it needs a line for each figure" if header else "header is cut off"
+            yield Piece("console", file, number, number, {}, broken=f"the block's {fault}")
             first = 0
-        elif TITLE in line and re.search(rf"={{3,}}\s*{TITLE}|{TITLE}\s*={{3,}}", line):
-            yield Piece("console", file, number, number, {}, broken="the block's header is cut off")
-            first = 0
-        else:
-            matched = prefix.match(line) if first else None
+        elif first:
+            matched = prefix.match(line)
             content = (line[matched.end() :] if matched else line).strip()
-            if FOOTER.fullmatch(content.strip()):
-                if first:
-                    yield _block(file, first, number, rows, None)
-                elif before and is_known(before.label):
-                    yield Piece(
-                        "console", file, number, number, {}, broken="the end of a block whose header is missing"
-                    )
-                first, rows, before, prefix = 0, [], None, re.compile("")
+            if FOOTER.fullmatch(content):
+                yield _block(file, first, number, rows, None)
+                first = 0
             elif content:
-                before = _row(number, content)
-                if first:
-                    rows.append(before)
+                rows.append(_row(number, content))
+        elif (footer := FOOTER.search(line)) and not line[footer.end() :].strip():
+            matched = _like(line[: footer.start()]).match(before)
+            if matched and is_known(_row(number, before[matched.end() :].strip()).label):
+                yield Piece("console", file, number, number, {}, broken="the end of a block whose header is missing")
+        before = line if line.strip() else before
     if first:
         yield _block(file, first, number, rows, "the block is cut off: its last line of 50 `=` is missing")
 

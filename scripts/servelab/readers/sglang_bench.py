@@ -71,7 +71,6 @@ READERS.register(
             "Total input tokens",
             "Request throughput (req/s)",
             "Input token throughput (tok/s)",
-            "Concurrency",
             "Mean E2E Latency (ms)",
         ),
         definitions=DEFINITIONS,
@@ -92,7 +91,7 @@ READERS.register(
     "SGLang bench_serving, JSON lines",
     DocumentReader(
         tool="sglang-bench",
-        markers=frozenset({"duration", "completed", "request_throughput", "total_output_tokens_retokenized"}),
+        markers=frozenset({"duration", "completed", "backend", "total_output_tokens_retokenized"}),
         numbers={
             "duration": "duration_s",
             "completed": "requests_completed",
@@ -116,7 +115,7 @@ READERS.register(
             "itl_ms": "itl_ms",
             "e2e_latency_ms": "e2el_ms",
         },
-        required=("duration", "completed", "total_input_tokens", "total_output_tokens", "request_throughput"),
+        required=("duration", "completed", "total_input_tokens", "total_output_tokens", "output_throughput"),
         definitions=DEFINITIONS,
         settings={
             "backend": "backend",

@@ -27,7 +27,7 @@ READERS.register(
     "TensorRT-LLM benchmark_serving, console",
     ConsoleReader(
         tool="tensorrt-llm-bench",
-        markers=frozenset({"Successful requests", "Total requests", "User throughput (tok/s)"}),
+        markers=frozenset({"Successful requests", "User throughput (tok/s)"}),
         numbers={
             "Total requests": count("requests"),
             "Successful requests": count("requests_completed"),
@@ -46,6 +46,7 @@ READERS.register(
             "Total GPU Power (W)": Number("mean_power_w", decimals=4),
         },
         families={
+            "Request AR": Number("acceptance_rate", decimals=4),
             "Avg Decoded Tokens per Iter": Number("decoded_tokens_per_iteration"),
             "TTFT (ms)": Number("ttft_ms"),
             "TPOT (ms)": Number("tpot_ms"),
@@ -53,9 +54,7 @@ READERS.register(
             "E2EL (ms)": Number("e2el_ms"),
         },
         required=(
-            "Total requests",
             "Successful requests",
-            "Failed requests",
             "Benchmark duration (s)",
             "Total input tokens",
             "Total generated tokens",
@@ -64,6 +63,7 @@ READERS.register(
             "Total Token throughput (tok/s)",
         ),
         definitions=DEFINITIONS,
+        partial=frozenset({"Request AR"}),
         identities=(REQUESTS, *TOKEN_RATES, _PER_JOULE),
         within_run=LATENCIES,
     ),

@@ -1,0 +1,351 @@
+"""What load clients printed and saved is read as it stands: every reader on real results, in every kind of log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from servelab.metrics import METRICS
+from servelab.readers import READERS, Block, ReadError, read_file, scan_file
+from servelab.readers.table import BLOCKS, blocks_table
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "tests/data/readers"
+
+EXPECTED = {
+    "vllm-0.8.txt": ("vllm-bench", "<0.13.0", {"duration_s value": 150.87, "ttft_ms p99": 10999.46}),
+    "vllm-0.32.txt": ("vllm-bench", ">=0.13.0", {"requests_failed value": 1.0, "e2el_ms median": 1334.52}),
+    "vllm-speculative.txt": ("vllm-bench", ">=0.14.0", {"acceptance_length value": 2.86, "drafts value": 17958.0}),
+    "vllm-0.32.json": (
+        "vllm-bench",
+        ">=0.30.0",
+        {"duration_s value": 5.172352236000734},
+    ),
+    "sglang-0.4.txt": ("sglang-bench", None, {"concurrency value": 492.06, "itl_ms maximum": 103144.22}),
+    "sglang-0.5.txt": ("sglang-bench", ">=0.5.6", {"peak_concurrency value": 21.0, "e2el_ms p90": 13690.70}),
+    "tensorrt-llm.txt": ("tensorrt-llm-bench", None, {"user_tokens_per_s value": 623.08, "ttft_ms mean": 12.83}),
+    "gpustack.txt": ("gpustack", None, {"e2el_ms mean": 24110.0, "itl_ms p95": None, "itl_ms median": 0.0}),
+    "guidellm-0.8.1.json": ("guidellm", "0.8.1", {"e2el_ms median": 387.359619140625, "requests value": 6.0}),
+    "aiperf-0.13.json": ("aiperf", "0.13.0", {"tpot_ms mean": 162.19717793197813, "requests value": 6.0}),
+    "aiperf-0.13.csv": ("aiperf", None, {"tpot_ms mean": 162.20, "itl_ms p25": 14.09, "requests_per_s value": 0.68}),
+}
+"""File → tool, release, and some figures, read off by eye."""
+
+PUBLISHED = {
+    "qwen3-235b-a22b-h100": ("vllm-bench", 14),
+    "qwen3-32b-h100": ("vllm-bench", 13),
+    "qwen3-14b-h100": ("vllm-bench", 15),
+    "qwen3.5-9b-h100": ("gpustack", 24),
+    "qwen3-30b-a3b-910b": ("vllm-bench", 13),
+}
+
+
+def figures(block: Block) -> dict[str, float | None]:
+    return {f"{figure.metric} {figure.statistic}": figure.value for figure in block.figures}
+
+
+def console(name: str) -> str:
+    return (SAMPLES / name).read_text(encoding="utf-8")
+
+
+CONSOLE = sorted(name for name in EXPECTED if name.endswith(".txt"))
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_every_reader_on_a_real_result(name: str) -> None:
+    tool, version, some = EXPECTED[name]
+    (block,) = read_file(SAMPLES / name)
+    assert (block.tool, block.tool_version) == (tool, version)
+    assert {key: figures(block)[key] for key in some} == some
+    assert len(figures(block)) == len(block.figures)
+    assert set(block.definitions) <= {figure.metric for figure in block.figures}
+
+
+def test_every_reader_has_a_real_result_or_one_made_by_its_format() -> None:
+    made = {"SGLang bench_serving, JSON lines", "TensorRT-LLM benchmark_serving, JSON"}
+    read = {(block.tool, (SAMPLES / name).suffix) for name in EXPECTED for block in read_file(SAMPLES / name)}
+    endings = {"console": ".txt", "json": ".json", "csv": ".csv"}
+    missing = {
+        name for name in READERS.names() if (READERS.get(name).tool, endings[READERS.get(name).form]) not in read
+    }
+    assert missing == made
+
+
+@pytest.mark.parametrize("study", sorted(PUBLISHED))
+def test_every_published_block_is_read(study: str) -> None:
+    logs = sorted((ROOT / "config/recorded" / study / "logs").glob("*.txt"))
+    tools = Counter(block.tool for log in logs for block in read_file(log))
+    tool, count = PUBLISHED[study]
+    assert tools == {tool: count}
+    assert sum(number for _, number in PUBLISHED.values()) == 79
+
+
+def test_canonical_names_are_those_of_the_metrics() -> None:
+    known = set(METRICS.names())
+    read = {figure.metric for name in EXPECTED for block in read_file(SAMPLES / name) for figure in block.figures}
+    assert {"ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "total_tokens_per_s", "duration_s", "peak_concurrency"} <= read
+    assert {name for name in read if name.endswith("_ms")} - known <= {"client_queue_ms"}
+
+
+def test_saved_and_printed_result_of_one_run_agree() -> None:
+    (printed,) = read_file(SAMPLES / "vllm-0.32.txt")
+    (saved,) = read_file(SAMPLES / "vllm-0.32.json")
+    for key, value in figures(printed).items():
+        assert value == pytest.approx(figures(saved)[key], abs=0.005001)
+    (table,) = read_file(SAMPLES / "aiperf-0.13.csv")
+    (document,) = read_file(SAMPLES / "aiperf-0.13.json")
+    assert figures(table).keys() == figures(document).keys()
+    for key, value in figures(table).items():
+        assert value == pytest.approx(figures(document)[key], abs=0.005001)
+
+
+def dressed(name: str, kind: str) -> bytes:
+    """A block in a log of some kind."""
+    text = console(name)
+    block = (
+        text[text.index("============ Serving") :]
+        if not name.startswith("vllm-0.8")
+        else console("vllm-speculative.txt")
+    )
+    block = block.split("```")[0]
+    lines = block.splitlines()
+    bar = "  0%|          | 0/6 [00:00<?, ?it/s]\r100%|██████████| 6/6 [00:05<00:00,  1.2it/s]"
+    made = {
+        "crlf": block.replace("\n", "\r\n"),
+        "indented fence": "??? info\n    ```\n" + "".join(f"    {line}\n" for line in lines) + "    ```\n",
+        "quoted": "".join(f"> {line}\n" for line in lines),
+        "coloured": "".join(f"\x1b[32m{line}\x1b[0m\n" for line in lines),
+        "after a progress bar": bar + block,
+        "with a progress bar inside": block.replace("\n", f"\n{bar}\n", 3),
+        "docker": "".join(f"bench-1  | {line}\n" for line in lines),
+        "timestamps": "".join(f"2026-01-02T03:04:{n % 60:02}.{n:06}Z INFO {line}\n" for n, line in enumerate(lines)),
+        "utf-16": block,
+        "thousands": block.replace("Total input tokens:                      ", "Total input tokens: ").replace(
+            "60269", "60,269"
+        ),
+        "folded spaces": "".join(" ".join(line.split()) + "\n\n" for line in lines),
+        "other lines around": "INFO ready\n==== 3 passed ====\nname: value\n" + "=" * 50 + "\n" + block + "bye\n",
+    }[kind]
+    return made.encode("utf-16" if kind == "utf-16" else "utf-8")
+
+
+KINDS = ["crlf", "indented fence", "quoted", "coloured", "after a progress bar", "with a progress bar inside", "docker"]
+KINDS += ["timestamps", "utf-16", "thousands", "folded spaces", "other lines around"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [name for name in CONSOLE if name != "vllm-0.8.txt"])
+def test_same_figures_in_every_kind_of_log(name: str, kind: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(dressed(name, kind))
+    (block,) = read_file(log)
+    assert figures(block) == figures(read_file(SAMPLES / name)[0])
+    assert block.unknown == ()
+
+
+def test_blocks_of_several_tools_in_one_file(tmp_path: Path) -> None:
+    log = tmp_path / "all.log"
+    log.write_text("\n".join(console(name) for name in CONSOLE), encoding="utf-8")
+    blocks = read_file(log)
+    assert [block.tool for block in blocks] == [EXPECTED[name][0] for name in CONSOLE]
+    text = log.read_text(encoding="utf-8").splitlines()
+    for block in blocks:
+        assert "Serving Benchmark Result" in text[block.first_line - 1]
+        assert text[block.last_line - 1].endswith("=" * 50)
+        for figure in block.figures:
+            assert block.first_line < figure.line < block.last_line
+
+
+def test_unknown_lines_are_kept_and_reported(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        console("sglang-0.5.txt").replace("Concurrency:", "Zeal (zeal/s): 3.00\nConcurrency:"), encoding="utf-8"
+    )
+    (block,) = read_file(log)
+    assert [line.text for line in block.unknown] == ["Zeal (zeal/s): 3.00"]
+    assert any("Zeal" in warning for warning in block.warnings)
+    assert figures(block) == figures(read_file(SAMPLES / "sglang-0.5.txt")[0])
+
+
+SGLANG_LINE = {
+    "backend": "sglang",
+    "request_rate": float("inf"),
+    "max_concurrency": None,
+    "duration": 2.0,
+    "completed": 4,
+    "total_input_tokens": 40,
+    "total_output_tokens": 60,
+    "total_output_tokens_retokenized": 59,
+    "request_throughput": 2.0,
+    "input_throughput": 20.0,
+    "output_throughput": 30.0,
+    "total_throughput": 50.0,
+    "mean_e2e_latency_ms": 1000.0,
+    "median_e2e_latency_ms": 900.0,
+    "p99_e2e_latency_ms": 1990.0,
+    "mean_ttft_ms": 100.0,
+    "max_itl_ms": 55.0,
+    "concurrency": 2.0,
+    "accept_length": None,
+}
+TENSORRT_LLM_FILE = {
+    "date": "20260101-000000",
+    "backend": "openai",
+    "model_id": "m",
+    "num_prompts": 4,
+    "request_rate": "inf",
+    "burstiness": 1.0,
+    "max_concurrency": 2,
+    "duration": 2.0,
+    "completed": 4,
+    "total_input_tokens": 40,
+    "total_output_tokens": 60,
+    "request_throughput": 2.0,
+    "request_goodput:": None,
+    "output_throughput": 30.0,
+    "total_token_throughput": 50.0,
+    "user_throughput": 31.0,
+    "avg_decoded_tokens_per_iter": {"mean": 1.0},
+    "mean_ttft_ms": 100.0,
+    "std_ttft_ms": 1.0,
+}
+
+
+def test_json_lines_are_one_block_each(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"{json.dumps(SGLANG_LINE)}\n\n{json.dumps(SGLANG_LINE)}\n", encoding="utf-8")
+    first, second = read_file(log)
+    assert (first.tool, first.first_line, second.first_line) == ("sglang-bench", 1, 3)
+    assert first.value("e2el_ms", "p99") == 1990.0
+    assert first.settings["request_rate_per_s"] == "inf"
+    assert first.unknown == ()
+
+
+def test_tensorrt_llm_json(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(json.dumps(TENSORRT_LLM_FILE), encoding="utf-8")
+    (block,) = read_file(log)
+    assert (block.tool, block.value("user_tokens_per_s"), block.unknown) == ("tensorrt-llm-bench", 31.0, ())
+
+
+def test_a_key_unknown_in_json_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(json.dumps(SGLANG_LINE | {"zeal": 3}), encoding="utf-8")
+    (block,) = read_file(log)
+    assert [line.text for line in block.unknown] == ["zeal: 3"]
+    assert any("zeal" in warning for warning in block.warnings)
+
+
+def test_failed_requests_of_tensorrt_llm_stand_twice(tmp_path: Path) -> None:
+    text = console("tensorrt-llm.txt").replace(
+        "Mean Request AR",
+        "=======================!FAILED REQUESTS!=======================\nTotal failed requests: 2\n"
+        "=====================!CHECK LOG FOR ERRORS!====================\nMean Request AR",
+    )
+    log = tmp_path / "log"
+    head = "Total requests: {}\nFailed requests: 2\nBenchmark duration"
+    log.write_text(text.replace("Benchmark duration", head.format(3), 1), encoding="utf-8")
+    (block,) = read_file(log)
+    assert (block.value("requests"), block.value("requests_failed"), block.unknown) == (3.0, 2.0, ())
+    log.write_text(text.replace("Benchmark duration", head.format(4), 1), encoding="utf-8")
+    with pytest.raises(ReadError, match=r"log:3: .*requests is 4, but requests_completed \+ requests_failed is 3"):
+        read_file(log)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("65536     \n# Total gen", "65636     \n# Total gen", 12, "total_tokens_per_s is 868.8, but"),
+        ("7099.88 ", "10999.50", 15, "median of ttft_ms .10999.5. exceeds its p99"),
+        ("10999.46  ", "150999.46 ", 16, "longer than the run's 150.87 s"),
+        (
+            "70.14     \n# Median TPOT",
+            "-70.14    \n# Median TPOT",
+            18,
+            "`Mean TPOT .ms.` is `-70.14`, not a number with 2",
+        ),
+        ("# Mean ITL (ms):                           70.14", "# Mean ITL (ms):", 22, "is ``, not a number"),
+        ("70.23     ", "70.2", 19, "not a number with 2 decimals"),
+        ("# Median ITL (ms):                         68.15     \n", "", 5, "`Median ITL .ms.` is missing"),
+        ("# P99 TTFT (ms):", "# Mean TTFT (ms):", 16, "`Mean TTFT .ms.` stands twice, first in line 14"),
+        ("Benchmark duration (s): ", "Benchmark duration (ms):", 5, "`Benchmark duration .s.` is missing"),
+        ("=" * 50 + "\n", "=" * 20 + "\n", 5, "cut off: its last line of 50"),
+        ("= Serving", "= Serv\n# ing", 26, "header is missing"),
+        (" Result ============\n#", " Result ============", 5, "line breaks are lost"),
+        ("Serving Benchmark Result ============", "Serving Benchmark Result =====", 5, "header is cut off"),
+    ],
+)
+def test_broken_blocks_name_file_and_line(old: str, new: str, line: int, says: str, tmp_path: Path) -> None:
+    text = console("vllm-0.8.txt")
+    assert text.count(old) == 1
+    log = tmp_path / "log"
+    log.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(ReadError, match=rf"^{log}:{line}: .*{says}"):
+        read_file(log)
+
+
+def test_folded_blocks_are_refused_clearly(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(" ".join(console("sglang-0.5.txt").split()), encoding="utf-8")
+    with pytest.raises(ReadError, match="line breaks are lost"):
+        read_file(log)
+
+
+def test_a_broken_block_hides_no_other(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    good, cut = console("sglang-0.5.txt"), console("vllm-speculative.txt").splitlines(keepends=True)
+    log.write_text("".join(cut[:9]) + good + "".join(cut[5:]) + good, encoding="utf-8")
+    found = list(scan_file(log))
+    assert [type(each) for each in found] == [ReadError, Block, ReadError, Block]
+
+
+def test_lines_of_another_tool_are_no_unknown_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    text = console("sglang-0.5.txt").replace("Backend:                                 sglang\n", "")
+    log.write_text(text, encoding="utf-8")
+    with pytest.raises(ReadError, match="is a line of sglang-bench, but the others are of vllm-bench"):
+        read_file(log)
+
+
+def test_other_files_hold_no_result(tmp_path: Path) -> None:
+    for text in (
+        "",
+        "hello\n",
+        "a: 1\n" + "=" * 50,
+        "[1, 2]",
+        '{"name": "x"}\n{"name": "y"}\n',
+        "Metric,Value\r\nX,1\r\n",
+    ):
+        log = tmp_path / "log"
+        log.write_text(text, encoding="utf-8")
+        with pytest.raises(ReadError, match=str(log)):
+            read_file(log)
+
+
+def test_read_log_prints_what_it_can(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.log"
+    cut.write_text(console("vllm-speculative.txt")[:400], encoding="utf-8")
+    table = tmp_path / "blocks.parquet"
+    files = [str(cut), str(SAMPLES / "gpustack.txt"), str(tmp_path / "none")]
+    command = [sys.executable, str(ROOT / "scripts/read_log.py"), *files]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    (block,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert block["figures"]["e2el_ms"] == {"mean": 24110.0, "median": 21900.0, "p99": 51160.0}
+    assert (block["tool"], block["first_line"], block["settings"]) == ("gpustack", 1, {"max_concurrency": 512.0})
+    assert done.returncode == 1
+    assert [line.split(": ")[1].rpartition("/")[2] for line in done.stderr.splitlines()[:2]] == ["cut.log:1", "none"]
+    done = subprocess.run(
+        [*command, "--table", str(table)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    rows = pq.read_table(table)
+    assert rows.equals(blocks_table(read_file(SAMPLES / "gpustack.txt")))
+    assert rows.schema.equals(BLOCKS)
