@@ -277,7 +277,13 @@ def study() -> dict[str, Any]:
         "model": {"id": "Qwen/Qwen3-32B", "revision": "9216db5781bf21249d130ec9da846c4624c16137"},
         "hardware": {"accelerator": "Ascend 910B", "device": "ascend", "per_node": 8},
         "engines": {"vllm": {"version": "0.32.0"}, "sglang": {"version": "0.5.6"}},
-        "objective": {"metric": OBJECTIVE, "per": "accelerator", "on": "sharegpt", "margin_percent": 2.0},
+        "objective": {
+            "metric": OBJECTIVE,
+            "per": "accelerator",
+            "on": "sharegpt",
+            "margin_percent": 2.0,
+            "slos": {"ttft_ms": 500.0, "tpot_ms": 50.0},
+        },
         "protocol": {"rounds": {"min": 3, "max": 3}, "warmup_requests": 4},
         "workloads": WORKLOADS,
         "stages": [

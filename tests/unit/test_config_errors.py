@@ -70,6 +70,23 @@ MISTAKES = {
         change(["objective", "metric"], "total_token_per_s"),
         ["objective.metric", "did you mean `total_tokens_per_s`?"],
     ),
+    "an objective that is no merit": (
+        change(["objective", "metric"], "concurrency"),
+        ["objective.metric", "metric with a better direction `concurrency`"],
+    ),
+    "goodput without limits": (
+        change(["objective", "metric"], "goodput_per_s"),
+        ["objective.metric", "goodput_per_s needs limits", "`slos: {ttft_ms: 500, tpot_ms: 50}`"],
+    ),
+    "limit on an unknown metric": (
+        change(["objective", "slos"], {"ttft": 500}),
+        ["objective.slos", "`ttft`", "did you mean `ttft_ms`?"],
+    ),
+    "limit on a rate": (
+        change(["objective", "slos"], {"requests_per_s": 5}),
+        ["objective.slos", "metric of single requests `requests_per_s`"],
+    ),
+    "limit of nothing": (change(["objective", "slos"], {"ttft_ms": 0}), ["objective.slos.ttft_ms", "greater than 0"]),
     "unknown device": (change(["hardware", "device"], "gpu"), ["hardware.device", "cpu"]),
     "version not in the lock": (
         change(["engines", "llama.cpp", "version"], "1.2.3"),

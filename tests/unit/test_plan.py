@@ -83,6 +83,19 @@ def test_comparison_of_a_baseline_that_won_measures_it_once(study_content, make_
     assert [entry.candidate for entry in plan_stage(project, COMPARISON, baseline(project)).candidates] == ["baseline"]
 
 
+def test_a_limit_reruns_what_is_measured_for_goodput_and_nothing_else(study_content, make_project):
+    def runs(metric, limit):
+        study_content["objective"] |= {"metric": metric, "slos": {"ttft_ms": limit}}
+        project = make_project(study_content)
+        plan = plan_stage(project, COMPARISON, baseline(project))
+        return plan.run_ids(), plan.candidates[0].runs[0].spec.slos
+
+    assert runs("total_tokens_per_s", 500.0) == (runs("total_tokens_per_s", 300.0)[0], {})
+    of_500, limits = runs("goodput_per_s", 500.0)
+    assert limits == {"ttft_ms": 500.0}
+    assert not set(of_500) & set(runs("goodput_per_s", 300.0)[0])
+
+
 def test_all_variants_get_the_same_requests(study_content, make_project):
     study_content["model"]["variants"] = {
         "copy": {"source": {"kind": "path", "path": "/models/copy", "revision": "1"}, "format": "gguf"}

@@ -114,6 +114,7 @@ SAID = [
     "Speculative decoding, eagle: applies where model is draft; the incumbent's is base",
     "refused before any run: engine sglang has no option pipeline",
     "8 × driver 24.1, memory 64.0 GiB, name Ascend 910B",
+    "ttft_ms 500.0, tpot_ms 50.0",
     "git checkout 0123456789abcdef0123456789abcdef01234567",
 ]
 

@@ -36,13 +36,17 @@ def rates(frame, tokens):
 RATES = {
     "requests_per_s": len,
     "output_tokens_per_s": lambda rows: rows["output_tokens"].sum(),
+    "input_tokens_per_s": lambda rows: rows["input_tokens"].sum(),
     "total_tokens_per_s": lambda rows: rows["output_tokens"].sum() + rows["input_tokens"].sum(),
+    "concurrency": lambda rows: (rows["last_token_s"] - rows["sent_s"]).sum(),
 }
 LATENCIES = {
     "ttft_ms": lambda rows: (rows["first_token_s"] - rows["sent_s"]) * 1e3,
     "tpot_ms": lambda rows: (rows["last_token_s"] - rows["first_token_s"]) * 1e3 / (rows["output_tokens"] - 1),
     "e2el_ms": lambda rows: (rows["last_token_s"] - rows["sent_s"]) * 1e3,
     "itl_ms": lambda rows: pd.Series(np.concatenate(list(rows["chunk_gaps_ms"]))),
+    "itl_token_ms": lambda rows: LATENCIES["tpot_ms"](rows).repeat(rows["output_tokens"].astype(int) - 1),
+    "normalized_e2el_ms": lambda rows: (rows["last_token_s"] - rows["sent_s"]) * 1e3 / rows["output_tokens"],
 }
 
 
@@ -52,6 +56,15 @@ def test_every_run_has_its_row_for_every_metric(study, finished):
     assert set(metrics["run_id"]) == set(ok)
     assert len(ok) == 5
     assert set(RATES) | set(LATENCIES) <= set(metrics["metric"])
+    assert metrics["definition"].isna().all()
+
+
+def test_figures_of_a_real_run_agree_with_each_other(study):
+    metrics = pd.read_parquet(study / "metrics.parquet").set_index(["run_id", "metric"])["mean"].unstack()
+    assert (metrics["peak_output_tokens_per_s"] >= metrics["output_tokens_per_s"]).all()
+    assert (metrics["concurrency"] <= metrics["peak_concurrency"]).all()
+    steady = metrics.dropna(subset=["steady_duration_s"])
+    assert (steady["steady_duration_s"] <= steady["duration_s"]).all()
 
 
 @pytest.mark.parametrize("metric", RATES)

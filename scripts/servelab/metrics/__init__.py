@@ -196,12 +196,13 @@ def summarise_rounds(run: RunData) -> list[dict[str, Any]]:
 
 def render_docs() -> str:
     """The text of docs/metrics.md."""
-    parts = [_DOCS_HEAD]
+    limited = ", ".join(f"`{tag}`" for tag in slo_metrics())
+    parts = [_DOCS_HEAD.replace("SLO_METRICS", limited)]
     for entry in METRICS:
         better = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
         parts.append(
             f"## `{entry.tag}`\n\n{entry.title}, in {entry.unit}; {better[entry.higher_is_better]}.\n\n"
-            f"- Formula: {entry.formula}\n- Same definition as: {entry.equals}\n"
+            f"- Formula: {entry.formula}\n- Equals: {entry.equals}\n"
         )
     return "\n".join(parts)
 
@@ -211,14 +212,34 @@ _DOCS_HEAD = """\
 
 Written by `scripts/generate_docs.py` from `scripts/servelab/metrics/`; edit there.
 
-Every figure is computed from the records of a run, `results/runs/<run_id>/requests.parquet`. *Successful* requests
-are those without an error: status 200, a stream that ended as it should, and the output length that was asked for.
-Input and output tokens are those the server counted. The *duration* of a round runs from the first request sent until
-every request has ended, failed ones included.
+Every figure is computed from the records of a run, `results/runs/<run_id>/requests.parquet` (those of energy: from
+its telemetry too). *Successful* requests are those without an error: status 200, a stream that ended as it should, and
+the output length that was asked for. Input and output tokens are those the server counted. The *duration* of a round
+runs from the first request sent until every request has ended, failed ones included. Requests of the settle phase load
+the server and are in no figure; the duration then starts with the first request after them.
 
-A table's mean, standard deviation (population) and percentiles (linear interpolation) are over all observations of
-all rounds: one a round for a rate, one a request (or gap) for a latency. The 95 % interval is Student's, over the
-means of the rounds; it needs two rounds.
+**Statistics.** A table's mean, standard deviation (population), minimum, maximum and percentiles (median, P90, P95,
+P99; linear interpolation, as numpy's and vLLM's) are over all observations of all rounds: one a round for a rate, one a
+request (or token, or gap) for a latency. `n` counts them. A metric without any observation has n = 0 and no values,
+never a 0.
+
+**Intervals.** The 95 % interval is Student's, over the means of the rounds: rounds are independent, requests of one
+round are not. It needs two rounds; `±` in a report is half of its width. The interval of a change is Fieller's.
+
+**Steady state.** While the load builds up and runs out the server is not as busy as it could be, and the shorter the
+round, the more that weighs on its figures. The steady state is the time from the first to the last moment with at least
+90 % of the peak concurrency in flight. Tokens count by the time their event came, requests by the time they ended. A
+load without one, such as a single wave of requests, has no steady-state figures.
+
+**SLOs.** `objective.slos` of a study sets limits on metrics of single requests, `slos: {ttft_ms: 500, tpot_ms: 50}`, in
+the metric's unit. Goodput counts the requests that keep all of them. Metrics that can have a limit: SLO_METRICS.
+
+**Other clients.** Records of another load client give the same figures by the same formulas. Where such a client takes
+its times or counts otherwise, `metrics.parquet` says so in `definition`, and two runs whose definition of a metric
+differs are not compared in it.
+
+**Equals** names the tool whose figure is the same on the same requests, as read in its released source: vLLM 0.32.0
+(`vllm bench serve`), guidellm 0.8.1, AIPerf 0.13.0, and the public source of SGLang's `bench_serving`.
 """
 
 

@@ -56,7 +56,11 @@ def provenance_tables(
         ),
         "Measurement": Table(
             ["What", "Value"],
-            [[Cell("Load client"), Cell(", ".join(clients))], [Cell("Protocol"), Cell(_facts(protocol))]],
+            [
+                [Cell("Load client"), Cell(", ".join(clients))],
+                [Cell("Protocol"), Cell(_facts(protocol))],
+                *([[Cell("SLOs (most)"), Cell(_facts(dict(slos)))]] if (slos := study.objective.slos) else []),
+            ],
         ),
         "Machines": _machines(runs, run_ids),
     }
