@@ -1,6 +1,8 @@
 """Recorded studies: the published ones are whole, a mistake is one clear line, logs become a live study's tables."""
 
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from servelab.parse import TABLES
 from servelab.recorded.claims import ChangeClaim
 from servelab.recorded.commands import changes, parallel_size, read_command, same_command
 from servelab.recorded.parse import parse_recorded
-from servelab.recorded.plan import plan_recorded
+from servelab.recorded.plan import RecordedPlan, plan_recorded
 from servelab.recorded.study import load_recorded
 from servelab.study import COMPARISON
 
@@ -300,11 +302,18 @@ def test_two_results_in_a_file_are_refused(example):
         tables(folder)
 
 
-def test_more_successes_than_prompts_are_refused(example):
+def test_other_requests_than_prompts_are_refused(example):
     content, write = example
     content["workloads"]["sharegpt"]["prompts"] = 900
-    with pytest.raises(ConfigError, match=r"workloads.sharegpt.prompts: 900, but .*tp8.txt has 984"):
+    with pytest.raises(ConfigError, match=r"workloads.sharegpt.prompts: 900, but .*tp8.txt has 984 successes"):
         tables(write())
+    content["workloads"]["sharegpt"]["prompts"] = 1000
+    folder = write()
+    log = folder / "logs/tp8.txt"
+    failed = "Failed requests:                         6\nBenchmark"
+    log.write_text(log.read_text().replace("Benchmark duration", f"{failed} duration"))
+    with pytest.raises(ConfigError, match=r"prompts: 1000, but .*tp8.txt has 984 successes, 6 failures"):
+        tables(folder)
 
 
 def test_a_command_of_another_model_or_engine_is_marked(example):
@@ -368,3 +377,22 @@ def test_commands_are_the_same_in_any_order_and_by_any_name_of_the_model():
     assert same_command("x serve M --a=1 --b", "x serve a/M --b --a 1", names)
     assert not same_command("x serve M --a=1", "x serve a/M --a=2", names)
     assert not same_command("x serve M", "V=1 x serve M", names)
+
+
+def test_command_lines_go_from_a_folder_to_the_next_stage(tmp_path):
+    def run(script, *arguments):
+        subprocess.run([sys.executable, f"scripts/{script}.py", *map(str, arguments)], cwd=ROOT, check=True)
+
+    plan, table, rounds = tmp_path / "plan.json", tmp_path / "table.parquet", tmp_path / "rounds.parquet"
+    run("plan_recorded", "--study", EXAMPLE, "--stage", "parallelism", "--output", plan)
+    outputs = [part for name in TABLES for part in (f"--output-{name}", tmp_path / f"{name}.parquet")]
+    run("parse_recorded", "--study", EXAMPLE, "--plan", plan, *outputs)
+    study = load_recorded(EXAMPLE)
+    stage = RecordedPlan.model_validate_json(plan.read_text())
+    decided = decide_stage(study, stage, pd.read_parquet(table), pd.read_parquet(rounds))
+    decision, following = tmp_path / "decision.json", tmp_path / "next.json"
+    decision.write_text(decided.model_dump_json())
+    previous = ("--previous-plan", plan, "--previous-decision", decision)
+    run("plan_recorded", "--study", EXAMPLE, "--stage", "attention", *previous, "--output", following)
+    first = RecordedPlan.model_validate_json(following.read_text()).candidates[0]
+    assert (first.candidate, first.reference, first.is_incumbent) == ("FP8 on 4", "parallelism/fp8-tp4", True)

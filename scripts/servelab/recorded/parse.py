@@ -33,8 +33,8 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
 
     A log is one round: it has no interval, and its percentiles are those that were printed. Over several logs of a
     candidate and workload there are an interval and no percentiles, which cannot be put together. A log that cannot be
-    read is a `ReadError` with file and line; one without exactly one result, or with more successes than there were
-    prompts, a `ConfigError`.
+    read is a `ReadError` with file and line; one without exactly one result, or with other requests than the workload's
+    `prompts`, a `ConfigError`.
     """
     rows: dict[str, list[Row]] = {name: [] for name in TABLES}
     for position, planned in enumerate(plan.candidates):
@@ -62,10 +62,13 @@ def read_rounds(study: RecordedStudy, folder: Path, candidate: RecordedCandidate
         blocks = read_file(path)
         if len(blocks) != 1:
             raise ConfigError(f"{path}: {len(blocks)} results in it; give each a file of its own")
-        completed = blocks[0].value("requests_completed")
-        if completed is not None and completed > prompts:
+        completed, failed = blocks[0].value("requests_completed"), blocks[0].value("requests_failed")
+        sent = (completed or 0) + (failed or 0)
+        if sent > prompts or (failed is not None and sent != prompts):
             where = f"{folder / FILE}: workloads.{workload}.prompts"
-            raise ConfigError(f"{where}: {prompts}, but {path} has {completed:.0f} successful requests")
+            raise ConfigError(
+                f"{where}: {prompts}, but {path} has {completed:.0f} successes, {failed or 0:.0f} failures"
+            )
         figures = frozenset((figure.metric, figure.statistic, figure.value) for figure in blocks[0].figures)
         unlike.setdefault(frozenset(figure for figure in figures if figure[2] is not None), blocks[0])
     return list(unlike.values())

@@ -1,0 +1,33 @@
+"""Plans one stage of a recorded study: its candidates, and the logs of each."""
+
+import argparse
+import json
+from pathlib import Path
+
+from servelab.cli import run
+from servelab.files import write_json
+from servelab.recorded.plan import RecordedPlan, plan_recorded
+from servelab.recorded.study import load_recorded
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", type=Path, required=True, help="folder config/recorded/<study>")
+    parser.add_argument("--stage", required=True)
+    parser.add_argument("--previous-plan", type=Path, help="plan of the stage before, if there is one")
+    parser.add_argument("--previous-decision", type=Path, help="its decision: this stage starts from its winner")
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+
+    study = load_recorded(arguments.study)
+    incumbent = study.baseline
+    if arguments.previous_plan:
+        previous = RecordedPlan.model_validate_json(arguments.previous_plan.read_text(encoding="utf-8"))
+        decision = json.loads(arguments.previous_decision.read_text(encoding="utf-8"))
+        incumbent = previous.reference_of(decision["winner"]["candidate"])
+    plan = plan_recorded(study, arguments.study, arguments.stage, incumbent)
+    write_json(arguments.output, plan.model_dump(mode="json"))
+
+
+if __name__ == "__main__":
+    run(main)
