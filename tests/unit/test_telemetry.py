@@ -255,7 +255,7 @@ def test_server_figures_are_added_over_label_sets_and_need_all_their_samples():
         '# HELP running Running.\n# TYPE running gauge\nrunning{engine="0"} 3\nrunning{engine="1"} 4\n'
         'usage{engine="0"} 0.5\nusage{engine="1"} 0.25\nrunning_more 9\nhit 1e+02\ncomputed 20\nnot_a_number NaN\n'
     )
-    assert dict((metric, value) for metric, value, _ in server_source.parse(page, names)) == {
+    assert {metric: value for metric, value, _ in server_source.parse(page, names)} == {
         "requests_running": 7,
         "kv_cache_usage_fraction": 0.375,
         "prefix_cache_query_tokens_total": 120,
