@@ -20,7 +20,7 @@ from servelab import schemas
 from servelab.clients import CLIENTS
 from servelab.errors import ServelabError
 from servelab.load import LoadPlan
-from servelab.load.requests import arrival_times
+from servelab.load.arrivals import arrival_times
 from servelab.load.sender import ERRORS, run_load
 from servelab.load.stream import read_answer
 
@@ -57,10 +57,15 @@ def write_requests(path: Path, prompts: list, phase: str = "measured") -> Path:
 def load(tmp_path: Path, base_url: str, prompts: list, **settings) -> list[dict]:
     requests = write_requests(tmp_path / "requests.parquet", prompts)
     plan = LoadPlan(**{"base_url": base_url, "endpoint": "chat", "model": "m", "requests": requests} | settings)
-    records = run_load(plan)
+    records, _ = run_load(plan)
     assert records.schema.equals(schemas.RUN_REQUESTS)
     assert records["request_index"].to_pylist() == list(range(len(prompts)))
     return records.to_pylist()
+
+
+def arrivals(count: int, recorded_s: list[float] | None = None, **settings) -> list[float]:
+    plan = LoadPlan(base_url="http://127.0.0.1:1", endpoint="chat", model="m", requests="r.parquet", **settings)
+    return arrival_times(plan, count, recorded_s)
 
 
 SUCCESSES = {
@@ -162,19 +167,19 @@ def test_all_at_once_without_limit(tmp_path, stub, server):
 
 def test_nothing_is_sent_before_its_arrival(tmp_path, server):
     records = load(tmp_path, server, ["normal"] * 20, request_rate=200.0, seed=3)
-    assert [record["scheduled_s"] for record in records] == arrival_times(20, 200.0, 3)
+    assert [record["scheduled_s"] for record in records] == arrivals(20, request_rate=200.0, seed=3)
     assert all(record["sent_s"] >= record["scheduled_s"] for record in records)
 
 
 def test_arrivals_are_a_seeded_poisson_process():
-    times = arrival_times(20_000, 50.0, 1)
+    times = arrivals(20_000, request_rate=50.0, seed=1)
     gaps = [after - before for before, after in itertools.pairwise(times)]
     mean = sum(gaps) / len(gaps)
     variance = sum((gap - mean) ** 2 for gap in gaps) / len(gaps)
     assert times[0] == 0
     assert mean == pytest.approx(1 / 50, rel=0.03)
     assert variance**0.5 == pytest.approx(1 / 50, rel=0.03)
-    assert times == arrival_times(20_000, 50.0, 1) != arrival_times(20_000, 50.0, 2)
+    assert times == arrivals(20_000, request_rate=50.0, seed=1) != arrivals(20_000, request_rate=50.0, seed=2)
 
 
 def test_chat_request(tmp_path, stub, server):
@@ -205,7 +210,7 @@ def test_completions_request(prompt, tmp_path, stub, server):
 def test_phase_and_limit(tmp_path, stub, server):
     requests = write_requests(tmp_path / "warmup.parquet", [f"normal {i}" for i in range(5)], phase="warmup")
     plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": requests}
-    assert len(run_load(LoadPlan(**plan, phase="warmup", limit=2, round=4))) == 2
+    assert len(run_load(LoadPlan(**plan, phase="warmup", limit=2, round=4))[0]) == 2
     assert sorted(body["messages"][0]["content"] for body in stub.bodies) == ["normal 0", "normal 1"]
     with pytest.raises(ServelabError, match="holds no request of phase `measured`"):
         run_load(LoadPlan(**plan))
@@ -298,7 +303,7 @@ def test_an_event_arrives_with_the_piece_that_completes_it(seed, line_end):
     # Events 1 to 4 carry a token; the role event, the finish and the usage do not.
     expected = [next(at for at, offset in zip(stamps, offsets, strict=True) if offset >= ends[i]) for i in range(1, 5)]
     answer = read_answer(body, stamps, offsets)
-    assert answer.token_times == expected
+    assert answer.token_times.tolist() == expected
     assert (answer.input_tokens, answer.cached_tokens, answer.output_tokens) == (3, 2, 4)
     assert answer.done
     assert answer.error is None

@@ -2,106 +2,109 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from servelab import schemas
 from servelab.errors import ServelabError
+from servelab.load.arrivals import arrival_times
 from servelab.load.plan import LoadPlan
 
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
 
 @dataclass(frozen=True)
-class Request:
-    """One request, ready to be written to a socket."""
+class Requests:
+    """A plan's requests in order of arrival, a column each."""
 
-    index: int
-    scheduled_s: float
-    input_tokens: int
-    output_tokens: int
-    message: bytes
-    """Head and body of the HTTP request."""
+    index: npt.NDArray[np.int32]
+    """Position in the workload."""
+    scheduled_s: list[float]
+    input_tokens: npt.NDArray[np.int32]
+    output_tokens: npt.NDArray[np.int32]
+    messages: list[bytes]
+    """Head and body of each HTTP request, ready to be written to a socket."""
 
-
-def prepare(plan: LoadPlan) -> list[Request]:
-    """The plan's requests in order of arrival; `ServelabError` if the workload's file cannot give them."""
-    rows = _rows(plan)
-    arrivals = arrival_times(len(rows), plan.request_rate, plan.seed)
-    return [
-        Request(
-            index=row["request_index"],
-            scheduled_s=arrival,
-            input_tokens=row["input_tokens"],
-            output_tokens=row["output_tokens"],
-            message=_message(plan, row),
-        )
-        for row, arrival in zip(rows, arrivals, strict=True)
-    ]
+    def __len__(self) -> int:
+        return len(self.messages)
 
 
-def arrival_times(count: int, rate: float | Literal["inf"], seed: int) -> list[float]:
-    """Seconds from the start of the round, ascending, the first 0: a Poisson process of `rate` requests per second.
+def prepare(plan: LoadPlan) -> Requests:
+    """The plan's requests; `ServelabError` if the workload's file cannot give them."""
+    table = _read(plan)
+    index = table["request_index"].to_numpy()
+    of_phase = np.array([phase == plan.phase for phase in table["phase"].to_pylist()], dtype=bool)
+    rows = np.flatnonzero(of_phase)
+    rows = rows[np.argsort(index[rows], kind="stable")][: plan.limit]
+    if not len(rows):
+        raise ServelabError(f"{plan.requests}: holds no request of phase `{plan.phase}`")
+    recorded_s = None
+    if plan.arrivals == "replay":
+        recorded_s = table["arrival_s"].to_numpy().astype(np.float64)[rows]
+        if np.isnan(recorded_s).any():
+            raise ServelabError(f"{plan.requests}: has no arrival times, which `arrivals: replay` needs")
+        order = np.argsort(recorded_s, kind="stable")
+        rows, recorded_s = rows[order], recorded_s[order]
+    return Requests(
+        index=index[rows],
+        scheduled_s=arrival_times(plan, len(rows), None if recorded_s is None else recorded_s.tolist()),
+        input_tokens=table["input_tokens"].to_numpy()[rows],
+        output_tokens=table["output_tokens"].to_numpy()[rows],
+        messages=list(_messages(plan, table, rows)),
+    )
 
-    All 0 for `inf`. The same for every round, so that rounds differ in nothing but the server.
-    """
-    if rate == "inf":
-        return [0.0] * count
-    draw = random.Random(seed)  # noqa: S311 (arrival times, no secret)
-    times: list[float] = []
-    for _ in range(count):
-        times.append(times[-1] + draw.expovariate(rate) if times else 0.0)
-    return times
 
-
-def _rows(plan: LoadPlan) -> list[dict[str, Any]]:
+def _read(plan: LoadPlan) -> pa.Table:
     try:
-        table = pq.read_table(plan.requests, columns=schemas.WORKLOAD_REQUESTS.names)
-        table = table.cast(schemas.WORKLOAD_REQUESTS)
+        # Without threads: they cost memory and start-up time, and the process may be forked.
+        with pq.ParquetFile(plan.requests, pre_buffer=False) as file:
+            table = file.read(columns=schemas.WORKLOAD_REQUESTS.names, use_threads=False)
+        return table.cast(schemas.WORKLOAD_REQUESTS).combine_chunks()
     except (OSError, pa.ArrowException, ValueError) as error:
         raise ServelabError(f"{plan.requests}: not a workload's requests: {error}") from error
-    table = table.filter(pc.equal(table["phase"], plan.phase)).sort_by("request_index")
-    if not len(table):
-        raise ServelabError(f"{plan.requests}: holds no request of phase `{plan.phase}`")
-    rows: list[dict[str, Any]] = table.slice(0, plan.limit).to_pylist()
-    return rows
 
 
-def _message(plan: LoadPlan, row: dict[str, Any]) -> bytes:
-    body = orjson.dumps(
-        {
-            "model": plan.model,
-            **_prompt(plan, row),
-            "max_tokens": row["output_tokens"],
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            **plan.body,
-        }
-    )
+def _messages(plan: LoadPlan, table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[bytes]:
+    texts = table["prompt"]
+    ids = table["prompt_token_ids"].chunk(0)
+    values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
+    output_tokens = table["output_tokens"].to_numpy()
     # A connection of its own for each request: a server that drops idle or old connections then fails none.
     head = (
         f"POST {_PATHS[plan.endpoint]} HTTP/1.1\r\n"
         f"Host: {urlsplit(plan.base_url).netloc}\r\n"
         "Content-Type: application/json\r\n"
         "Accept: text/event-stream\r\n"
-        f"Content-Length: {len(body)}\r\n"
-        "Connection: close\r\n\r\n"
-    )
-    return head.encode() + body
+        "Connection: close\r\n"
+        "Content-Length: "
+    ).encode()
+    for row in rows.tolist():
+        text = texts[row].as_py()
+        prompt = values[offsets[row] : offsets[row + 1]] if text is None else text
+        content = {
+            "model": plan.model,
+            **_prompt(plan, prompt),
+            "max_tokens": output_tokens[row],
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **plan.body,
+        }
+        body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+        yield b"%b%d\r\n\r\n%b" % (head, len(body), body)
 
 
-def _prompt(plan: LoadPlan, row: dict[str, Any]) -> dict[str, Any]:
-    text, token_ids = row["prompt"], row["prompt_token_ids"]
+def _prompt(plan: LoadPlan, prompt: Any) -> dict[str, Any]:
     if plan.endpoint == "completions":
-        return {"prompt": token_ids if text is None else text}
-    if text is None:
+        return {"prompt": prompt}
+    if not isinstance(prompt, str):
         raise ServelabError(f"{plan.requests}: has token ids, which the chat endpoint does not take")
-    return {"messages": [{"role": "user", "content": text}]}
+    return {"messages": [{"role": "user", "content": prompt}]}

@@ -1,0 +1,61 @@
+"""One clock for all times: the system's monotonic one, on which the kernel's arrival stamps are brought.
+
+The kernel stamps a packet with the real-time clock. Adjusting that clock's speed (as NTP does) moves the monotonic
+clock by as much, so the two differ by a constant, except when somebody sets the real-time clock. The difference is
+measured ten times a second, to a microsecond or so; what arrives between two measurements that disagree has the time
+at which it was read instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+clock = time.monotonic
+"""Seconds; the same for all processes of a system."""
+
+_SET_NS = 200_000
+"""Two measurements further apart than this: the real-time clock was set in between."""
+_TRIES = 5
+
+
+class ClockDifference:
+    """Real-time clock minus monotonic clock, measured now and then."""
+
+    def __init__(self) -> None:
+        self._at: list[float] = []
+        self._difference_ns: list[int] = []
+
+    def measure(self) -> None:
+        """Takes the difference; the best of a few tries, since the process may be interrupted within one."""
+        best_ns, difference_ns = 1 << 62, 0
+        for _ in range(_TRIES):
+            before = time.monotonic_ns()
+            real = time.time_ns()
+            after = time.monotonic_ns()
+            if after - before < best_ns:
+                best_ns, difference_ns = after - before, real - (before + after) // 2
+            if best_ns < 1000:
+                break
+        self._at.append(clock())
+        self._difference_ns.append(difference_ns)
+
+    def arrivals(self, stamps: bytes | bytearray, read_at: Sequence[float]) -> Floats:
+        """When pieces arrived, in seconds of `clock`.
+
+        `stamps` are the kernel's, a `struct timespec` of 16 bytes each, all zero where it gave none; `read_at` is when
+        each was read, the arrival where nothing better is known.
+        """
+        read = np.asarray(read_at, dtype=np.float64)
+        seconds, nanoseconds = np.frombuffer(stamps, dtype=np.int64).reshape(-1, 2).T
+        differences = np.asarray(self._difference_ns, dtype=np.int64)
+        after = np.searchsorted(np.asarray(self._at), read).clip(0, len(differences) - 1)
+        before = (after - 1).clip(0)
+        known = (seconds != 0) & (np.abs(differences[after] - differences[before]) < _SET_NS)
+        arrived = (seconds * 1_000_000_000 + nanoseconds - differences[before]) * 1e-9
+        return np.where(known, np.minimum(arrived, read), read)

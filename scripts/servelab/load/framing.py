@@ -1,0 +1,156 @@
+"""HTTP/1.1 answers: the head while they come, the body once they are there.
+
+During the round only the end of an answer is looked for. Afterwards the body is taken out of its framing: the common
+form (chunks that hold no CRLF) with a few calls on the whole answer, which proves it to be that form; any other with
+`httptools`, the parser of uvicorn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ends = npt.NDArray[np.int64]
+
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
+_MOST_HEAD_BYTES = 1 << 16
+_DONE_AND_LAST_CHUNK = b"\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Head:
+    """Status and framing of an answer."""
+
+    status: int
+    body_start: int
+    """Bytes before the body, informational answers (1xx) included."""
+    chunked: bool
+    length: int | None
+    """Length of the body; None where it is chunked or ends with the connection."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A body out of its framing."""
+
+    body: bytes
+    ends: Ends
+    """Length of the body with each piece that came."""
+    complete: bool
+    error: str | None = None
+    """Why it is not HTTP."""
+
+
+def read_head(raw: bytes | bytearray) -> Head | None:
+    """The head at the start of an answer; None while it is incomplete, `ValueError` if it is not HTTP/1.x."""
+    start = 0
+    while True:
+        if not raw.startswith(b"HTTP/1."[: len(raw) - start], start):
+            raise ValueError("the answer does not begin with HTTP/1.")
+        end = raw.find(b"\r\n\r\n", start)
+        if end < 0:
+            if len(raw) > _MOST_HEAD_BYTES:
+                raise ValueError(f"no end of the head in {len(raw)} bytes")
+            return None
+        status = _STATUS.match(raw, start)
+        if status is None:
+            raise ValueError(f"no status in {bytes(raw[start : start + 40])!r}")
+        if not status[1].startswith(b"1"):
+            return _head(int(status[1]), bytes(raw[status.end() : end]), end + 4)
+        start = end + 4
+
+
+def _head(status: int, lines: bytes, body_start: int) -> Head:
+    chunked, length = False, None
+    for line in lines.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        name, value = name.strip().lower(), value.strip()
+        if name == b"transfer-encoding":
+            chunked = value.lower().endswith(b"chunked")
+        elif name == b"content-length":
+            length = int(value)
+    if chunked or status in (204, 304):
+        length = None if chunked else 0
+    return Head(status, body_start, chunked, length)
+
+
+def is_complete(head: Head, raw: bytes | bytearray) -> bool:
+    """Whether the answer is there as a whole, by its framing."""
+    if not head.chunked:
+        return head.length is not None and len(raw) >= head.body_start + head.length
+    # No event after `[DONE]` is of interest, so this needs no look at the chunks before: no JSON holds a line break.
+    return raw.endswith(_DONE_AND_LAST_CHUNK) or decode(bytes(raw), [len(raw)]).complete
+
+
+def decode(raw: bytes, ends: Sequence[int]) -> Decoded:
+    """The body of an answer of which `ends[i]` bytes had come with piece i."""
+    raw_ends = np.asarray(ends, dtype=np.int64)
+    try:
+        head = read_head(raw)
+    except ValueError as error:
+        return Decoded(b"", np.zeros_like(raw_ends), False, str(error))
+    if head is None:
+        return Decoded(b"", np.zeros_like(raw_ends), False)
+    if not head.chunked:
+        body = raw[head.body_start :][: head.length]
+        complete = head.length is None or len(body) == head.length
+        return Decoded(body, (raw_ends - head.body_start).clip(0, len(body)), complete)
+    return _plain_chunks(raw, raw_ends, head.body_start) or _parsed(raw, raw_ends)
+
+
+def _plain_chunks(raw: bytes, raw_ends: Ends, start: int) -> Decoded | None:
+    """A complete body whose chunks hold no CRLF, so that lines are sizes and chunks in turn; None for any other."""
+    lines = raw[start:].split(b"\r\n")
+    if lines[-3:] != [b"0", b"", b""]:
+        return None
+    sizes, chunks = lines[0:-3:2], lines[1:-3:2]
+    lengths = list(map(len, chunks))
+    try:
+        if [int(size, 16) for size in sizes] != lengths or 0 in lengths:
+            return None
+    except ValueError:
+        return None
+    chunk_lengths = np.array(lengths, dtype=np.int64)
+    size_lengths = np.fromiter(map(len, sizes), dtype=np.int64, count=len(sizes))
+    body_ends = np.cumsum(chunk_lengths)
+    body_starts = body_ends - chunk_lengths
+    raw_starts = start + body_starts + np.cumsum(size_lengths + 4) - 2
+    chunk = np.searchsorted(raw_starts, raw_ends, side="right") - 1
+    within = np.minimum(raw_ends - raw_starts[chunk], chunk_lengths[chunk])
+    return Decoded(b"".join(chunks), np.where(chunk < 0, 0, body_starts[chunk] + within), True)
+
+
+def _parsed(raw: bytes, raw_ends: Ends) -> Decoded:
+    """Any body, piece by piece through a parser."""
+    import httptools  # only answers of an uncommon form need it
+
+    collected = _Collector()
+    parser = httptools.HttpResponseParser(collected)
+    body_ends, start, error = [], 0, None
+    for end in raw_ends.tolist():
+        if error is None:
+            try:
+                parser.feed_data(raw[start:end])
+            except httptools.HttpParserError as failure:
+                error = str(failure)
+        start = end
+        body_ends.append(len(collected.body))
+    return Decoded(bytes(collected.body), np.array(body_ends, dtype=np.int64), collected.complete, error)
+
+
+class _Collector:
+    """What the parser calls."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.complete = False
+
+    def on_body(self, piece: bytes) -> None:
+        self.body += piece
+
+    def on_message_complete(self) -> None:
+        self.complete = True

@@ -1,0 +1,347 @@
+"""The event loop of one load process: sends each request at its time, keeps what comes and when.
+
+A bare `epoll` loop over non-blocking sockets. A piece is read with `recvmsg`, which gives the kernel's own stamp of its
+arrival, so that times are true however long it lay unread. Per piece the loop keeps bytes, stamp and time of the read,
+and looks whether the answer may have ended; all else is done after the round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+
+from servelab.load.board import Board, Totals
+from servelab.load.clock import ClockDifference, clock
+from servelab.load.exchange import NO_STAMP, SO_TIMESTAMPNS, STAMP_BYTES, Exchange
+from servelab.load.plan import LoadPlan
+from servelab.load.queues import RequestQueue
+from servelab.load.requests import Requests
+
+_READ_BYTES = 1 << 18
+_TICK_S = 0.1
+_STARTS_PER_TURN = 32
+"""Requests sent before the next look at what has come."""
+_LINGER_S = 0.1
+"""An answered connection is left so long for the server to close, as it was asked to: then its port is free at once."""
+_FINE_S = 0.002
+"""`epoll` counts in milliseconds; shorter waits for an arrival go through `select`, which counts in microseconds."""
+
+Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+def resolve(plan: LoadPlan) -> list[Address]:
+    """The server's addresses, in the order to try them; `OSError` if its name is not known."""
+    found = socket.getaddrinfo(*plan.address, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
+
+
+class Loop:
+    """Sends the requests that a queue gives, at most `slots` of them in flight."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        requests: Requests,
+        queue: RequestQueue,
+        slots: int | None,
+        board: Board,
+        process: int = 0,
+        on_tick: Callable[[], None] = lambda: None,
+        parent: int | None = None,
+    ) -> None:
+        self._plan, self._requests, self._queue, self._board, self._process = plan, requests, queue, board, process
+        self._slots = slots if slots is not None else len(requests) + 1
+        self._on_tick = on_tick
+        self._parent = parent
+        """A descriptor that becomes readable when the parent process has gone."""
+        self.exchanges: list[Exchange] = []
+        """Every request that was begun, in the order of beginning."""
+        self.difference = ClockDifference()
+        self.cpu_s = 0.0
+        self._epoll = select.epoll()
+        self._open: dict[int, Exchange] = {}
+        self._unfinished: deque[Exchange] = deque()
+        self._lingering: deque[tuple[float, socket.socket]] = deque()
+        self._in_flight = self._done = self._failed = 0
+        self._ended_bytes = 0
+        self._tokens_per_byte = 0.0
+        self._address = 0
+        self._next: int | None = None
+        self._wake = self._tick_at = 0.0
+        self._addresses: list[Address] = []
+        self._unresolved: str | None = None
+        try:
+            self._addresses = resolve(plan)
+        except OSError as error:
+            self._unresolved = f"connect_failed: {error}"
+
+    def run(self, origin: float) -> None:
+        """Carries the load out, with `origin` on `clock` as its time 0; returns once no request is in flight."""
+        self._origin = origin
+        self._deadline = origin + self._plan.timeout_s
+        self._send_until = origin + (self._plan.duration_s or float("inf"))
+        if self._parent is not None:
+            self._epoll.register(self._parent, select.EPOLLIN)
+        cpu_before = time.process_time()
+        try:
+            self._run()
+        finally:
+            self.cpu_s = time.process_time() - cpu_before
+            for exchange in self._open.values():
+                if exchange.sock is not None:
+                    exchange.sock.close()
+            for _, sock in self._lingering:
+                sock.close()
+            self._epoll.close()
+            self.difference.measure()
+            self._publish()
+
+    def _run(self) -> None:
+        buffer = bytearray(_READ_BYTES)
+        view = memoryview(buffer)
+        buffers, readable = (buffer,), select.EPOLLIN
+        exchanges = self._open
+        while self._wake != float("inf"):
+            now = clock()
+            if now >= self._wake:
+                self._turn(now)
+            for descriptor, events in self._wait(self._wake - clock()):
+                exchange = exchanges.get(descriptor)
+                if exchange is None:
+                    if descriptor == self._parent:
+                        os._exit(1)
+                    continue  # ended by another event of this batch
+                if events != readable and not self._is_readable(exchange, events):
+                    continue
+                try:
+                    size, stamp, _, _ = exchange.receive(buffers, STAMP_BYTES)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    self._closed(exchange, error)
+                    continue
+                if not size:
+                    self._closed(exchange, None)
+                    continue
+                now = clock()
+                exchange.read_at.append(now)
+                exchange.stamps += stamp[0][2] if stamp else NO_STAMP
+                raw = exchange.raw
+                raw += view[:size]
+                exchange.ends.append(len(raw))
+                if raw.endswith(exchange.tail):
+                    self._look_at_end(exchange)
+                if now >= self._wake:  # what is due does not wait for the rest of a long batch
+                    self._turn(now)
+
+    def _wait(self, seconds: float) -> list[tuple[int, int]]:
+        if seconds <= 0 or seconds == float("inf"):
+            return self._epoll.poll(0)
+        if seconds < _FINE_S:
+            select.select([self._epoll.fileno()], [], [], seconds)
+            return self._epoll.poll(0)
+        return self._epoll.poll(int(min(seconds, 1.0) * 1000 - 1) / 1000)
+
+    # What is due.
+
+    def _turn(self, now: float) -> None:
+        """Does what is due; notes when something is due again, `inf` once all has been sent and has ended."""
+        if now >= self._tick_at:
+            self._tick(now)
+        if now >= self._deadline:
+            self._end_all(f"round_timeout: the round took longer than {self._plan.timeout_s:g} s")
+            self._queue.close()
+            self._next = None
+        while self._unfinished:
+            oldest = self._unfinished[0]
+            if oldest.ended_at is None:
+                if now < oldest.started_at + self._plan.request_timeout_s:
+                    break
+                self._end(oldest, f"request_timeout: unfinished after {self._plan.request_timeout_s:g} s")
+            self._unfinished.popleft()
+        due = self._send_due(now)
+        if due == float("inf") and not self._in_flight:
+            self._wake = due
+            return
+        self._wake = min(self._tick_at, due)
+        if self._in_flight:
+            self._wake = min(self._wake, self._deadline)
+        if self._unfinished:
+            self._wake = min(self._wake, self._unfinished[0].started_at + self._plan.request_timeout_s)
+
+    def _tick(self, now: float) -> None:
+        self._tick_at = now + _TICK_S
+        self.difference.measure()
+        while self._lingering and self._lingering[0][0] <= now:
+            self._lingering.popleft()[1].close()
+        self._publish()
+        if self._board.saturated:
+            self._saturate()
+        self._on_tick()
+
+    def _publish(self) -> None:
+        received = self._ended_bytes + sum(len(exchange.raw) for exchange in self._open.values())
+        if not self._tokens_per_byte and self._open:
+            raw = max((exchange.raw for exchange in self._open.values()), key=len)
+            tokens = round(received * raw.count(b"data:") / max(len(raw), 1))
+        else:
+            tokens = round(received * self._tokens_per_byte)
+        self._board.write(self._process, Totals(self._in_flight, self._done, self._failed, tokens))
+
+    def _send_due(self, now: float) -> float:
+        """Starts requests whose time has come, as far as there are slots; returns when the next one is due."""
+        for _ in range(_STARTS_PER_TURN):
+            if self._next is None and now < self._send_until:
+                self._next = self._queue.take()
+            if self._next is None or now >= self._send_until:
+                self._next = None
+                return float("inf") if self._queue.ended or now >= self._send_until else self._tick_at
+            if self._in_flight >= self._slots:
+                return self._tick_at
+            scheduled_at = self._origin + self._requests.scheduled_s[self._next]
+            if scheduled_at > now:
+                return min(scheduled_at, self._send_until)
+            index, self._next = self._next, None
+            self._start(index)
+        return now
+
+    # One request.
+
+    def _start(self, index: int) -> None:
+        exchange = Exchange(index, self._requests.messages[index], clock())
+        exchange.address = self._address
+        self.exchanges.append(exchange)
+        self._unfinished.append(exchange)
+        self._in_flight += 1
+        self._board.set_in_flight(self._process, self._in_flight)
+        if self._unresolved is not None:
+            self._end(exchange, self._unresolved)
+        else:
+            self._connect(exchange)
+        most = self._plan.saturation_in_flight
+        if most is not None and self._board.in_flight() >= most:
+            self._board.saturate()
+            self._saturate()
+
+    def _connect(self, exchange: Exchange) -> None:
+        family, address = self._addresses[exchange.address]
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            self._end(exchange, f"connect_failed: {error}")
+            return
+        exchange.sock, exchange.receive = sock, sock.recvmsg_into
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # no stamps then; the time of the read stands for them
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        failure = sock.connect_ex(address)
+        if failure not in (0, errno.EINPROGRESS):
+            self._connect_failed(exchange, failure)
+            return
+        self._write(exchange)  # on loopback the connection is there already
+
+    def _connect_failed(self, exchange: Exchange, failure: int) -> None:
+        """Tries the server's next address, if it has one."""
+        self._release(exchange)
+        if exchange.address + 1 < len(self._addresses):
+            exchange.address += 1
+            self._connect(exchange)
+        else:
+            self._end(exchange, f"connect_failed: [Errno {failure}] {os.strerror(failure)}")
+
+    def _write(self, exchange: Exchange) -> None:
+        """Sends what the socket takes; the rest when it takes more, while what the server says is read."""
+        assert exchange.sock is not None and exchange.unsent is not None
+        at = clock()
+        try:
+            exchange.unsent = exchange.unsent[exchange.sock.send(exchange.unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if exchange.sent_at is None:
+                self._connect_failed(exchange, error.errno or 0)
+                return
+            exchange.unsent = None  # the server wants no more; it may have said why
+        else:
+            exchange.sent_at = exchange.sent_at or at
+            self._address = exchange.address
+        events = 0 if exchange.sent_at is None else select.EPOLLIN
+        if exchange.unsent:
+            events |= select.EPOLLOUT
+        else:
+            exchange.unsent = None
+        descriptor = exchange.sock.fileno()
+        if descriptor in self._open:
+            self._epoll.modify(descriptor, events)
+        else:
+            self._open[descriptor] = exchange
+            self._epoll.register(descriptor, events)
+
+    def _is_readable(self, exchange: Exchange, events: int) -> bool:
+        """Deals with all but plain reading; whether there is something to read too."""
+        assert exchange.sock is not None
+        if exchange.sent_at is None and events & (select.EPOLLERR | select.EPOLLHUP):
+            # 0: the event was of an earlier connection of the same number.
+            if failure := exchange.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._connect_failed(exchange, failure)
+            return False
+        if exchange.unsent is not None:
+            self._write(exchange)
+        return exchange.sent_at is not None and events != select.EPOLLOUT
+
+    def _look_at_end(self, exchange: Exchange) -> None:
+        try:
+            if exchange.has_ended():
+                exchange.complete = True
+                self._end(exchange, None)
+        except ValueError as error:
+            self._end(exchange, f"broken_http: {error}")
+
+    def _closed(self, exchange: Exchange, error: OSError | None) -> None:
+        if error is None and exchange.ends_by_closing():
+            self._end(exchange, None)
+        else:
+            self._end(exchange, f"closed_early: {error or 'the server closed the connection'}")
+
+    def _end(self, exchange: Exchange, error: str | None) -> None:
+        exchange.ended_at, exchange.error, exchange.unsent = clock(), error, None
+        self._release(exchange)
+        self._in_flight -= 1
+        self._done += 1
+        self._board.set_in_flight(self._process, self._in_flight)
+        self._ended_bytes += len(exchange.raw)
+        if error or exchange.head is None or exchange.head.status != 200:
+            self._failed += 1
+        elif exchange.raw:
+            self._tokens_per_byte = int(self._requests.output_tokens[exchange.index]) / len(exchange.raw)
+        self._wake = 0.0  # a slot is free
+
+    def _release(self, exchange: Exchange) -> None:
+        """Takes the connection out of the loop; one that was answered is closed a little later."""
+        sock, exchange.sock = exchange.sock, None
+        if sock is None:
+            return
+        if self._open.pop(sock.fileno(), None) is not None:
+            self._epoll.unregister(sock.fileno())
+        if exchange.complete:
+            self._lingering.append((clock() + _LINGER_S, sock))
+        else:
+            sock.close()
+
+    # All of them.
+
+    def _saturate(self) -> None:
+        self._queue.close()
+        self._next = None
+        self._end_all(f"saturated: {self._plan.saturation_in_flight} requests were in flight")
+
+    def _end_all(self, error: str) -> None:
+        for exchange in self._unfinished:
+            if exchange.ended_at is None:
+                self._end(exchange, error)
