@@ -7,6 +7,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import sample_study
 from markdown_it import MarkdownIt
@@ -16,6 +17,7 @@ from servelab.charts import CHARTS
 from servelab.errors import ServelabError
 from servelab.report.inputs import Decision, Recommended, Study, read
 from servelab.report.render import render_html, render_markdown, report_content
+from servelab.report.table import Measured
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -197,6 +199,14 @@ def test_every_table_of_figures_has_n_means_and_intervals(study):
                     figures += 1
                     assert re.match(r"[+−]?[\d.,]+( %)? ± [\d.,]+", plain(cell.text)), (column, cell)
     assert figures > 40 and single_rounds > 4
+
+
+def test_a_log_that_does_not_say_how_many_requests_it_is_of():
+    rows = [row | {"n": None} for row in sample_study.metrics() if row["metric"] == "e2el_ms"]
+    measured = Measured(pd.DataFrame(rows))
+    assert measured.counts([rows[0]["run_id"]]).text == "3 rounds"
+    assert plain(measured.cell(rows[0]["run_id"], "e2el_ms").text) == "10,254 ± 154"
+    assert measured.counts(["never measured"]).text == "–"
 
 
 def test_bases_that_tell_the_same_are_left_out(study):

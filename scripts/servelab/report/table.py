@@ -64,8 +64,9 @@ class Measured:
         """Rounds and successful requests behind the figures of these runs: `3 rounds, 3,000 requests`."""
         rows = [row for run_id in run_ids if (row := self._rows.get((run_id, "e2el_ms")))]
         texts = []
-        for unit, counts in (("round", [row["rounds"] for row in rows]), ("request", [row["n"] for row in rows])):
-            if counts:
+        for unit, column in (("round", "rounds"), ("request", "n")):
+            # A recorded log may not say how many requests its latencies are of.
+            if counts := [row[column] for row in rows if value_or_none(row[column]) is not None]:
                 low, high = int(min(counts)), int(max(counts))
                 number = f"{low:,}" if low == high else f"{low:,} to {high:,}"
                 texts.append(f"{number} {unit}{'' if high == 1 else 's'}")
