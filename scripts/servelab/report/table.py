@@ -55,7 +55,7 @@ class Measured:
     def cell(self, run_id: str | None, metric: str, mean: float | None = None, *, with_p99: bool = False) -> Cell:
         """`1,204 ± 12`, with P99 `P99 2,310` below it; `mean` where the table beside it gives its own."""
         row = self._rows.get((run_id, metric))
-        if row is None or not row["n"]:
+        if row is None or row["n"] == 0:
             return Cell("–" if mean is None else figure(mean), None if mean is None else run_id)
         text = estimate(row["mean"] if mean is None else mean, row["ci95_low"], row["ci95_high"])
         return Cell(text, run_id, f"P99{NO_BREAK}{figure(row['p99'])}" if with_p99 else "")
