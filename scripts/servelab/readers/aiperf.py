@@ -61,7 +61,9 @@ _FACTORS: Mapping[str, Mapping[str, Decimal]] = {
 
 _STATISTICS = {"avg": "mean", "min": "minimum", "max": "maximum", "p50": "median", "std": "std"}
 _REQUIRED = ("request_count", "benchmark_duration", "request_throughput")
-_CELL = re.compile(r"\d+(?:\.\d\d)?")
+_COUNT = re.compile(r"\d+(?:\.\d\d)?")
+_MEASURED = re.compile(r"\d+\.\d\d")
+"""A cell of something measured; one with fewer digits was cut off."""
 _NAME = re.compile(r"(?P<name>.*?)(?: \((?P<unit>[^()]*)\))?")
 
 
@@ -183,7 +185,7 @@ class AIPerfCsvReader:
         }
         for statistic, name in _statistics(values):
             cell = values.get(name, "")
-            if not _CELL.fullmatch(cell):
+            if not (_MEASURED if metric.endswith(("_ms", "_s")) else _COUNT).fullmatch(cell):
                 raise saved.error(f"`{row[0]}` has `{cell}` for {name}, not a number as AIPerf writes it", line)
             half = 0.005 * float(factor) if "." in cell else 0.0
             saved.add((metric, statistic), float(Decimal(cell) * factor), row[0], half, line)

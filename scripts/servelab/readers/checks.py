@@ -104,6 +104,14 @@ TOKEN_RATIO = Identity(
 )
 """guidellm's rates of output and of all tokens are over the same time, whichever that is; to 1 %."""
 
+LOOSE_REQUESTS = Identity(
+    value_of("requests_per_s"),
+    tuple(value_of(name) for name in ("requests_completed", "duration_s")),
+    lambda completed, duration: completed / duration * Span(1 / 1.5, 1.5),
+    "about requests_completed / duration_s",
+)
+"""guidellm's rate of requests is a mean over time: not their number over the duration, but never far from it."""
+
 _PARTS = (
     ("requests_completed", "requests"),
     ("requests_failed", "requests"),

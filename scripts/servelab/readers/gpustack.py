@@ -7,7 +7,7 @@ The labels are those of `vllm bench serve`, the figures guidellm's: `output_toke
 from __future__ import annotations
 
 from servelab.readers import READERS
-from servelab.readers.checks import TOKEN_RATIO
+from servelab.readers.checks import LOOSE_REQUESTS, TOKEN_RATIO
 from servelab.readers.console import ConsoleReader, Number, count
 
 LATENCIES = {
@@ -57,6 +57,6 @@ READERS.register(
         },
         settings={"Maximum request concurrency": "max_concurrency"},
         percentiles=frozenset({"95", "99"}),
-        identities=(TOKEN_RATIO,),
+        identities=(LOOSE_REQUESTS, TOKEN_RATIO),
     ),
 )

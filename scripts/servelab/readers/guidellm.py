@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from servelab import readers
-from servelab.readers.checks import TOKEN_RATIO, Identity, value_of
+from servelab.readers.checks import LOOSE_REQUESTS, TOKEN_RATIO, Identity, value_of
 from servelab.readers.documents import Saved, unknown_entry
 from servelab.readers.pieces import Piece
 
@@ -112,7 +112,7 @@ class GuidellmReader:
                 for key, value in metrics.items()
                 if key not in known and isinstance(value, dict) and "successful" in value
             ],
-            identities=(_REQUESTS, TOKEN_RATIO),
+            identities=(_REQUESTS, LOOSE_REQUESTS, TOKEN_RATIO),
         )
 
 
