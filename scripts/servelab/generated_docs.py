@@ -22,6 +22,7 @@ from servelab.study import (
     Stage,
     Study,
 )
+from servelab.validity import render_docs as render_validity
 
 SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("Study", Study),
@@ -69,8 +70,11 @@ Everything lies below `results/`.
 | `studies/<study>/stages/<stage>/plan.json` | candidates of a stage and their runs |
 | `studies/<study>/stages/<stage>/table.parquet` | a row a candidate and workload |
 | `studies/<study>/stages/<stage>/{metrics,rounds}.parquet` | metrics of its runs, and their values in each round |
+| `studies/<study>/stages/<stage>/checks.parquet` | what the checks made of its runs |
+| `studies/<study>/stages/<stage>/timeline.parquet` | requests in flight and tokens over the time of each round |
 | `studies/<study>/stages/<stage>/decision.json` | who won the stage, and why |
 | `studies/<study>/metrics.parquet` | every metric of every run of the study |
+| `studies/<study>/checks.parquet` | every check of every run of the study |
 | `studies/<study>/improvements.parquet` | percentages against the baseline |
 | `studies/<study>/recommended.json` | the serving command to use, and its gain on every workload |
 | `studies/<study>/report.{html,md}`, `charts/` | the report and its charts |
@@ -87,6 +91,7 @@ def documents() -> dict[str, str]:
         "config/schema/recorded.schema.json": _json_schema(RecordedStudy),
         "docs/studies.md": _studies(),
         "docs/metrics.md": render_metrics(),
+        "docs/validity.md": render_validity(),
         "docs/output.md": _output(),
     }
 

@@ -147,7 +147,7 @@ def render_docs() -> str:
     parts = [_DOCS_HEAD]
     for entry in CHECKS:
         facts = {
-            "Fails when": entry.rule,
+            "Rule": entry.rule,
             "Level": " or ".join(entry.fails_as),
             "Why": entry.why,
             "What to do": entry.action,
@@ -169,7 +169,8 @@ to do. `checks.parquet` has a row for each check of each run, also for those tha
 look at (*not applicable*: no telemetry was taken, or a client defines the figure otherwise). A run that failed has no
 checks: its reason says what happened.
 
-Thresholds are set so that a healthy run passes, on a machine whose cores the server and the client share as well.
+A rule says when its check fails. Thresholds are set so that a healthy run passes, on a machine whose cores server and
+client share as well.
 """
 
 

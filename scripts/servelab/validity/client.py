@@ -12,8 +12,7 @@ _DELAY_MS = 10.0
 _DELAY_SHARE = 0.02
 _CPU_SHARE = 0.8
 _SHORT_S = 1.0
-_UNREAD_MS = 10.0
-_UNREAD_SHARE = 0.1
+_UNREAD_MS = 50.0
 
 
 @check(
@@ -62,8 +61,9 @@ def _client_cpu(evidence: Evidence) -> Saw:
     "client_lag",
     looks_at="How long pieces of the answers lay in the kernel before the client read them (the lag of its event "
     "loop).",
-    rule="the 99th percentile is above 10 ms and above 10 % of the mean inter-token latency in any round.",
-    why="Tokens are stamped when they are read: a lag of that size is part of TTFT and blurs the gaps.",
+    rule="the 99th percentile is above 50 ms and above the mean inter-token latency in any round.",
+    why="A client that is a token behind falls further behind: it sends the next request late, and answers that fill "
+    "the socket slow the server. Where the kernel stamps what arrives, the times themselves are right all the same.",
     fails_as=("suspect",),
     action="Raise `client_processes`, or give the client cores of its own.",
 )
@@ -72,7 +72,7 @@ def _client_lag(evidence: Evidence) -> Saw:
     if not lags:
         return not_applicable("the client does not tell")
     text = f"answers lay unread for {max(lags):.3g} ms (99th percentile)"
-    return suspect(text) if max(lags) > max(_UNREAD_MS, _UNREAD_SHARE * (evidence.mean("itl_ms") or 0.0)) else ok(text)
+    return suspect(text) if max(lags) > max(_UNREAD_MS, evidence.mean("itl_ms") or 0.0) else ok(text)
 
 
 def _delays_ms(frame: pd.DataFrame, limit: int | None) -> npt.NDArray[np.float64]:

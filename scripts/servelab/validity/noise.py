@@ -6,8 +6,8 @@ import statistics
 
 from servelab.validity import Evidence, Saw, check, not_applicable, ok, suspect
 
-_ODD = 0.15
-_AGREE = 3.0
+_ODD = 0.2
+_AGREE = 4.0
 _OTHERS_PERCENT = 10.0
 _STEAL_PERCENT = 5.0
 _THROTTLED = 0.05
@@ -18,7 +18,7 @@ _SLOWDOWN_REASONS = 0x8 | 0x20 | 0x40 | 0x80
 @check(
     "disturbed_round",
     looks_at="The objective's value in each round after the first, from three rounds on.",
-    rule="one round is more than 15 % from the median of the others, and more than three times as far as they are from "
+    rule="one round is more than 20 % from the median of the others, and more than four times as far as they are from "
     "one another.",
     why="Something happened in that round that the others did not see: the mean is pulled and the interval is wide. "
     "Rounds that scatter alike do not fail it; their interval tells.",
@@ -32,7 +32,7 @@ def _disturbed_round(evidence: Evidence) -> Saw:
 @check(
     "still_warming_up",
     looks_at="The objective's value in the first round, from three rounds on.",
-    rule="it is more than 15 % from the median of the others, and more than three times as far as they are from one "
+    rule="it is more than 20 % from the median of the others, and more than four times as far as they are from one "
     "another.",
     why="The first round paid for what happens once: compilation, page faults, the memory of the caches.",
     fails_as=("suspect",),

@@ -21,7 +21,7 @@ _HITS = 0.1
 def _server_restarted(evidence: Evidence) -> Saw:
     starts, rounds = evidence.status.get("server_starts"), evidence.records["round"].nunique()
     born = evidence.samples("process_start_unix_s").groupby("round")["value"]
-    if starts is None and not len(born):
+    if not rounds or (starts is None and not len(born)):
         return not_applicable("neither the server's starts nor its process's start time are known")
     moved = [number for number, spread in (born.max() - born.min()).items() if spread > _SAME_START_S]
     if moved:

@@ -1,0 +1,312 @@
+"""Every check: silent on healthy runs, and telling on a run that has the fault it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from made_run import REQUESTS, ROUNDS, TEMPLATE_TOKENS, evidence, records, spec, telemetry
+
+from servelab import schemas, validity
+from servelab.clients import LoadStats
+from servelab.validity import CHECKS, Evidence, check_run, verdict
+
+Rows = list[dict[str, Any]]
+OPEN = {"max_concurrency": None, "request_rate": 4.0}
+OVERLOAD = {"max_concurrency": None, "request_rate": 60.0}
+
+
+def broken(change: Callable[[dict[str, Any]], dict[str, Any]], every: int = 1, **run: Any) -> Evidence:
+    """A run in which every so many-th request is changed."""
+    rows = records(spec(**run).protocol)
+    rows = [row | change(row) if index % every == 0 else row for index, row in enumerate(rows)]
+    return evidence(rows, spec(**run))
+
+
+def with_figures(metric: str, factor: float) -> Evidence:
+    """A run whose metric does not follow from its records."""
+    made = evidence()
+    rounds = {number: value * factor for number, value in made.rounds[metric].items()}
+    summary = {**made.summary[metric], "mean": made.summary[metric]["mean"] * factor}
+    return replace(made, rounds={**made.rounds, metric: rounds}, summary={**made.summary, metric: summary})
+
+
+def with_rounds(*values: float) -> Evidence:
+    """A run whose objective had these values."""
+    made = evidence()
+    return replace(made, rounds={**made.rounds, "total_tokens_per_s": dict(enumerate(values))})
+
+
+def with_stats(**stats: Any) -> Evidence:
+    one = LoadStats(wall_s=4.0)
+    return evidence(client=[one, one.model_copy(update=stats), one])
+
+
+def with_telemetry(**values: float) -> Evidence:
+    return evidence(telemetry=telemetry(records(spec().protocol), **values))
+
+
+def with_restart() -> Evidence:
+    table = telemetry(records(spec().protocol))
+    moved = (table["metric"] == "process_start_unix_s") & (table["round"] == 1) & (table["time_s"] > 0.5)
+    table.loc[moved, "value"] += 30
+    return evidence(telemetry=table)
+
+
+def with_hits(share: float, rounds: tuple[int, ...] = (0, 1, 2)) -> Evidence:
+    """A run in whose rounds the server's metrics tell so many hits; its usage tells none."""
+    rows = [row | {"cached_tokens": None} for row in records(spec().protocol)]
+    table = telemetry(rows)
+    queries = table[table["metric"] == "prefix_cache_query_tokens_total"].set_index(["round", "time_s"])["value"]
+    hits = (table["metric"] == "prefix_cache_hit_tokens_total") & table["round"].isin(rounds)
+    moments = table.loc[hits, ["round", "time_s"]].itertuples(index=False, name=None)
+    table.loc[hits, "value"] = [share * queries[moment] for moment in moments]
+    return evidence(rows, telemetry=table)
+
+
+def cached(rounds: tuple[int, ...]) -> Evidence:
+    return broken(lambda row: {"cached_tokens": row["input_tokens"] - 1} if row["round"] in rounds else {})
+
+
+def late(row: dict[str, Any]) -> dict[str, Any]:
+    """Started 100 ms after it was due, and all that follows with it."""
+    times = ("started_s", "sent_s", "first_token_s", "last_token_s", "end_s")
+    return {name: row[name] + 0.1 for name in times}
+
+
+def at_once(row: dict[str, Any]) -> dict[str, Any]:
+    """The whole answer in its last event."""
+    return {"first_token_s": row["last_token_s"], "chunks": 1, "chunk_gaps_ms": []}
+
+
+def failed(error: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda _: {"error": error}
+
+
+LATENCY = {"objective": "ttft_ms", "protocol": OPEN}
+FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
+    "failed_requests": [
+        ("suspect", lambda: broken(failed("closed_early: x"), every=50)),
+        ("invalid", lambda: broken(failed("closed_early: x"), every=2)),
+        ("invalid", lambda: evidence([])),
+    ],
+    "timed_out_requests": [("suspect", lambda: broken(failed("request_timeout: x"), every=50))],
+    "output_length": [
+        ("suspect", lambda: broken(lambda row: {"output_tokens": row["output_tokens"] - 1}, every=60)),
+        ("invalid", lambda: broken(lambda row: {"output_tokens": row["output_tokens"] // 2})),
+    ],
+    "input_token_count": [
+        ("invalid", lambda: broken(lambda row: {"input_tokens": row["input_tokens_asked"] - 15})),
+        ("invalid", lambda: broken(lambda row: {"input_tokens": row["input_tokens_asked"] + 5000})),
+    ],
+    "input_token_spread": [
+        ("suspect", lambda: broken(lambda row: {"input_tokens": min(row["input_tokens"], 128)}, every=3)),
+    ],
+    "token_count_varies": [
+        ("suspect", lambda: broken(lambda row: {"input_tokens": row["input_tokens"] + row["round"]}, every=30)),
+    ],
+    "more_events_than_tokens": [("suspect", lambda: broken(lambda row: {"chunks": 2 * row["output_tokens"] + 2}))],
+    "total_is_tokens_per_duration": [("invalid", lambda: with_figures("total_tokens_per_s", 1.02))],
+    "tpot_is_decode_time_per_token": [("invalid", lambda: with_figures("tpot_ms", 1.02))],
+    "times_in_order": [
+        ("invalid", lambda: broken(lambda row: {"first_token_s": row["sent_s"] - 0.5}, every=30)),
+        ("invalid", lambda: broken(lambda row: {"chunk_gaps_ms": [*row["chunk_gaps_ms"], 70.0]}, every=30)),
+    ],
+    "peak_below_mean": [("suspect", lambda: with_figures("peak_output_tokens_per_s", 0.3))],
+    "zero_itl": [
+        ("suspect", lambda: broken(at_once, every=10)),
+        ("invalid", lambda: broken(at_once)),
+    ],
+    "in_flight_above_limit": [
+        ("invalid", lambda: evidence(run=spec(protocol={"max_concurrency": 3}), rows=records(spec().protocol))),
+    ],
+    "rate_below_capacity": [
+        ("suspect", lambda: evidence(run=spec(protocol=OPEN))),
+        ("suspect", lambda: evidence(run=spec(protocol=OPEN, objective="goodput_per_s", slos={"ttft_ms": 1e6}))),
+    ],
+    "queue_grows": [
+        ("suspect", lambda: evidence(run=spec(objective="ttft_ms", protocol=OVERLOAD))),
+        ("invalid", lambda: with_stats(saturated=True)),
+    ],
+    "concurrency_below_capacity": [
+        ("suspect", lambda: with_telemetry(requests_waiting=0, gpu_utilization_percent=20)),
+    ],
+    "shorter_than_asked": [("suspect", lambda: evidence(run=spec(protocol={"duration_s": 600})))],
+    "schedule_delay": [
+        ("suspect", lambda: broken(late, protocol=OPEN)),
+        ("suspect", lambda: broken(late, every=10)),
+    ],
+    "client_cpu": [("suspect", lambda: with_stats(cpu_s=7.9, processes=2))],
+    "client_lag": [("suspect", lambda: with_stats(unread_p99_ms=80))],
+    "server_restarted": [
+        ("invalid", with_restart),
+        ("invalid", lambda: evidence(status={"server_starts": ROUNDS + 1})),
+    ],
+    "cache_hits": [
+        ("invalid", lambda: cached((1, 2))),
+        ("suspect", lambda: cached((0, 1, 2))),
+        ("invalid", lambda: with_hits(0.9, rounds=(2,))),
+        ("suspect", lambda: with_hits(0.9)),
+    ],
+    "disturbed_round": [("suspect", lambda: with_rounds(297.2, 298.0, 175.7, 309.4))],
+    "still_warming_up": [("suspect", lambda: with_rounds(150, 301, 299))],
+    "busy_machine": [
+        ("suspect", lambda: with_telemetry(others_cpu_percent=30)),
+        ("suspect", lambda: with_telemetry(steal_cpu_percent=12)),
+    ],
+    "clocks_throttled": [("suspect", lambda: with_telemetry(throttle_reasons=0x20 | 4))],
+}
+"""Check → runs that have its fault, with the level that each deserves."""
+
+PASSES: dict[str, list[Callable[[], Evidence]]] = {
+    "failed_requests": [evidence],
+    "timed_out_requests": [lambda: broken(failed("closed_early: x"), every=50)],
+    "output_length": [evidence],
+    "input_token_count": [evidence],
+    "input_token_spread": [lambda: broken(lambda row: {"input_tokens": row["input_tokens"] + 2}, every=7)],
+    "token_count_varies": [evidence],
+    "more_events_than_tokens": [lambda: broken(lambda row: {"chunks": row["output_tokens"] + 1})],
+    "total_is_tokens_per_duration": [lambda: broken(failed("closed_early: x"), every=5)],
+    "tpot_is_decode_time_per_token": [evidence],
+    "times_in_order": [lambda: broken(lambda row: {"chunk_gaps_ms": []})],
+    "peak_below_mean": [evidence],
+    "zero_itl": [lambda: broken(at_once, every=200)],
+    "in_flight_above_limit": [evidence],
+    "rate_below_capacity": [
+        lambda: evidence(run=spec(protocol=OVERLOAD)),
+        lambda: evidence(run=spec(protocol=OPEN, objective="goodput_per_s", slos={"ttft_ms": 60.0})),
+    ],
+    "queue_grows": [lambda: evidence(run=spec(**LATENCY))],
+    "concurrency_below_capacity": [lambda: with_telemetry(requests_waiting=0)],
+    "shorter_than_asked": [
+        lambda: evidence(run=spec(protocol={"duration_s": 1.0})),
+        lambda: evidence(run=spec(protocol={"duration_s": 600}), client=[LoadStats(requests_not_sent=3)] * ROUNDS),
+    ],
+    "schedule_delay": [evidence, lambda: evidence(run=spec(protocol=OPEN))],
+    "client_cpu": [lambda: with_stats(cpu_s=7.9, processes=4)],
+    "client_lag": [lambda: with_stats(unread_p99_ms=30)],
+    "server_restarted": [evidence, lambda: evidence(status={"server_starts": ROUNDS})],
+    "cache_hits": [evidence, lambda: with_hits(TEMPLATE_TOKENS / 200)],
+    "disturbed_round": [lambda: with_rounds(100, 80, 125, 95), lambda: with_rounds(150, 301, 299)],
+    "still_warming_up": [lambda: with_rounds(290, 301, 299), lambda: with_rounds(297.2, 298.0, 175.7, 309.4)],
+    "busy_machine": [evidence],
+    "clocks_throttled": [lambda: with_telemetry(throttle_reasons=4)],
+}
+"""Check → runs that it has to call ok."""
+
+
+def test_every_check_has_examples():
+    assert set(FAULTS) == set(PASSES) == set(CHECKS.names())
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, number) for name, faults in FAULTS.items() for number in range(len(faults))]
+)
+def test_fault_is_found(name, number):
+    level, make = FAULTS[name][number]
+    saw = CHECKS.get(name).look(make())
+    assert saw.level == level, saw.text
+    assert level in CHECKS.get(name).fails_as and saw.text
+
+
+@pytest.mark.parametrize("name", CHECKS.names())
+def test_levels_are_those_the_examples_reach(name):
+    assert {level for level, _ in FAULTS[name]} == set(CHECKS.get(name).fails_as)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, number) for name, passes in PASSES.items() for number in range(len(passes))]
+)
+def test_what_is_no_fault_passes(name, number):
+    saw = CHECKS.get(name).look(PASSES[name][number]())
+    assert saw.level == "ok", saw.text
+
+
+HEALTHY = {
+    "closed loop": {},
+    "all at once": {"protocol": {"max_concurrency": None}},
+    "overloaded, for throughput": {"protocol": OVERLOAD},
+    "open loop, for latency": LATENCY,
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("load", HEALTHY)
+def test_healthy_run_raises_nothing(load, seed):
+    findings = check_run(evidence(run=spec(**HEALTHY[load]), seed=seed, noise=0.03))
+    assert [row for row in findings if row["level"] not in ("ok", "not applicable")] == []
+    assert verdict(findings) == ("ok", None)
+
+
+def test_rounds_that_scatter_by_3_percent_are_rarely_called_odd():
+    draw = np.random.default_rng(1)
+    made = [with_rounds(*draw.normal(300, 9, 3)) for _ in range(200)]
+    for name in ("disturbed_round", "still_warming_up"):
+        assert sum(CHECKS.get(name).look(each).level != "ok" for each in made) <= 1
+
+
+@pytest.mark.parametrize("name", CHECKS.names())
+def test_nothing_to_look_at_is_said(name):
+    """No telemetry, no client statistics, and records without what a server may leave out."""
+    empty = dict.fromkeys(("input_tokens", "cached_tokens", "started_s", "unread_ms")) | {"chunk_gaps_ms": []}
+    rows = [row | empty for row in records(spec().protocol)]
+    for some in (rows, rows[:REQUESTS]):  # three rounds, and one
+        bare = evidence(some, client=(), status={}, telemetry=schemas.TELEMETRY.empty_table().to_pandas())
+        assert CHECKS.get(name).look(bare).level in ("ok", "not applicable")
+
+
+@pytest.mark.parametrize("name", CHECKS.names())
+def test_no_records_at_all_break_no_check(name):
+    level = CHECKS.get(name).look(evidence([])).level
+    assert (level == "invalid") == (name == "failed_requests")
+
+
+def test_another_definition_is_not_compared():
+    definitions = {"tpot_ms": "TTFT is in it", "total_tokens_per_s": "tokens / span", "output_tokens_per_s": "x"}
+    made = evidence(definitions=definitions)
+    wrong = {name: {**row, "mean": 9e9} for name, row in made.summary.items()}
+    levels = {row["check"]: row["level"] for row in check_run(replace(made, summary=wrong))}
+    for name in ("tpot_is_decode_time_per_token", "total_is_tokens_per_duration", "peak_below_mean"):
+        assert levels[name] == "not applicable"
+
+
+def test_settle_requests_load_the_server_and_count_for_nothing_else():
+    def settle(row):
+        return {"phase": "settle", "error": "closed_early: x"} if row["request_index"] < 4 else {}
+
+    assert CHECKS.get("failed_requests").look(broken(settle)).level == "ok"
+
+
+def test_findings_fit_the_schema_and_only_a_failure_asks_for_action():
+    rows = check_run(with_telemetry(others_cpu_percent=30))
+    assert {row["check"] for row in rows if row["action"]} == {"busy_machine"}
+    named = [row | {"study": "s", "run_id": "r", "workload": "w"} for row in rows]
+    assert {frozenset(row) for row in named} == {frozenset(schemas.CHECKS.names)}
+    assert pa.Table.from_pylist(named, schema=schemas.CHECKS).num_rows == len(CHECKS.names())
+
+
+def test_verdict_is_the_worst_and_names_all_that_failed():
+    def finding(check, level):
+        return {"check": check, "level": level, "saw": f"saw {check}", "action": None}
+
+    level, note = verdict([finding("a_b", "suspect"), finding("c", "ok"), finding("d", "invalid")])
+    assert (level, note) == ("invalid", "d: saw d; a b: saw a_b")
+    assert verdict([finding("c", "ok"), finding("e", "not applicable")]) == ("ok", None)
+
+
+@pytest.mark.parametrize("name", CHECKS.names())
+def test_docs_describe_every_check(name):
+    text, entry = validity.render_docs(), CHECKS.get(name)
+    assert f"## `{name}`" in text
+    assert all(part in text for part in (entry.looks_at, entry.rule, entry.why, entry.action))
+
+
+def test_made_run_is_what_it_says():
+    made = evidence()
+    assert len(made.records) == ROUNDS * REQUESTS
+    assert isinstance(made.samples("requests_waiting"), pd.DataFrame) and not made.samples("requests_waiting").empty
