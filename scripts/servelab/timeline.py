@@ -47,7 +47,8 @@ def output_token_events(successes: pd.DataFrame) -> TokenEvents:
     """Output tokens of successful requests by arrival; their sum is that of `output_tokens`.
 
     An event may hold several tokens and does not say how many: each counts for the request's mean, output tokens /
-    events. Where a client keeps no gaps, its events lie evenly between the first and the last. What came without any
+    events. Where a client keeps no gaps, its events (or tokens, if it does not count events) lie evenly between the
+    first and the last. What came without any
     event counts at the request's end.
     """
     times, tokens = [np.empty(0)], [np.empty(0)]
@@ -62,7 +63,7 @@ def output_token_events(successes: pd.DataFrame) -> TokenEvents:
             since_first = np.concatenate([[0.0], np.cumsum(gaps, dtype=np.float64)]) / 1000
             arrived = np.minimum(first + since_first, last)
         else:
-            arrived = np.linspace(first, last, max(1, int(chunks)))
+            arrived = np.linspace(first, last, max(1, int(output if math.isnan(chunks) else chunks)))
         times.append(arrived)
         tokens.append(np.full(len(arrived), output / len(arrived)))
     return TokenEvents(np.concatenate(times), np.concatenate(tokens))

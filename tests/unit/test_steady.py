@@ -110,9 +110,9 @@ def test_timeline_by_hand():
     assert frame.output_tokens.sum() == pytest.approx(6)
 
 
-def test_tokens_of_a_client_that_keeps_no_gaps_lie_between_first_and_last():
-    rows = [stream(0.0, 1.0, 10) | {"chunk_gaps_ms": []}]
-    frame, _ = sums(rows)
+@pytest.mark.parametrize("kept", [{"chunk_gaps_ms": []}, {"chunk_gaps_ms": None}, {"chunks": None}])
+def test_tokens_of_a_client_that_keeps_no_gaps_lie_between_first_and_last(kept):
+    frame, _ = sums([stream(0.0, 1.0, 10) | {"chunk_gaps_ms": None} | kept])
     assert frame.output_tokens.sum() == pytest.approx(10)
     assert frame.output_tokens.max() <= 2
     silent = record(first_token_s=None, last_token_s=None, chunks=0, chunk_gaps_ms=[], sent_s=0.0, end_s=0.35)

@@ -61,7 +61,7 @@ def _normalized_e2el_ms(requests: pd.DataFrame) -> pd.Series[float]:
     higher_is_better=False,
 )
 def _itl_ms(data: Round) -> Observations:
-    return np.concatenate([np.empty(0, np.float64), *data.streamed.chunk_gaps_ms], dtype=np.float64)
+    return np.concatenate([np.empty(0, np.float64), *data.streamed.chunk_gaps_ms.dropna()], dtype=np.float64)
 
 
 @metric(
