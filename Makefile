@@ -48,4 +48,6 @@ NOT_ON_CPU := torchvision torchaudio torchcodec triton
 lock:  ## new locks from envs/*.in; needs uv (pip install uv), and PyTorch's CPU index or a folder of its wheels
 	$(LOCK) --universal envs/workflow.in --output-file envs/workflow.lock.txt
 	$(LOCK) envs/llama.cpp.in --output-file envs/llama.cpp.lock.txt
-	$(LOCK) $(if $(WHEELS),--find-links $(WHEELS)) $(NOT_ON_CPU:%=--no-emit-package %) envs/vllm.in --output-file envs/vllm.lock.txt
+	$(LOCK) envs/aiperf.in --output-file envs/aiperf.lock.txt
+	for tool in vllm vllm-bench guidellm; do $(LOCK) $(if $(WHEELS),--find-links $(WHEELS)) \
+		$(NOT_ON_CPU:%=--no-emit-package %) envs/$$tool.in --output-file envs/$$tool.lock.txt || exit 1; done

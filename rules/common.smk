@@ -9,12 +9,12 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from servelab.charts import CHARTS
+from servelab.deciding_pair import PairSpec
 from servelab.devices import DEVICES
 from servelab.engines import ENGINES
 from servelab.errors import ServelabError
 from servelab.forecast import forecast
 from servelab.identity import canonical_json, content_id, workload_id
-from servelab.pair import PairSpec
 from servelab.plan import Plan
 from servelab.project import load_project
 from servelab.quantization import FORMATS
@@ -53,9 +53,9 @@ wildcard_constraints:
     quantization="|".join(FORMATS),
 
 
-def environment_file(engine, sha256):
-    """The marker of an engine's environment, keyed by its lock's content."""
-    return f"results/envs/{engine}-{sha256[:12]}/environment.json"
+def environment_file(tool, sha256):
+    """The marker of an engine's or a load client's environment, keyed by its lock's content."""
+    return f"results/envs/{tool}-{sha256[:12]}/environment.json"
 
 
 def model_file(model):
@@ -64,7 +64,8 @@ def model_file(model):
     return f"results/models/{content_id(model.source.model_dump(mode='json'))}{suffix}/model.json"
 
 
-ENVIRONMENTS = {
+# environment.json → tool, runtime, lock
+ENGINE_ENVIRONMENTS = {
     environment_file(project.engine(alias).name, project.environment_sha256(alias)): (
         project.engine(alias).name,
         project.study.engines[alias].runtime,
@@ -73,6 +74,17 @@ ENVIRONMENTS = {
     for project in PROJECTS.values()
     for alias in project.study.engines
 }
+CLIENT_ENVIRONMENTS = {
+    environment_file(client.name, client.environment_sha256): (
+        client.name,
+        "venv",
+        project.client_lock,
+    )
+    for project in PROJECTS.values()
+    for client in [project.client_spec()]
+    if project.client_lock
+}
+ENVIRONMENTS = ENGINE_ENVIRONMENTS | CLIENT_ENVIRONMENTS
 MODEL_SOURCES = {
     content_id(source.model_dump(mode="json")): source
     for study in [project.study for project in PROJECTS.values()]
@@ -159,6 +171,13 @@ def engine_environment(spec):
     return ancient(environment_file(spec.engine.name, spec.engine.environment_sha256))
 
 
+def client_environment(spec):
+    """The environment of a run's load client, if it has one of its own."""
+    if spec.client.environment_sha256 is None:
+        return []
+    return ancient(environment_file(spec.client.name, spec.client.environment_sha256))
+
+
 def requests_file(spec):
     """The requests of a run's workload."""
     return ancient(f"results/workloads/{workload_id(spec.workload)}/requests.parquet")
@@ -215,7 +234,7 @@ def code(*names):
 
 def converter_environment(wildcards):
     """The environment of an engine that serves the wanted format: it has the libraries that write it."""
-    for environment, (engine, _, _) in ENVIRONMENTS.items():
+    for environment, (engine, _, _) in ENGINE_ENVIRONMENTS.items():
         if wildcards.format in ENGINES.get(engine).model_formats:
             return ancient(environment)
     raise WorkflowError(
@@ -250,9 +269,10 @@ def previous_stage(wildcards):
 
 
 def study_locks(wildcards):
-    """Locks of a study's engines: their content is part of every run's identity."""
+    """Locks of a study's engines and of its client: their content is part of every run's identity."""
     project = PROJECTS[wildcards.study]
-    return sorted({str(project.lock(alias)) for alias in project.study.engines})
+    locks = {str(project.lock(alias)) for alias in project.study.engines}
+    return sorted(locks | ({str(project.client_lock)} if project.client_lock else set()))
 
 
 def charts_of(study, suffix="svg"):

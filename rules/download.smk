@@ -36,22 +36,22 @@ rule build_environment:
     input:
         lock=lambda wildcards: ancient(
             str(
-                ENVIRONMENTS[environment_file(wildcards.engine, wildcards.lock_hash)][
+                ENVIRONMENTS[environment_file(wildcards.tool, wildcards.lock_hash)][
                     2
                 ]
             )
         ),
     output:
-        environment="results/envs/{engine}-{lock_hash}/environment.json",
+        environment="results/envs/{tool}-{lock_hash}/environment.json",
     log:
-        "results/logs/build_environment/{engine}-{lock_hash}.log",
+        "results/logs/build_environment/{tool}-{lock_hash}.log",
     retries: 1
     conda:
         "../envs/workflow.yaml"
     params:
         runtime=lambda wildcards: ENVIRONMENTS[
-            environment_file(wildcards.engine, wildcards.lock_hash)
+            environment_file(wildcards.tool, wildcards.lock_hash)
         ][1],
     shell:
-        "python scripts/build_environment.py --engine {wildcards.engine} --runtime {params.runtime}"
+        "python scripts/build_environment.py --tool {wildcards.tool} --runtime {params.runtime}"
         " --lock {input.lock:q} --output {output.environment} 2>&1 | tee -i {log}"

@@ -8,6 +8,7 @@ The only rule that holds an accelerator. A run's name is a hash of everything th
 rule measure:
     input:
         environment=lambda wildcards: engine_environment(spec_of(wildcards.run_id)),
+        client_environment=lambda wildcards: client_environment(spec_of(wildcards.run_id)),
         model=lambda wildcards: ancient(model_file(spec_of(wildcards.run_id).model)),
         requests=lambda wildcards: requests_file(spec_of(wildcards.run_id)),
     output:
@@ -28,5 +29,6 @@ rule measure:
     params:
         spec=lambda wildcards: spec_json(spec_of(wildcards.run_id)),
     shell:
-        "python scripts/measure.py --spec {params.spec:q} --environment {input.environment} --model {input.model}"
+        "python scripts/measure.py --spec {params.spec:q} --environment {input.environment}"
+        " --client-environment {input.client_environment} --model {input.model}"
         " --requests {input.requests} --output results/runs/{wildcards.run_id} 2>&1 | tee -i {log}"

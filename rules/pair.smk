@@ -33,6 +33,9 @@ rule measure_pair:
         environments=lambda wildcards: [
             engine_environment(spec) for spec in sides_of(wildcards.pair_id)
         ],
+        client_environment=lambda wildcards: client_environment(
+            sides_of(wildcards.pair_id)[0]
+        ),
         models=lambda wildcards: [
             ancient(model_file(spec.model)) for spec in sides_of(wildcards.pair_id)
         ],
@@ -56,5 +59,5 @@ rule measure_pair:
         pair=lambda wildcards: spec_json(pair_of(wildcards.pair_id)),
     shell:
         "python scripts/measure_pair.py --pair {params.pair:q} --environment {input.environments}"
-        " --model {input.models} --requests {input.requests} --output results/pairs/{wildcards.pair_id}"
+        " --client-environment {input.client_environment} --model {input.models} --requests {input.requests} --output results/pairs/{wildcards.pair_id}"
         " 2>&1 | tee -i {log}"

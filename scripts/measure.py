@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -22,6 +21,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, help="the run's specification, as JSON")
     parser.add_argument("--environment", type=Path, required=True, help="environment.json of the engine")
+    parser.add_argument(
+        "--client-environment", type=Path, nargs="?", help="environment.json of the load client; empty for our own"
+    )
     parser.add_argument("--model", type=Path, required=True, help="model.json in a format the engine serves")
     parser.add_argument("--requests", type=Path, required=True, help="the workload's requests.parquet")
     parser.add_argument("--output", type=Path, required=True, help="…/runs/<run_id>")
@@ -34,7 +36,7 @@ def main() -> None:
         inputs = RunInputs(
             spec=spec,
             environment=read_environment(arguments.environment),
-            client_python=Path(sys.executable),
+            client_environment=arguments.client_environment and read_environment(arguments.client_environment),
             model_json=arguments.model,
             requests=arguments.requests,
         )

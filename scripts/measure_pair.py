@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from servelab import cli
 from servelab.config_file import describe_validation_error
+from servelab.deciding_pair import SIDES, PairSpec
 from servelab.errors import ConfigError
 from servelab.guard import guarded
-from servelab.pair import SIDES, PairSpec, measure_pair
+from servelab.pair import measure_pair
 from servelab.runtimes import read_environment
 from servelab.session import RunInputs
 
@@ -21,6 +21,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pair", required=True, help="the two specifications and the cycles, as JSON")
     parser.add_argument("--environment", type=Path, nargs=2, required=True, help="environment.json of each engine")
+    parser.add_argument(
+        "--client-environment", type=Path, nargs="?", help="environment.json of the load client; empty for our own"
+    )
     parser.add_argument("--model", type=Path, nargs=2, required=True, help="model.json of each side")
     parser.add_argument("--requests", type=Path, required=True, help="the workload's requests.parquet")
     parser.add_argument("--output", type=Path, required=True, help="…/pairs/<pair_id>")
@@ -33,7 +36,7 @@ def main() -> None:
         side: RunInputs(
             spec=spec,
             environment=read_environment(environment),
-            client_python=Path(sys.executable),
+            client_environment=arguments.client_environment and read_environment(arguments.client_environment),
             model_json=model,
             requests=arguments.requests,
         )

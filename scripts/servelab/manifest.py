@@ -31,7 +31,7 @@ def make_manifest(
     """The manifest of a run, as JSON; `model` is the content of `model.json`, paths are relative to the project."""
     return {
         "run_id": run_id(spec),
-        "engine": {"name": environment.engine, "version": environment.engine_version},
+        "engine": {"name": environment.tool, "version": environment.version},
         "environment": {
             "runtime": environment.runtime,
             "lock_sha256": environment.lock_sha256,

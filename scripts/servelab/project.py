@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from servelab.clients import CLIENTS
+from servelab.clients import CLIENTS, version_in_identity
 from servelab.conversion import CONVERTERS
 from servelab.datasets import Dataset, load_datasets
 from servelab.devices import DEVICES
@@ -21,7 +21,7 @@ from servelab.registry import nearest
 from servelab.runtimes import RUNTIMES
 from servelab.spec import ClientSpec, WorkloadSpec
 from servelab.study import COMPARISON, Candidate, Study, load_study
-from servelab.workloads import NamedWorkload, load_workloads
+from servelab.workloads import WORKLOADS, NamedWorkload, load_workloads
 
 WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
 
@@ -53,9 +53,20 @@ class Project:
         """The identity of a workload for this study's model; all its variants share the base model's tokenizer."""
         return self.workloads[name].spec(self.study.model.variant_source("base"))
 
+    @property
+    def client_lock(self) -> Path | None:
+        """The lock of the load client's environment; None for the workflow's own."""
+        lock = CLIENTS.get(self.study.client).lock
+        return self.root / lock if lock else None
+
     def client_spec(self) -> ClientSpec:
-        """The load client and its version."""
-        return ClientSpec(name=self.study.client, version=CLIENTS.get(self.study.client).version)
+        """The load client, its version with its release, and its environment."""
+        client, lock = CLIENTS.get(self.study.client), self.client_lock
+        return ClientSpec(
+            name=client.name,
+            version=version_in_identity(client, _pinned_version(lock, client.packages) if lock else None),
+            environment_sha256=file_sha256(lock) if lock else None,
+        )
 
     def conversion(self, source_format: str, model_format: str, quantization: str | None, engine: str) -> str | None:
         """What is done to the weights before they are served, None if nothing; `ConfigError` if it cannot be done."""
@@ -95,6 +106,7 @@ def _check(project: Project) -> None:
     _check_objective(project)
     for workload in study.workloads:
         _check_name(project, "workloads", workload, list(project.workloads), "workload")
+    _check_client(project)
     _check_name(project, "objective.on", study.objective.on, study.workloads, "workload of this study")
     if study.protocol.rounds.min > study.protocol.rounds.max:
         raise _error(project, "protocol.rounds", f"min {study.protocol.rounds.min} > max {study.protocol.rounds.max}")
@@ -175,6 +187,20 @@ def _check_options(candidate: Candidate, engines: list[Engine]) -> None:
                 refusals.append(error)
         if len(refusals) == len(engines):
             raise refusals[0]
+
+
+def _check_client(project: Project) -> None:
+    client, lock = CLIENTS.get(project.study.client), project.client_lock
+    if lock and not lock.exists():
+        raise _error(project, "client", f"{lock} does not exist; `make lock` makes it")
+    if lock and _pinned_version(lock, client.packages) is None:
+        raise _error(project, "client", f"{lock} pins none of {', '.join(client.packages)}")
+    for name in project.study.workloads:
+        token_ids = WORKLOADS.get(project.workloads[name].kind).sends_token_ids
+        try:
+            client.check(project.study.protocol, token_ids=token_ids)
+        except ConfigError as error:
+            raise _error(project, "client", f"{error} (workload {name})") from None
 
 
 def _check_engine(project: Project, alias: str) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from servelab import schemas
-from servelab.clients import CLIENTS, LoadResult, LoadStats
+from servelab.clients import CLIENTS, LoadResult, LoadStats, version_in_identity
 from servelab.engines import ENGINES, Serve
 from servelab.errors import ConfigError, Outage
 from servelab.identity import run_id
@@ -41,22 +41,33 @@ class RunInputs:
 
     spec: RunSpec
     environment: Environment
-    client_python: Path
-    """Interpreter of the load client's environment."""
+    client_environment: Environment | None
+    """The load client's; None for the workflow's own."""
     model_json: Path
     requests: Path
+
+    @property
+    def client_python(self) -> Path:
+        """Interpreter of the load client."""
+        return self.client_environment.python if self.client_environment else Path(sys.executable)
 
     def check(self) -> None:
         """Raises `ConfigError` where environment, client or files are not those that the specification asks for."""
         spec, environment = self.spec, self.environment
-        if environment.engine != spec.engine.name or environment.lock_sha256 != spec.engine.environment_sha256:
+        if environment.tool != spec.engine.name or environment.lock_sha256 != spec.engine.environment_sha256:
             raise ConfigError(
                 f"the run asks for {spec.engine.name} by another lock than the environment was built from"
             )
-        if environment.engine_version != spec.engine.version:
-            found = f"the environment has {spec.engine.name} {environment.engine_version}"
+        if environment.version != spec.engine.version:
+            found = f"the environment has {spec.engine.name} {environment.version}"
             raise ConfigError(f"{found}, the run asks for {spec.engine.version}; raise the study's version or the lock")
-        if CLIENTS.get(spec.client.name).version != spec.client.version:
+        client = self.client_environment
+        lock_sha256, release = (client.lock_sha256, client.version) if client else (None, None)
+        if lock_sha256 != spec.client.environment_sha256:
+            raise ConfigError(
+                f"the run asks for client {spec.client.name} by another lock than its environment was built from"
+            )
+        if version_in_identity(CLIENTS.get(spec.client.name), release) != spec.client.version:
             raise ConfigError(
                 f"the run asks for client {spec.client.name} {spec.client.version}, which is not this one"
             )
@@ -199,6 +210,7 @@ class Session:
             endpoint=parameters["endpoint"],
             model=self._spec.model.id,
             requests=self._inputs.requests.absolute(),
+            tokenizer=(self._inputs.model_json.parent / self._model["tokenizer"]).absolute(),
             round=number,
             settle_requests=protocol.settle_requests,
             request_rate=protocol.request_rate,
@@ -256,6 +268,7 @@ def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:
         endpoint=plan.endpoint,
         model=plan.model,
         requests=plan.requests,
+        tokenizer=plan.tokenizer,
         phase="warmup",
         limit=requests,
         round=plan.round,

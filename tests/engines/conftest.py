@@ -63,7 +63,7 @@ class Installed:
         content = {
             "engine": {
                 "name": self.engine.name,
-                "version": self.environment.engine_version,
+                "version": self.environment.version,
                 "environment_sha256": self.environment.lock_sha256,
             },
             "model": {
@@ -105,7 +105,7 @@ def installed(request: pytest.FixtureRequest) -> Iterator[Installed]:
     if not environment_json.exists():
         _make(
             "scripts/build_environment.py",
-            *("--engine", engine.name, "--lock", str(lock), "--output", str(environment_json)),
+            *("--tool", engine.name, "--lock", str(lock), "--output", str(environment_json)),
         )
     model = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")["model"]
     source = json.dumps(model["source"])

@@ -95,7 +95,7 @@ def test_unknown_option_names_engine_option_and_the_nearest(installed):
 
 def test_version_is_the_one_its_lock_pins(installed):
     lock = (ROOT / f"envs/{installed.engine.name}.lock.txt").read_text()
-    version = installed.environment.engine_version
+    version = installed.environment.version
     assert any(f"\n{package}=={version} " in lock for package in installed.engine.packages)
 
 

@@ -55,7 +55,7 @@ def environment_python(engine: str) -> str:
     folder = ROOT / "results/envs" / f"{engine}-{file_sha256(ROOT / lock)[:12]}"
     if not (folder / "environment.json").exists():
         output = str(folder / "environment.json")
-        make("scripts/build_environment.py", "--engine", engine, "--lock", lock, "--output", output)
+        make("scripts/build_environment.py", "--tool", engine, "--lock", lock, "--output", output)
     return str(folder / json.loads((folder / "environment.json").read_text())["python"])
 
 

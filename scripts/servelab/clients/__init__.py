@@ -13,29 +13,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from servelab.load import LoadPlan
+from servelab.load import LoadPlan, LoadStats
 from servelab.registry import Registry
-from servelab.spec import Strict
+from servelab.spec import ProtocolSpec
 
-
-class LoadStats(Strict):
-    """What a round of load cost the client, and how it went; None where the client does not tell."""
-
-    processes: int = 1
-    origin_monotonic_s: float | None = None
-    """The records' zero on the system's monotonic clock."""
-    wall_s: float | None = None
-    """From the first request's time until the last has ended."""
-    cpu_s: float | None = None
-    """CPU time of all its processes over `wall_s`."""
-    max_rss_bytes: int | None = None
-    """Most memory, all processes together."""
-    unread_p99_ms: float | None = None
-    """99th percentile, over pieces, of the time a piece lay in the kernel before the client read it."""
-    requests_not_sent: int = 0
-    """Requests left out because the time to send was over."""
-    saturated: bool = False
-    """The round was ended because too many requests were in flight."""
+__all__ = ["CLIENTS", "Client", "LoadResult", "LoadStats"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +48,21 @@ class Client(Protocol):
         ...
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """The package whose version in the lock is the client's release, by any of these names; none for our own."""
+        ...
+
+    @property
     def definitions(self) -> Mapping[str, str]:
         """Metrics that its records cannot give by our definition: tag → how they differ."""
+        ...
+
+    def version_command(self, python: Path) -> list[str]:
+        """Command that prints the client's own word for its release."""
+        ...
+
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+        """`ConfigError` that names what it cannot carry out; `token_ids` says that the workload has no text."""
         ...
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
@@ -81,6 +76,11 @@ class Client(Protocol):
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
         """What the command wrote; `ServelabError` if it is not that."""
         ...
+
+
+def version_in_identity(client: Client, release: str | None) -> str:
+    """What a run's identity holds: the version of how we use the client, and its release where it has one."""
+    return client.version if release is None else f"{client.version} (release {release})"
 
 
 CLIENTS: Registry[Client] = Registry("client")

@@ -14,6 +14,7 @@ from servelab import schemas
 from servelab.clients import CLIENTS, LoadResult, LoadStats
 from servelab.errors import ServelabError
 from servelab.load import LoadPlan
+from servelab.spec import ProtocolSpec
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,17 @@ class ServelabClient:
     """Streams over its own event loop; its records are the table itself."""
 
     name: str = "servelab"
-    version: str = "2"
+    version: str = "3"
     lock: None = None
+    packages: tuple[str, ...] = ()
     definitions: Mapping[str, str] = field(default_factory=dict)
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Client.version_command`."""
+        return [str(python), "-c", "from importlib.metadata import version; print(version('servelab'))"]
+
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+        """See `Client.check`; it carries out every protocol."""
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
         """See `Client.command`."""

@@ -23,6 +23,7 @@ class LoadPlan(Strict):
     endpoint: Endpoint = Field(description="`chat` sends text to `/v1/chat/completions`.")
     model: str = Field(description="Model name to send.")
     requests: Path = Field(description="The workload's `requests.parquet`.")
+    tokenizer: Path | None = Field(None, description="The model's tokenizer.json, for clients that count tokens.")
     phase: Literal["warmup", "measured"] = "measured"
     limit: int | None = Field(None, ge=0, description="Send only the phase's first requests; null sends all.")
     round: int = Field(0, ge=0, description="Round the records are marked with.")

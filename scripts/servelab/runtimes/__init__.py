@@ -1,6 +1,6 @@
-"""Runtimes: the places engines run in. Each is one file that registers itself.
+"""Runtimes: the places engines and load clients run in. Each is one file that registers itself.
 
-A runtime makes the environment an engine's lock describes and writes `environment.json` beside it, last: where that
+A runtime makes the environment a tool's lock describes and writes `environment.json` beside it, last: where that
 file is, the environment is complete.
 """
 
@@ -11,19 +11,31 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from servelab.engines import Engine
 from servelab.errors import Outage
 from servelab.files import write_json
 from servelab.registry import Registry
 from servelab.spec import Strict
 
 
-class Environment(Strict):
-    """A complete environment of one engine."""
+class Tool(Protocol):
+    """What runs in an environment of its own: an engine or a load client."""
 
-    engine: str
-    engine_version: str
-    """The engine's own word."""
+    @property
+    def name(self) -> str:
+        """Its name in a study."""
+        ...
+
+    def version_command(self, python: Path) -> list[str]:
+        """Command that prints the tool's own word for its version, in the last line."""
+        ...
+
+
+class Environment(Strict):
+    """A complete environment of one tool."""
+
+    tool: str
+    version: str
+    """The tool's own word."""
     runtime: str
     python: Path
     """Interpreter; in `environment.json` relative to that file's folder."""
@@ -40,7 +52,7 @@ class Runtime(Protocol):
         """Its name in a study."""
         ...
 
-    def build(self, engine: Engine, lock: Path, folder: Path) -> Environment:
+    def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
         """Makes what `lock` describes under `folder`, anew if it is incomplete; `Outage` if that fails."""
         ...
 

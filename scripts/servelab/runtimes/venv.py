@@ -11,10 +11,9 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-from servelab.engines import Engine
 from servelab.errors import Outage
 from servelab.identity import file_sha256
-from servelab.runtimes import RUNTIMES, Environment, read_environment, write_environment
+from servelab.runtimes import RUNTIMES, Environment, Tool, read_environment, write_environment
 
 _PYTHON = Path("venv/bin/python")
 
@@ -25,7 +24,7 @@ class Venv:
 
     name: str = "venv"
 
-    def build(self, engine: Engine, lock: Path, folder: Path) -> Environment:
+    def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
         """See `Runtime.build`; a second build of the same folder waits for the first and uses its result."""
         folder.mkdir(parents=True, exist_ok=True)
         marker = folder / "environment.json"
@@ -35,8 +34,8 @@ class Venv:
                 return read_environment(marker)
             self._install(lock, folder)
             environment = Environment(
-                engine=engine.name,
-                engine_version=_output(engine.version_command(folder.absolute() / _PYTHON)).splitlines()[-1],
+                tool=tool.name,
+                version=_output(tool.version_command(folder.absolute() / _PYTHON)).splitlines()[-1],
                 runtime=self.name,
                 python=_PYTHON,
                 lock_sha256=file_sha256(lock),

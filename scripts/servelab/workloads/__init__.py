@@ -36,6 +36,8 @@ class Workload(Protocol):
     kind: str
     version: str
     Parameters: type[Any]
+    sends_token_ids: bool
+    """Whether its prompts are token ids, and not text."""
     needs_dataset: bool
     """Where true, the parameters have `dataset_sha256`, which the configuration gives as `dataset`, a name."""
 

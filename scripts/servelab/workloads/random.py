@@ -27,6 +27,7 @@ class RandomTokens:
     kind = "random"
     version = "1"
     Parameters = RandomParameters
+    sends_token_ids = True
     needs_dataset = False
 
     def make(self, parameters: RandomParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:

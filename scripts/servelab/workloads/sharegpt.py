@@ -42,6 +42,7 @@ class ShareGpt:
     kind = "sharegpt"
     version = "1"
     Parameters = ShareGptParameters
+    sends_token_ids = False
     needs_dataset = True
 
     def make(self, parameters: ShareGptParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:

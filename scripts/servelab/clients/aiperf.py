@@ -1,0 +1,128 @@
+"""NVIDIA's AIPerf, `aiperf profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from servelab.clients import CLIENTS
+from servelab.clients.external import (
+    ExternalClient,
+    Row,
+    on_monotonic_clock,
+    read_lines,
+    tokenizer_folder,
+    write_lines,
+)
+from servelab.errors import ConfigError
+from servelab.load import LoadPlan
+from servelab.spec import ProtocolSpec
+
+
+class AiPerf(ExternalClient):
+    """Reads the records of its JSON lines."""
+
+    name = "aiperf"
+    packages = ("aiperf",)
+    arrivals = frozenset({"poisson", "constant", "gamma", "replay"})
+    takes_token_ids = True
+    results = "artifacts/profile_export.jsonl"
+    # It takes a folder for a tokenizer only where the hub is not said to be offline: so the hub is nowhere.
+    variables: ClassVar[Mapping[str, str]] = {"HF_ENDPOINT": "http://127.0.0.1:1"}
+    refused: ClassVar[Mapping[str, str]] = {
+        "duration_s": "its time limit sends the workload again from its start",
+        "saturation_in_flight": "it does not watch the requests in flight",
+    }
+    definitions: ClassVar[Mapping[str, str]] = {
+        "ttft_ms": "From before the connection is made.",
+        "e2el_ms": "From before the connection is made.",
+        "schedule_delay_ms": "From when its timing service gave the request out, not from when it was due.",
+        "request_rate_asked_per_s": "From when its timing service gave the requests out, not from when they were due.",
+    }
+
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+        """See `Client.check`."""
+        super().check(protocol, token_ids=token_ids)
+        if protocol.ramp_up_s and protocol.request_rate == "inf":
+            raise ConfigError(
+                f"client aiperf cannot do `ramp_up_s: {protocol.ramp_up_s:g}` at `request_rate: inf`; give a rate"
+            )
+
+    def prepare(self, plan: LoadPlan, rows: list[Row], folder: Path, python: Path) -> list[str]:
+        """See `ExternalClient.prepare`; like our own client, it makes a connection for each request."""
+        write_lines(folder / "requests.jsonl", (_line(plan, row) for row in rows))
+        command = [
+            *("env", "-u", "HF_HUB_OFFLINE", "-u", "TRANSFORMERS_OFFLINE"),
+            *(str(python), "-c", "from aiperf.cli import app; app()", "profile", "--model", plan.model),
+            *("--url", plan.base_url, "--endpoint-type", plan.endpoint, "--streaming", "--use-legacy-max-tokens"),
+            *("--input-file", str(folder / "requests.jsonl"), "--custom-dataset-type", "single-turn"),
+            *("--dataset-sampling-strategy", "sequential", "--request-count", str(len(rows))),
+            *("--tokenizer", str(tokenizer_folder(plan, folder)), "--use-server-token-count"),
+            *("--connection-reuse-strategy", "never", "--request-timeout-seconds", f"{plan.request_timeout_s:g}"),
+            *("--workers-max", str(plan.processes), "--record-processors", "1", "--random-seed", str(plan.seed)),
+            *("--output-artifact-dir", str(folder / "artifacts"), "--export-level", "records", "--ui", "none"),
+            *("--no-gpu-telemetry", "--no-server-metrics"),
+        ]
+        if plan.max_concurrency is not None or plan.request_rate == "inf":
+            command += ["--concurrency", str(min(plan.max_concurrency or len(rows), len(rows)))]
+        if plan.arrivals == "replay":
+            command += ["--fixed-schedule"]
+        elif plan.request_rate != "inf":
+            command += ["--request-rate", str(plan.request_rate), "--arrival-pattern", plan.arrivals]
+            if plan.arrivals == "gamma":
+                command += ["--arrival-smoothness", str(plan.burstiness)]
+            if plan.ramp_up_s:
+                command += ["--request-rate-ramp-duration", str(plan.ramp_up_s)]
+        return command
+
+    def records(self, plan: LoadPlan, rows: list[Row], results: Path) -> tuple[float, list[Row]]:
+        """See `ExternalClient.records`; AIPerf's clock is the wall clock, with a monotonic one within a request."""
+        told = {int(each["metadata"]["conversation_id"]): each for each in read_lines(results)}
+        origin_ns = min(each["metadata"]["credit_issued_ns"] for each in told.values())
+        records = [_told(plan, row, told[row["request_index"]], origin_ns) for row in rows]
+        return on_monotonic_clock(origin_ns / 1e9), records
+
+
+def _line(plan: LoadPlan, row: Row) -> Row:
+    """The fields of the body that AIPerf would not send by itself come last, and win."""
+    extra: Row = {"temperature": 0, "stream_options": {"include_usage": True}, **plan.body}
+    if row["prompt"] is None:
+        extra["prompt"] = row["prompt_token_ids"]
+    line = {
+        "session_id": str(row["request_index"]),
+        "text": row["prompt"] or "token ids",
+        "output_length": row["output_tokens"],
+        "extra": extra,
+    }
+    return line | {"timestamp": 1000 * row["arrival_s"]} if plan.arrivals == "replay" else line
+
+
+def _told(plan: LoadPlan, row: Row, record: dict[str, Any], origin_ns: int) -> Row:
+    metadata = record["metadata"]
+    started_s = (metadata["request_start_ns"] - origin_ns) / 1e9
+    scheduled_s = (metadata["credit_issued_ns"] - origin_ns) / 1e9 if plan.request_rate != "inf" else 0.0
+    told: Row = {
+        "scheduled_s": row["arrival_s"] if plan.arrivals == "replay" else scheduled_s,
+        "started_s": started_s,
+        "sent_s": started_s,
+        "end_s": (metadata["request_end_ns"] - origin_ns) / 1e9,
+    }
+    if error := record.get("error"):
+        return told | {"http_status": error.get("code"), "error": f"client: {error['type']}: {error['message']}"}
+    values = {name: metric["value"] for name, metric in record["metrics"].items()}
+    gaps = values.get("inter_chunk_latency", [])
+    first_token_s = started_s + values["time_to_first_token"] / 1000
+    return told | {
+        "first_token_s": first_token_s,
+        "last_token_s": first_token_s + sum(gaps) / 1000,
+        "input_tokens": values.get("usage_prompt_tokens"),
+        "cached_tokens": values.get("usage_prompt_cache_read_tokens"),
+        "output_tokens": values.get("usage_completion_tokens"),
+        "chunks": len(gaps) + 1,
+        "chunk_gaps_ms": gaps,
+        "http_status": 200,
+    }
+
+
+CLIENTS.register(AiPerf.name, AiPerf())
