@@ -18,7 +18,8 @@ Ends = npt.NDArray[np.int64]
 
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
 _MOST_HEAD_BYTES = 1 << 16
-_DONE_AND_LAST_CHUNK = b"\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+DONE_AND_LAST_CHUNK = b"\ndata: [DONE]\n\n\r\n" + LAST_CHUNK
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,7 @@ def _head(status: int, lines: bytes, body_start: int) -> Head:
     return Head(status, body_start, chunked, length)
 
 
-def is_complete(head: Head, raw: bytes | bytearray) -> bool:
-    """Whether the answer is there as a whole, by its framing."""
-    if not head.chunked:
-        return head.length is not None and len(raw) >= head.body_start + head.length
-    # No event after `[DONE]` is of interest, so this needs no look at the chunks before: no JSON holds a line break.
-    return raw.endswith(_DONE_AND_LAST_CHUNK) or decode(bytes(raw), [len(raw)]).complete
-
-
-def decode(raw: bytes, ends: Sequence[int]) -> Decoded:
+def decode(raw: bytes, ends: Sequence[int] | Ends) -> Decoded:
     """The body of an answer of which `ends[i]` bytes had come with piece i."""
     raw_ends = np.asarray(ends, dtype=np.int64)
     try:

@@ -22,8 +22,10 @@ from servelab.load.exchange import NO_STAMP, SO_TIMESTAMPNS, STAMP_BYTES, Exchan
 from servelab.load.plan import LoadPlan
 from servelab.load.queues import RequestQueue
 from servelab.load.requests import Requests
+from servelab.load.tape import BLOCK_BYTES, Tape
 
-_READ_BYTES = 1 << 18
+_LAST_OFFSET = BLOCK_BYTES - (1 << 16)
+"""A read has room for at least 64 KiB."""
 _TICK_S = 0.1
 _STARTS_PER_TURN = 32
 """Requests sent before the next look at what has come."""
@@ -63,13 +65,14 @@ class Loop:
         self.exchanges: list[Exchange] = []
         """Every request that was begun, in the order of beginning."""
         self.difference = ClockDifference()
+        self.tape = Tape()
         self.cpu_s = 0.0
         self._epoll = select.epoll()
         self._open: dict[int, Exchange] = {}
         self._unfinished: deque[Exchange] = deque()
         self._lingering: deque[tuple[float, socket.socket]] = deque()
         self._in_flight = self._done = self._failed = 0
-        self._ended_bytes = 0
+        self._received_bytes = 0
         self._tokens_per_byte = 0.0
         self._address = 0
         self._next: int | None = None
@@ -103,10 +106,9 @@ class Loop:
             self._publish()
 
     def _run(self) -> None:
-        buffer = bytearray(_READ_BYTES)
-        view = memoryview(buffer)
-        buffers, readable = (buffer,), select.EPOLLIN
-        exchanges = self._open
+        exchanges, readable = self._open, select.EPOLLIN
+        place, block = self.tape.add_block()
+        buffers, offset = [memoryview(block)], 0
         while self._wake != float("inf"):
             now = clock()
             if now >= self._wake:
@@ -132,11 +134,16 @@ class Loop:
                 now = clock()
                 exchange.read_at.append(now)
                 exchange.stamps += stamp[0][2] if stamp else NO_STAMP
-                raw = exchange.raw
-                raw += view[:size]
-                exchange.ends.append(len(raw))
-                if raw.endswith(exchange.tail):
+                exchange.places.append(place + offset)
+                exchange.sizes.append(size)
+                if size < 5 or block.endswith(exchange.tail, offset, offset + size):
                     self._look_at_end(exchange)
+                offset += size
+                self._received_bytes += size
+                if offset > _LAST_OFFSET:
+                    place, block = self.tape.add_block()
+                    offset = 0
+                buffers[0] = memoryview(block)[offset:]
                 if now >= self._wake:  # what is due does not wait for the rest of a long batch
                     self._turn(now)
 
@@ -186,12 +193,11 @@ class Loop:
         self._on_tick()
 
     def _publish(self) -> None:
-        received = self._ended_bytes + sum(len(exchange.raw) for exchange in self._open.values())
-        if not self._tokens_per_byte and self._open:
-            raw = max((exchange.raw for exchange in self._open.values()), key=len)
-            tokens = round(received * raw.count(b"data:") / max(len(raw), 1))
-        else:
-            tokens = round(received * self._tokens_per_byte)
+        tokens_per_byte = self._tokens_per_byte
+        if not tokens_per_byte and self._open:
+            raw = next(iter(self._open.values())).raw(self.tape)
+            tokens_per_byte = raw.count(b"data:") / max(len(raw), 1)
+        tokens = round(self._received_bytes * tokens_per_byte)
         self._board.write(self._process, Totals(self._in_flight, self._done, self._failed, tokens))
 
     def _send_due(self, now: float) -> float:
@@ -297,14 +303,14 @@ class Loop:
 
     def _look_at_end(self, exchange: Exchange) -> None:
         try:
-            if exchange.has_ended():
+            if exchange.has_ended(self.tape):
                 exchange.complete = True
                 self._end(exchange, None)
         except ValueError as error:
             self._end(exchange, f"broken_http: {error}")
 
     def _closed(self, exchange: Exchange, error: OSError | None) -> None:
-        if error is None and exchange.ends_by_closing():
+        if error is None and exchange.ends_by_closing(self.tape):
             self._end(exchange, None)
         else:
             self._end(exchange, f"closed_early: {error or 'the server closed the connection'}")
@@ -315,11 +321,10 @@ class Loop:
         self._in_flight -= 1
         self._done += 1
         self._board.set_in_flight(self._process, self._in_flight)
-        self._ended_bytes += len(exchange.raw)
         if error or exchange.head is None or exchange.head.status != 200:
             self._failed += 1
-        elif exchange.raw:
-            self._tokens_per_byte = int(self._requests.output_tokens[exchange.index]) / len(exchange.raw)
+        else:
+            self._tokens_per_byte = int(self._requests.output_tokens[exchange.index]) / sum(exchange.sizes)
         self._wake = 0.0  # a slot is free
 
     def _release(self, exchange: Exchange) -> None:

@@ -146,6 +146,6 @@ def _serve(
 
 
 def _share(loop: Loop, requests: Requests, origin: float) -> Share:
-    records, unread_ms = read_exchanges(loop.exchanges, requests, loop.difference, origin)
+    records, unread_ms = read_exchanges(loop.exchanges, loop.tape, requests, loop.difference, origin)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return Share(records, unread_ms, loop.cpu_s, usage.ru_maxrss * 1024)

@@ -13,10 +13,11 @@ import pyarrow as pa
 from servelab import schemas
 from servelab.load.clock import ClockDifference, Floats
 from servelab.load.exchange import Exchange
-from servelab.load.framing import decode
+from servelab.load.framing import Decoded, decode
 from servelab.load.plan import LoadPlan
 from servelab.load.requests import Requests
 from servelab.load.stream import Answer, excerpt, read_answer
+from servelab.load.tape import Tape
 
 ERRORS = {
     "connect_failed": "No connection could be made.",
@@ -58,21 +59,23 @@ class Record:
 
 
 def read_exchanges(
-    exchanges: Iterable[Exchange], requests: Requests, difference: ClockDifference, origin: float
+    exchanges: Iterable[Exchange], tape: Tape, requests: Requests, difference: ClockDifference, origin: float
 ) -> tuple[list[Record], Floats]:
-    """The records of a process's exchanges, and how long each piece lay unread, in ms. The exchanges are emptied."""
+    """The records of a process's exchanges, and how long each piece lay unread, in ms."""
     records, unread = [], []
     for exchange in exchanges:
         arrivals = difference.arrivals(exchange.stamps, exchange.read_at)
         unread_ms = 1000 * (np.asarray(exchange.read_at) - arrivals)
         unread.append(unread_ms)
-        records.append(_record(exchange, int(requests.output_tokens[exchange.index]), arrivals, unread_ms, origin))
-        exchange.raw = bytearray()
+        decoded = decode(exchange.raw(tape), np.cumsum(exchange.sizes, dtype=np.int64))
+        output_tokens = int(requests.output_tokens[exchange.index])
+        records.append(_record(exchange, decoded, output_tokens, arrivals, unread_ms, origin))
     return records, np.concatenate([np.empty(0), *unread])
 
 
-def _record(exchange: Exchange, output_tokens: int, arrivals: Floats, unread_ms: Floats, origin: float) -> Record:
-    decoded = decode(bytes(exchange.raw), exchange.ends)
+def _record(
+    exchange: Exchange, decoded: Decoded, output_tokens: int, arrivals: Floats, unread_ms: Floats, origin: float
+) -> Record:
     status = None if exchange.head is None else exchange.head.status
     answer = read_answer(decoded.body, arrivals, decoded.ends) if status == 200 else Answer()
     error = exchange.error
