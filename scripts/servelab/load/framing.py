@@ -103,7 +103,8 @@ def _plain_chunks(raw: bytes, raw_ends: Ends, start: int) -> Decoded | None:
     sizes, chunks = lines[0:-3:2], lines[1:-3:2]
     lengths = list(map(len, chunks))
     try:
-        if [int(size, 16) for size in sizes] != lengths or 0 in lengths:
+        number = {size: int(size, 16) for size in set(sizes)}
+        if [number[size] for size in sizes] != lengths or 0 in lengths:
             return None
     except ValueError:
         return None

@@ -20,8 +20,12 @@ import orjson
 _DONE = b"[DONE]"
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "text")
 _TEXT = re.compile(rb'"(%s)" ?: ?"((?:[^"\\]|\\.)*)"' % "|".join(_TEXT_FIELDS).encode())
-_PLAIN = re.compile(rb'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*').fullmatch
-"""The inside of a JSON string."""
+_PLAIN = re.compile(rb'[^"\\\x00-\x09\x0b-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x09\x0b-\x1f]*)*').match
+"""The insides of JSON strings, a line each."""
+_KEY_BYTES = 8
+_SHORT_RUN = 4
+_SHORT_RUNS = 8
+"""After so many runs of so few events of one form, events are parsed one by one."""
 _EXCERPT = 300
 
 
@@ -50,19 +54,22 @@ def read_answer(
     """
     answer = Answer()
     separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
-    blocks = body.split(separator)
-    blocks.pop()  # what follows the last separator is no complete event
-    tokens: list[int] = []
-    before, after = b"\n", b"\n"  # no event begins so
-    for position, block in enumerate(blocks):
-        if (
-            block.startswith(before)
-            and block.endswith(after)
-            and len(block) >= len(before) + len(after)
-            and _PLAIN(block, len(before), len(block) - len(after))
-        ):
-            tokens.append(position)
-            continue
+    ends: list[npt.NDArray[np.int64]] = []
+    """Ends in the body of the events that carry a token."""
+    shape: _Shape | None = None
+    position = short_runs = 0
+    while True:
+        if shape is not None and short_runs < _SHORT_RUNS:
+            run = _run(body, position, shape)
+            if len(run):
+                ends.append(run)
+                position = int(run[-1])
+            short_runs += len(run) < _SHORT_RUN
+        end = body.find(separator, position)
+        if end < 0:  # what follows the last separator is no complete event
+            break
+        block = body[position:end]
+        position = end + len(separator)
         data = _data(block)
         if data is None:
             continue
@@ -73,11 +80,10 @@ def read_answer(
         if event is None:
             break
         if event.carries_token:
-            tokens.append(position)
-            before, after = _shape(block, event.content) or (before, after)
-    if tokens:
-        lengths = np.fromiter(map(len, blocks), dtype=np.int64, count=len(blocks)) + len(separator)
-        pieces = np.searchsorted(np.asarray(offsets, dtype=np.int64), np.cumsum(lengths)[tokens])
+            ends.append(np.array([position]))
+            shape = _shape(block, event.content, separator) or shape
+    if ends:
+        pieces = np.searchsorted(np.asarray(offsets, dtype=np.int64), np.concatenate(ends))
         answer.token_times = np.asarray(stamps, dtype=np.float64)[pieces]
     return answer
 
@@ -136,8 +142,16 @@ def _carries_token(choice: dict[str, Any]) -> bool:
     return empty and not said.get("role") and not choice.get("finish_reason")
 
 
-def _shape(block: bytes, event: dict[str, Any]) -> tuple[bytes, bytes] | None:
-    """What stands before and after the text of an event, if any other text there would make it carry a token too.
+@dataclass(frozen=True)
+class _Shape:
+    """An event up to its text, and from there on with the separator."""
+
+    before: bytes
+    after: bytes
+
+
+def _shape(block: bytes, event: dict[str, Any], separator: bytes) -> _Shape | None:
+    """What stands around the text of an event, if with any other text there it would carry a token too.
 
     Proved by putting another text there: the event may change in nothing else.
     """
@@ -151,5 +165,30 @@ def _shape(block: bytes, event: dict[str, Any]) -> tuple[bytes, bytes] | None:
         before, after = block[: found.start(2)], block[found.end(2) :]
         if said.get(name) and before.startswith(b"data:") and b"\n" not in block:
             said[name] = "Q"
-            return (before, after) if orjson.loads(before[5:] + b"Q" + after) == event else None
+            if orjson.loads(before[5:] + b"Q" + after) == event:
+                return _Shape(before, after + separator)
+            return None
     return None
+
+
+def _run(body: bytes, position: int, shape: _Shape) -> npt.NDArray[np.int64]:
+    """Ends of the events from a position on that are of a shape, up to the first that is not."""
+    start = position + len(shape.before)
+    if not body.startswith(shape.before, position):
+        return np.empty(0, dtype=np.int64)
+    # Split at a few bytes, not at all that stands between two texts: Python looks for short ones much faster.
+    key, between = shape.before[-_KEY_BYTES:], shape.after + shape.before[:-_KEY_BYTES]
+    texts = []
+    for part in body[start:].split(key):
+        if not part.endswith(between):
+            text, after, _ = part.partition(shape.after)
+            texts += [text] if after else []
+            break
+        texts.append(part[: -len(between)])
+    lines = b"\n".join(texts) + b"\n"
+    matched = _PLAIN(lines)
+    good = lines.count(b"\n", 0, matched.end()) if matched else 0
+    if matched is None or lines.count(b"\n") != len(texts):
+        good = 0
+    lengths = np.fromiter(map(len, texts[:good]), dtype=np.int64, count=good)
+    return position + np.cumsum(lengths + len(shape.before) + len(shape.after))
