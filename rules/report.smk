@@ -40,6 +40,7 @@ rule render_report:
         ),
         improvements="results/studies/{study}/improvements.parquet",
         metrics="results/studies/{study}/metrics.parquet",
+        checks="results/studies/{study}/checks.parquet",
         recommended="results/studies/{study}/recommended.json",
         charts=lambda wildcards: charts_of(wildcards.study),
         code=code(
@@ -57,6 +58,7 @@ rule render_report:
         "../envs/workflow.yaml"
     shell:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
-        " --improvements {input.improvements} --metrics {input.metrics} --recommended {input.recommended}"
+        " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
+        " --recommended {input.recommended}"
         " --runs results/runs --charts-dir results/studies/{wildcards.study}/charts"
         " --output-md {output.markdown} --output-html {output.html} > {log} 2>&1"

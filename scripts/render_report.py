@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--decisions", required=True, nargs="+", type=Path, help="decision.json of the stages")
     parser.add_argument("--improvements", required=True, type=Path)
     parser.add_argument("--metrics", required=True, type=Path)
+    parser.add_argument("--checks", required=True, type=Path)
     parser.add_argument("--recommended", required=True, type=Path)
     parser.add_argument("--runs", required=True, type=Path, help="results/runs, with the runs of all stages")
     parser.add_argument("--charts-dir", required=True, type=Path)
@@ -33,6 +34,7 @@ def main() -> None:
         [read(path, Decision) for path in args.decisions],
         read_tables([args.improvements]),
         read_tables([args.metrics]),
+        read_tables([args.checks]),
         args.runs,
     )
     write_text(args.output_md, render_markdown(content))

@@ -77,6 +77,8 @@ def _row(
         "baseline_factor": baseline_factor,
         "baseline_run_id": baseline["run_id"],
         "run_id": row["run_id"],
+        "baseline_validity": None if pd.isna(baseline["validity"]) else baseline["validity"],
+        "validity": None if pd.isna(row["validity"]) else row["validity"],
         "baseline_value": sum(baseline_scaled) / len(baseline_scaled),
         "value": sum(scaled) / len(scaled),
         "higher_is_better": METRICS.get(metric).higher_is_better,

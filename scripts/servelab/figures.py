@@ -8,6 +8,15 @@ import re
 NO_BREAK = "\u00a0"
 _ACRONYMS = {"ttft", "tpot", "itl", "e2el"}
 
+MARKS = {"suspect": "†", "invalid": "‡"}
+"""Validity of a run → what its figures are marked with, wherever they are shown."""
+MARKS_KEY = f"{MARKS['suspect']} suspect, {MARKS['invalid']} invalid: see the report's checks"
+
+
+def mark(*validities: str | None) -> str:
+    """Mark of a figure computed from runs of these validities: of the worst of them; empty where all are valid."""
+    return next((MARKS[level] for level in reversed(MARKS) if level in validities), "")
+
 
 def _is_missing(value: float | None) -> bool:
     """Null or NaN: what a table holds where nothing was measured."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from servelab.figures import mark
 from servelab.plan import Plan
 from servelab.study import Study
 
@@ -44,9 +45,11 @@ def recommend(
         of_workload = gains[gains["workload"] == workload].to_dict("records")
         failed = table[(table["workload"] == workload) & (table["outcome"] != "ok")]
         if of_workload:
-            rows.append(_improvement(of_workload[0], titles[workload], table))
+            validity = _validity(table, comparison, workload)
+            rows.append(_improvement(of_workload[0], titles[workload], table) | validity)
         elif not failed.empty:
-            rows.append(_no_improvement(workload, titles[workload], study, _failures(failed)))
+            validity = _validity(table, comparison, workload)
+            rows.append(_no_improvement(workload, titles[workload], study, _failures(failed)) | validity)
     return {
         "study": study.study,
         "command": winner.command,
@@ -61,6 +64,7 @@ def recommend(
         "objective": study.objective.metric,
         "per": basis,
         "improvements": rows,
+        **_validity(table, comparison, deciding),
         "run_id": run_of[deciding],
         "baseline_run_id": baseline_run_of[deciding],
     }
@@ -99,6 +103,16 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+def _validity(table: pd.DataFrame, comparison: Plan, workload: str) -> dict[str, Any]:
+    """What the checks made of the winner's and of the baseline's run on a workload; nulls where a run failed."""
+    found: dict[str, Any] = {}
+    for side, candidate in (("", comparison.candidates[-1]), ("baseline_", comparison.candidates[0])):
+        run = table[(table["candidate"] == candidate.candidate) & (table["workload"] == workload)].iloc[0]
+        for column in ("validity", "validity_note"):
+            found[f"{side}{column}"] = None if pd.isna(run[column]) else run[column]
+    return found
+
+
 def _no_improvement(workload: str, title: str, study: Study, failed: str) -> dict[str, Any]:
     numbers = ["baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]
     return {
@@ -128,13 +142,28 @@ def render_recommendation(recommended: dict[str, Any], report: Path) -> str:
         width = max((len(row["title"]) for row in recommended["improvements"]), default=0)
         lines.append(f"Against the baseline ({recommended['objective']} per {recommended['per']}):")
         lines += [f"    {row['title']:<{width}}  {_gain(row)}" for row in recommended["improvements"]]
+    lines += _doubts(recommended)
     return "\n".join([*lines, "", f"Report: {report}"])
+
+
+def _doubts(recommended: dict[str, Any]) -> list[str]:
+    """Which runs behind the figures are not valid, and why."""
+    lines = []
+    sides = (("baseline_", "baseline"), ("", "optimized")) if recommended["changed"] else (("", "baseline"),)
+    for row in recommended["improvements"] or [{**recommended, "title": "Deciding workload"}]:
+        for side, name in sides:
+            if sign := mark(row[f"{side}validity"]):
+                lines.append(
+                    f"    {sign} {row['title']}, {name}: {row[f'{side}validity']}: {row[f'{side}validity_note']}"
+                )
+    return ["", "What the checks found:", *lines] if lines else []
 
 
 def _gain(row: dict[str, Any]) -> str:
     if row["failed"]:
         return f"not comparable: {row['failed']}"
-    text = f"{row['baseline_value']:>10.1f} -> {row['value']:>10.1f}   {row['change_percent']:+7.1f} %"
+    before, after = (mark(row[name]) for name in ("baseline_validity", "validity"))
+    text = f"{row['baseline_value']:>10.1f}{before} -> {row['value']:>10.1f}{after}   {row['change_percent']:+7.1f} %"
     low, high = row["change_ci95_low_percent"], row["change_ci95_high_percent"]
     if low is None or high is None:
         return f"{text}   (no interval: a single round, or rounds too far apart)"

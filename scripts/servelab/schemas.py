@@ -139,6 +139,8 @@ IMPROVEMENTS = _schema(
     ("baseline_factor", pa.float64(), "The same for the baseline's figure."),
     ("baseline_run_id", pa.string(), "Run of the baseline on this workload."),
     ("run_id", pa.string(), "Run of the candidate on this workload."),
+    ("baseline_validity", pa.string(), "`ok`, `suspect` or `invalid`: what the checks made of the baseline's run."),
+    ("validity", pa.string(), "The same of the candidate's run."),
     ("baseline_value", pa.float64(), "Baseline's mean on this basis."),
     ("value", pa.float64(), "Candidate's mean on this basis."),
     ("higher_is_better", pa.bool_(), "Direction of the metric."),

@@ -1,7 +1,7 @@
 """A small study written to a folder, as the workflow's rules write it: what charts and reports are tested on.
 
 It holds a kept incumbent, winners, a failed candidate, a stage that does not apply, a run of a single round
-(no interval) and a winner on 4 of 8 accelerators.
+(no interval), a winner on 4 of 8 accelerators, an invalid candidate, and suspect runs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ WORKLOADS = {
 }
 OUT_OF_MEMORY = "torch.OutOfMemoryError: tried to allocate 14.5 GiB | 3.2 GiB free <unit 0>"
 
+
+DISTURBED = "disturbed round: round 2: total_tokens_per_s 1207, the others' median is 2281"
+NO_GAPS = "zero itl: 3,000 of 3,000 answers of several tokens have no gap between them"
+SUSPECT = {("very-long-32000x100", "winner"), ("short-128x4", "baseline")}
+"""Runs of the comparison that are suspect, by workload and side."""
 
 MANIFEST = {
     "devices": [
@@ -66,6 +71,7 @@ def table_row(stage: str, position: int, candidate: str, value: float | None, **
     }
     row |= changes
     if value is not None:
+        row["validity"] = row["validity"] or "ok"
         per_accelerator = value / row["accelerators"]
         row |= {
             "objective_value": per_accelerator,
@@ -124,11 +130,22 @@ STAGES = {
     ],
     "batching": [
         table_row("batching", 0, "tensor_parallel_size=4", 2270.0, accelerators=4),
-        table_row("batching", 1, "--max-num-seqs=512", 2281.0, accelerators=4),
+        table_row(
+            "batching", 1, "--max-num-seqs=512", 2281.0, accelerators=4, validity="suspect", validity_note=DISTURBED
+        ),
+        table_row("batching", 2, "--stream=off", 9999.0, accelerators=4, validity="invalid", validity_note=NO_GAPS),
     ],
     "speculative": [table_row("speculative", 0, "tensor_parallel_size=4", 2270.0, accelerators=4)],
     "comparison": [
-        table_row("comparison", position, candidate, value * scale, workload=workload, accelerators=count)
+        table_row(
+            "comparison",
+            position,
+            candidate,
+            value * scale,
+            workload=workload,
+            accelerators=count,
+            **({"validity": "suspect", "validity_note": DISTURBED} if (workload, candidate) in SUSPECT else {}),
+        )
         for workload, scale, gain in (
             ("sharegpt", 1.0, 1.108),
             ("short-128x4", 6.1, 1.004),
@@ -161,6 +178,8 @@ def verdict(row: dict[str, Any], incumbent: dict[str, Any], is_winner: bool) -> 
     elif row["outcome"] != "ok":
         word = "refused" if row["reason"] == "refused" else "failed"
         why = f"{row['reason']}: {row['message']}"
+    elif row["validity"] == "invalid":
+        word, why = "invalid", row["validity_note"]
     else:
         change = 100 * (row["objective_value"] / incumbent["objective_value"] - 1)
         low, high = (change - 1.7, change + 1.7) if row["rounds"] > 1 else (None, None)
@@ -222,6 +241,8 @@ def improvements() -> list[dict[str, Any]]:
                     "baseline_factor": baseline_factor,
                     "baseline_run_id": baseline["run_id"],
                     "run_id": winner["run_id"],
+                    "baseline_validity": baseline["validity"],
+                    "validity": winner["validity"],
                     "baseline_value": before,
                     "value": after,
                     "higher_is_better": metric == OBJECTIVE,
@@ -246,6 +267,18 @@ def metrics() -> list[dict[str, Any]]:
                 | {"n": 1000 * row["rounds"] if is_latency else row["rounds"], "rounds": row["rounds"]}
                 | {"mean": value, "p99": row.get(f"{metric}_p99"), **interval}
             )
+    return rows
+
+
+def checks() -> list[dict[str, Any]]:
+    rows = []
+    for row in [row for stage in STAGES.values() for row in stage if row["outcome"] == "ok"]:
+        run = {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"], "action": None}
+        rows.append(run | {"check": "busy_machine", "level": "not applicable", "saw": "no telemetry of the CPUs"})
+        for check, level, text in (("disturbed_round", "suspect", DISTURBED), ("zero_itl", "invalid", NO_GAPS)):
+            fails = row["validity"] == level
+            saw = {"level": level, "saw": text.split(": ", 1)[1]} if fails else {"level": "ok", "saw": "nothing odd"}
+            rows.append(run | {"check": check, **saw, "action": f"Look into {check}." if fails else None})
     return rows
 
 
@@ -322,6 +355,7 @@ def write(results: Path) -> Path:
             (stage / "decision.json").write_text(json.dumps(decision(name)))
     pq.write_table(pa.Table.from_pylist(improvements(), schema=schemas.IMPROVEMENTS), folder / "improvements.parquet")
     pq.write_table(pa.Table.from_pylist(metrics(), schema=schemas.METRICS), folder / "metrics.parquet")
+    pq.write_table(pa.Table.from_pylist(checks(), schema=schemas.CHECKS), folder / "checks.parquet")
     (folder / "recommended.json").write_text(json.dumps(recommended()))
     (folder / "study.json").write_text(json.dumps(study()))
     for row in [row for rows in STAGES.values() for row in rows if row["run_id"]]:

@@ -109,3 +109,9 @@ def test_a_metric_is_compared_where_it_has_a_better_direction_and_a_value_on_bot
     ttft = found[found["metric"] == "ttft_ms"]
     assert list(ttft["basis"]) == ["deployment"]  # a latency does not add up over deployments
     assert ttft["change_percent"].item() == pytest.approx(-50)
+
+
+def test_validity_of_both_runs_is_beside_the_figure():
+    rounds = {"baseline": [100.0, 101.0, 99.0], "winner": [150.0, 151.0, 149.0]}
+    rows = frame(rounds, validity={"baseline": "suspect", "winner": "invalid"})
+    assert set(rows["baseline_validity"]) == {"suspect"} and set(rows["validity"]) == {"invalid"}

@@ -15,6 +15,7 @@ from servelab import schemas
 from servelab.chart_files import add_decisions, read_tables, select, write_chart
 from servelab.charts import CHARTS
 from servelab.errors import ConfigError, ServelabError
+from servelab.figures import MARKS, MARKS_KEY
 from servelab.report.inputs import Decision, read
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "plot_chart.py"
@@ -25,7 +26,7 @@ def study(tmp_path_factory):
     return sample_study.write(tmp_path_factory.mktemp("results"))
 
 
-def frame_of(name: str, study: Path) -> pd.DataFrame:
+def frame_of(name: str, study: Path, stage: str = "parallelism") -> pd.DataFrame:
     """The rows the workflow gives a chart."""
     if name == "improvement":
         frame = read_tables([study / "improvements.parquet"])
@@ -35,7 +36,7 @@ def frame_of(name: str, study: Path) -> pd.DataFrame:
     stages = [study / "stages" / stage for stage in sample_study.TITLES]
     frame = read_tables([stage / "table.parquet" for stage in stages])
     frame = add_decisions(frame, [read(stage / "decision.json", Decision) for stage in stages])
-    return select(frame, {"stage": "parallelism"}) if name == "stage_candidates" else frame
+    return select(frame, {"stage": stage}) if name == "stage_candidates" else frame
 
 
 def svg_texts(path: Path) -> list[str]:
@@ -60,8 +61,27 @@ EXPECTED = {
 }
 
 
+MARKED = {
+    "improvement": ["1,562†", "355† · +362.0\u00a0%†"],
+    "latency": ["72.0† → 71.8 · −0.4\u00a0%", "1,465 → 634† · −56.7\u00a0%"],
+    "search_path": ["†", "‡"],
+    "stage_candidates": ["570† · +0.5\u00a0%", "2,500‡ · –"],
+}
+"""Figures of suspect and invalid runs: the mark stands behind each, or above its point."""
+
+
+@pytest.mark.parametrize("name", CHARTS.names())
+def test_suspect_and_invalid_figures_are_marked(name, study, tmp_path):
+    frame = frame_of(name, study, stage="batching")
+    texts = draw(name, frame, tmp_path)
+    assert [text for text in [*MARKED[name], MARKS_KEY] if text not in texts] == []
+    valid = [column for column in frame if column.endswith("validity")]
+    texts = draw(name, frame.assign(**dict.fromkeys(valid, "ok")), tmp_path)
+    assert not any(sign in text for sign in MARKS.values() for text in texts)
+
+
 def test_every_chart_has_its_expectation():
-    assert set(EXPECTED) == set(CHARTS.names())
+    assert set(EXPECTED) == set(MARKED) == set(CHARTS.names())
 
 
 @pytest.mark.parametrize("name", CHARTS.names())

@@ -18,7 +18,7 @@ VARIABLES = {"OMP_NUM_THREADS": "2"}
 def answer(study_content, make_project, tmp_path):
     """The recommendation after runs with these rounds, by candidate and workload."""
 
-    def make(rounds_by_workload, overrides):
+    def make(rounds_by_workload, overrides, validity=None):
         study_content["workloads"] = list(rounds_by_workload)
         project = make_project(study_content)
         winner = apply(baseline(project).configuration, overrides)
@@ -27,7 +27,10 @@ def answer(study_content, make_project, tmp_path):
             (tmp_path / run).mkdir()
             manifest = {"command": ["server", "--model", "a b"], "environment_variables": VARIABLES}
             (tmp_path / run / "manifest.json").write_text(json.dumps(manifest))
-        made = [stage_rows(rounds, stage=COMPARISON, workload=name) for name, rounds in rounds_by_workload.items()]
+        made = [
+            stage_rows(rounds, stage=COMPARISON, workload=name, validity=validity)
+            for name, rounds in rounds_by_workload.items()
+        ]
         table, rounds = (pd.concat(frames) for frames in zip(*made, strict=True))
         gains = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
         titles = {name: name.title() for name in study_content["workloads"]}
@@ -76,3 +79,33 @@ def test_another_number_format_is_named_in_the_command(answer):
 
 def test_the_models_own_weights_need_no_note(answer):
     assert answer({"cpu-sharegpt": {"baseline": [100, 101, 99]}}, Candidate(label="nothing"))["note"] is None
+
+
+def test_what_the_checks_found_is_carried_and_said(answer):
+    rounds = {"cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]}}
+    recommended = answer(rounds, Candidate(options={"max_num_seqs": 8}), {"baseline": "invalid", "winner": "suspect"})
+    for place in (recommended, recommended["improvements"][0]):
+        assert place["validity"] == "suspect" and place["validity_note"] == "what makes winner suspect"
+        assert (
+            place["baseline_validity"] == "invalid" and place["baseline_validity_note"] == "what makes baseline invalid"
+        )
+    said = render_recommendation(recommended, "report.html")
+    assert "100.0‡ ->      150.0†" in said
+    assert "‡ Cpu-Sharegpt, baseline: invalid: what makes baseline invalid" in said
+    assert "† Cpu-Sharegpt, optimized: suspect: what makes winner suspect" in said
+
+
+def test_a_suspect_baseline_that_won_is_told(answer):
+    recommended = answer(
+        {"cpu-sharegpt": {"baseline": [100, 101, 99]}}, Candidate(label="nothing"), {"baseline": "suspect"}
+    )
+    said = render_recommendation(recommended, "report.html")
+    assert "† Deciding workload, baseline: suspect: what makes baseline suspect" in said
+
+
+def test_valid_runs_need_no_word(answer):
+    rounds = {"cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]}}
+    recommended = answer(rounds, Candidate(options={"max_num_seqs": 8}))
+    assert recommended["validity"] == recommended["baseline_validity"] == "ok"
+    assert recommended["validity_note"] is None
+    assert "checks found" not in render_recommendation(recommended, "report.html")

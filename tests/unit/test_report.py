@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from servelab.chart_files import add_decisions, read_tables, select, write_chart
 from servelab.charts import CHARTS
 from servelab.errors import ServelabError
+from servelab.figures import MARKS
 from servelab.report.inputs import Decision, Recommended, Study, read
 from servelab.report.render import render_html, render_markdown, report_content
 from servelab.report.table import Measured
@@ -74,7 +75,7 @@ def study(tmp_path_factory):
     return folder
 
 
-def content(folder: Path, *, recommended=None, table=None, improvements=None):
+def content(folder: Path, *, recommended=None, table=None, improvements=None, checks=None):
     stages = [folder / "stages" / stage for stage in sample_study.STAGES]
     decisions = [stage / "decision.json" for stage in stages if (stage / "decision.json").exists()]
     return report_content(
@@ -84,6 +85,7 @@ def content(folder: Path, *, recommended=None, table=None, improvements=None):
         [read(path, Decision) for path in decisions],
         read_tables([folder / "improvements.parquet"]) if improvements is None else improvements,
         read_tables([folder / "metrics.parquet"]),
+        read_tables([folder / "checks.parquet"]) if checks is None else checks,
         folder.parents[1] / "runs",
     )
 
@@ -118,6 +120,10 @@ SAID = [
     "8 × driver 24.1, memory 64.0 GiB, name Ascend 910B",
     "ttft_ms 500.0, tpot_ms 50.0",
     "git checkout 0123456789abcdef0123456789abcdef01234567",
+    "30 checks were made on 15 runs: 26 passed, 1 found a run invalid, 3 found a run suspect. 15 had nothing to look",
+    "round 2: total_tokens_per_s 1207, the others' median is 2281",
+    "Look into zero_itl.",
+    "† suspect, ‡ invalid: see the report's checks",
 ]
 
 
@@ -134,6 +140,51 @@ def test_command_and_failure_stand_as_they_are(page, markdown):
     assert sample_study.OUT_OF_MEMORY in page.text
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)
     assert sample_study.OUT_OF_MEMORY in Page(rendered).text
+
+
+def test_every_figure_of_a_run_that_is_not_valid_is_marked_and_no_other(study):
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    marks = dict(zip(table["run_id"], table["validity"].map(MARKS), strict=True))
+    result = content(study)
+    tables = [result["objective_table"], result["other_metrics"], *(each.table for each in result["stages"])]
+    cells = [cell for each in tables if each for row in each.rows for cell in row]
+    for cell in cells:
+        wanted = {marks[run_id] for run_id in (cell.run_id, cell.against) if isinstance(marks.get(run_id), str)}
+        assert {cell.mark} - {""} == wanted
+        assert bool(cell.mark_why) == bool(wanted)
+    assert {cell.mark for cell in cells} == {"", *MARKS.values()}
+    changes = {row[0].note: row[3].mark for row in result["objective_table"].rows}
+    assert changes == {"sharegpt": "", "short-128x4": "†", "very-long-32000x100": "†"}
+    baselines = {row[0].note: row[1].mark for row in result["objective_table"].rows}
+    assert baselines == {"sharegpt": "", "short-128x4": "†", "very-long-32000x100": ""}
+
+
+def test_marks_are_in_both_texts(study, page, markdown):
+    for text in (page.text, Page(MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)).text):
+        assert re.search(r"2,500 ± 37 ?‡", plain(text)) and re.search(r"570 ± 9 ?†", plain(text))
+
+
+def test_a_suspect_headline_is_marked(study):
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    table.loc[table["run_id"] == sample_study.recommended()["baseline_run_id"], "validity"] = "suspect"
+    result = content(study, table=table)
+    assert "+121.6 % ± 2.0 %†" in plain(Page(render_html(result, study / "charts")).text)
+    assert "+121.6 % ± 2.0 %†" in plain(render_markdown(result))
+
+
+def test_valid_runs_have_no_key_of_marks(study):
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    table["validity"] = table["validity"].where(table["validity"].isna(), "ok")
+    checks = read_tables([study / "checks.parquet"]).assign(level="ok", action=None)
+    result = content(study, table=table, checks=checks)
+    assert not result["marks_key"] and not result["headline_mark"] and not result["checks"].rows
+    assert "45 checks were made on 15 runs: 45 passed." in render_markdown(result)
+
+
+def test_checks_of_a_foreign_run_are_refused(study):
+    checks = read_tables([study / "checks.parquet"]).assign(run_id="f" * 20)
+    with pytest.raises(ServelabError, match="fff, which is in no stage's table"):
+        content(study, checks=checks)
 
 
 def test_html_stands_alone(page):
@@ -250,6 +301,7 @@ def test_command_line(study, tmp_path):
     decisions = [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
     command = [sys.executable, str(SCRIPT), "--study", str(study / "study.json"), "--stages", *stages]
     command += ["--improvements", str(study / "improvements.parquet"), "--metrics", str(study / "metrics.parquet")]
+    command += ["--checks", str(study / "checks.parquet")]
     command += ["--recommended", str(study / "recommended.json"), "--runs", str(study.parents[1] / "runs")]
     command += ["--charts-dir", str(study / "charts")]
     command += ["--output-md", str(tmp_path / "report.md"), "--output-html", str(tmp_path / "report.html")]

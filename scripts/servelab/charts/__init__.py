@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import altair as alt
 import pandas as pd
 
-from servelab.figures import metric_label
+from servelab.figures import MARKS_KEY, mark, metric_label
 from servelab.metrics import METRICS
 from servelab.registry import Registry
 
@@ -107,8 +107,10 @@ def nothing_to_show(reason: str) -> AnyChart:
     )
 
 
-def finish(chart: AnyChart) -> AnyChart:
-    """The looks that all charts share."""
+def finish(chart: AnyChart, validity: Iterable[str | None] = ()) -> AnyChart:
+    """The looks that all charts share; where any of the shown runs is not valid, a key of the marks."""
+    if mark(*validity):
+        chart = chart.properties(title=alt.Title(MARKS_KEY, orient="bottom", fontSize=12, fontWeight="normal"))
     configured: AnyChart = chart.configure(
         font=FONT,
         background=BACKGROUND,

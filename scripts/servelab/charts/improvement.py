@@ -20,7 +20,7 @@ from servelab.charts import (
     side_text,
 )
 from servelab.errors import ConfigError
-from servelab.figures import figure, percent
+from servelab.figures import figure, mark, percent
 from servelab.study import COMPARISON
 
 SIDES = {"Baseline": GREY, "Optimized": BLUE}
@@ -38,7 +38,10 @@ def build(frame: pd.DataFrame) -> AnyChart:
     metric, basis = str(frame["metric"].iloc[0]), str(frame["basis"].iloc[0])
     common = frame.assign(row=frame.index)
     baseline = common.assign(side="Baseline", percent=100.0, low=None, high=None)
-    baseline["text"] = [figure(value) for value in frame["baseline_value"]]
+    baseline["text"] = [
+        figure(value) + mark(validity)
+        for value, validity in zip(frame["baseline_value"], frame["baseline_validity"], strict=True)
+    ]
     optimized = common.assign(
         side="Optimized",
         percent=100 + frame["change_percent"],
@@ -46,8 +49,9 @@ def build(frame: pd.DataFrame) -> AnyChart:
         high=100 + frame["change_ci95_high_percent"],
     )
     optimized["text"] = [
-        f"{figure(value)} · {percent(change)}"
-        for value, change in zip(frame["value"], frame["change_percent"], strict=True)
+        f"{figure(row['value'])}{mark(row['validity'])} · "
+        f"{percent(row['change_percent'])}{mark(row['validity'], row['baseline_validity'])}"
+        for row in frame.to_dict("records")
     ]
     bars = pd.concat([baseline, optimized.astype({"low": float, "high": float})], ignore_index=True)
     bars = bars.astype({"low": float, "high": float})[["row", "side", "percent", "low", "high", "text"]]
@@ -64,7 +68,8 @@ def build(frame: pd.DataFrame) -> AnyChart:
         .encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y, yOffset=offset),
         side_text(base, y, "text").encode(yOffset=offset),
     )
-    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(19, **{"for": "offset"})))
+    validity = [*frame["validity"], *frame["baseline_validity"]]
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(19, **{"for": "offset"})), validity)
 
 
 CHARTS.register(
@@ -80,6 +85,8 @@ CHARTS.register(
             "basis",
             "baseline_value",
             "value",
+            "baseline_validity",
+            "validity",
             "change_percent",
             "change_ci95_low_percent",
             "change_ci95_high_percent",

@@ -18,7 +18,7 @@ from servelab.charts import (
     rows,
     side_text,
 )
-from servelab.figures import figure, percent
+from servelab.figures import figure, mark, percent
 from servelab.study import COMPARISON
 
 LATENCIES = {
@@ -40,17 +40,20 @@ def build(frame: pd.DataFrame) -> AnyChart:
         return nothing_to_show("Baseline and winner were not compared.")
     y = rows([str(workload) for workload in pairs["workload"]])
     panels = [_panel(pairs, column, title, y) for column, title in LATENCIES.items()]
-    return finish(alt.vconcat(*panels, spacing=14))
+    return finish(alt.vconcat(*panels, spacing=14), frame["validity"])
 
 
 def _panel(pairs: pd.DataFrame, column: str, title: str, y: alt.Y) -> AnyChart:
     data = pd.DataFrame(
         {"row": pairs.index, "Baseline": pairs[f"{column}_baseline"], "Optimized": pairs[f"{column}_winner"]}
     )
+    marks = [[mark(validity) for validity in pairs[f"validity_{side}"]] for side in ("baseline", "winner")]
     changes = 100 * (data["Optimized"] / data["Baseline"] - 1)
     data["text"] = [
-        f"{figure(before)} → {figure(after)} · {percent(change)}"
-        for before, after, change in zip(data["Baseline"], data["Optimized"], changes, strict=True)
+        f"{figure(before)}{mark_before} → {figure(after)}{mark_after} · {percent(change)}"
+        for before, mark_before, after, mark_after, change in zip(
+            data["Baseline"], marks[0], data["Optimized"], marks[1], changes, strict=True
+        )
     ]
     points = data.melt(id_vars=["row"], value_vars=list(SIDES), var_name="side", value_name="ms")
     scale = alt.Scale(type="log", nice=False, padding=8)
@@ -71,7 +74,7 @@ CHARTS.register(
         name="latency",
         reads="comparison",
         caption="Mean latencies of baseline and winner on every workload, in ms on log scales; lower is better.",
-        columns=("stage", "candidate", "workload", "outcome", *LATENCIES),
+        columns=("stage", "candidate", "workload", "outcome", "validity", *LATENCIES),
         build=build,
     ),
 )

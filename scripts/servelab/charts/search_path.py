@@ -19,7 +19,7 @@ from servelab.charts import (
     rows,
     side_text,
 )
-from servelab.figures import figure, percent
+from servelab.figures import figure, mark, percent
 from servelab.study import COMPARISON
 
 
@@ -34,7 +34,7 @@ def build(frame: pd.DataFrame) -> AnyChart:
     winners = frame[frame["is_winner"]].drop_duplicates("stage")
     winners = winners.assign(row=[stages.index(stage) + 1 for stage in winners["stage"]])
     path = pd.concat([start, winners], ignore_index=True)
-    path["text"] = [figure(value) for value in path["objective_value"]]
+    path["text"] = [figure(row["objective_value"]) + mark(row["validity"]) for row in path.to_dict("records")]
     if not start.empty:  # a baseline that failed has no figure to compare with
         changes = 100 * (path["objective_value"] / start["objective_value"].iloc[0] - 1)
         path["text"] += ["" if row == 0 else f" · {percent(c)}" for row, c in zip(path["row"], changes, strict=True)]
@@ -51,15 +51,19 @@ def build(frame: pd.DataFrame) -> AnyChart:
     points = pd.concat(
         [others.assign(kind="Also measured"), path.assign(kind="Kept after the stage")], ignore_index=True
     )
+    points["mark"] = [mark(validity) for validity in points["validity"]]
     layers = alt.layer(
         alt.Chart(path).mark_line(color=BLUE, strokeWidth=2).encode(x=x, y=y, order="row:Q"),
         alt.Chart(path.dropna(subset=["objective_ci95_low", "objective_ci95_high"]))
         .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
         .encode(x=alt.X("objective_ci95_low:Q", title=title), x2="objective_ci95_high:Q", y=y),
         alt.Chart(points).mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=color, shape=shape),
+        alt.Chart(points[points["mark"] != ""])
+        .mark_text(dy=-11, color=INK, fontSize=13)
+        .encode(x=x, y=y, text="mark:N"),
         side_text(alt.Chart(path), y, "text"),
     )
-    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(40)))
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(40)), frame["validity"])
 
 
 CHARTS.register(
@@ -76,6 +80,7 @@ CHARTS.register(
             "is_incumbent",
             "is_winner",
             "outcome",
+            "validity",
             "objective",
             "objective_per",
             "objective_value",

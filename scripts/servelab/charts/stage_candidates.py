@@ -23,7 +23,7 @@ from servelab.charts import (
     rows,
     side_text,
 )
-from servelab.figures import figure, percent
+from servelab.figures import figure, mark, percent
 
 ROLES = {"Winner": BLUE, "Incumbent": GREY, "Candidate": SKY}
 
@@ -56,7 +56,7 @@ def build(frame: pd.DataFrame) -> AnyChart:
         .encode(x=alt.value(4), y=y, text="text:N")
     )
     layers = alt.layer(bars, intervals, failures, side_text(alt.Chart(ok), y, "text"))
-    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(36)))
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(36)), frame["validity"])
 
 
 def _role(record: dict[Any, Any]) -> str:
@@ -69,10 +69,10 @@ def _text(record: dict[Any, Any]) -> str:
     if record["outcome"] != "ok":
         return f"× {record['outcome']}: {str(record['reason']).replace('_', ' ')}"
     if record["is_incumbent"]:
-        mark = "incumbent, kept" if record["is_winner"] else "incumbent"
+        role = "incumbent, kept" if record["is_winner"] else "incumbent"
     else:
-        mark = f"{percent(record['change_percent'])}{', winner' if record['is_winner'] else ''}"
-    return f"{figure(record['objective_value'])} · {mark}"
+        role = f"{percent(record['change_percent'])}{', winner' if record['is_winner'] else ''}"
+    return f"{figure(record['objective_value'])}{mark(record['validity'])} · {role}"
 
 
 CHARTS.register(
@@ -89,6 +89,7 @@ CHARTS.register(
             "is_winner",
             "change_percent",
             "outcome",
+            "validity",
             "reason",
             "objective",
             "objective_per",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -144,7 +144,7 @@ def _values(row: Row, measured: Measured) -> list[Cell]:
 
 
 def _change(row: Row) -> Cell:
-    return change_cell(row, row["run_id"], bool(row["higher_is_better"]))
+    return change_cell(row, row["run_id"], bool(row["higher_is_better"]), row["baseline_run_id"])
 
 
 def _other_basis(row: Row, label: str) -> Cell:
@@ -152,8 +152,7 @@ def _other_basis(row: Row, label: str) -> Cell:
     extrapolated = (
         f", extrapolated (×{NO_BREAK}{row['factor']:g})" if row["extrapolated"] and row["factor"] != 1 else ""
     )
-    cell = _change(row)
-    return Cell(cell.text, cell.run_id, values + extrapolated, cell.is_good)
+    return replace(_change(row), note=values + extrapolated)
 
 
 def _only_baseline(sides: pd.DataFrame, metric: str, measured: Measured) -> list[Cell]:

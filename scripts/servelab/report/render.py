@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from markupsafe import Markup
 
 from servelab.charts import CHARTS
 from servelab.errors import ServelabError
+from servelab.figures import MARKS_KEY
+from servelab.report.checks import Marks, checks_summary, checks_table
 from servelab.report.comparison import accelerators_text, headline, objective_table, other_metrics_table
 from servelab.report.inputs import Decision, Recommended, Study
 from servelab.report.provenance import commit_of, provenance_tables
@@ -39,20 +42,27 @@ def report_content(
     decisions: Sequence[Decision],
     improvements: pd.DataFrame,
     metrics: pd.DataFrame,
+    checks: pd.DataFrame,
     runs: Path,
 ) -> dict[str, Any]:
     """What the templates show. `table` has the rows of all stage tables, `runs` is the folder `results/runs`."""
     measured = Measured(metrics)
-    stages = stage_sections(study, table, decisions, measured)
+    marks = Marks(table)
+    stages = [
+        dataclasses.replace(stage, table=stage.table and marks.on(stage.table))
+        for stage in stage_sections(study, table, decisions, measured)
+    ]
     ran = table.dropna(subset=["run_id"])
     workload_of = {row["run_id"]: row["workload"] for row in ran.to_dict("records")}
     return {
         "study": study,
         "recommended": recommended,
         "headline": headline(study, recommended, improvements),
+        "headline_mark": marks.of(recommended.run_id, recommended.baseline_run_id),
+        "marks_key": MARKS_KEY if marks else "",
         "accelerators": accelerators_text(study, table),
-        "objective_table": objective_table(study, recommended, improvements, measured, table),
-        "other_metrics": other_metrics_table(study, improvements, measured),
+        "objective_table": marks.on(objective_table(study, recommended, improvements, measured, table)),
+        "other_metrics": marks.on(other_metrics_table(study, improvements, measured)),
         "figures": [Figure(chart.stem(), chart.caption) for chart in CHARTS if chart.reads != "stage"],
         "stages": stages,
         "stage_figures": {
@@ -61,6 +71,8 @@ def report_content(
             if stage.applies
         },
         "provenance": provenance_tables(study, runs, list(workload_of), workload_of),
+        "checks_summary": checks_summary(checks),
+        "checks": checks_table(study, checks, table),
         "commit": commit_of(runs, recommended.run_id),
     }
 

@@ -120,7 +120,7 @@ def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: Measured) ->
     if len({row["accelerators"] for row in rows}) > 1:
         columns["Accelerators"] = [Cell(str(row["accelerators"])) for row in rows]
     columns[metric_label(objective, per)] = [_objective(row) for row in rows]
-    columns["Change"] = [_change(row, verdicts) for row in rows]
+    columns["Change"] = [_change(row, verdicts, rows[0]["run_id"]) for row in rows]
     for rate in RATES:
         if per != "deployment" or rate != objective:
             columns[metric_label(rate)] = [measured.cell(row["run_id"], rate) for row in rows]
@@ -155,7 +155,9 @@ def _objective(row: Row) -> Cell:
     return Cell(text, None if value is None else row["run_id"])
 
 
-def _change(row: Row, verdicts: dict[str, Verdict]) -> Cell:
+def _change(row: Row, verdicts: dict[str, Verdict], incumbent: str | None) -> Cell:
     verdict = verdicts.get(row["candidate"])
-    higher_is_better = METRICS.get(str(row["objective"])).higher_is_better
-    return change_cell(verdict.model_dump(), row["run_id"], bool(higher_is_better)) if verdict else Cell("–")
+    if verdict is None:
+        return Cell("–")
+    higher_is_better = bool(METRICS.get(str(row["objective"])).higher_is_better)
+    return change_cell(verdict.model_dump(), row["run_id"], higher_is_better, incumbent)

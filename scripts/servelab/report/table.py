@@ -22,6 +22,11 @@ class Cell:
     is_good: bool = False
     """To be set in bold: the winner, or a gain beyond noise."""
     link: str = ""
+    against: str | None = None
+    """The run that a change is measured against."""
+    mark: str = ""
+    """Put behind the text where a run that it was computed from is not valid."""
+    mark_why: str = ""
 
     @property
     def href(self) -> str:
@@ -73,15 +78,18 @@ class Measured:
         return Cell(", ".join(texts) or "–")
 
 
-def change_cell(row: dict[Any, Any], run_id: str | None = None, higher_is_better: bool = True) -> Cell:
-    """A change with its 95 % interval in words; `row` has the three `change_…` columns."""
+def change_cell(
+    row: dict[Any, Any], run_id: str | None = None, higher_is_better: bool = True, against: str | None = None
+) -> Cell:
+    """A change with its 95 % interval in words; `row` has the three `change_…` columns, `against` is the other run."""
     value, low, high = (
         value_or_none(row[name]) for name in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
     )
     if value is None:
         return Cell("–")
     if low is None or high is None:
-        return Cell(percent(value), run_id, NO_INTERVAL)
+        return Cell(percent(value), run_id, NO_INTERVAL, against=against)
     if is_noise(low, high):
-        return Cell(change(value, low, high), run_id, f"within noise: {interval(low, high)}")
-    return Cell(change(value, low, high), run_id, interval(low, high), is_good=(value > 0) == higher_is_better)
+        return Cell(change(value, low, high), run_id, f"within noise: {interval(low, high)}", against=against)
+    is_good = (value > 0) == higher_is_better
+    return Cell(change(value, low, high), run_id, interval(low, high), is_good, against=against)
