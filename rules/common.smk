@@ -272,7 +272,9 @@ def study_locks(wildcards):
     """Locks of a study's engines and of its client: their content is part of every run's identity."""
     project = PROJECTS[wildcards.study]
     locks = {str(project.lock(alias)) for alias in project.study.engines}
-    return sorted(locks | ({str(project.client_lock)} if project.client_lock else set()))
+    return sorted(
+        locks | ({str(project.client_lock)} if project.client_lock else set())
+    )
 
 
 def charts_of(study, suffix="svg"):

@@ -35,11 +35,7 @@ rule download_model:
 rule build_environment:
     input:
         lock=lambda wildcards: ancient(
-            str(
-                ENVIRONMENTS[environment_file(wildcards.tool, wildcards.lock_hash)][
-                    2
-                ]
-            )
+            str(ENVIRONMENTS[environment_file(wildcards.tool, wildcards.lock_hash)][2])
         ),
     output:
         environment="results/envs/{tool}-{lock_hash}/environment.json",

@@ -8,7 +8,9 @@ The only rule that holds an accelerator. A run's name is a hash of everything th
 rule measure:
     input:
         environment=lambda wildcards: engine_environment(spec_of(wildcards.run_id)),
-        client_environment=lambda wildcards: client_environment(spec_of(wildcards.run_id)),
+        client_environment=lambda wildcards: client_environment(
+            spec_of(wildcards.run_id)
+        ),
         model=lambda wildcards: ancient(model_file(spec_of(wildcards.run_id).model)),
         requests=lambda wildcards: requests_file(spec_of(wildcards.run_id)),
     output:

@@ -79,7 +79,11 @@ class AiPerf(ExternalClient):
     def records(self, plan: LoadPlan, rows: list[Row], results: Path) -> tuple[float, list[Row]]:
         """See `ExternalClient.records`; AIPerf's clock is the wall clock, with a monotonic one within a request."""
         told = {int(each["metadata"]["conversation_id"]): each for each in read_lines(results)}
-        origin_ns = min(each["metadata"]["credit_issued_ns"] for each in told.values())
+        if told.keys() != {row["request_index"] for row in rows}:
+            raise ValueError(f"it tells of {len(told)} requests, the workload has {len(rows)}")
+        origin_ns = min(
+            told[row["request_index"]]["metadata"]["credit_issued_ns"] - round(1e9 * _due_s(plan, row)) for row in rows
+        )
         records = [_told(plan, row, told[row["request_index"]], origin_ns) for row in rows]
         return on_monotonic_clock(origin_ns / 1e9), records
 
@@ -96,6 +100,11 @@ def _line(plan: LoadPlan, row: Row) -> Row:
         "extra": extra,
     }
     return line | {"timestamp": 1000 * row["arrival_s"]} if plan.arrivals == "replay" else line
+
+
+def _due_s(plan: LoadPlan, row: Row) -> float:
+    """When a replayed request is due; else the round begins with the first."""
+    return float(row["arrival_s"]) if plan.arrivals == "replay" else 0.0
 
 
 def _told(plan: LoadPlan, row: Row, record: dict[str, Any], origin_ns: int) -> Row:

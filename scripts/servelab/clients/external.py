@@ -76,6 +76,8 @@ class ExternalClient(ABC):
         """See `Client.command`."""
         rows = _workload_rows(plan)
         self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows))
+        if plan.arrivals == "replay" and any(row["arrival_s"] is None for row in rows):
+            raise ConfigError(f"{plan.requests}: has no arrival times to replay")
         variables = [f"{name}={value}" for name, value in self.variables.items()]
         return [
             *(sys.executable, "-m", "servelab.time_limit", "--seconds", f"{plan.timeout_s + START_UP_S:g}"),
@@ -92,9 +94,10 @@ class ExternalClient(ABC):
             return LoadResult(_table(plan, rows, [{"scheduled_s": 0.0, **told}] * len(rows)), LoadStats())
         try:
             origin_monotonic_s, told_of = self.records(plan, rows, folder / self.results)
+            records = _table(plan, rows, told_of)
         except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
             raise ServelabError(f"{folder}: not the results of {self.name}: {error!r}") from error
-        return LoadResult(_table(plan, rows, told_of), LoadStats(origin_monotonic_s=origin_monotonic_s))
+        return LoadResult(records, LoadStats(origin_monotonic_s=origin_monotonic_s))
 
     @abstractmethod
     def prepare(self, plan: LoadPlan, rows: list[Row], folder: Path, python: Path) -> list[str]:

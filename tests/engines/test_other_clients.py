@@ -1,0 +1,112 @@
+"""The load clients of others, really run: on llama.cpp as a study would, and on a server that fails requests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from client_stub import CompletionsStub
+
+from servelab import schemas
+from servelab.clients import CLIENTS, version_in_identity
+from servelab.identity import file_sha256, run_id
+from servelab.load import LoadPlan
+from servelab.runtimes import read_environment
+
+ROOT = Path(__file__).parents[2]
+OTHERS = [client.name for client in CLIENTS if client.lock]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=OTHERS)
+def client_json(request):
+    """`environment.json` of each client in turn."""
+    lock = ROOT / CLIENTS.get(request.param).lock
+    output = ROOT / f"results/envs/{request.param}-{file_sha256(lock)[:12]}/environment.json"
+    if not output.exists():
+        command = [
+            "scripts/build_environment.py",
+            "--tool",
+            request.param,
+            "--lock",
+            str(lock),
+            "--output",
+            str(output),
+        ]
+        subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+    return output
+
+
+def write_requests(path: Path, prompts: list[str]) -> Path:
+    rows = [
+        {"request_index": index, "phase": phase, "prompt": f"{prompt} {phase}", "input_tokens": 9, "output_tokens": 6}
+        for phase in ("warmup", "measured")
+        for index, prompt in enumerate(prompts)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schemas.WORKLOAD_REQUESTS), path)
+    return path
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+@pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
+def test_measures_a_run(installed, client_json, endpoint, tmp_path):
+    environment = read_environment(client_json)
+    spec = installed.spec(rounds={"min": 2, "max": 2}, max_concurrency=2).model_dump()
+    spec["workload"]["parameters"]["endpoint"] = endpoint
+    spec["client"] = {
+        "name": environment.tool,
+        "version": version_in_identity(CLIENTS.get(environment.tool), environment.version),
+        "environment_sha256": environment.lock_sha256,
+    }
+    spec = type(installed.spec()).model_validate(spec)
+    output = tmp_path / "runs" / run_id(spec)
+    requests = write_requests(tmp_path / "requests.parquet", ["Name a river.", "Count to ten.", "Say hello.", "Sing."])
+    done = subprocess.run(
+        [
+            *(sys.executable, "scripts/measure.py", "--spec", spec.model_dump_json()),
+            *("--environment", str(installed.environment_json), "--client-environment", str(client_json)),
+            *("--model", str(installed.model_json), "--requests", str(requests), "--output", str(output)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = json.loads((output / "status.json").read_text())
+    assert (status["outcome"], status["requests"], status["requests_failed"]) == ("ok", 8, 0), status
+    records = pq.read_table(output / "requests.parquet").to_pylist()
+    assert {record["output_tokens"] for record in records} == {6}
+    assert [record["round"] for record in records] == [0] * 4 + [1] * 4
+
+
+def test_half_and_all_failed(client_json, tmp_path):
+    """A client exits as it likes: what counts is a record of each request."""
+    environment = read_environment(client_json)
+    client = CLIENTS.get(environment.tool)
+    stub = CompletionsStub()
+    with stub.running() as url:
+        for prompts, succeeds in (
+            (["normal", "status_500", "normal", "refused"], [True, False] * 2),
+            (["refused"], [False]),
+        ):
+            folder = tmp_path / str(len(prompts))
+            folder.mkdir()
+            plan = LoadPlan(
+                base_url=url,
+                endpoint="completions",
+                model="m",
+                requests=write_requests(folder / "requests.parquet", prompts),
+                tokenizer=next(ROOT.glob("results/models/*/tokenizer.json")),
+                body={"ignore_eos": True},
+            )
+            subprocess.run(client.command(plan, folder, environment.python), check=True, cwd=ROOT)
+            records = client.read(plan, folder).records.to_pylist()
+            assert [record["error"] is None for record in records] == succeeds
+    sent = [body for body in stub.bodies if body["prompt"].startswith("normal")]
+    assert [(body["max_tokens"], body["temperature"], body["ignore_eos"]) for body in sent] == [(6, 0, True)] * 2
