@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import re
 import sys
@@ -26,7 +27,7 @@ else:
 
 
 class Dataset(Content):
-    """One pinned file: a JSON array of records, or the first bytes of one."""
+    """One pinned file of records (a JSON array, JSON lines or CSV), or the first bytes of one."""
 
     title: str = Field(description="Name for reports; says so where the file is a part.")
     file: str = Field(description="Name to store it under.", pattern=r"^[\w.-]+$")
@@ -127,28 +128,33 @@ def load_stored_dataset(path: Path) -> tuple[StoredDataset, Path]:
 
 
 def iter_records(path: Path, *, cut: bool) -> Iterator[dict[str, Any]]:
-    """The records of a JSON array of objects, one at a time, so that a file of any size fits in memory.
+    """The records of a file, one at a time, so that a file of any size fits in memory.
 
-    With `cut`, the file may end anywhere and the record that was cut is left out; otherwise a file that does not
-    end as an array should is a `ServelabError`.
+    A `.csv` file has a record a row below its header, all values text. Any other is a JSON array of objects, or one
+    object after the other (JSON lines). With `cut`, the file may end anywhere and the record that was cut is left out;
+    otherwise a file that does not end as it should is a `ServelabError`.
     """
+    if path.suffix == ".csv":
+        yield from _iter_rows(path, cut=cut)
+        return
     decode = json.JSONDecoder().raw_decode
     position, count = 0, 0
     with path.open("rb") as file:
         utf8 = codecs.getincrementaldecoder("utf-8")()
         text = utf8.decode(file.read(CHUNK_BYTES)).lstrip()
-        if not text.startswith("["):
-            raise ServelabError(f"{path}: not a JSON array of records")
-        position, block_bytes = 1, CHUNK_BYTES
+        if not text.startswith(("[", "{")):
+            raise ServelabError(f"{path}: neither a JSON array of records nor JSON lines")
+        in_array = text.startswith("[")
+        position, block_bytes = int(in_array), CHUNK_BYTES
         while True:
             position = _skip(text, position)
-            if text.startswith("]", position):
+            if in_array and text.startswith("]", position):
                 return
             try:
                 record, position = decode(text, position)
             except json.JSONDecodeError as error:
                 block = file.read(block_bytes)
-                if not block and cut:
+                if not block and (cut or (not in_array and position == len(text))):
                     return
                 if not block:
                     raise ServelabError(f"{path}: broken after {count:,} complete records: {error.msg}") from None
@@ -160,6 +166,19 @@ def iter_records(path: Path, *, cut: bool) -> Iterator[dict[str, Any]]:
             block_bytes = CHUNK_BYTES
             count += 1
             yield record
+
+
+def _iter_rows(path: Path, *, cut: bool) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        previous = None
+        for count, row in enumerate(csv.DictReader(file)):
+            if previous is not None:
+                yield previous
+            if None in row or (None in row.values() and not cut):
+                raise ServelabError(f"{path}: row {count:,} has another number of fields than the header")
+            previous = row
+        if previous is not None and not cut:  # the last row of a cut file may be cut within a value
+            yield previous
 
 
 def _skip(text: str, position: int) -> int:

@@ -106,6 +106,12 @@ def _check(project: Project) -> None:
     _check_objective(project)
     for workload in study.workloads:
         _check_name(project, "workloads", workload, list(project.workloads), "workload")
+        if (
+            study.protocol.arrivals == "replay"
+            and not WORKLOADS.get(project.workloads[workload].kind).has_arrival_times
+        ):
+            wrong = f"workload {workload} has no arrival times to replay; a workload of kind `trace` has"
+            raise _error(project, "protocol.arrivals", wrong)
     _check_client(project)
     _check_name(project, "objective.on", study.objective.on, study.workloads, "workload of this study")
     if study.protocol.rounds.min > study.protocol.rounds.max:

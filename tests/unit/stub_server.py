@@ -16,7 +16,8 @@ INPUT_TOKENS = 7
 class StubServer:
     """Speaks HTTP/1.1 and server-sent events by hand, so that it can break either."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._host = host
         self.bodies: list[dict] = []
         self.paths: list[str] = []
         self.connections = 0
@@ -65,6 +66,55 @@ class StubServer:
         for event in [*self._opening(body), *self._tokens(body), *self._closing(body)]:
             writer.write(event)
         await writer.drain()
+
+    async def _looks_ended(self, writer, body) -> None:
+        # A piece within the answer that ends with the bytes of a last chunk.
+        events = [b": 0\n\n", *self._tokens(body), b": 0\n\n", *self._closing(body)]
+        await self._head(writer)
+        for event in events:
+            data = event.replace(b"\n", b"\r\n")
+            writer.write(f"{len(data):x}\r\n".encode() + data)
+            await asyncio.sleep(GAP_S)
+            writer.write(b"\r\n")
+        writer.write(b"0\r\n\r\n")
+
+    async def _trailers(self, writer, body) -> None:
+        await self._head(writer)
+        for event in [*self._opening(body), *self._tokens(body), *self._closing(body)]:
+            await self._chunk(writer, event)
+        writer.write(b"0\r\nX-Checksum: 1\r\n\r\n")
+
+    async def _one_byte_pieces(self, writer, body) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for event in [*self._tokens(body), *self._closing(body)]:
+            for byte in f"{len(event):x}\r\n".encode() + event + b"\r\n":
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+        for byte in b"0\r\n\r\n":
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.001)
+
+    async def _sized(self, writer, body) -> None:
+        text = b"".join([*self._opening(body), *self._tokens(body), *self._closing(body)])
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n".encode())
+        for start in range(0, len(text), 50):
+            writer.write(text[start : start + 50])
+            await asyncio.sleep(0.001)
+
+    async def _stays_open(self, writer, body) -> None:
+        await self._normal(writer, body)
+        await asyncio.sleep(1)
+
+    async def _early_answer(self, writer, body) -> None:
+        await self._status(writer, 413, '{"error": {"message": "too long"}}')
+
+    async def _not_http_and_open(self, writer, body) -> None:
+        writer.write(b"SSH-2.0-OpenSSH_9.9\r\n")
+        await asyncio.sleep(3600)
+
+    async def _bad_chunk(self, writer, body) -> None:
+        await self._head(writer)
+        writer.write(b"zz\r\n" + self._tokens(body)[0] + b"\r\n0\r\n\r\n")
 
     async def _too_short(self, writer, body) -> None:
         body = {**body, "max_tokens": body["max_tokens"] - 1}
@@ -170,11 +220,12 @@ class StubServer:
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:
         """Serves until the block ends; yields the base URL."""
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=2048))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, self._host, 0, backlog=2048))
         thread = threading.Thread(target=self._loop.run_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            yield f"http://{host}:{server.sockets[0].getsockname()[1]}"
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join()

@@ -108,6 +108,10 @@ MISTAKES = {
     "stage twice": (change(["stages", 1, "name"], "sequences"), ["stages.1", "twice"]),
     "unknown condition": (change(["stages", 0, "when"], {"engin": "vllm"}), ["stages.0", "when", "`engine`"]),
     "rounds upside down": (change(["protocol", "rounds"], {"min": 5, "max": 2}), ["protocol.rounds", "min 5 > max 2"]),
+    "replay of what has no times": (
+        change(["protocol", "arrivals"], "replay"),
+        ["protocol.arrivals", "no arrival times to replay", "`trace`"],
+    ),
     "too many accelerators": (
         change(["stages", 0, "candidates", 0], {"accelerators": 2}),
         ["candidates.0.accelerators", "hardware.per_node"],

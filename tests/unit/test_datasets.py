@@ -58,7 +58,10 @@ def test_cut_inside_a_character(tmp_path: Path) -> None:
     assert list(iter_records(path, cut=True)) == [{"a": 1}]
 
 
-@pytest.mark.parametrize(("text", "message"), [("{}", "not a JSON array"), ("[1]", "record 0 is not an object")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("1", "neither a JSON array"), ('{"a": 1}\n2', "record 1 is not an object"), ("[1]", "record 0 is not an object")],
+)
 def test_other_json_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path, _ = write(tmp_path / "d.json", text.encode())
     with pytest.raises(ServelabError, match=message):

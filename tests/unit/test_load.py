@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import random
 import socket
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +25,11 @@ from servelab.clients import CLIENTS
 from servelab.errors import ServelabError
 from servelab.load import LoadPlan
 from servelab.load.arrivals import arrival_times
+from servelab.load.board import Board, Totals
+from servelab.load.clock import ClockDifference
+from servelab.load.exchange import NO_STAMP
+from servelab.load.loop import resolve
+from servelab.load.progress import LoadProgress
 from servelab.load.sender import ERRORS, run_load
 from servelab.load.stream import read_answer
 
@@ -38,7 +47,7 @@ def server(stub):
         yield base_url
 
 
-def write_requests(path: Path, prompts: list, phase: str = "measured") -> Path:
+def write_requests(path: Path, prompts: list, phase: str = "measured", arrival_s: list | None = None) -> Path:
     rows = [
         {
             "request_index": index,
@@ -47,6 +56,7 @@ def write_requests(path: Path, prompts: list, phase: str = "measured") -> Path:
             "prompt_token_ids": None if isinstance(prompt, str) else prompt,
             "input_tokens": 5,
             "output_tokens": OUTPUT_TOKENS,
+            "arrival_s": arrival_s[index] if arrival_s else None,
         }
         for index, prompt in enumerate(prompts)
     ]
@@ -74,6 +84,11 @@ SUCCESSES = {
     "several_tokens_an_event": OUTPUT_TOKENS // 2,
     "reasoning_first": OUTPUT_TOKENS,
     "ended_by_close": OUTPUT_TOKENS,
+    "looks_ended": OUTPUT_TOKENS,
+    "trailers": OUTPUT_TOKENS,
+    "one_byte_pieces": OUTPUT_TOKENS,
+    "sized": OUTPUT_TOKENS,
+    "stays_open": OUTPUT_TOKENS,
 }
 
 FAULTS = {
@@ -91,6 +106,9 @@ FAULTS = {
     "status_429": (429, "http_error: 429 too many requests"),
     "status_500": (500, "http_error: 500 Internal Server Error"),
     "not_http": (None, "broken_http"),
+    "not_http_and_open": (None, "broken_http"),
+    "bad_chunk": (200, "closed_early"),
+    "early_answer": (413, "http_error: 413 too long"),
 }
 
 
@@ -106,6 +124,7 @@ def test_success(behaviour, tmp_path, server):
     assert record["finish_reason"] == "length"
     times = [record[name] for name in ("scheduled_s", "sent_s", "first_token_s", "last_token_s", "end_s")]
     assert times == sorted(times)
+    assert record["scheduled_s"] <= record["started_s"] <= record["sent_s"]
     assert sum(record["chunk_gaps_ms"]) == pytest.approx(1000 * (times[3] - times[2]), rel=1e-5)
 
 
@@ -114,6 +133,7 @@ def test_fault_has_a_record_and_harms_no_other_request(behaviour, tmp_path, serv
     prompts = [behaviour, "normal", behaviour, "normal"]
     records = load(tmp_path, server, prompts, request_timeout_s=2.0)
     status, error = FAULTS[behaviour]
+    assert records[1]["unread_ms"] >= 0
     for record in records[0::2]:
         assert record["error"].startswith(error)
         assert record["error"].split(":")[0] in ERRORS
@@ -180,6 +200,200 @@ def test_arrivals_are_a_seeded_poisson_process():
     assert mean == pytest.approx(1 / 50, rel=0.03)
     assert variance**0.5 == pytest.approx(1 / 50, rel=0.03)
     assert times == arrivals(20_000, request_rate=50.0, seed=1) != arrivals(20_000, request_rate=50.0, seed=2)
+
+
+def test_constant_arrivals():
+    assert arrivals(4, request_rate=2.0, arrivals="constant") == [0.0, 0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("burstiness", [0.25, 1.0, 4.0])
+def test_gamma_arrivals_have_the_rate_and_the_burstiness(burstiness):
+    times = arrivals(40_000, request_rate=50.0, arrivals="gamma", burstiness=burstiness)
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    mean = sum(gaps) / len(gaps)
+    variance = sum((gap - mean) ** 2 for gap in gaps) / len(gaps)
+    assert mean == pytest.approx(1 / 50, rel=0.05)
+    assert variance**0.5 / mean == pytest.approx(burstiness**-0.5, rel=0.05)
+
+
+def test_ramp_up_grows_the_rate_evenly():
+    # A rate that grows evenly to 10/s in 20 s gives 10·t²/40 requests until t.
+    times = arrivals(400, request_rate=10.0, arrivals="constant", ramp_up_s=20.0)
+    assert [sum(time < until - 1e-9 for time in times) for until in (4, 8, 12, 16, 20)] == [4, 16, 36, 64, 100]
+    after = [time for time in times if time >= 20]
+    assert [later - time for time, later in itertools.pairwise(after)] == pytest.approx([0.1] * (len(after) - 1))
+
+
+def test_ramp_up_without_rate_spreads_what_may_be_in_flight():
+    assert arrivals(6, ramp_up_s=8.0, max_concurrency=4) == [0, 2, 4, 6, 8, 8]
+    assert arrivals(4, ramp_up_s=8.0) == [0, 2, 4, 6]
+
+
+def test_replay_keeps_the_recorded_times(tmp_path, server):
+    requests = write_requests(tmp_path / "requests.parquet", ["normal"] * 3, arrival_s=[5.0, 4.0, 4.25])
+    plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": requests, "arrivals": "replay"}
+    records, _ = run_load(LoadPlan(**plan))
+    assert records["request_index"].to_pylist() == [1, 2, 0]
+    assert records["scheduled_s"].to_pylist() == [0.0, 0.25, 1.0]
+    write_requests(requests, ["normal"] * 3)
+    with pytest.raises(ServelabError, match="no arrival times"):
+        run_load(LoadPlan(**plan))
+
+
+def plan_for(tmp_path: Path, base_url: str, prompts: list, **settings) -> LoadPlan:
+    requests = write_requests(tmp_path / "requests.parquet", prompts)
+    return LoadPlan(**{"base_url": base_url, "endpoint": "chat", "model": "m", "requests": requests} | settings)
+
+
+def test_settle_requests_are_marked(tmp_path, server):
+    records = load(tmp_path, server, ["normal"] * 5, settle_requests=2)
+    assert [record["phase"] for record in records] == ["settle"] * 2 + ["measured"] * 3
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_duration_leaves_out_what_was_not_sent(processes, tmp_path, server):
+    plan = plan_for(tmp_path, server, ["normal"] * 400, duration_s=0.4, max_concurrency=4, processes=processes)
+    records, stats = run_load(plan)
+    assert stats.requests_not_sent == 400 - len(records) > 0
+    assert set(records["error"].to_pylist()) == {None}
+    assert max(records["started_s"].to_pylist()) < 0.4
+    assert not stats.saturated
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_saturation_ends_the_round(processes, tmp_path, server):
+    plan = plan_for(tmp_path, server, ["stall"] * 60, request_rate=200.0, saturation_in_flight=10, processes=processes)
+    records, stats = run_load(plan)
+    assert stats.saturated
+    assert len(records) == 60
+    assert {error.split(":")[0] for error in records["error"].to_pylist()} == {"saturated"}
+    begun = sum(time is not None for time in records["started_s"].to_pylist())
+    assert 10 <= begun <= 10 + processes
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_concurrency": 7}, {"request_rate": 300.0}])
+def test_processes_together_send_each_request_once(settings, tmp_path, stub, server):
+    plan = plan_for(tmp_path, server, [f"normal {index}" for index in range(60)], processes=3, **settings)
+    records, stats = run_load(plan)
+    assert stats.processes == 3
+    assert set(records["error"].to_pylist()) == {None}
+    assert records["request_index"].to_pylist() == list(range(60))
+    assert len({body["messages"][0]["content"] for body in stub.bodies}) == len(stub.bodies) == 60
+    assert stub.peak_concurrency <= settings.get("max_concurrency", 60)
+    assert min(records["started_s"].to_pylist()) >= 0
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(pid).children() if child.is_running()]
+
+
+@pytest.fixture
+def stalled_client(tmp_path, server):
+    plan = plan_for(tmp_path, server, ["stall"] * 4, processes=2)
+    command = CLIENTS.get("servelab").command(plan, tmp_path, Path(sys.executable))
+    client = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while len(children_of(client.pid)) < 2 or client.poll() is not None:
+        assert client.poll() is None
+    yield client
+    client.kill()
+    client.wait()
+    client.stderr.close()
+
+
+def test_a_load_process_that_dies_is_an_error_that_names_it(stalled_client):
+    victim = children_of(stalled_client.pid)[1]
+    victim.kill()
+    _, said = stalled_client.communicate(timeout=60)
+    assert stalled_client.returncode == 75
+    assert f"load process 2 of 2 (pid {victim.pid}) died: exit code -9" in said
+
+
+def test_load_processes_die_with_their_parent(stalled_client):
+    children = children_of(stalled_client.pid)
+    stalled_client.kill()
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive
+
+
+def test_half_of_all_refused(tmp_path, server):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        records = load(tmp_path, server, ["normal", "refused"] * 30)
+        refused = load(tmp_path, f"http://127.0.0.1:{unused.getsockname()[1]}", ["normal"] * 2000)
+    assert [record["error"] is None for record in records] == [True, False] * 30
+    assert {record["error"].split(":")[0] for record in refused} == {"connect_failed"}
+
+
+def test_large_prompt_takes_several_writes(tmp_path, stub, server):
+    (record,) = load(tmp_path, server, [list(range(1_000_000))], endpoint="completions")
+    assert record["error"] is None
+    assert stub.bodies[0]["prompt"] == list(range(1_000_000))
+
+
+def test_server_by_name_and_by_ipv6(tmp_path, monkeypatch):
+    with StubServer(host="::1").running() as base_url:
+        (record,) = load(tmp_path, base_url, ["normal"])
+        assert record["error"] is None
+        with socket.socket(socket.AF_INET6) as unused:
+            unused.bind(("::1", 0))
+            refusing = (socket.AF_INET6, unused.getsockname())
+            monkeypatch.setattr("servelab.load.loop.resolve", lambda plan: [refusing, *resolve(plan)])
+            records = load(tmp_path, base_url, ["normal"] * 3)
+        assert [record["error"] for record in records] == [None] * 3, "a name's other addresses are tried too"
+        monkeypatch.undo()
+    (record,) = load(tmp_path, "http://no-such-host.invalid:1", ["normal"])
+    assert record["error"].startswith("connect_failed")
+
+
+def test_too_few_open_files_is_said_before_the_first_request(tmp_path, stub, server):
+    plan = plan_for(tmp_path, server, ["normal"] * 300, max_concurrency=300)
+    command = CLIENTS.get("servelab").command(plan, tmp_path, Path(sys.executable))
+    ended = subprocess.run(
+        ["prlimit", "--nofile=200:200", *command], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 2
+    assert "300 requests in flight need 364 open files" in ended.stderr
+    assert stub.connections == 0
+
+
+def test_stats_tell_what_it_cost(tmp_path, server):
+    _, stats = run_load(plan_for(tmp_path, server, ["normal"] * 20))
+    assert stats.processes == 1
+    assert 0 < stats.cpu_s < 60
+    assert stats.max_rss_bytes > 1 << 20
+    assert stats.unread_p99_ms >= 0
+    assert stats.wall_s > FIRST_TOKEN_S
+
+
+def test_clock_difference_after_the_clock_was_set():
+    difference = ClockDifference()
+    difference.measure()
+    real, monotonic = time.time_ns(), time.monotonic()
+    stamp = struct.pack("qq", *divmod(real - 5_000_000, 10**9))
+    (arrived, unknown) = difference.arrivals(stamp + NO_STAMP, [monotonic, monotonic])
+    assert arrived == pytest.approx(monotonic - 0.005, abs=1e-3)
+    assert unknown == monotonic
+    difference._at.append(monotonic + 10)
+    difference._difference_ns.append(difference._difference_ns[0] + 10**9)
+    assert difference.arrivals(stamp, [monotonic + 1]) == [monotonic + 1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_progress(kind):
+    board, said = Board(2), kind()
+    progress = LoadProgress(board, 10, 0.0, said)
+    progress.show()
+    board.write(0, Totals(3, 2, 1, 100))
+    board.write(1, Totals(2, 1, 0, 50))
+    assert said.getvalue() == ""
+    progress.show(last=True)
+    assert "3 of 10 requests, 5 in flight, 1 failed" in said.getvalue()
+    assert said.getvalue().startswith("\r") == (kind is Terminal)
 
 
 def test_chat_request(tmp_path, stub, server):

@@ -74,9 +74,44 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fetch_dataset("d", entry, folder / "stored")
 
 
+TRACE = [
+    {"timestamp": 500 * (index // 2) + 1000, "input_length": 3 + index % 5, "output_length": 2, "hash_ids": [0, index]}
+    for index in range(60)
+]
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace")
+    text = "".join(json.dumps(row) + "\n" for row in [*TRACE, {**TRACE[0], "input_length": 999}])
+    return store(folder, "trace.jsonl", text)
+
+
+def store(folder: Path, name: str, text: str) -> Path:
+    data = text.encode()
+    (folder / name).write_bytes(data)
+    entry = Dataset.model_validate(
+        {
+            "title": "T",
+            "file": name,
+            "license": "x",
+            "size_bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "sources": [{"kind": "path", "path": str(folder / name)}],
+        }
+    )
+    return fetch_dataset("d", entry, folder / "stored")
+
+
+@pytest.fixture
+def dataset_of(dataset: Path, trace: Path) -> dict[str, Path]:
+    return {"random": Path(), "sharegpt": dataset, "trace": trace}
+
+
 SMALL: dict[str, dict[str, Any]] = {
     "random": {"input_tokens": 12, "output_tokens": 5},
     "sharegpt": {"endpoint": "chat", "max_input_tokens": 20, "max_output_tokens": 20, "max_total_tokens": 30},
+    "trace": {"format": "mooncake", "max_input_tokens": 100},
 }
 
 
@@ -97,8 +132,8 @@ def prompts(table: pa.Table, phase: str | None = None) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS.names())
-def test_what_every_kind_promises(kind: str, tokenizer: Tokenizer, dataset: Path) -> None:
-    table = make(kind, tokenizer, dataset)
+def test_what_every_kind_promises(kind: str, tokenizer: Tokenizer, dataset_of: dict[str, Path]) -> None:
+    table = make(kind, tokenizer, dataset_of[kind])
     assert table.schema.equals(WORKLOAD_REQUESTS)
     rows = table.to_pylist()
     assert [row["request_index"] for row in rows] == [*range(40), *range(WARMUP_REQUESTS)]
@@ -109,10 +144,14 @@ def test_what_every_kind_promises(kind: str, tokenizer: Tokenizer, dataset: Path
         ids = row["prompt_token_ids"] or tokenizer.encode(row["prompt"], add_special_tokens=False).ids
         assert row["input_tokens"] == len(ids)
         assert row["output_tokens"] > 0
+        assert (row["prompt"] is None) == WORKLOADS.get(kind).sends_token_ids
+        has_time = WORKLOADS.get(kind).has_arrival_times and row["phase"] == "measured"
+        assert (row["arrival_s"] is not None) == has_time
 
 
 @pytest.mark.parametrize("kind", WORKLOADS.names())
-def test_seed_decides(kind: str, tokenizer: Tokenizer, dataset: Path) -> None:
+def test_seed_decides(kind: str, tokenizer: Tokenizer, dataset_of: dict[str, Path]) -> None:
+    dataset = dataset_of[kind]
     assert make(kind, tokenizer, dataset).equals(make(kind, tokenizer, dataset))
     assert prompts(make(kind, tokenizer, dataset)) != prompts(make(kind, tokenizer, dataset, seed=8))
 
@@ -146,6 +185,27 @@ def test_sharegpt_says_how_many_pass(tokenizer: Tokenizer, dataset: Path) -> Non
 def test_sharegpt_refuses_another_dataset(tokenizer: Tokenizer, dataset: Path) -> None:
     with pytest.raises(ServelabError, match=r"holds d .*the workload is made from 0000"):
         make("sharegpt", tokenizer, dataset, dataset_sha256="0" * 64)
+
+
+def test_trace_keeps_times_and_lengths(tokenizer: Tokenizer, trace: Path) -> None:
+    rows = make("trace", tokenizer, trace, speed=2.0).to_pylist()[:40]
+    assert [row["arrival_s"] for row in rows] == [0.25 * (index // 2) for index in range(40)]
+    assert [row["input_tokens"] for row in rows] == [row["input_length"] for row in TRACE[:40]]
+    assert {row["output_tokens"] for row in rows} == {2}
+    with pytest.raises(ServelabError, match="60 requests pass the length filters, 61 are needed"):
+        make("trace", tokenizer, trace, num_requests=61)
+
+
+def test_trace_of_another_format(tokenizer: Tokenizer, trace: Path, tmp_path: Path) -> None:
+    text = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    text += "5,ChatGPT,4,3,7,Conversation log\n45,GPT-4,9,0,9,API log\n118,ChatGPT,6,2,8,API log\n"
+    rows = make("trace", tokenizer, store(tmp_path, "burst.csv", text), format="burstgpt", num_requests=2).to_pylist()
+    assert [(row["arrival_s"], row["input_tokens"], row["output_tokens"]) for row in rows[:2]] == [
+        (0, 4, 3),
+        (113, 6, 2),
+    ]
+    with pytest.raises(ServelabError, match="record 0 is not of a burstgpt trace"):
+        make("trace", tokenizer, trace, format="burstgpt")
 
 
 def test_configured_workloads_have_identities_that_name_the_dataset_by_content() -> None:

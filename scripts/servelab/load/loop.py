@@ -203,6 +203,8 @@ class Loop:
     def _send_due(self, now: float) -> float:
         """Starts requests whose time has come, as far as there are slots; returns when the next one is due."""
         for _ in range(_STARTS_PER_TURN):
+            if self._board.saturated:
+                self._saturate()
             if self._next is None and now < self._send_until:
                 self._next = self._queue.take()
             if self._next is None or now >= self._send_until:

@@ -38,6 +38,8 @@ class Workload(Protocol):
     Parameters: type[Any]
     sends_token_ids: bool
     """Whether its prompts are token ids, and not text."""
+    has_arrival_times: bool
+    """Whether its requests have the times of recorded traffic, which `arrivals: replay` needs."""
     needs_dataset: bool
     """Where true, the parameters have `dataset_sha256`, which the configuration gives as `dataset`, a name."""
 
@@ -117,7 +119,7 @@ def load_workloads(path: Path, datasets: dict[str, Dataset]) -> dict[str, NamedW
 def table(measured: Sequence[dict[str, Any]], warmup: Sequence[dict[str, Any]]) -> pa.Table:
     """Rows in the order of the file; each gives `prompt` or `prompt_token_ids`, `input_tokens`, `output_tokens`."""
     rows = [
-        {"request_index": index, "phase": phase, "prompt": None, "prompt_token_ids": None, **row}
+        {"request_index": index, "phase": phase, "prompt": None, "prompt_token_ids": None, "arrival_s": None, **row}
         for phase, phase_rows in (("measured", measured), ("warmup", warmup))
         for index, row in enumerate(phase_rows)
     ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -25,30 +27,31 @@ class RandomTokens:
     """Uniform draws from the model's ordinary tokens."""
 
     kind = "random"
-    version = "1"
+    version = "2"
     Parameters = RandomParameters
     sends_token_ids = True
+    has_arrival_times = False
     needs_dataset = False
 
     def make(self, parameters: RandomParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """The rows; the first token differs between all prompts as long as there are enough tokens."""
-        special = tokenizer.get_added_tokens_decoder()
-        ids = sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()) - special.keys())
-        if not ids:
-            raise ServelabError("the model's tokenizer has no ordinary token to draw prompts from")
-        draw = generator(parameters.seed)
-        first = draw.sample(ids, len(ids))
-        rows: list[dict[str, Any]] = []
-        for index in range(parameters.num_requests + WARMUP_REQUESTS):
-            prompt = [first[index % len(first)], *draw.choices(ids, k=parameters.input_tokens - 1)]
-            rows.append(
-                {
-                    "prompt_token_ids": prompt,
-                    "input_tokens": len(prompt),
-                    "output_tokens": parameters.output_tokens,
-                }
-            )
+        lengths = [parameters.input_tokens] * (parameters.num_requests + WARMUP_REQUESTS)
+        rows: list[dict[str, Any]] = [
+            {"prompt_token_ids": prompt, "input_tokens": len(prompt), "output_tokens": parameters.output_tokens}
+            for prompt in random_prompts(tokenizer, generator(parameters.seed), lengths)
+        ]
         return table(rows[: parameters.num_requests], rows[parameters.num_requests :])
+
+
+def random_prompts(tokenizer: Tokenizer, draw: Random, lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Prompts of these lengths; the first token differs between all of them as long as there are enough tokens."""
+    special = tokenizer.get_added_tokens_decoder()
+    ids = sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()) - special.keys())
+    if not ids:
+        raise ServelabError("the model's tokenizer has no ordinary token to draw prompts from")
+    first = draw.sample(ids, len(ids))
+    for index, length in enumerate(lengths):
+        yield [first[index % len(first)], *draw.choices(ids, k=length - 1)]
 
 
 WORKLOADS.register(RandomTokens.kind, RandomTokens())

@@ -40,9 +40,10 @@ class ShareGpt:
     """First human turn and the answer that follows it."""
 
     kind = "sharegpt"
-    version = "1"
+    version = "2"
     Parameters = ShareGptParameters
     sends_token_ids = False
+    has_arrival_times = False
     needs_dataset = True
 
     def make(self, parameters: ShareGptParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
