@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --profile profiles/default
 
-.PHONY: setup demo test check slow-test docs format lock
+.PHONY: setup demo test check slow-test bench docs format lock
 
 setup: $(VENV)/.complete
 
@@ -20,10 +20,13 @@ demo: setup  ## the main job on the embedded default: a real llama.cpp server, a
 	@$(BIN)/python scripts/show_recommendation.py results/studies/cpu-smollm2
 
 test: setup check  ## checks and the test suite
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench"
 
 slow-test: setup  ## what needs minutes and gigabytes: real vLLM
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slow
+
+bench: setup  ## the client beside others, and what it can tell apart; docs/benchmarks.md
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m bench -p no:xdist -s tests/bench
 
 check: setup  ## format, lint, types, docs and schema up to date
 	$(BIN)/ruff format --check .

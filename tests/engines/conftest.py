@@ -93,13 +93,9 @@ def _make(*command: str) -> None:
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
 
 
-@pytest.fixture(
-    scope="session",
-    params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ENGINES.names()],
-)
-def installed(request: pytest.FixtureRequest) -> Iterator[Installed]:
-    """Every engine in turn."""
-    engine = ENGINES.get(request.param)
+def install(name: str) -> Installed:
+    """An engine by name; what is missing of its environment and the model is made."""
+    engine = ENGINES.get(name)
     lock = ROOT / f"envs/{engine.name}.lock.txt"
     environment_json = ROOT / f"results/envs/{engine.name}-{file_sha256(lock)[:12]}/environment.json"
     if not environment_json.exists():
@@ -119,7 +115,16 @@ def installed(request: pytest.FixtureRequest) -> Iterator[Installed]:
             command = ["scripts/convert_model.py", "--model", str(folder / "model.json")]
             subprocess.run([str(python), *command, "--output", str(converted / "model.json")], cwd=ROOT, check=True)
         folder = converted
-    yield Installed(engine, environment_json, folder / "model.json")
+    return Installed(engine, environment_json, folder / "model.json")
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ENGINES.names()],
+)
+def installed(request: pytest.FixtureRequest) -> Iterator[Installed]:
+    """Every engine in turn."""
+    yield install(request.param)
 
 
 def _requests(path: Path, count: int, input_tokens: int, output_tokens: int) -> Path:

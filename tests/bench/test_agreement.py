@@ -1,0 +1,65 @@
+"""Ours and `vllm bench serve` on real servers, the same requests: do they agree on the total token throughput?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from engines.conftest import install
+from harness import CPUS, REPEATS, publish, run_client
+from real_servers import plan_for, request_file
+
+from servelab.metrics import METRICS, Round
+from servelab.statistics import ratio_ci95
+
+OURS, OTHER = "servelab", "vllm-bench"
+CONCURRENCY = 4
+MOST_PERCENT = 3.0
+"""Where repeats are so alike that even a tiny difference lies beyond their noise, it may be so much."""
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm"])
+def test_agreement(engine, other_clients, tmp_path):
+    installed = install(engine)
+    pythons = {OURS: Path(sys.executable), OTHER: other_clients[OTHER]}
+    requests = request_file(tmp_path / "requests.parquet", count=16, words=32, output_tokens=32)
+    server = installed.server(tmp_path / "server.log")
+    rows = []
+    server.start()
+    try:
+        plan = plan_for(installed, server, requests, max_concurrency=CONCURRENCY)
+        run_client(OURS, pythons[OURS], plan, tmp_path / "warmup", CPUS)
+        for repeat in range(REPEATS):
+            for name in (OURS, OTHER) if repeat % 2 else (OTHER, OURS):
+                # Both meet a server that has seen all requests before: what its caches hold is the same for each.
+                records = run_client(name, pythons[name], plan, tmp_path / f"{name}-{repeat}", CPUS).records
+                throughput = METRICS.get("total_tokens_per_s").observe(Round(records.to_pandas(), {}, pd.DataFrame()))
+                rows.append({"repeat": repeat, "client": name, "total_tokens_per_s": float(throughput[0])})
+    finally:
+        server.stop()
+    runs = pd.DataFrame(rows)
+    of = {name: list(own.total_tokens_per_s) for name, own in runs.groupby("client")}
+    difference = ratio_ci95(of[OTHER], of[OURS])
+    assert difference.low is not None
+    assert difference.high is not None
+    includes_zero = difference.low <= 0 <= difference.high
+    summary = {
+        "engine": engine,
+        "repeats": REPEATS,
+        OTHER: sum(of[OTHER]) / REPEATS,
+        OURS: sum(of[OURS]) / REPEATS,
+        "difference (%)": difference.value,
+        "low (%)": difference.low,
+        "high (%)": difference.high,
+        "within the noise of repeats": includes_zero,
+        f"below {MOST_PERCENT:g} %": abs(difference.value) < MOST_PERCENT,
+    }
+    publish(
+        f"agreement-{engine}",
+        f"Total tokens per second of the same requests on {engine}, by two clients",
+        {"Difference of ours from vllm bench serve": pd.DataFrame([summary]), "Runs": runs},
+    )
+    assert includes_zero or abs(difference.value) < MOST_PERCENT
