@@ -185,6 +185,32 @@ TIMELINE = _schema(
     ("output_tokens", pa.float64(), "Output tokens that arrived in it; an event's share is the request's mean."),
 )
 
+CLAIMS = _schema(
+    ("study", pa.string(), "Study."),
+    ("source", pa.string(), "`publication` for what was claimed of the logs, `logs` for what they say themselves."),
+    ("rule", pa.string(), "Rule that computed it again; see docs/recorded.md."),
+    ("claim", pa.string(), "What is claimed, in words."),
+    ("where", pa.string(), "Section of the publication, or file of the log; empty where it is neither."),
+    ("line", pa.int32(), "Line in it."),
+    ("candidate", pa.string(), "Candidate it is of, as `<stage>/<candidate>`."),
+    ("against", pa.string(), "Candidate it is compared with."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("metric", pa.string(), "Metric, unit in its name."),
+    ("statistic", pa.string(), "Statistic of the metric."),
+    ("basis", pa.string(), "What a change's figures are brought to: `deployment`, `accelerator` or `node`."),
+    ("published", pa.string(), "As printed; null where nothing is said."),
+    ("recomputed", pa.string(), "What the logs give, to the published digits."),
+    ("published_value", pa.float64(), "The printed number; null where it is none."),
+    ("recomputed_value", pa.float64(), "The computed one, with all digits."),
+    (
+        "verdict",
+        pa.string(),
+        "`confirmed` to the published digit; `rounded`: off it by no more than rounding explains; `contradicted`; or "
+        "`unproven` where the logs cannot tell.",
+    ),
+    ("reason", pa.string(), "The arithmetic or the fact behind the verdict."),
+)
+
 TABLES = {
     "workload_requests": WORKLOAD_REQUESTS,
     "run_requests": RUN_REQUESTS,
@@ -195,5 +221,6 @@ TABLES = {
     "checks": CHECKS,
     "telemetry": TELEMETRY,
     "timeline": TIMELINE,
+    "claims": CLAIMS,
 }
 """Every table by name; docs/output.md is generated from it."""

@@ -319,6 +319,7 @@ def test_other_requests_than_prompts_are_refused(example):
 def test_a_command_of_another_model_or_engine_is_marked(example):
     content, write = example
     candidate = content["stages"][0]["candidates"][1]
+    content["workloads"]["sharegpt"]["prompts"] = 984  # those that succeeded
     candidate["command"] = "vllm serve Qwen/Qwen3-8B-W8A8 -tp 4"
     table, _, _ = tables(write())
     assert table["validity"].tolist() == ["ok", "invalid"]
@@ -326,7 +327,7 @@ def test_a_command_of_another_model_or_engine_is_marked(example):
     candidate["command"] = "trtllm-serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"
     table, _, _ = tables(write())
     assert table["validity"].tolist() == ["ok", "suspect"]
-    assert "`trtllm-serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8`" in table["validity_note"][1]
+    assert "`trtllm-serve`" in table["validity_note"][1]
 
 
 def test_a_run_is_named_by_its_log_not_by_its_labels(example):

@@ -35,6 +35,8 @@ class Figure(NamedTuple):
     """None where the tool printed that it has none."""
     line: int
     """Where it stands, from 1."""
+    half_unit: float = 0.0
+    """Half a unit of its last printed digit: what rounding can have changed."""
 
 
 class UnknownLine(NamedTuple):

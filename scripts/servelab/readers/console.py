@@ -28,6 +28,11 @@ class Number:
     factor: int = 1
     """From the printed unit to the metric's."""
 
+    @property
+    def half_unit(self) -> float:
+        """Half a unit of the last digit, in the metric's unit; 0 for a count, which is exact."""
+        return 0.5 * 10.0**-self.decimals * self.factor if self.decimals else 0.0
+
 
 def count(metric: str) -> Number:
     """A figure printed without a point."""
@@ -89,7 +94,7 @@ class ConsoleReader:
                 key = (number.metric, statistic)
                 if key in spans and span and not spans[key].meets(span):
                     raise _error(piece, row.line, f"the block contradicts itself: a second {statistic} of {key[0]}")
-                figures[key] = readers.Figure(*key, value, row.line)
+                figures[key] = readers.Figure(*key, value, row.line, number.half_unit)
                 if span is None:
                     warnings.append(f"line {row.line}: `{row.label}` has no value ({row.text})")
                 else:
@@ -177,8 +182,7 @@ def _number(piece: Piece, row: Row, number: Number) -> tuple[float | None, Span 
         form = f"a number with {number.decimals} decimals" if number.decimals else "a whole number"
         raise _error(piece, row.line, f"`{row.label}` is `{row.text}`, not {form} as the tool prints it")
     value = float(Decimal(row.text.rstrip("%").replace(",", "")) * number.factor)
-    half = 0.5 * 10.0**-number.decimals * number.factor if number.decimals else 0.0
-    return value, Span.around(value, half)
+    return value, Span.around(value, number.half_unit)
 
 
 def _odd(spans: Mapping[Key, Span]) -> Iterator[str]:

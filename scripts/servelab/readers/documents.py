@@ -42,7 +42,7 @@ class Saved:
         span = Span.around(value, half_width + _EXACT * value)
         if key in self.spans and not self.spans[key].meets(span):
             raise self.error(f"the result contradicts itself: `{name}` is a second {key[1]} of {key[0]}", line)
-        self.figures[key] = readers.Figure(*key, float(value), line)
+        self.figures[key] = readers.Figure(*key, float(value), line, half_width)
         self.spans[key] = span
 
     def error(self, text: str, line: int | None = None) -> readers.ReadError:

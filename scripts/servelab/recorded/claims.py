@@ -18,6 +18,11 @@ Statistic = Literal["mean", "median", "p90", "p95", "p99"]
 Number = Annotated[str, Field(pattern=r"^[+-]?\d+(\.\d+)?$")]
 
 
+def decimals(printed: str) -> int:
+    """Digits after the point of a printed number."""
+    return max(0, -int(Decimal(printed).as_tuple().exponent))
+
+
 class _Claim(Strict):
     """Where every claim stands."""
 
@@ -26,13 +31,10 @@ class _Claim(Strict):
     note: str | None = Field(None, description="What else is to be said of it, in your words.")
 
 
-class _NumberClaim(_Claim):
-    """A claim whose number is computed from a metric of one workload."""
+class _PrintedClaim(_Claim):
+    """A claim that prints a number."""
 
     printed: Number = Field(description="Number as printed, in quotes, without unit or `%`; a reduction is negative.")
-    metric: str = Field("total_tokens_per_s", description="Metric; see docs/metrics.md.")
-    statistic: Statistic = Field("mean", description="Statistic of the metric; a rate has only its mean.")
-    workload: str = Field(description="Workload.")
 
     @field_validator("printed", mode="before")
     @classmethod
@@ -49,8 +51,15 @@ class _NumberClaim(_Claim):
     @property
     def half_unit(self) -> float:
         """Half a unit of the last printed digit: what rounding can have changed."""
-        exponent = Decimal(self.printed).as_tuple().exponent
-        return 0.5 * 10.0 ** int(exponent)
+        return 0.5 * 10.0 ** -decimals(self.printed)
+
+
+class _NumberClaim(_PrintedClaim):
+    """A claim whose number is computed from a metric of one workload."""
+
+    metric: str = Field("total_tokens_per_s", description="Metric; see docs/metrics.md.")
+    statistic: Statistic = Field("mean", description="Statistic of the metric; a rate has only its mean.")
+    workload: str = Field(description="Workload.")
 
 
 class FigureClaim(_NumberClaim):
@@ -78,11 +87,10 @@ class DifferenceClaim(_NumberClaim):
     against: str = Field(description="The candidate it is compared with.")
 
 
-class SuccessClaim(_Claim):
+class SuccessClaim(_PrintedClaim):
     """A success rate in percent: 100 × successful requests / requests."""
 
     kind: Literal["success_rate"] = "success_rate"
-    printed: Number = Field(description="The number as printed, in quotes, without `%`.")
     candidate: str
     workload: str
 

@@ -28,6 +28,11 @@ class ServingCommand:
                 return self.options[name]
         return self.words[-1] if len(self.words) > 1 else None
 
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The words without the model: what all commands of an engine begin with."""
+        return tuple(word for word in self.words if word != self.model)
+
 
 MODEL_OPTIONS = ("--model", "--model-path", "-m")
 """Options that name the model; an engine without one takes it as its last word."""
@@ -88,8 +93,8 @@ def changes(incumbent: str, candidate: str) -> dict[str, object]:
     """
     before, after = read_command(incumbent), read_command(candidate)
     found: dict[str, object] = {}
-    if _program(before) != _program(after):
-        return {"program": " ".join(_program(after))}
+    if before.program != after.program:
+        return {"program": " ".join(after.program)}
     if before.model != after.model:
         found["model"] = after.model
     for key, old, new in (
@@ -116,11 +121,6 @@ def _normal(command: ServingCommand, model_names: dict[str, str]) -> tuple[objec
     words = tuple(model_names.get(word, word) for word in command.words)
     options = {name: model_names.get(value or "", value or "") for name, value in command.options.items()}
     return command.variables, words, options
-
-
-def _program(command: ServingCommand) -> tuple[str, ...]:
-    """The words of a command without the model."""
-    return tuple(word for word in command.words if word != command.model)
 
 
 def _is_option(word: str, before: list[str]) -> bool:

@@ -9,14 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from servelab.errors import ConfigError
+from servelab.audit import Run
 from servelab.metrics import METRICS
 from servelab.objective import per_basis
 from servelab.parse import HEADLINE, TABLES
-from servelab.readers import VALUE, Block, read_file
-from servelab.recorded.checks import Recorded, check_recorded
+from servelab.readers import VALUE, Block
+from servelab.recorded.checks import check_recorded
+from servelab.recorded.logs import Logs
 from servelab.recorded.plan import RecordedPlan, RecordedPlanCandidate, RecordedRun
-from servelab.recorded.study import FILE, LOGS, RecordedCandidate, RecordedStudy
+from servelab.recorded.study import RecordedCandidate, RecordedStudy
 from servelab.statistics import mean_ci95
 from servelab.validity import verdict
 
@@ -36,42 +37,19 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
     read is a `ReadError` with file and line; one without exactly one result, or with other requests than the workload's
     `prompts`, a `ConfigError`.
     """
+    logs = Logs(study, folder)
     rows: dict[str, list[Row]] = {name: [] for name in TABLES}
     for position, planned in enumerate(plan.candidates):
         candidate = study.candidates[planned.reference]
         row = _configuration_columns(study, plan, planned) | {"position": position}
         for run in planned.runs:
-            blocks = read_rounds(study, folder, candidate, run.workload)
-            parsed = _parse_run(study, candidate, run.workload, blocks) if blocks else {}
+            blocks = logs.rounds(planned.reference, run.workload)
+            parsed = _parse_run(Run(study, logs, planned.reference, run.workload)) if blocks else {}
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
             for table, found in parsed.items():
                 rows[table] += [{**names, **entry} for entry in found]
             rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed)})
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
-
-
-def read_rounds(study: RecordedStudy, folder: Path, candidate: RecordedCandidate, workload: str) -> list[Block]:
-    """The results of a candidate on a workload, one a round.
-
-    Logs with the same figures are one run that was printed twice, and count once.
-    """
-    prompts = study.workloads[workload].prompts
-    unlike: dict[object, Block] = {}
-    for file in candidate.logs.get(workload, []):
-        path = folder / LOGS / file
-        blocks = read_file(path)
-        if len(blocks) != 1:
-            raise ConfigError(f"{path}: {len(blocks)} results in it; give each a file of its own")
-        completed, failed = blocks[0].value("requests_completed"), blocks[0].value("requests_failed")
-        sent = (completed or 0) + (failed or 0)
-        if sent > prompts or (failed is not None and sent != prompts):
-            where = f"{folder / FILE}: workloads.{workload}.prompts"
-            raise ConfigError(
-                f"{where}: {prompts}, but {path} has {completed:.0f} successes, {failed or 0:.0f} failures"
-            )
-        figures = frozenset((figure.metric, figure.statistic, figure.value) for figure in blocks[0].figures)
-        unlike.setdefault(frozenset(figure for figure in figures if figure[2] is not None), blocks[0])
-    return list(unlike.values())
 
 
 def success_rate(study: RecordedStudy, workload: str, block: Block) -> float | None:
@@ -106,20 +84,18 @@ def _values(study: RecordedStudy, workload: str, block: Block) -> dict[str, floa
     return {tag: value for tag, value in found.items() if value is not None}
 
 
-def _parse_run(
-    study: RecordedStudy, candidate: RecordedCandidate, workload: str, blocks: list[Block]
-) -> dict[str, list[Row]]:
+def _parse_run(run: Run) -> dict[str, list[Row]]:
     """Rows of a run's tables without study, run_id and workload; of the metrics those that every round has."""
-    per_round = [_values(study, workload, block) for block in blocks]
+    per_round = [_values(run.study, run.workload, block) for block in run.blocks]
     common = [tag for tag in per_round[0] if all(tag in values for values in per_round)]
     return {
-        "metrics": [_metric_row(tag, [values[tag] for values in per_round], blocks) for tag in common],
+        "metrics": [_metric_row(tag, [values[tag] for values in per_round], run.blocks) for tag in common],
         "rounds": [
             {"metric": tag, "round": number, "value": value}
             for number, values in enumerate(per_round)
             for tag, value in values.items()
         ],
-        "checks": check_recorded(Recorded(study, candidate, blocks)),
+        "checks": check_recorded(run),
     }
 
 

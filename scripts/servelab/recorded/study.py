@@ -146,6 +146,10 @@ class RecordedStudy(Strict):
         """Each way to write the study's model → its id."""
         return dict.fromkeys(self.model.names, self.model.id)
 
+    def engine_name(self, alias: str) -> str:
+        """An engine's name in tables."""
+        return self.engines[alias].title or alias
+
     def stage(self, name: str) -> RecordedStage:
         """The stage of that name."""
         return next(stage for stage in self.stages if stage.name == name)

@@ -1,0 +1,348 @@
+"""Every rule of the audit: on claims and logs that hold, that are rounded, and that are contradicted.
+
+The logs are the example's, changed by hand; what is expected is arithmetic on the numbers written here.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from servelab.audit import CLAIM_RULES, RUN_RULES, Evidence
+from servelab.audit.numbers import Computed, change_percent, in_digits, judge
+from servelab.audit.table import audit
+from servelab.config_file import read_yaml
+from servelab.recorded.logs import Logs, Quantity
+from servelab.recorded.study import load_recorded
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "config/recorded/example"
+FIRST, SECOND = "parallelism/tp8", "parallelism/fp8-tp4"
+
+GUIDELLM = """\
+============ Serving Benchmark Result ============
+Successful requests:                     {completed}
+Maximum request concurrency:             512
+Benchmark duration (s):                  {duration}
+Total input tokens:                      {inputs}
+Total generated tokens:                  20000
+Request throughput (req/s):              {requests_per_s}
+Output token throughput (tok/s):         {output_rate}
+Peak output token throughput (tok/s):    {peak}
+Peak concurrent requests:                100.00
+Total Token throughput (tok/s):          {total_rate}
+----------------------Latency---------------------
+Mean Latency(s):                          {latency}
+Median Latency(s):                        {latency}
+P99 Latency(s):                           {latency}
+---------------Time to First Token----------------
+Mean TTFT (ms):                          100.00
+Median TTFT (ms):                        100.00
+P99 TTFT (ms):                           100.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          {tpot}
+Median TPOT (ms):                        {tpot}
+P99 TPOT (ms):                           {tpot}
+---------------Inter-token Latency----------------
+Mean ITL (ms):                           {itl}
+Median ITL (ms):                         {itl}
+P99 ITL (ms):                            {itl}
+==================================================
+"""
+"""100 requests of 201 output tokens each would be 20,100; 20,000 keeps the arithmetic plain: 200 a request."""
+
+SOUND = {
+    "completed": "100",
+    "duration": "10.00",
+    "inputs": "30000",
+    "requests_per_s": "10.00",
+    "output_rate": "2000.00",
+    "total_rate": "5000.00",
+    "peak": "4000.00",
+    "latency": "2.09",  # 100 ms + 199 × 10 ms
+    "tpot": "10.00",
+    "itl": "10.00",
+}
+
+
+class Made:
+    """The example in a folder of its own: its study, changed, and its logs."""
+
+    def __init__(self, folder):
+        self.folder = shutil.copytree(EXAMPLE, folder / "example")
+        self.content = read_yaml(EXAMPLE / "study.yaml") | {"claims": []}
+        self.candidates = self.content["stages"][0]["candidates"]
+
+    def log(self, candidate, text):
+        (self.folder / "logs" / f"{candidate}.txt").write_text(text)
+
+    def edit_log(self, candidate, old, new):
+        text = (self.folder / "logs" / f"{candidate}.txt").read_text()
+        assert old in text
+        self.log(candidate, text.replace(old, new))
+
+    def claim(self, **fields):
+        self.content["claims"].append({"where": "slide 1", "line": 7, "workload": "sharegpt", **fields})
+
+    def audit(self, rule, chosen=SECOND, recommended="vllm serve x"):
+        (self.folder / "study.yaml").write_text(yaml.safe_dump(self.content, sort_keys=False))
+        study = load_recorded(self.folder)
+        found = audit(Evidence(study, Logs(study, self.folder), {"parallelism": chosen}, recommended)).to_pylist()
+        return [row for row in found if row["rule"] == rule]
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Made(tmp_path)
+
+
+def verdicts(rows):
+    return [row["verdict"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("published", "half_unit", "computed", "verdict"),
+    [
+        (27.4, 0.05, Computed(27.4168, 27.4, 27.45), "confirmed"),
+        (27.7, 0.05, Computed(27.4168, 27.4, 27.45), "contradicted"),
+        (0.15, 0.005, Computed(0.145, 0.145, 0.145), "confirmed"),  # a half may go either way
+        (5027.72, 0.005, Computed(5027.73, 5027.72, 5027.74), "rounded"),
+        (5027.70, 0.005, Computed(5027.73, 5027.72, 5027.74), "contradicted"),
+        (-0.25, 0.005, Computed(-0.2365, -0.295, -0.177), "rounded"),
+        (-0.31, 0.005, Computed(-0.2365, -0.295, -0.177), "contradicted"),
+    ],
+)
+def test_a_number_is_met_to_its_digit_or_within_rounding(published, half_unit, computed, verdict):
+    assert judge(published, half_unit, computed) == verdict
+
+
+def test_rounding_of_both_figures_is_carried_to_the_percentage():
+    computed = change_percent(Quantity(16.87, 0.005), Quantity(16.91, 0.005))
+    assert computed.value == pytest.approx(100 * (16.87 / 16.91 - 1))
+    assert computed.low == pytest.approx(100 * (16.865 / 16.915 - 1))
+    assert computed.high == pytest.approx(100 * (16.875 / 16.905 - 1))
+
+
+@pytest.mark.parametrize(
+    ("value", "printed", "text"),
+    [(27.4168, "+27.7", "+27.4"), (-4.5149, "-4.51", "-4.51"), (-0.001, "+0.05", "+0.00"), (46.77, "11", "47")],
+)
+def test_a_recomputed_number_has_the_digits_of_the_published_one(value, printed, text):
+    assert in_digits(value, printed) == text
+
+
+@pytest.mark.parametrize(
+    ("printed", "metric", "verdict", "recomputed"),
+    [
+        ("8424.86", "total_tokens_per_s", "confirmed", "8424.86"),
+        ("8424.9", "total_tokens_per_s", "rounded", "8424.86"),
+        ("8425", "total_tokens_per_s", "rounded", "8424.86"),
+        ("8424.8", "total_tokens_per_s", "contradicted", "8424.9"),
+        ("147.56", "tpot_ms", "confirmed", "147.56"),
+        ("147.65", "tpot_ms", "contradicted", "147.56"),
+        ("1.00", "e2el_ms", "unproven", None),
+    ],
+)
+def test_figure(made, printed, metric, verdict, recomputed):
+    made.claim(kind="figure", candidate=FIRST, metric=metric, printed=printed)
+    (row,) = made.audit("figure")
+    assert (row["verdict"], row["recomputed"], row["published"]) == (verdict, recomputed, printed)
+    assert (row["where"], row["line"], row["candidate"], row["source"]) == ("slide 1", 7, FIRST, "publication")
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(2, "confirmed"), (4, "contradicted")])
+def test_a_figure_times_deployments_says_that_it_is_extrapolated(made, times, verdict):
+    made.claim(kind="figure", candidate=SECOND, printed="7527.80", times=times)
+    (row,) = made.audit("figure")
+    assert (row["verdict"], row["published"]) == (verdict, f"7527.80 ×{times}")
+    assert "extrapolation: 2 such deployments fit a node" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "basis", "verdict", "recomputed"),
+    [  # 2 × 7527.80 / 8424.86 = 1.78704; 7527.80 / 8424.86 = 0.89352
+        ("+78.7", "node", "confirmed", "+78.7"),
+        ("+78.70", "node", "confirmed", "+78.70"),
+        ("+78.7042", "node", "rounded", "+78.7044"),
+        ("+78.8", "node", "contradicted", "+78.7"),
+        ("-10.6", "deployment", "confirmed", "-10.6"),
+        ("+10.6", "deployment", "contradicted", "-10.6"),
+        ("+78.7", "accelerator", "confirmed", "+78.7"),
+    ],
+)
+def test_change(made, printed, basis, verdict, recomputed):
+    made.claim(kind="change", candidate=SECOND, against=FIRST, basis=basis, printed=printed)
+    (row,) = made.audit("change")
+    assert row["verdict"] == verdict
+    assert float(row["recomputed"]) == pytest.approx(float(recomputed), abs=1e-9 if verdict != "rounded" else 1e-4)
+    assert ("extrapolated: 4 were run" in row["reason"]) == (basis == "node")
+
+
+def test_a_change_that_follows_from_a_wrong_figure_says_which(made):
+    made.claim(kind="figure", candidate=FIRST, printed="8000.00")
+    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="-5.9")  # 7527.80 / 8000 - 1
+    (row,) = made.audit("change")
+    assert (row["verdict"], row["recomputed"]) == ("contradicted", "-10.6")
+    assert f"it follows from 8000.00, which is published of {FIRST}" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "verdict", "recomputed"),
+    [("-897.06", "confirmed", "-897.06"), ("-897.05", "rounded", "-897.06"), ("-896.9", "contradicted", "-897.1")],
+)
+def test_difference(made, printed, verdict, recomputed):
+    made.claim(kind="difference", candidate=SECOND, against=FIRST, printed=printed)
+    (row,) = made.audit("difference")
+    assert (row["verdict"], row["recomputed"]) == (verdict, recomputed)
+
+
+@pytest.mark.parametrize(("printed", "verdict"), [("98.4", "confirmed"), ("98", "confirmed"), ("98.5", "contradicted")])
+def test_success_rate(made, printed, verdict):
+    made.claim(kind="success_rate", candidate=FIRST, printed=printed)
+    (row,) = made.audit("success_rate")
+    assert (row["verdict"], row["recomputed_value"]) == (verdict, pytest.approx(98.4))
+
+
+@pytest.mark.parametrize(
+    ("metric", "order", "verdict"),
+    [
+        ("total_tokens_per_s", [FIRST, SECOND], "confirmed"),
+        ("total_tokens_per_s", [SECOND, FIRST], "contradicted"),
+        ("ttft_ms", [FIRST, SECOND], "confirmed"),  # 8730.69 ms is better than 9924.69 ms
+        ("e2el_ms", [FIRST, SECOND], "unproven"),
+    ],
+)
+def test_order(made, metric, order, verdict):
+    made.claim(kind="order", candidates=order, metric=metric)
+    (row,) = made.audit("order")
+    assert row["verdict"] == verdict
+    assert verdict == "unproven" or row["recomputed"] == f"{FIRST} > {SECOND}"
+
+
+@pytest.mark.parametrize(
+    ("option", "verdict"), [("-tp", "contradicted"), ("--eager", "contradicted"), ("--fast", "confirmed")]
+)
+def test_cause(made, option, verdict):
+    made.candidates[0]["command"] += " --fast"
+    made.claim(kind="order", candidates=[FIRST, SECOND], because=option)
+    (row,) = made.audit("cause")
+    assert row["verdict"] == verdict
+
+
+@pytest.mark.parametrize(("decided", "verdict"), [(SECOND, "confirmed"), (FIRST, "contradicted")])
+def test_chosen(made, decided, verdict):
+    made.content["claims"].append({"kind": "chosen", "where": "slide 4", "stage": "parallelism", "candidate": SECOND})
+    (row,) = made.audit("chosen", chosen=decided)
+    assert (row["verdict"], row["published"], row["recomputed"]) == (verdict, SECOND, decided)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"), [("vllm serve M --b --a=1", "confirmed"), ("vllm serve M --a=1", "contradicted")]
+)
+def test_recommended(made, found, verdict):
+    made.content["claims"].append({"kind": "recommended", "where": "slide 5", "command": "vllm serve M --a 1 --b"})
+    (row,) = made.audit("recommended", recommended=found)
+    assert verdicts([row]) == [verdict] and row["recomputed"] == found
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(8, "confirmed"), (4, "contradicted")])
+def test_accelerators(made, count, verdict):
+    made.content["claims"].append({"kind": "accelerators", "where": "slide 2", "count": count})
+    (row,) = made.audit("accelerators")
+    assert (row["verdict"], row["recomputed"]) == (verdict, "8")
+
+
+def test_like_with_like(made):
+    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="-10.6")
+    assert verdicts(made.audit("like_with_like")) == ["confirmed"]
+    made.edit_log("fp8-tp4", "984\nBenchmark", "514\nBenchmark")
+    made.edit_log("fp8-tp4", "18.18", "9.50")
+    (row,) = made.audit("like_with_like")
+    assert row["verdict"] == "contradicted" and "514 and 984 requests completed" in row["reason"]
+    (row,) = made.audit("like_the_baseline")
+    assert (row["verdict"], row["source"], row["against"]) == ("contradicted", "logs", FIRST)
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule", "contradicted"),
+    [
+        ({}, "token_rate", {}),
+        # printed digits: 50,000 tokens in 9.995 s to 10.005 s are 4997.50 to 5002.50 a second
+        ({"total_rate": "5002.50", "output_rate": "2001.00"}, "token_rate", {}),
+        (
+            {"total_rate": "5050.00", "output_rate": "2020.00"},
+            "token_rate",
+            {"output_tokens_per_s": "2000.00", "total_tokens_per_s": "5000.00"},
+        ),
+        ({}, "token_latency", {}),
+        ({"tpot": "6.00", "itl": "6.00"}, "token_latency", {}),  # several tokens in a chunk, weights
+        ({"itl": "0.00"}, "token_latency", {"itl_ms": "10.00"}),
+        ({"tpot": "0.50"}, "token_latency", {"tpot_ms": "10.00"}),  # TTFT / 200 tokens
+        ({}, "peak_rate", {}),
+        ({"peak": "20001.00"}, "peak_rate", {"peak_output_tokens_per_s": "at most 20000"}),
+    ],
+)
+def test_figures_of_a_log_against_each_other(made, changed, rule, contradicted):
+    made.content["workloads"]["sharegpt"]["prompts"] = 984
+    made.log("tp8", GUIDELLM.format(**SOUND | changed))
+    rows = [row for row in made.audit(rule) if row["candidate"] == FIRST]
+    assert rows
+    found = {row["metric"]: row["recomputed"] for row in rows if row["verdict"] == "contradicted"}
+    assert found == contradicted
+    assert all(row["source"] == "logs" and row["where"] == "tp8.txt" and row["line"] for row in rows)
+
+
+def test_a_change_says_what_it_is_by_tokens_over_the_duration(made):
+    made.log("tp8", GUIDELLM.format(**SOUND))
+    made.log("fp8-tp4", GUIDELLM.format(**SOUND | {"total_rate": "6000.00", "output_rate": "2400.00"}))
+    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="+20.0")
+    (row,) = made.audit("change")
+    assert row["verdict"] == "confirmed"
+    assert row["reason"].endswith("the logs' rates are not tokens / duration, by which it is +0.0")
+
+
+def test_failures_that_nobody_speaks_of(made):
+    assert verdicts(made.audit("unsaid_failures")) == ["contradicted", "contradicted"]
+    made.claim(kind="success_rate", candidate=FIRST, printed="98.4")
+    (row,) = made.audit("unsaid_failures")
+    assert row["candidate"] == SECOND and "984 of 1000" in row["reason"] and "other 16" in row["reason"]
+    made.content["workloads"]["sharegpt"]["prompts"] = 984
+    made.content["claims"].clear()
+    assert verdicts(made.audit("unsaid_failures")) == ["confirmed", "confirmed"]
+
+
+def test_a_candidate_of_another_model(made):
+    assert verdicts(made.audit("served_model")) == ["confirmed", "confirmed"]
+    made.candidates[1]["command"] = "vllm serve Qwen/Qwen3-8B-W8A8 -tp 4"
+    row = made.audit("served_model")[1]
+    assert (row["verdict"], row["recomputed"]) == ("contradicted", "Qwen/Qwen3-8B-W8A8")
+
+
+def test_a_command_of_another_engine(made):
+    assert verdicts(made.audit("serving_engine")) == ["confirmed", "confirmed"]
+    made.content["engines"]["sglang"] = {
+        "version": "1",
+        "title": "SGLang",
+        "program": "python3 -m sglang.launch_server",
+    }
+    made.candidates[1]["command"] = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-235B-A22B-Instruct-2507"
+    row = made.audit("serving_engine")[1]
+    assert (row["verdict"], row["published"], row["recomputed"]) == ("contradicted", "vllm", "SGLang")
+    made.content["engines"]["vllm"].pop("program")
+    assert made.audit("serving_engine") == []
+
+
+def test_one_run_printed_for_two_candidates(made):
+    assert verdicts(made.audit("printed_twice")) == ["confirmed", "confirmed"]
+    made.log("fp8-tp4", (made.folder / "logs/tp8.txt").read_text())
+    first, second = made.audit("printed_twice")
+    assert first["verdict"] == "confirmed"
+    assert (second["verdict"], second["against"]) == ("contradicted", FIRST)
+
+
+def test_every_rule_says_what_it_compares_and_how_closely():
+    for rule in [*CLAIM_RULES, *RUN_RULES]:
+        assert rule.compares and rule.tolerance
+    tested = Path(__file__).read_text()
+    assert all(f'"{rule.name}"' in tested for rule in [*CLAIM_RULES, *RUN_RULES])
