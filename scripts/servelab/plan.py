@@ -164,9 +164,15 @@ def _planned(
     model_id = project.study.model.variant_id(configuration.model)
     refused, command, runs = None, "", []
     try:
+        entry = project.study.engines[configuration.engine]
         command = engine.display_command(
-            model_id, configuration.options, configuration.arguments, configuration.environment_variables
+            model_id,
+            configuration.options,
+            configuration.arguments,
+            configuration.environment_variables,
+            joined=entry.joined_values,
         )
+        engine.check_options(configuration.options, entry.version)
         engine.command(_trial(configuration, model_id))  # refuses what it cannot serve that way
         specs = {workload: run_spec(project, configuration, workload) for workload in workloads}
         runs = [PlannedRun(workload=name, run_id=run_id(spec), spec=spec) for name, spec in specs.items()]

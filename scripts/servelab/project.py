@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 from servelab.clients import CLIENTS, version_in_identity
@@ -64,7 +63,7 @@ class Project:
         client, lock = CLIENTS.get(self.study.client), self.client_lock
         return ClientSpec(
             name=client.name,
-            version=version_in_identity(client, _pinned_version(lock, client.packages) if lock else None),
+            version=version_in_identity(client, _client_release(lock, client.packages) if lock else None),
             environment_sha256=file_sha256(lock) if lock else None,
         )
 
@@ -199,7 +198,7 @@ def _check_client(project: Project) -> None:
     client, lock = CLIENTS.get(project.study.client), project.client_lock
     if lock and not lock.exists():
         raise _error(project, "client", f"{lock} does not exist; `make lock` makes it")
-    if lock and _pinned_version(lock, client.packages) is None:
+    if lock and _client_release(lock, client.packages) is None:
         raise _error(project, "client", f"{lock} pins none of {', '.join(client.packages)}")
     for name in project.study.workloads:
         token_ids = WORKLOADS.get(project.workloads[name].kind).sends_token_ids
@@ -218,17 +217,14 @@ def _check_engine(project: Project, alias: str) -> None:
     if not lock.exists():
         raise _error(project, f"{key}.lock", f"{lock} does not exist; see docs/engines.md, 'Another version'")
     packages = project.engine(alias).packages
-    pinned = _pinned_version(lock, packages)
+    pinned = RUNTIMES.get(entry.runtime).version(lock, packages)
     if pinned != entry.version:
         fix = f"{lock.name} pins {pinned}" if pinned else f"{lock.name} pins none of {', '.join(packages)}"
         raise _error(project, f"{key}.version", f"the study says {entry.version}, {fix}; see docs/engines.md")
 
 
-@cache
-def _pinned_version(lock: Path, packages: tuple[str, ...]) -> str | None:
-    names = "|".join(re.escape(package) for package in packages)
-    found = re.search(rf"^(?:{names})==([^\s;\\]+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
-    return found.group(1) if found else None
+def _client_release(lock: Path, packages: tuple[str, ...]) -> str | None:
+    return RUNTIMES.get("venv").version(lock, packages)
 
 
 def _check_name(project: Project, key: str, name: str, valid: list[str], kind: str) -> None:

@@ -16,6 +16,7 @@ import httpx
 import psutil
 
 from servelab.engines import Engine, Serve, telling_lines
+from servelab.files import write_text
 from servelab.processes import Supervised
 
 _INHERITED = re.compile(
@@ -131,6 +132,8 @@ class Server:
     def _start_once(self) -> None:
         self._serve = replace(self._serve, port=_free_port(self._serve.host))
         self.launch = self._launch(self._serve.port)
+        for name, text in self._engine.files(self._serve).items():
+            write_text(self._serve.folder / name, text)
         with self._log.open("ab") as log:
             log.write(f"=== {shlex.join(self.launch.command)}\n".encode())
         self._log_start = self._log.stat().st_size

@@ -109,7 +109,16 @@ class Engine(Strict):
         None, description="The engine, where the key is a name of your own (two versions side by side, say)."
     )
     runtime: str = Field("venv", description="Where the engine runs.")
-    lock: str | None = Field(None, description="Lock of its environment. Default: `envs/<engine>.lock.txt`.")
+    lock: str | None = Field(
+        None,
+        description="File that describes its environment: a lock, or what its runtime asks for (docs/engines.md). "
+        "Default: `envs/<engine>.lock.txt`.",
+    )
+    joined_values: bool = Field(
+        False,
+        description="Write commands with `--flag=value` instead of `--flag value`. Both mean the same, so it is not "
+        "part of a run's identity.",
+    )
 
 
 class Objective(Strict):
@@ -154,7 +163,9 @@ class Overrides(Strict):
         description="Options of the shared vocabulary (docs/engines.md); null goes back to the engine's default.",
     )
     arguments: dict[str, ArgumentValue] = Field(
-        {}, description="The engine's own arguments, as given; null is a bare flag, false leaves it out."
+        {},
+        description="The engine's own arguments, as given and in this order, before the flags of `options`; null is a "
+        "bare flag, false leaves it out.",
     )
     environment_variables: dict[str, str] = Field({}, description="Environment variables of the server.")
     accelerators: int | None = Field(None, ge=1, description="Accelerators to use; by default as the incumbent.")

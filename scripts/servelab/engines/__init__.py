@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from packaging.version import Version
+
 from servelab.engines.options import check_option_names
 from servelab.errors import ConfigError
 from servelab.registry import Registry, nearest
@@ -31,7 +33,7 @@ class Serve:
     """One server to start."""
 
     python: Path
-    """Interpreter of the engine's environment."""
+    """Interpreter of the engine's environment; for an engine that is no Python program, its program."""
     model_path: Path
     model_name: str
     """The name requests ask for."""
@@ -41,6 +43,8 @@ class Serve:
     count: int = 1
     """Accelerators it may use."""
     host: str = "127.0.0.1"
+    folder: Path = Path()
+    """Where the engine's files for this server are written."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Engine(ABC):
     """Options of the shared vocabulary that are flags."""
     option_variables: ClassVar[Mapping[str, VariablesOf]] = {}
     """Options of the shared vocabulary that are environment variables."""
+    option_since: ClassVar[Mapping[str, str]] = {}
+    """First release that has an option, where an older one is still in use."""
     ready_path: ClassVar[str] = "/health"
     """Answers 200 once requests can be served."""
     metrics_path: ClassVar[str | None] = None
@@ -98,6 +104,14 @@ class Engine(ABC):
     def display_base(self, model_id: str) -> list[str]:
         """The command a reader would type to serve a model with defaults."""
 
+    def files(self, serve: Serve) -> dict[str, str]:
+        """Files the server reads, by their name in `serve.folder`: written anew before each start."""
+        return {}
+
+    def served_name(self, model_id: str) -> str:
+        """The name that requests must ask for."""
+        return model_id
+
     def environment(self, serve: Serve) -> dict[str, str]:
         """Environment variables of the server beside those of the study; none of them changes a measurement."""
         return self._option_variables(serve.options)
@@ -107,23 +121,38 @@ class Engine(ABC):
         """The options of the shared vocabulary that this engine has."""
         return sorted([*self.option_flags, *self.option_variables])
 
-    def check_options(self, options: Options) -> None:
-        """`ConfigError` naming engine, option and the nearest it has, or the type that is wrong."""
+    def check_options(self, options: Options, version: str | None = None) -> None:
+        """`ConfigError` naming engine, option and the nearest it has, the release it lacks, or the type that is wrong.
+
+        Without `version` an option of any release is allowed.
+        """
         check_option_names(options)
         for name, value in options.items():
-            if value is not None and name not in self.options:
+            if value is None:
+                continue
+            if name not in self.options:
                 raise ConfigError(f"engine {self.name} has no option `{name}`{nearest(name, self.options)}")
+            since = self.option_since.get(name)
+            if since and version and Version(version) < Version(since):
+                raise ConfigError(f"engine {self.name} {version} has no option `{name}`; {since} is the first that has")
 
-    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
-        """Flags of options and arguments; arguments come last, and so win where both set the same."""
+    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
+        """Flags of arguments and options, in this order; `joined` writes `--flag=value` as one.
+
+        `ConfigError` on an argument that is the flag of an option which is set: one of them would be lost unseen.
+        """
         self.check_options(options)
-        parts = []
-        for name, flags_of in self.option_flags.items():
-            if options.get(name) is not None:
-                parts += flags_of(options[name], options)
-        for name, value in arguments.items():
-            parts += _argument(name, value)
-        return parts
+        parts = [
+            flags_of(options[name], options)
+            for name, flags_of in self.option_flags.items()
+            if options.get(name) is not None
+        ]
+        given = [_argument(name, value) for name, value in arguments.items()]
+        taken = {part for flags in parts for part in flags if part.startswith("-")}
+        for flags in given:
+            if flags and flags[0].partition("=")[0] in taken:
+                raise ConfigError(f"engine {self.name}: the argument `{flags[0]}` is set by an option too; drop one")
+        return [part for flags in [*given, *parts] for part in (_joined(flags) if joined else flags)]
 
     def display_command(
         self,
@@ -131,11 +160,14 @@ class Engine(ABC):
         options: Options,
         arguments: Mapping[str, ArgumentValue],
         environment_variables: Mapping[str, str],
+        *,
+        joined: bool = False,
     ) -> str:
         """Serving command for reading: no host or port, the model by its name, variables in front."""
         variables = {**self._option_variables(options), **environment_variables}
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-        return " ".join([*assignments, shlex.join(self.display_base(model_id) + self.flags(options, arguments))])
+        command = self.display_base(model_id) + self.flags(options, arguments, joined=joined)
+        return " ".join([*assignments, shlex.join(command)])
 
     def _option_variables(self, options: Options) -> dict[str, str]:
         variables: dict[str, str] = {}
@@ -183,6 +215,17 @@ def _argument(name: str, value: ArgumentValue) -> list[str]:
     if value is None or value is True:
         return [name]
     return [name, str(value)]
+
+
+def _joined(flags: list[str]) -> list[str]:
+    """Each long flag with the value that follows it."""
+    parts: list[str] = []
+    for part in flags:
+        if parts and parts[-1].startswith("--") and "=" not in parts[-1] and not part.startswith("--"):
+            parts[-1] += f"={part}"
+        else:
+            parts.append(part)
+    return parts
 
 
 ENGINES: Registry[Engine] = Registry("engine")

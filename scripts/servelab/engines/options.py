@@ -18,7 +18,7 @@ from servelab.spec import ArgumentValue
 class Option:
     """One option: the type of its value, and what it means."""
 
-    kind: type[int] | type[str] | type[bool]
+    kind: type[int] | type[str] | type[bool] | type[float]
     description: str
 
 
@@ -32,8 +32,11 @@ OPTIONS: dict[str, Option] = {
     "context_length": Option(int, "Longest sequence, prompt and output together, in tokens."),
     "attention_backend": Option(str, "Attention kernels, by the engine's own name for them."),
     "kv_cache_dtype": Option(str, "Number format of the KV cache, by the engine's own name for it."),
+    "memory_share": Option(float, "Share of the accelerator's memory for weights and KV cache, 0 to 1."),
     "prefix_caching": Option(bool, "Reuse the KV cache of a prompt's beginning that was seen before."),
     "chunked_prefill": Option(bool, "Split long prompts over several steps, beside running outputs."),
+    "speculative_decoding": Option(str, "How tokens are drafted ahead, by the engine's own name for it."),
+    "speculative_tokens": Option(int, "Tokens drafted ahead of each step; with `speculative_decoding`."),
     "enforce_eager": Option(bool, "Run the model as it is, without compiling it or recording graphs."),
     "threads": Option(int, "CPU threads that compute."),
 }
@@ -48,8 +51,15 @@ def check_option_names(options: Mapping[str, ArgumentValue]) -> None:
         kind = OPTIONS[name].kind
         if value is not None and type(value) is not kind:
             raise ConfigError(f"option `{name}` takes {_ARTICLES[kind]}, not {value!r}")
+        if kind is float and isinstance(value, float) and not 0 < value <= 1:
+            raise ConfigError(f"option `{name}` takes {_ARTICLES[kind]}, not {value}")
         if kind is int and isinstance(value, int) and value < 1:
             raise ConfigError(f"option `{name}` takes a number above 0, not {value}")
 
 
-_ARTICLES: dict[type, str] = {int: "a whole number", str: "a text", bool: "true or false"}
+_ARTICLES: dict[type, str] = {
+    int: "a whole number",
+    str: "a text",
+    bool: "true or false",
+    float: "a number above 0 and at most 1",
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -9,10 +10,14 @@ from typing import ClassVar
 
 import httpx
 
-from servelab.engines import ENGINES, Engine, Serve, flag, signs, switch
+from servelab.engines import ENGINES, Engine, Options, Serve, flag, signs, switch
 from servelab.errors import ConfigError
 
-_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_PARALLEL = {
+    "tensor_parallel_size": ("-tp", "--tensor-parallel-size"),
+    "pipeline_parallel_size": ("-pp", "--pipeline-parallel-size"),
+    "data_parallel_size": ("-dp", "--data-parallel-size"),
+}
 
 
 def _threads(value: int) -> dict[str, str]:
@@ -23,26 +28,44 @@ def _threads(value: int) -> dict[str, str]:
     return {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus))}
 
 
+def _speculative(value: str, options: Options) -> list[str]:
+    settings: dict[str, object] = {"method": value}
+    if (tokens := options.get("speculative_tokens")) is not None:
+        settings["num_speculative_tokens"] = tokens
+    return ["--speculative-config", json.dumps(settings, separators=(",", ":"))]
+
+
+def _speculative_tokens(value: int, options: Options) -> list[str]:
+    """Part of `--speculative-config`."""
+    if options.get("speculative_decoding") is None:
+        raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
+    return []
+
+
 class Vllm(Engine):
     """vLLM's API server; `vllm-cpu` is the build for machines without an accelerator."""
 
     name = "vllm"
-    packages = ("vllm", "vllm-cpu")
+    packages: ClassVar[tuple[str, ...]] = ("vllm", "vllm-cpu")
     model_formats = ("safetensors",)
     option_flags: ClassVar = {
-        "tensor_parallel_size": flag("--tensor-parallel-size"),
-        "pipeline_parallel_size": flag("--pipeline-parallel-size"),
-        "data_parallel_size": flag("--data-parallel-size"),
+        "tensor_parallel_size": flag("-tp"),
+        "pipeline_parallel_size": flag("-pp"),
+        "data_parallel_size": flag("-dp"),
         "expert_parallel": switch("--enable-expert-parallel", "--no-enable-expert-parallel"),
-        "max_num_seqs": flag("--max-num-seqs"),
-        "max_num_batched_tokens": flag("--max-num-batched-tokens"),
-        "context_length": flag("--max-model-len"),
         "attention_backend": flag("--attention-backend"),
         "kv_cache_dtype": flag("--kv-cache-dtype"),
+        "memory_share": flag("--gpu-memory-utilization"),
         "prefix_caching": switch("--enable-prefix-caching", "--no-enable-prefix-caching"),
         "chunked_prefill": switch("--enable-chunked-prefill", "--no-enable-chunked-prefill"),
+        "speculative_decoding": _speculative,
+        "speculative_tokens": _speculative_tokens,
+        "context_length": flag("--max-model-len"),
+        "max_num_batched_tokens": flag("--max-num-batched-tokens"),
+        "max_num_seqs": flag("--max-num-seqs"),
         "enforce_eager": switch("--enforce-eager", "--no-enforce-eager"),
     }
+    option_since: ClassVar = {"attention_backend": "0.13.0"}  # before, the variable VLLM_ATTENTION_BACKEND
     option_variables: ClassVar = {"threads": _threads}
     metrics_path = "/metrics"
     metric_names: ClassVar = {
@@ -74,9 +97,10 @@ class Vllm(Engine):
         base = [str(serve.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(serve.model_path)]
         address = ["--served-model-name", serve.model_name, "--host", serve.host, "--port", str(serve.port)]
         flags = self.flags(serve.options, serve.arguments)
-        named = [f"--{name.replace('_', '-')}" for name in _PARALLEL]
-        if serve.count > 1 and not any(part in named for part in flags):
-            raise ConfigError(f"engine vllm would use 1 of {serve.count} accelerators; set {' or '.join(_PARALLEL)}")
+        named = [name for names in _PARALLEL.values() for name in names]
+        if serve.count > 1 and not any(part.partition("=")[0] in named for part in flags):
+            wrong = f"engine {self.name} would use 1 of {serve.count} accelerators"
+            raise ConfigError(f"{wrong}; set {' or '.join(_PARALLEL)}")
         return [*base, *address, *flags]
 
     def environment(self, serve: Serve) -> dict[str, str]:
@@ -94,9 +118,9 @@ class Vllm(Engine):
         return [str(python), "-c", "from vllm import __version__; print(__version__)"]
 
     def reset_caches(self, base_url: str) -> bool:
-        """Empties the prefix cache; vLLM refuses while a request is running."""
+        """Empties the prefix cache; newer releases say that they refuse while a request runs, older answer nothing."""
         answer = httpx.post(f"{base_url}/reset_prefix_cache", timeout=60, trust_env=False)
-        return answer.status_code == httpx.codes.OK and answer.json().get("success") is True
+        return answer.status_code == httpx.codes.OK and (not answer.content or answer.json().get("success") is True)
 
     def display_base(self, model_id: str) -> list[str]:
         """See `Engine.display_base`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from servelab.errors import Outage
 from servelab.files import write_json
@@ -38,10 +38,13 @@ class Environment(Strict):
     """The tool's own word."""
     runtime: str
     python: Path
-    """Interpreter; in `environment.json` relative to that file's folder."""
+    """Interpreter, or the program of a tool that is none of Python; in `environment.json` relative to its folder."""
     lock_sha256: str
+    """sha256 of the file that describes the environment."""
     packages: dict[str, str]
-    """Version of each installed package."""
+    """Version of each installed package, as far as the runtime can tell."""
+    variables: dict[str, str] = Field(default={})
+    """Environment variables without which its programs do not work."""
 
 
 class Runtime(Protocol):
@@ -50,6 +53,10 @@ class Runtime(Protocol):
     @property
     def name(self) -> str:
         """Its name in a study."""
+        ...
+
+    def version(self, lock: Path, packages: tuple[str, ...]) -> str | None:
+        """The release of a tool with these packages that `lock` asks for; None if it names none."""
         ...
 
     def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:

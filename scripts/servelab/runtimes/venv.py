@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import shutil
 import subprocess
 import sys
 import venv
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from servelab.errors import Outage
@@ -23,6 +25,10 @@ class Venv:
     """Built in place, since a virtual environment does not survive a move; `environment.json` says it is complete."""
 
     name: str = "venv"
+
+    def version(self, lock: Path, packages: tuple[str, ...]) -> str | None:
+        """See `Runtime.version`; the first of the packages that the lock pins."""
+        return _pinned_version(lock, packages)
 
     def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
         """See `Runtime.build`; a second build of the same folder waits for the first and uses its result."""
@@ -55,6 +61,13 @@ class Venv:
                 f"pip could not install {lock} (see its lines above). A version that ends in `+cpu` is on PyTorch's "
                 "own index: point pip's `find-links` or `extra-index-url` at it, see docs/engines.md"
             )
+
+
+@cache
+def _pinned_version(lock: Path, packages: tuple[str, ...]) -> str | None:
+    names = "|".join(re.escape(package) for package in packages)
+    found = re.search(rf"^(?:{names})==([^\s;\\]+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    return found.group(1) if found else None
 
 
 def _pip(python: Path) -> list[str]:

@@ -1,0 +1,77 @@
+"""The runtime `host`: what is on the host already, told from other installations by its own word and its name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from servelab.errors import ConfigError, Outage
+from servelab.identity import file_sha256
+from servelab.runtimes import RUNTIMES, read_environment
+
+HOST = RUNTIMES.get("host")
+
+
+class Tool:
+    """A tool whose version is the interpreter's."""
+
+    name = "tool"
+
+    def version_command(self, python: Path) -> list[str]:
+        return [str(python), "-c", "import platform; print('a banner'); print(platform.python_version())"]
+
+
+VERSION = ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.fixture
+def describe(tmp_path):
+    def write(**changes):
+        file = tmp_path / "tool.host.yaml"
+        content = {"name": "of this test", "version": VERSION, "command": sys.executable, **changes}
+        file.write_text("".join(f"{key}: {value}\n" for key, value in content.items()))
+        return file
+
+    return write
+
+
+def test_environment_is_the_host_s_own(describe, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEEDED", "/some/where")
+    file = describe(variables="[NEEDED]")
+    assert HOST.version(file, ()) == VERSION
+    HOST.build(Tool(), file, tmp_path / "env")
+    environment = read_environment(tmp_path / "env/environment.json")
+    assert (environment.version, environment.runtime) == (VERSION, "host")
+    assert environment.python == Path(sys.executable), "a link stays one: a virtual environment is found by it"
+    assert environment.lock_sha256 == file_sha256(file)
+    assert environment.variables == {"NEEDED": "/some/where"}
+
+
+def test_command_is_looked_for_on_path(describe, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert HOST.build(Tool(), describe(command="python"), tmp_path / "env").python.name == "python"
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"command": "no-such-program"}, "`no-such-program` is no program here"),
+        ({"version": "0.0.1"}, f"0.0.1 is described, tool here is {VERSION}"),
+        ({"variables": "[NOT_SET_ANYWHERE]"}, "NOT_SET_ANYWHERE not set here"),
+        ({"comand": "python"}, "did you mean `command`"),
+    ],
+)
+def test_what_is_not_as_described_is_refused(describe, tmp_path, changes, wrong):
+    with pytest.raises(ConfigError) as refusal:
+        HOST.build(Tool(), describe(**changes), tmp_path / "env")
+    assert wrong in str(refusal.value)
+    assert not (tmp_path / "env/environment.json").exists()
+
+
+def test_a_tool_that_does_not_tell_its_version_is_an_outage(describe, tmp_path):
+    tool = Tool()
+    tool.version_command = lambda python: [str(python), "-c", "raise SystemExit('no such package')"]
+    with pytest.raises(Outage, match="no such package"):
+        HOST.build(tool, describe(), tmp_path / "env")

@@ -1,0 +1,113 @@
+"""MindIE's configuration file: what a run writes, and what is refused. The server itself was never run here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from servelab.engines import ENGINES, Serve
+from servelab.engines.mindie import SETTINGS
+from servelab.errors import ConfigError
+
+MINDIE = ENGINES.get("mindie")
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 40960}))
+    return folder
+
+
+def written(model, options=None, arguments=None, count=2):
+    serve = Serve(
+        python=Path("/opt/bin/mindieservice_daemon"),
+        model_path=model,
+        model_name="Qwen/Qwen3-30B-A3B",
+        port=4321,
+        options={"tensor_parallel_size": count, **(options or {})},
+        arguments=arguments or {},
+        count=count,
+        folder=Path("/run/folder"),
+    )
+    assert MINDIE.command(serve) == ["/opt/bin/mindieservice_daemon"]
+    (name, text), *others = MINDIE.files(serve).items()
+    assert not others
+    assert MINDIE.environment(serve)["MIES_CONFIG_JSON_PATH"] == f"/run/folder/{name}"
+    return json.loads(text)
+
+
+def test_a_bare_configuration_serves_what_the_model_can(model):
+    config = written(model)
+    server, backend = config["ServerConfig"], config["BackendConfig"]
+    deploy, schedule = backend["ModelDeployConfig"], backend["ScheduleConfig"]
+    (served,) = deploy["ModelConfig"]
+    assert config["Version"] == "1.0.0"
+    assert {server[name] for name in ("ipAddress", "managementIpAddress")} == {"127.0.0.1"}
+    assert {server[name] for name in ("port", "managementPort", "metricsPort")} == {4321}
+    assert server["httpsEnabled"] is False
+    assert backend["npuDeviceIds"] == [[0, 1]]
+    assert (served["worldSize"], served["modelWeightPath"]) == (2, str(model))
+    assert served["modelName"] == MINDIE.served_name("Qwen/Qwen3-30B-A3B") == "Qwen3-30B-A3B"
+    assert (deploy["maxSeqLen"], deploy["maxInputTokenLen"]) == (40960, 40959)
+    assert (schedule["maxIterTimes"], schedule["maxPrefillTokens"]) == (40960, 40959)
+    assert (schedule["maxBatchSize"], schedule["cacheBlockSize"]) == (200, 128)
+    assert "enablePrefixCache" not in schedule
+
+
+def test_options_and_arguments_reach_their_keys(model):
+    options = {"context_length": 4096, "max_num_seqs": 32, "max_num_batched_tokens": 8192, "prefix_caching": True}
+    config = written(model, options, {"ScheduleConfig.cacheBlockSize": 64, "ModelConfig.npuMemSize": 10})
+    deploy, schedule = config["BackendConfig"]["ModelDeployConfig"], config["BackendConfig"]["ScheduleConfig"]
+    assert (deploy["maxSeqLen"], deploy["maxInputTokenLen"]) == (4096, 4095)
+    assert (schedule["maxBatchSize"], schedule["maxPrefillBatchSize"], schedule["maxPrefillTokens"]) == (32, 32, 8192)
+    assert (schedule["cacheBlockSize"], deploy["ModelConfig"][0]["npuMemSize"]) == (64, 10)
+    assert schedule["enablePrefixCache"] is True
+    assert json.loads(deploy["ModelConfig"][0]["plugin_params"]) == {"plugin_type": "prefix_cache"}
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "wrong"),
+    [
+        ({}, {"ScheduleConfig.cacheBlokSize": 64}, "cacheBlokSize`; did you mean `ScheduleConfig.cacheBlockSize`"),
+        ({}, {"ServerConfig.port": 8000}, "no setting `ServerConfig.port`"),
+        ({}, {"ScheduleConfig.cacheBlockSize": 129}, "from 1 to 128, not 129"),
+        ({}, {"ScheduleConfig.cacheBlockSize": 40}, "multiple of 16, not 40"),
+        ({}, {"ScheduleConfig.supportSelectBatch": 1}, "takes true or false"),
+        ({"max_num_seqs": 5001}, {}, "from 1 to 5000, not 5001"),
+        ({"max_num_seqs": 8}, {"ScheduleConfig.maxBatchSize": 8}, "set by an option too"),
+        ({"max_num_seqs": 8}, {"ScheduleConfig.maxPrefillBatchSize": 9}, "maxPrefillBatchSize` 9 is above"),
+        ({"context_length": 9000, "max_num_batched_tokens": 4096}, {}, "maxInputTokenLen` 8999 is above"),
+        ({}, {"ScheduleConfig.maxPreemptCount": 1, "ModelConfig.cpuMemSize": 0}, "needs `ModelConfig.cpuMemSize`"),
+        ({"chunked_prefill": True}, {}, "engine mindie has no option `chunked_prefill`"),
+    ],
+)
+def test_what_the_vendor_does_not_allow_is_refused(model, options, arguments, wrong):
+    with pytest.raises(ConfigError) as refusal:
+        written(model, options, arguments)
+    assert wrong in str(refusal.value)
+
+
+def test_a_model_that_does_not_say_its_length_needs_the_option(tmp_path):
+    with pytest.raises(ConfigError, match="set the option `context_length`"):
+        written(tmp_path)
+    assert written(tmp_path, {"context_length": 2048})["BackendConfig"]["ModelDeployConfig"]["maxSeqLen"] == 2048
+
+
+def test_every_setting_stands_in_a_known_section():
+    sections = {"ServerConfig", "BackendConfig", "ModelDeployConfig", "ModelConfig", "ScheduleConfig"}
+    assert {name.split(".")[0] for name in SETTINGS} == sections
+
+
+def test_version_is_read_beside_the_installation(tmp_path):
+    """The file as MindIE 2.1.RC1's image holds it."""
+    daemon = tmp_path / "mindie-service/bin/mindieservice_daemon"
+    (tmp_path / "version.info").write_text(
+        "Ascend-mindie : MindIE 2.1.RC1.B152\nmindie-rt: 2.1.RC1.B152\nPlatform : aarch64\n"
+    )
+    done = subprocess.run(MINDIE.version_command(daemon), capture_output=True, text=True, check=True)
+    assert done.stdout == "2.1.RC1\n"
