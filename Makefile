@@ -47,10 +47,14 @@ docs: setup  ## docs/ and config/schema/ made from the types
 LOCK := uv pip compile --python-version 3.11 --generate-hashes --quiet --custom-compile-command "make lock"
 # What a text model on a CPU never loads; triton alone takes 1 GB.
 NOT_ON_CPU := torchvision torchaudio torchcodec triton
+# Engines of the live studies, for NVIDIA GPUs.
+ON_NVIDIA := vllm-0.11.0 vllm-0.17.1 sglang-0.5.5.post1 sglang-0.5.9
 
 lock:  ## new locks from envs/*.in; needs uv (pip install uv), and PyTorch's CPU index or a folder of its wheels
 	$(LOCK) --universal envs/workflow.in --output-file envs/workflow.lock.txt
 	$(LOCK) envs/llama.cpp.in --output-file envs/llama.cpp.lock.txt
 	$(LOCK) envs/aiperf.in --output-file envs/aiperf.lock.txt
+	for engine in $(ON_NVIDIA); do $(LOCK) --python-platform x86_64-manylinux_2_31 --only-binary :all: \
+		envs/$$engine.in --output-file envs/$$engine.lock.txt || exit 1; done
 	for tool in vllm vllm-bench guidellm; do $(LOCK) $(if $(WHEELS),--find-links $(WHEELS)) \
 		$(NOT_ON_CPU:%=--no-emit-package %) envs/$$tool.in --output-file envs/$$tool.lock.txt || exit 1; done

@@ -1,0 +1,110 @@
+"""The live studies of the five published models: they plan, and give the published commands, token for token."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from servelab.config_file import read_config
+from servelab.engines import ENGINES
+from servelab.forecast import forecast
+from servelab.plan import baseline, plan_stage, winner_of
+from servelab.project import load_project
+from servelab.recorded.study import RecordedStudy
+
+ROOT = Path(__file__).parents[2]
+STUDIES = ["qwen3-235b-a22b-h100", "qwen3-32b-h100", "qwen3-14b-h100", "qwen3.5-9b-h100", "qwen3-30b-a3b-910b"]
+
+NOT_OF_ITS_SECTION = {
+    # The page prints another engine's command than its section is about.
+    ("qwen3-32b-h100", "quantization/fp8"): ("sglang", "Qwen/Qwen3-32B-FP8"),
+    # The page serves the weights of another model than its own.
+    ("qwen3-30b-a3b-910b", "quantization/w8a8"): ("mindie", "vllm-ascend/Qwen3-8B-W8A8"),
+}
+
+
+def live(study):
+    return load_project(ROOT / f"config/studies/{study}.yaml", ROOT)
+
+
+def recorded(study):
+    return read_config(ROOT / f"config/recorded/{study}/study.yaml", RecordedStudy)
+
+
+def tokens(command, names=()):
+    """A command's tokens; other names of the model become its first."""
+    return tuple(names[0] if token in names else token for token in shlex.split(command))
+
+
+def test_every_published_study_is_here():
+    assert {path.parent.name for path in ROOT.glob("config/recorded/*/study.yaml")} == {*STUDIES, "example"}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_first_stage_is_planned_and_forecast(study, tmp_path):
+    project = live(study)
+    plan = plan_stage(project, project.stage_names[0], baseline(project))
+    assert [candidate.refused for candidate in plan.candidates] == [None] * len(plan.candidates)
+    assert len(plan.run_ids()) == len(plan.candidates)
+    assert forecast(project, tmp_path).accelerator_s > 0
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_published_commands_come_out_token_for_token(study):
+    """Stage by stage along the page: each starts from what the page chose in the one before."""
+    project, page = live(study), recorded(study)
+    names = (page.model.id, *page.model.names)
+    chosen = {claim.stage: claim.candidate for claim in page.claims if claim.kind == "chosen"}
+    commands = {
+        f"{stage.name}/{candidate.name}": tokens(candidate.command, names)
+        for stage in page.stages
+        for candidate in stage.candidates
+    }
+    assert [stage.name for stage in page.stages] == project.stage_names[:-1]
+    incumbent = baseline(project)
+    winners = {page.baseline: incumbent}
+    for stage in page.stages:
+        plan = plan_stage(project, stage.name, incumbent)
+        planned = {tokens(candidate.command): candidate for candidate in plan.candidates}
+        for candidate in stage.candidates:
+            name = f"{stage.name}/{candidate.name}"
+            if (study, name) in NOT_OF_ITS_SECTION:
+                continue
+            found = planned[commands[name]]
+            assert found.refused is None
+            if project.study.hardware.device == "nvidia":  # the page does not say how many MindIE took
+                assert found.configuration.accelerators == candidate.accelerators
+            winners[name] = winner_of(plan, found.candidate)
+        if (study, chosen.get(stage.name)) in NOT_OF_ITS_SECTION:
+            winners[chosen[stage.name]] = winner_of(plan, plan.candidates[1].candidate)
+        incumbent = winners[chosen[stage.name]] if stage.name in chosen else incumbent
+
+
+@pytest.mark.parametrize(("study", "name"), NOT_OF_ITS_SECTION)
+def test_published_commands_that_are_not_of_their_section(study, name):
+    engine, model = NOT_OF_ITS_SECTION[study, name]
+    stage, candidate = name.split("/")
+    page = recorded(study)
+    found = next(c for s in page.stages if s.name == stage for c in s.candidates if c.name == candidate)
+    assert tokens(ENGINES.get(engine).display_command(model, {}, {}, {})) == tokens(found.command)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_recommended_command_of_the_page_is_among_them(study):
+    page = recorded(study)
+    names = (page.model.id, *page.model.names)
+    printed = {tokens(c.command, names) for stage in page.stages for c in stage.candidates}
+    assert {tokens(claim.command, names) for claim in page.claims if claim.kind == "recommended"} <= printed
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_versions_are_those_of_the_page(study):
+    project, page = live(study), recorded(study)
+    assert sorted(entry.version.replace(".", "") for entry in project.study.engines.values()) == sorted(
+        entry.version.replace(".", "") for entry in page.engines.values()
+    )
+    assert project.study.hardware.accelerator == page.hardware.accelerator
+    assert project.study.hardware.per_node == page.hardware.per_node
+    assert set(project.study.workloads) == {name for name in page.workloads if "concurrency" not in name}
