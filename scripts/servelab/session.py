@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from servelab import schemas
 from servelab.clients import CLIENTS, LoadResult, LoadStats, version_in_identity
 from servelab.engines import ENGINES, Serve
-from servelab.errors import ConfigError, Outage
+from servelab.errors import ConfigError, Outage, ServelabError
 from servelab.identity import run_id
 from servelab.lease import Lease
 from servelab.load import LoadPlan
@@ -251,7 +251,12 @@ class Session:
         if returncode:
             last_words = log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
             raise Outage(f"the load client failed: {last_words or f'exit code {returncode}'}")
-        result = client.read(plan, folder)
+        try:
+            result = client.read(plan, folder)
+        except Outage:
+            raise
+        except ServelabError as error:
+            raise Outage(f"the load client left no whole result: {error}") from error
         shutil.rmtree(folder)
         log.unlink()
         return result
