@@ -37,7 +37,7 @@ os.environ.update(SERVELAB_COORDINATOR_PID=str(os.getpid()))
 
 if workflow.is_main_process:
     for project in PROJECTS.values():
-        logger.info(forecast(project, RESULTS).line())
+        logger.info("\n".join(forecast(project, RESULTS).lines()))
 
 
 wildcard_constraints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from servelab.plan import Incumbent, Plan, baseline, plan_stage, winner_of
+from servelab.plan import Incumbent, Plan, PlannedRun, baseline, plan_stage, winner_of
 from servelab.project import Project
 from servelab.spec import ProtocolSpec, Strict
 from servelab.study import COMPARISON
@@ -19,6 +19,12 @@ class Forecast(Strict):
     known: int
     possible: int
     accelerator_s: float
+    next_stage: list[str]
+    """The first stage with runs left, and the serving command of each of its candidates that has one."""
+
+    def lines(self) -> list[str]:
+        """For a terminal: what is left in all, and what comes next."""
+        return [self.line(), *(f"  {line}" for line in self.next_stage)]
 
     def line(self) -> str:
         """One line for a terminal."""
@@ -38,6 +44,7 @@ def forecast(project: Project, results: Path) -> Forecast:
     started server that becomes healthy at the last moment.
     """
     seen: set[str] = set()
+    next_stage: list[str] = []
     left: dict[str, int] = {}
     incumbent: Incumbent | None = baseline(project)
     possible, seconds = 0, 0.0
@@ -52,10 +59,11 @@ def forecast(project: Project, results: Path) -> Forecast:
             seconds += count * most * _longest_s(project.study.protocol)
             continue
         plan = plan_stage(project, stage, incumbent)
-        for run in (run for candidate in plan.candidates for run in candidate.runs):
-            seen.add(run.run_id)
-            if not (results / "runs" / run.run_id / "status.json").exists():
-                left[run.run_id] = run.spec.hardware.count
+        unmeasured = {run.run_id: run.spec.hardware.count for run in _runs(plan) if not _is_measured(run, results)}
+        seen |= {run.run_id for run in _runs(plan)}
+        if unmeasured and not next_stage:
+            next_stage = _described(plan, set(unmeasured))
+        left |= unmeasured
         incumbent = _winner(project, plan, results)
     seconds += sum(left.values()) * _longest_s(project.study.protocol)
     return Forecast(
@@ -64,7 +72,22 @@ def forecast(project: Project, results: Path) -> Forecast:
         known=len(left),
         possible=possible,
         accelerator_s=seconds,
+        next_stage=next_stage,
     )
+
+
+def _runs(plan: Plan) -> list[PlannedRun]:
+    return [run for candidate in plan.candidates for run in candidate.runs]
+
+
+def _is_measured(run: PlannedRun, results: Path) -> bool:
+    return (results / "runs" / run.run_id / "status.json").exists()
+
+
+def _described(plan: Plan, unmeasured: set[str]) -> list[str]:
+    """A stage in lines: its title, and each candidate with runs left."""
+    left = [candidate for candidate in plan.candidates if unmeasured & {run.run_id for run in candidate.runs}]
+    return [f"next: {plan.title}", *(f"  {candidate.candidate}: {candidate.command}" for candidate in left)]
 
 
 def _most_runs(project: Project, stage: str) -> int:
