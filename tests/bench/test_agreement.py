@@ -16,8 +16,12 @@ from servelab.statistics import ratio_ci95
 
 OURS, OTHER = "servelab", "vllm-bench"
 CONCURRENCY = 4
+OPTIONS = {"context_length": 1024, "max_num_seqs": CONCURRENCY, "threads": 1}
+"""One thread: llama.cpp's fall many times behind when a client takes one of their two CPUs."""
 MOST_PERCENT = 3.0
 """Where repeats are so alike that even a tiny difference lies beyond their noise, it may be so much."""
+MOST_NOISE_PERCENT = 15.0
+"""Half the width of an interval that still says something."""
 
 
 @pytest.mark.bench
@@ -26,7 +30,7 @@ def test_agreement(engine, other_clients, tmp_path):
     installed = install(engine)
     pythons = {OURS: Path(sys.executable), OTHER: other_clients[OTHER]}
     requests = request_file(tmp_path / "requests.parquet", count=16, words=32, output_tokens=32)
-    server = installed.server(tmp_path / "server.log")
+    server = installed.server(tmp_path / "server.log", options=OPTIONS)
     rows = []
     server.start()
     try:
@@ -35,9 +39,13 @@ def test_agreement(engine, other_clients, tmp_path):
         for repeat in range(REPEATS):
             for name in (OURS, OTHER) if repeat % 2 else (OTHER, OURS):
                 # Both meet a server that has seen all requests before: what its caches hold is the same for each.
-                records = run_client(name, pythons[name], plan, tmp_path / f"{name}-{repeat}", CPUS).records
+                # Where a server's last event has choices and usage in one, as llama.cpp's has, vllm bench does not
+                # see the usage and counts the text's tokens, which can differ by one or two.
+                run = run_client(name, pythons[name], plan, tmp_path / f"{name}-{repeat}", CPUS, "output_length")
+                records = run.records
                 throughput = METRICS.get("total_tokens_per_s").observe(Round(records.to_pandas(), {}, pd.DataFrame()))
-                rows.append({"repeat": repeat, "client": name, "total_tokens_per_s": float(throughput[0])})
+                row = {"total_tokens_per_s": float(throughput[0]), "output tokens": run.tokens}
+                rows.append({"repeat": repeat, "client": name, **row})
     finally:
         server.stop()
     runs = pd.DataFrame(rows)
@@ -62,4 +70,6 @@ def test_agreement(engine, other_clients, tmp_path):
         f"Total tokens per second of the same requests on {engine}, by two clients",
         {"Difference of ours from vllm bench serve": pd.DataFrame([summary]), "Runs": runs},
     )
+    noise = (difference.high - difference.low) / 2
+    assert noise < MOST_NOISE_PERCENT, f"± {noise:.0f} %: the machine is too busy to compare anything"
     assert includes_zero or abs(difference.value) < MOST_PERCENT
