@@ -51,6 +51,12 @@ def with_telemetry(**values: float) -> Evidence:
     return evidence(telemetry=telemetry(records(spec().protocol), **values))
 
 
+def with_one_busy_round() -> Evidence:
+    table = telemetry(records(spec().protocol))
+    table.loc[(table["metric"] == "others_cpu_percent") & (table["round"] == 1), "value"] = 20
+    return evidence(telemetry=table)
+
+
 def with_restart() -> Evidence:
     table = telemetry(records(spec().protocol))
     moved = (table["metric"] == "process_start_unix_s") & (table["round"] == 1) & (table["time_s"] > 0.5)
@@ -158,6 +164,7 @@ FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
     "busy_machine": [
         ("suspect", lambda: with_telemetry(others_cpu_percent=30)),
         ("suspect", lambda: with_telemetry(steal_cpu_percent=12)),
+        ("suspect", with_one_busy_round),
     ],
     "clocks_throttled": [("suspect", lambda: with_telemetry(throttle_reasons=0x20 | 4))],
 }
