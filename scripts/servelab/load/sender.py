@@ -11,7 +11,7 @@ import pyarrow as pa
 from servelab.errors import ConfigError
 from servelab.load.board import Board
 from servelab.load.plan import LoadPlan
-from servelab.load.processes import Share, process_count, send_alone, send_shared
+from servelab.load.processes import Share, max_rss_bytes, process_count, send_alone, send_shared
 from servelab.load.progress import LoadProgress
 from servelab.load.records import ERRORS, Record, make_table
 from servelab.load.requests import Requests, prepare
@@ -54,7 +54,7 @@ def run_load(plan: LoadPlan) -> tuple[pa.Table, LoadStats]:
         origin_monotonic_s=origin,
         wall_s=wall_s,
         cpu_s=sum(share.cpu_s for share in shares),
-        max_rss_bytes=_max_rss_bytes(shares),
+        max_rss_bytes=max_rss_bytes() + (sum(share.max_rss_bytes for share in shares) if processes > 1 else 0),
         unread_p99_ms=_p99(shares),
         requests_not_sent=len(requests) - len(records) - len(unsent),
         saturated=board.saturated,
@@ -87,11 +87,6 @@ def _unsent(plan: LoadPlan, requests: Requests, records: list[Record], saturated
     return [
         Record(request=request, end_s=ended_s, error=error) for request in range(len(requests)) if request not in begun
     ]
-
-
-def _max_rss_bytes(shares: list[Share]) -> int:
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return own if len(shares) == 1 else own + sum(share.max_rss_bytes for share in shares)
 
 
 def _p99(shares: list[Share]) -> float | None:
