@@ -66,6 +66,7 @@ Everything lies below `results/`.
 | `runs/<run_id>/status.json` | outcome, and for a failure its reason and telling log lines |
 | `runs/<run_id>/requests.parquet` | a row a request, the raw records every figure is computed from |
 | `runs/<run_id>/server.log` | what the server printed |
+| `runs/<run_id>/mindie.json` | what MindIE was configured with, where it served |
 | `runs/<run_id>/manifest.json` | the machine, the command, versions and hashes |
 | `studies/<study>/stages/<stage>/plan.json` | candidates of a stage and their runs |
 | `studies/<study>/stages/<stage>/table.parquet` | a row a candidate and workload |

@@ -8,7 +8,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,9 @@ _INHERITED = re.compile(
 )
 """What a server inherits. Anything else (`OMP_NUM_THREADS`, `VLLM_…`, `PYTHONPATH`) could change a measurement behind
 the run's identity; a study names what it wants in `environment_variables`."""
+
+Enter = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
+"""(command, variables) → what to start so that the command runs in its environment with these variables."""
 
 _PORT_TAKEN = re.compile(r"address already in use|couldn't bind|failed to bind|errno 98", re.IGNORECASE)
 _PORT_ATTEMPTS = 3
@@ -66,10 +69,15 @@ class Server:
         log: Path,
         startup_timeout_s: float,
         keep_open: Sequence[int] = (),
+        enter: Enter = lambda command, variables: (command, variables),
     ) -> None:
-        """`serve.port` is ignored: each start takes a free one. `variables` are the devices' and the study's."""
+        """`serve.port` is ignored: each start takes a free one. `variables` are the devices' and the study's.
+
+        `enter` leads a command into the engine's environment.
+        """
         self._engine, self._serve, self._variables = engine, serve, dict(variables)
         self._log, self._startup_timeout_s, self._keep_open = log, startup_timeout_s, list(keep_open)
+        self._enter = enter
         self._log_start = 0
         self._oom_kills = _oom_kills()
         self.process: Supervised | None = None
@@ -183,7 +191,8 @@ class Server:
 
     def _launch(self, port: int) -> Launch:
         serve = replace(self._serve, port=port)
-        return Launch(self._engine.command(serve), {**self._engine.environment(serve), **self._variables})
+        variables = {**self._engine.environment(serve), **self._variables}
+        return Launch(*self._enter(self._engine.command(serve), variables))
 
     def _lines(self) -> list[str]:
         """The log since the last start."""

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from servelab import schemas
 from servelab.clients import CLIENTS, LoadResult, LoadStats, version_in_identity
+from servelab.devices import DEVICES
 from servelab.engines import ENGINES, Serve
 from servelab.errors import ConfigError, Outage, ServelabError
 from servelab.identity import run_id
@@ -24,7 +26,7 @@ from servelab.load import LoadPlan
 from servelab.manifest import make_manifest
 from servelab.metrics import RunData, round_values
 from servelab.processes import Supervised, wait_any
-from servelab.runtimes import Environment
+from servelab.runtimes import RUNTIMES, Environment
 from servelab.server import CandidateFailed, Server
 from servelab.spec import RunSpec
 from servelab.telemetry.sampler import Sampler
@@ -112,11 +114,12 @@ class Session:
         self._engine = ENGINES.get(self._spec.engine.name)
         self._model: dict[str, Any] = json.loads(inputs.model_json.read_bytes())
         self.outcome = Outcome()
+        model_path = (inputs.model_json.parent / self._model["path"]).absolute()
         self._server = Server(
             self._engine,
             Serve(
                 python=inputs.environment.python,
-                model_path=(inputs.model_json.parent / self._model["path"]).absolute(),
+                model_path=model_path,
                 model_name=self._engine.served_name(self._spec.model.id),
                 port=0,
                 options=self._spec.options,
@@ -124,10 +127,16 @@ class Session:
                 count=self._spec.hardware.count,
                 folder=work.absolute(),
             ),
-            variables={**inputs.environment.variables, **leased.environment, **self._spec.environment_variables},
+            variables={**leased.environment, **self._spec.environment_variables},
             log=work / "server.log",
             startup_timeout_s=self._spec.protocol.startup_timeout_s,
             keep_open=leased.descriptors,
+            enter=partial(
+                RUNTIMES.get(inputs.environment.runtime).enter,
+                inputs.environment,
+                folders=[inputs.model_json.parent.absolute(), model_path.resolve(), work.absolute()],
+                device=DEVICES.get(self._spec.hardware.device),
+            ),
         )
 
     def round(self) -> list[float]:

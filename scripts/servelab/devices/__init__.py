@@ -35,6 +35,11 @@ class DeviceKind(Protocol):
         """Its name in a study."""
         ...
 
+    @property
+    def apptainer_flags(self) -> tuple[str, ...]:
+        """Flags that let a container see this kind of device: its nodes are there, its driver may not be."""
+        ...
+
     def find(self) -> list[Device]:
         """The devices that this process may use: all, or those a batch system gave it. `Outage` if none can be told."""
         ...

@@ -11,6 +11,14 @@ from pathlib import Path
 from servelab.devices import DEVICES, Device, ask, visible
 
 _DRIVER = Path("/usr/local/Ascend/driver/version.info")
+_DRIVER_PATHS = (
+    "/usr/local/dcmi",
+    "/usr/local/bin/npu-smi",
+    "/usr/local/Ascend/driver/lib64",
+    str(_DRIVER),
+    "/etc/ascend_install.info",
+)
+"""What the documentation of vLLM-Ascend mounts into its container, beside the devices' nodes."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,7 @@ class Ascend:
     """NPU chips, by their logic id."""
 
     name: str = "ascend"
+    apptainer_flags: tuple[str, ...] = tuple(part for path in _DRIVER_PATHS for part in ("--bind", f"{path}:{path}:ro"))
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""

@@ -17,6 +17,7 @@ class Cpu:
     """All CPUs and the memory of the machine."""
 
     name: str = "cpu"
+    apptainer_flags: tuple[str, ...] = ()
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""

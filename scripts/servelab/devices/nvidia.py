@@ -16,6 +16,7 @@ class Nvidia:
     """GPUs, locked by their UUID: a batch system may number them anew for each job."""
 
     name: str = "nvidia"
+    apptainer_flags: tuple[str, ...] = ("--nv",)
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -148,7 +147,7 @@ class Mindie(Engine):
 
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`; the daemon says nothing, the file beside its installation does."""
-        return [sys.executable, "-c", _READ_VERSION, str(python.parent.parent.parent / "version.info")]
+        return ["python3", "-c", _READ_VERSION, str(python.parent.parent.parent / "version.info")]
 
     def reset_caches(self, base_url: str) -> bool:
         """It cannot be told to forget prompts: only a restart does."""

@@ -6,11 +6,14 @@ file is, the environment is complete.
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import Field, ValidationError
 
+from servelab.devices import DeviceKind
 from servelab.errors import Outage
 from servelab.files import write_json
 from servelab.registry import Registry
@@ -45,6 +48,8 @@ class Environment(Strict):
     """Version of each installed package, as far as the runtime can tell."""
     variables: dict[str, str] = Field(default={})
     """Environment variables without which its programs do not work."""
+    image: Path | None = None
+    """Container image that `python` is inside of; in `environment.json` relative to that file's folder."""
 
 
 class Runtime(Protocol):
@@ -63,6 +68,46 @@ class Runtime(Protocol):
         """Makes what `lock` describes under `folder`, anew if it is incomplete; `Outage` if that fails."""
         ...
 
+    def enter(
+        self,
+        environment: Environment,
+        command: list[str],
+        variables: dict[str, str],
+        *,
+        folders: Sequence[Path],
+        device: DeviceKind,
+    ) -> tuple[list[str], dict[str, str]]:
+        """What to start, and with which variables, so that `command` runs in the environment with `variables`.
+
+        It must see `folders`, at the same place, and the accelerators of that kind.
+        """
+        ...
+
+
+class HostRuntime:
+    """A runtime whose programs are the host's: what they are to run needs no way in."""
+
+    def enter(
+        self,
+        environment: Environment,
+        command: list[str],
+        variables: dict[str, str],
+        *,
+        folders: Sequence[Path],
+        device: DeviceKind,
+    ) -> tuple[list[str], dict[str, str]]:
+        """See `Runtime.enter`."""
+        return command, {**environment.variables, **variables}
+
+
+def asked_version(tool: Tool, command: list[str], environment: Mapping[str, str] | None = None) -> str:
+    """The tool's own word for its version: the last line that the command prints; `Outage` if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        raise Outage(f"{tool.name} does not tell its version: {done.stderr.strip()[-500:]}")
+    return lines[-1].strip()
+
 
 def write_environment(environment: Environment, path: Path) -> None:
     """Writes `environment.json`, whole or not at all."""
@@ -75,7 +120,13 @@ def read_environment(path: Path) -> Environment:
         environment = Environment.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise Outage(f"{path}: not a complete environment, build it again: {error}") from error
-    python = path.parent.absolute() / environment.python
+    folder = path.parent.absolute()
+    if environment.image is not None:
+        image = folder / environment.image
+        if not image.exists():
+            raise Outage(f"{path}: its image {environment.image} is gone; delete the folder and build it again")
+        return environment.model_copy(update={"image": image})
+    python = folder / environment.python
     if not python.exists():
         raise Outage(f"{path}: its interpreter {environment.python} is gone; delete the folder and build it again")
     return environment.model_copy(update={"python": python})

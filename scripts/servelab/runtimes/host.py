@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
 
 from servelab.config_file import read_config
-from servelab.errors import ConfigError, Outage
+from servelab.errors import ConfigError
 from servelab.identity import file_sha256
-from servelab.runtimes import RUNTIMES, Environment, Tool, write_environment
+from servelab.runtimes import RUNTIMES, Environment, HostRuntime, Tool, asked_version, write_environment
 from servelab.spec import Strict
 
 
@@ -35,7 +34,7 @@ class HostDescription(Strict):
 
 
 @dataclass(frozen=True)
-class Host:
+class Host(HostRuntime):
     """The folder holds `environment.json` alone."""
 
     name: str = "host"
@@ -54,7 +53,7 @@ class Host:
         if missing:
             raise ConfigError(f"{lock}: variables: {', '.join(missing)} not set here; source its set_env.sh first")
         program = Path(found).absolute()  # no link is followed: a virtual environment's python is one
-        version = _version(tool, program)
+        version = asked_version(tool, tool.version_command(program))
         if version != described.version:
             raise ConfigError(f"{lock}: version: {described.version} is described, {tool.name} here is {version}")
         environment = Environment(
@@ -68,14 +67,6 @@ class Host:
         )
         write_environment(environment, folder / "environment.json")
         return environment
-
-
-def _version(tool: Tool, program: Path) -> str:
-    done = subprocess.run(tool.version_command(program), capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        raise Outage(f"{tool.name} does not tell its version with {program}: {done.stderr.strip()[-500:]}")
-    return lines[-1].strip()
 
 
 RUNTIMES.register("host", Host())

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from servelab.errors import Outage
 from servelab.identity import file_sha256
-from servelab.runtimes import RUNTIMES, Environment, Tool, read_environment, write_environment
+from servelab.runtimes import RUNTIMES, Environment, HostRuntime, Tool, read_environment, write_environment
 
 _PYTHON = Path("venv/bin/python")
 
 
 @dataclass(frozen=True)
-class Venv:
+class Venv(HostRuntime):
     """Built in place, since a virtual environment does not survive a move; `environment.json` says it is complete."""
 
     name: str = "venv"
