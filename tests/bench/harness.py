@@ -1,6 +1,7 @@
 """What the benches share: a stub server, a client run and what it cost, and the tables that are printed and kept.
 
-On a machine that others use too, `SERVELAB_BENCH_LOCK` names a file that is locked for each measured run.
+On a machine that others use too, `SERVELAB_BENCH_LOCK` names a file that is locked while runs are measured
+that are compared with each other.
 """
 
 from __future__ import annotations
@@ -187,8 +188,7 @@ def run_client(
         command = CLIENTS.get(name).command(plan, folder, python)
         if "--" in command:  # the client itself, without what ends it after a time
             command = command[command.index("--") + 1 :]
-    with _undisturbed():
-        cost = _run(command, folder / "client.log", cpus or CLIENT_CPUS)
+    cost = _run(command, folder / "client.log", cpus or CLIENT_CPUS)
     if name in PLAIN:
         records = pq.read_table(folder / "requests.parquet")
     else:
@@ -249,7 +249,8 @@ def _children(task: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
+    """Keeps others off the machine for what is compared with each other, if they heed the same lock."""
     path = os.environ.get("SERVELAB_BENCH_LOCK")
     if path is None:
         yield

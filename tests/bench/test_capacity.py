@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from harness import CLIENT_CPUS, CPUS, Records, publish, run_client, stub_plan, stub_server
+from harness import CLIENT_CPUS, CPUS, Records, publish, run_client, stub_plan, stub_server, undisturbed
 
 from servelab.metrics import METRICS, Round
 
@@ -45,7 +45,8 @@ def climb(processes: int, python: Path, folder: Path) -> pd.DataFrame:
     """Rows of rates, each the median of its attempts, up to the first that is not kept."""
     rows = []
     for rate in RATES:
-        tries = [attempt(rate, processes, python, folder / f"{processes}-{rate}-{n}") for n in range(ATTEMPTS)]
+        with undisturbed():
+            tries = [attempt(rate, processes, python, folder / f"{processes}-{rate}-{n}") for n in range(ATTEMPTS)]
         row = {"processes": processes, "asked_tokens_per_s": rate, **pd.DataFrame(tries).median()}
         row["kept"] = row["schedule_delay_p99_ms"] <= LATE_MS
         row["stub kept"] = row["stub_late_p99_ms"] <= LATE_MS

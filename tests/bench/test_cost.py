@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from harness import REPEATS, Run, publish, run_client, stub_plan, stub_server
+from harness import REPEATS, publish, run_client, stub_plan, stub_server, undisturbed
 
 OURS, VLLM = "servelab", "vllm-bench"
 
@@ -35,22 +35,23 @@ def measure(shape: Shape, clients: dict[str, Path], folder: Path, repeats: int) 
     """A row for each run of each client; the clients take turns."""
     rows = []
     for repeat in range(repeats):
-        for name, python in clients.items():
-            here = folder / f"{name}-{repeat}"
-            here.mkdir()
-            with stub_server(here, shape.schedule) as stub:
-                plan = stub_plan(stub, here, shape.streams, shape.tokens)
-                run = run_client(name, python, plan, here / "client")
-            assert stub.records is not None
-            assert len(stub.records.received_ns) == shape.streams
-            assert run.tokens == shape.streams * shape.tokens
-            rows.append({"client": name, "repeat": repeat, **_figures(run, run.load_cpu_s(stub.records))})
+        with undisturbed():
+            for name, python in clients.items():
+                figures = _one(shape, name, python, folder / f"{name}-{repeat}")
+                rows.append({"client": name, "repeat": repeat, **figures})
     return pd.DataFrame(rows)
 
 
-def _figures(run: Run, load_cpu_s: float) -> dict[str, float]:
+def _one(shape: Shape, name: str, python: Path, folder: Path) -> dict[str, float]:
+    folder.mkdir()
+    with stub_server(folder, shape.schedule) as stub:
+        plan = stub_plan(stub, folder, shape.streams, shape.tokens)
+        run = run_client(name, python, plan, folder / "client")
+    assert stub.records is not None
+    assert len(stub.records.received_ns) == shape.streams
+    assert run.tokens == shape.streams * shape.tokens
     return {
-        "load_us_per_token": 1e6 * load_cpu_s / run.tokens,
+        "load_us_per_token": 1e6 * run.load_cpu_s(stub.records) / run.tokens,
         "process_cpu_s": run.cpu_s,
         "peak_rss_mb": run.peak_rss_bytes / 1e6,
     }

@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from engines.conftest import Installed, install
-from harness import CPUS, publish, run_client
+from engines.conftest import install
+from harness import CPUS, publish, run_client, undisturbed
 from real_servers import plan_for, request_file
 from scipy.special import stdtrit
 
+from servelab.load import LoadPlan
 from servelab.metrics import METRICS, Round
 from servelab.server import Server
 from servelab.statistics import mean_ci95, ratio_ci95
@@ -34,7 +35,7 @@ ARMS = {"base": 0.0, "same": 0.0, "slow": SLOWDOWN_PERCENT}
 ORDER = ("base", "same", "slow", "slow", "same", "base")
 """Arms take turns forth and back, so that a drift hits all alike."""
 LEAST_COVERED = 15
-"""Of 20 held-out repeats in their 95 % prediction interval: fewer has a probability below 0.3 % if it is right."""
+"""Of 20 held-out repeats in their 95 % prediction interval: fewer has a probability below 0.1 % if it is right."""
 LEAST_FOUND = 15
 MOST_FALSE = 3
 """Of 20 tries without a change, improvements claimed: 95 % intervals claim one in 40 tries; more than 3 has a
@@ -71,17 +72,17 @@ def slowed(pid: int, percent: float) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def rounds(llama_cpp: Installed, server: Server, requests: Path, folder: Path) -> pd.DataFrame:
+def rounds(server: Server, plan: LoadPlan, folder: Path) -> pd.DataFrame:
     """`ROUNDS` throughputs of each arm for each try."""
     assert server.process is not None
     rows = []
     for attempt in range(TRIES):
-        for position, arm in enumerate(ORDER * (ROUNDS // 2)):
-            here = folder / f"{attempt}-{position}"
-            with slowed(server.process.pid, ARMS[arm]):
-                run = run_client("servelab", Path(sys.executable), plan_for(llama_cpp, server, requests), here, CPUS)
-            throughput = METRICS.get("total_tokens_per_s").observe(Round(run.records.to_pandas(), {}, pd.DataFrame()))
-            rows.append({"try": attempt, "arm": arm, "total_tokens_per_s": float(throughput[0])})
+        with undisturbed():
+            for position, arm in enumerate(ORDER * (ROUNDS // 2)):
+                with slowed(server.process.pid, ARMS[arm]):
+                    run = run_client("servelab", Path(sys.executable), plan, folder / f"{attempt}-{position}", CPUS)
+                figures = METRICS.get("total_tokens_per_s").observe(Round(run.records.to_pandas(), {}, pd.DataFrame()))
+                rows.append({"try": attempt, "arm": arm, "total_tokens_per_s": float(figures[0])})
     return pd.DataFrame(rows)
 
 
@@ -99,8 +100,9 @@ def test_spread(tmp_path):
     server = llama_cpp.server(tmp_path / "server.log", options={"max_num_seqs": 4, "context_length": 512, "threads": 1})
     server.start()
     try:
-        run_client("servelab", Path(sys.executable), plan_for(llama_cpp, server, requests), tmp_path / "warmup", CPUS)
-        table = rounds(llama_cpp, server, requests, tmp_path)
+        plan = plan_for(llama_cpp, server, requests)
+        run_client("servelab", Path(sys.executable), plan, tmp_path / "warmup", CPUS)
+        table = rounds(server, plan, tmp_path)
     finally:
         server.stop()
     tries = []

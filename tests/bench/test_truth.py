@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from harness import Records, publish, run_client, stub_plan, stub_server
+from harness import Records, publish, run_client, stub_plan, stub_server, undisturbed
 
 from servelab.clients import CLIENTS
 from servelab.metrics import METRICS, Round
@@ -47,14 +47,15 @@ def measure(concurrency: int, clients: dict[str, Path], folder: Path) -> pd.Data
     """A row for each metric and statistic: the truth's own value, and each client's error."""
     count = WAVES * max(concurrency, SINGLE_STREAM_WAVE)
     columns: dict[str, dict[tuple[str, str], float]] = {}
-    for name, python in clients.items():
-        here = folder / f"{name}-{concurrency}"
-        here.mkdir()
-        with stub_server(here, SCHEDULE) as stub:
-            plan = stub_plan(stub, here, count, TOKENS, max_concurrency=concurrency)
-            run = run_client(name, python, plan, here / "client")
-        assert isinstance(stub.records, Records)
-        columns[name] = errors(run.records.to_pandas(), stub.records.last(count))
+    with undisturbed():
+        for name, python in clients.items():
+            here = folder / f"{name}-{concurrency}"
+            here.mkdir()
+            with stub_server(here, SCHEDULE) as stub:
+                plan = stub_plan(stub, here, count, TOKENS, max_concurrency=concurrency)
+                run = run_client(name, python, plan, here / "client")
+            assert isinstance(stub.records, Records)
+            columns[name] = errors(run.records.to_pandas(), stub.records.last(count))
     rows = [
         {"concurrency": concurrency, "metric": tag, "statistic": statistic}
         | {f"{name} error (ms)": cells[tag, statistic] for name, cells in columns.items()}
