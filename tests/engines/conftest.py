@@ -25,6 +25,8 @@ from servelab.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
 SLOW = {"vllm"}
+HERE = [name for name in ENGINES.names() if (ROOT / f"envs/{name}.lock.txt").exists()]
+"""Engines that any machine can run: the others need an accelerator, so their locks are named by a study."""
 ARGUMENTS: dict[str, dict[str, int | None]] = {
     "vllm": {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30, "enable-prompt-tokens-details": None}
 }
@@ -120,10 +122,10 @@ def install(name: str) -> Installed:
 
 @pytest.fixture(
     scope="session",
-    params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ENGINES.names()],
+    params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in HERE],
 )
 def installed(request: pytest.FixtureRequest) -> Iterator[Installed]:
-    """Every engine in turn."""
+    """Every engine that runs here, in turn."""
     yield install(request.param)
 
 
