@@ -15,6 +15,7 @@ include: "rules/plan.smk"
 include: "rules/measure.smk"
 include: "rules/pair.smk"
 include: "rules/decide.smk"
+include: "rules/recorded.smk"
 include: "rules/aggregate.smk"
 include: "rules/report.smk"
 
@@ -24,6 +25,6 @@ rule all:
     input:
         # every run, for a run that is missing while the report stands would otherwise not be measured again
         runs=runs_of_all_studies,
-        reports=expand("results/studies/{study}/report.html", study=STUDIES),
-        answers=expand("results/studies/{study}/recommended.json", study=STUDIES),
-        charts=[chart for study in STUDIES for chart in charts_of(study)],
+        reports=expand("results/{search}/report.html", search=SEARCHES),
+        answers=expand("results/{search}/recommended.json", search=SEARCHES),
+        charts=[chart for search in SEARCHES for chart in charts_of(search)],

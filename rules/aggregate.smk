@@ -4,16 +4,16 @@
 rule aggregate:
     input:
         tables=lambda wildcards: stage_files(
-            wildcards.study, "table.parquet", PROJECTS[wildcards.study].stage_names
+            wildcards.search, "table.parquet", all_stages(wildcards.search)
         ),
         metrics=lambda wildcards: stage_files(
-            wildcards.study, "metrics.parquet", PROJECTS[wildcards.study].stage_names
+            wildcards.search, "metrics.parquet", all_stages(wildcards.search)
         ),
         rounds=lambda wildcards: stage_files(
-            wildcards.study, "rounds.parquet", PROJECTS[wildcards.study].stage_names
+            wildcards.search, "rounds.parquet", all_stages(wildcards.search)
         ),
         checks=lambda wildcards: stage_files(
-            wildcards.study, "checks.parquet", PROJECTS[wildcards.study].stage_names
+            wildcards.search, "checks.parquet", all_stages(wildcards.search)
         ),
         code=code(
             "aggregate.py",
@@ -22,11 +22,11 @@ rule aggregate:
             "servelab/statistics.py",
         ),
     output:
-        metrics="results/studies/{study}/metrics.parquet",
-        checks="results/studies/{study}/checks.parquet",
-        improvements="results/studies/{study}/improvements.parquet",
+        metrics="results/{search}/metrics.parquet",
+        checks="results/{search}/checks.parquet",
+        improvements="results/{search}/improvements.parquet",
     log:
-        "results/logs/aggregate/{study}.log",
+        "results/logs/aggregate/{search}.log",
     conda:
         "../envs/workflow.yaml"
     shell:
@@ -37,32 +37,39 @@ rule aggregate:
 
 rule recommend:
     input:
-        plan=f"results/studies/{{study}}/stages/{COMPARISON}/plan.json",
-        table=f"results/studies/{{study}}/stages/{COMPARISON}/table.parquet",
-        improvements="results/studies/{study}/improvements.parquet",
-        study="config/studies/{study}.yaml",
+        plan=f"results/{{search}}/stages/{COMPARISON}/plan.json",
+        table=f"results/{{search}}/stages/{COMPARISON}/table.parquet",
+        improvements="results/{search}/improvements.parquet",
+        study=study_file,
         code=code("recommend.py", "servelab/recommend.py"),
     output:
-        recommended="results/studies/{study}/recommended.json",
+        recommended="results/{search}/recommended.json",
     log:
-        "results/logs/recommend/{study}.log",
+        "results/logs/recommend/{search}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        study=study_path,
+        runs=lambda wildcards: (
+            "--runs results/runs" if wildcards.search.startswith("studies/") else ""
+        ),
     shell:
-        "python scripts/recommend.py --study {input.study} --plan {input.plan} --table {input.table}"
-        " --improvements {input.improvements} --runs results/runs --output {output.recommended} > {log} 2>&1"
+        "python scripts/recommend.py --study {params.study} --plan {input.plan} --table {input.table}"
+        " --improvements {input.improvements} {params.runs} --output {output.recommended} > {log} 2>&1"
 
 
 rule describe_study:
     input:
-        study="config/studies/{study}.yaml",
+        study=study_file,
         workloads="config/workloads.yaml",
-        code=code("describe_study.py"),
+        code=code("describe_study.py", "servelab/searched.py"),
     output:
-        study="results/studies/{study}/study.json",
+        study="results/{search}/study.json",
     log:
-        "results/logs/describe_study/{study}.log",
+        "results/logs/describe_study/{search}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        study=study_path,
     shell:
-        "python scripts/describe_study.py --study {input.study} --output {output.study} > {log} 2>&1"
+        "python scripts/describe_study.py --study {params.study} --output {output.study} > {log} 2>&1"

@@ -18,19 +18,32 @@ from servelab.identity import canonical_json, content_id, workload_id
 from servelab.plan import Plan
 from servelab.project import load_project
 from servelab.quantization import FORMATS
+from servelab.recorded.study import load_recorded
 from servelab.spec import RunSpec
 from servelab.study import COMPARISON
 
 RESULTS = Path("results")
 STUDIES = list(config["studies"])
+RECORDED_STUDIES = list(config.get("recorded", []))
 
 try:
     PROJECTS = {
         study: load_project(Path(f"config/studies/{study}.yaml"), Path())
         for study in STUDIES
     }
+    RECORDED = {
+        study: load_recorded(Path(f"config/recorded/{study}"))
+        for study in RECORDED_STUDIES
+    }
 except ServelabError as error:
     raise WorkflowError(str(error))
+
+# Every study by its search, the folder below results/ that its stages and its report lie in. A live and a recorded study
+# may have the same name.
+SEARCHES = {
+    **{f"studies/{study}": project.study for study, project in PROJECTS.items()},
+    **{f"recorded/{study}": recorded for study, recorded in RECORDED.items()},
+}
 
 # A measure job ends its server when the workflow goes away, however that happens.
 os.environ.update(SERVELAB_COORDINATOR_PID=str(os.getpid()))
@@ -38,9 +51,13 @@ os.environ.update(SERVELAB_COORDINATOR_PID=str(os.getpid()))
 if workflow.is_main_process:
     for project in PROJECTS.values():
         logger.info("\n".join(forecast(project, RESULTS).lines()))
+    for recorded in RECORDED.values():
+        logs = len(list(recorded.log_files()))
+        logger.info(f"{recorded.study}: {logs} recorded logs, nothing to measure")
 
 
 wildcard_constraints:
+    search=r"(studies|recorded)/[a-z0-9][a-z0-9._-]*",
     study=r"[a-z0-9][a-z0-9._-]*",
     stage=r"[a-z0-9][a-z0-9._-]*",
     dataset=r"[a-z0-9][a-z0-9._-]*",
@@ -156,10 +173,10 @@ def sides_of(pair_id):
 
 def pair_evidence(wildcards):
     """The pair that was measured again for a stage, where its study asks for that."""
-    if not PROJECTS[wildcards.study].study.objective.interleaved_cycles:
+    if not SEARCHES[wildcards.search].objective.interleaved_cycles:
         return {}
     planned = checkpoints.plan_pair.get(
-        study=wildcards.study, stage=wildcards.stage
+        study=study_of(wildcards.search), stage=wildcards.stage
     ).output.pair
     pair = json.loads(Path(planned).read_text(encoding="utf-8"))["pair_id"]
     measured = {"pair_status": f"results/pairs/{pair}/status.json"} if pair else {}
@@ -193,18 +210,44 @@ def spec_json(spec):
     return canonical_json(spec.model_dump(mode="json"))
 
 
-def stage_folder(study, stage):
-    return f"results/studies/{study}/stages/{stage}"
+def study_of(search):
+    """The name of a study, which its search ends with."""
+    return search.split("/")[1]
 
 
-def stage_files(study, name, stages):
+def study_file(wildcards):
+    """The file in which a study of either kind is written."""
+    live = wildcards.search.startswith("studies/")
+    return (
+        f"config/{wildcards.search}.yaml"
+        if live
+        else f"{study_path(wildcards)}/study.yaml"
+    )
+
+
+def study_path(wildcards):
+    """What scripts read a study from: a live one's file, a recorded one's folder."""
+    live = wildcards.search.startswith("studies/")
+    return study_file(wildcards) if live else f"config/{wildcards.search}"
+
+
+def stage_folder(search, stage):
+    return f"results/{search}/stages/{stage}"
+
+
+def stage_files(search, name, stages):
     """The file of that name of each of a study's stages."""
-    return [f"{stage_folder(study, stage)}/{name}" for stage in stages]
+    return [f"{stage_folder(search, stage)}/{name}" for stage in stages]
 
 
-def search_stages(study):
+def search_stages(search):
     """The stages that decide something: all but the reserved comparison."""
-    return [stage for stage in PROJECTS[study].stage_names if stage != COMPARISON]
+    return [stage.name for stage in SEARCHES[search].stages]
+
+
+def all_stages(search):
+    """The stages in order, the reserved comparison included."""
+    return [*search_stages(search), COMPARISON]
 
 
 def planned_runs(study, stage):
@@ -256,16 +299,24 @@ def workload_model(wildcards):
     )
 
 
-def previous_stage(wildcards):
+def previous_stage(search, stage):
     """Plan and decision of the stage before: this stage starts from its winner."""
-    previous = PROJECTS[wildcards.study].previous_stage(wildcards.stage)
-    if previous is None:
+    stages = all_stages(search)
+    position = stages.index(stage)
+    if position == 0:
         return {}
-    folder = stage_folder(wildcards.study, previous)
+    folder = stage_folder(search, stages[position - 1])
     return {
         "previous_plan": f"{folder}/plan.json",
         "previous_decision": f"{folder}/decision.json",
     }
+
+
+def options(files):
+    """Options of a script for files by their names: `--previous-plan FILE`."""
+    return " ".join(
+        f"--{name.replace('_', '-')} {path}" for name, path in files.items()
+    )
 
 
 def study_locks(wildcards):
@@ -277,33 +328,32 @@ def study_locks(wildcards):
     )
 
 
-def charts_of(study, suffix="svg"):
+def charts_of(search, suffix="svg"):
     """All charts of a study's report: one of each kind, or one for each stage of the search."""
-    folder = f"results/studies/{study}/charts"
     stems = [chart.stem() for chart in CHARTS if chart.reads != "stage"]
     stems += [
         chart.stem(stage)
         for chart in CHARTS
         if chart.reads == "stage"
-        for stage in search_stages(study)
+        for stage in search_stages(search)
     ]
-    return [f"{folder}/{stem}.{suffix}" for stem in stems]
+    return [f"results/{search}/charts/{stem}.{suffix}" for stem in stems]
 
 
 def chart_tables(wildcards):
     """The tables a chart is drawn from, with the decisions where it marks them."""
-    study, stage = wildcards.study, wildcards.of_stage.removeprefix("-")
-    search = search_stages(study)
+    search, stage = wildcards.search, wildcards.of_stage.removeprefix("-")
+    stages = search_stages(search)
     return {
-        "improvements": {"table": [f"results/studies/{study}/improvements.parquet"]},
-        "comparison": {"table": stage_files(study, "table.parquet", [COMPARISON])},
+        "improvements": {"table": [f"results/{search}/improvements.parquet"]},
+        "comparison": {"table": stage_files(search, "table.parquet", [COMPARISON])},
         "search": {
-            "table": stage_files(study, "table.parquet", search),
-            "decision": stage_files(study, "decision.json", search),
+            "table": stage_files(search, "table.parquet", stages),
+            "decision": stage_files(search, "decision.json", stages),
         },
         "stage": {
-            "table": stage_files(study, "table.parquet", [stage]),
-            "decision": stage_files(study, "decision.json", [stage]),
+            "table": stage_files(search, "table.parquet", [stage]),
+            "decision": stage_files(search, "decision.json", [stage]),
         },
     }[CHARTS.get(wildcards.chart).reads]
 
@@ -318,5 +368,22 @@ def chart_rows(wildcards):
     """Of the improvements, the rows of the study's objective."""
     if CHARTS.get(wildcards.chart).reads != "improvements":
         return ""
-    metric, basis = PROJECTS[wildcards.study].study.objective.metric_and_basis
+    metric, basis = SEARCHES[wildcards.search].objective.metric_and_basis
     return f"--where metric={metric} basis={basis}"
+
+
+def recorded_logs(wildcards):
+    """The logs of a recorded study."""
+    folder = f"config/recorded/{wildcards.study}/logs"
+    return [f"{folder}/{file}" for _, _, file in RECORDED[wildcards.study].log_files()]
+
+
+def origin_of(wildcards):
+    """What a report's figures come from: files that it shows, and the options that name them."""
+    if wildcards.search.startswith("studies/"):
+        return {}, "--runs results/runs"
+    folder = f"results/{wildcards.search}"
+    return (
+        {"claims": f"{folder}/claims.parquet", "logs": f"{folder}/logs"},
+        f"--recorded {study_path(wildcards)} --claims {folder}/claims.parquet",
+    )

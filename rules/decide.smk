@@ -33,10 +33,10 @@ rule parse_stage:
 rule decide_stage:
     input:
         unpack(pair_evidence),
-        plan="results/studies/{study}/stages/{stage}/plan.json",
-        table="results/studies/{study}/stages/{stage}/table.parquet",
-        rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
-        study="config/studies/{study}.yaml",
+        plan="results/{search}/stages/{stage}/plan.json",
+        table="results/{search}/stages/{stage}/table.parquet",
+        rounds="results/{search}/stages/{stage}/rounds.parquet",
+        study=study_file,
         code=code(
             "decide_stage.py",
             "servelab/decide.py",
@@ -48,17 +48,16 @@ rule decide_stage:
             "servelab/validity/*.py",
         ),
     output:
-        decision="results/studies/{study}/stages/{stage}/decision.json",
+        decision="results/{search}/stages/{stage}/decision.json",
     log:
-        "results/logs/decide_stage/{study}-{stage}.log",
+        "results/logs/decide_stage/{search}-{stage}.log",
     conda:
         "../envs/workflow.yaml"
     params:
-        pair=lambda wildcards, input: " ".join(
-            f"--{name.replace('_', '-')} {input[name]}"
-            for name in ("pair", "pair_status")
-            if input.get(name)
+        study=study_path,
+        pair=lambda wildcards, input: options(
+            {name: input[name] for name in ("pair", "pair_status") if input.get(name)}
         ),
     shell:
-        "python scripts/decide_stage.py --study {input.study} --plan {input.plan} --table {input.table}"
+        "python scripts/decide_stage.py --study {params.study} --plan {input.plan} --table {input.table}"
         " --rounds {input.rounds} {params.pair} --output {output.decision} > {log} 2>&1"

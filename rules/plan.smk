@@ -3,7 +3,11 @@
 
 checkpoint plan_stage:
     input:
-        unpack(previous_stage),
+        unpack(
+            lambda wildcards: previous_stage(
+                f"studies/{wildcards.study}", wildcards.stage
+            )
+        ),
         study="config/studies/{study}.yaml",
         workloads="config/workloads.yaml",
         datasets="config/datasets.yaml",
@@ -29,9 +33,8 @@ checkpoint plan_stage:
     conda:
         "../envs/workflow.yaml"
     params:
-        previous=lambda wildcards: " ".join(
-            f"--{name.replace('_', '-')} {path}"
-            for name, path in previous_stage(wildcards).items()
+        previous=lambda wildcards: options(
+            previous_stage(f"studies/{wildcards.study}", wildcards.stage)
         ),
     shell:
         "python scripts/plan_stage.py --study {input.study} --stage {wildcards.stage} {params.previous}"

@@ -11,11 +11,11 @@ rule plot_chart:
             "servelab/charts/*.py",
         ),
     output:
-        svg="results/studies/{study}/charts/{chart}{of_stage}.svg",
-        png="results/studies/{study}/charts/{chart}{of_stage}.png",
-        json="results/studies/{study}/charts/{chart}{of_stage}.json",
+        svg="results/{search}/charts/{chart}{of_stage}.svg",
+        png="results/{search}/charts/{chart}{of_stage}.png",
+        json="results/{search}/charts/{chart}{of_stage}.json",
     log:
-        "results/logs/plot_chart/{study}-{chart}{of_stage}.log",
+        "results/logs/plot_chart/{search}-{chart}{of_stage}.log",
     wildcard_constraints:
         chart="|".join(CHARTS.names()),
         of_stage=r"|-[a-z0-9][a-z0-9._-]*",
@@ -31,18 +31,19 @@ rule plot_chart:
 
 rule render_report:
     input:
-        study="results/studies/{study}/study.json",
+        unpack(lambda wildcards: origin_of(wildcards)[0]),
+        study="results/{search}/study.json",
         stages=lambda wildcards: stage_files(
-            wildcards.study, "table.parquet", PROJECTS[wildcards.study].stage_names
+            wildcards.search, "table.parquet", all_stages(wildcards.search)
         ),
         decisions=lambda wildcards: stage_files(
-            wildcards.study, "decision.json", search_stages(wildcards.study)
+            wildcards.search, "decision.json", search_stages(wildcards.search)
         ),
-        improvements="results/studies/{study}/improvements.parquet",
-        metrics="results/studies/{study}/metrics.parquet",
-        checks="results/studies/{study}/checks.parquet",
-        recommended="results/studies/{study}/recommended.json",
-        charts=lambda wildcards: charts_of(wildcards.study),
+        improvements="results/{search}/improvements.parquet",
+        metrics="results/{search}/metrics.parquet",
+        checks="results/{search}/checks.parquet",
+        recommended="results/{search}/recommended.json",
+        charts=lambda wildcards: charts_of(wildcards.search),
         code=code(
             "render_report.py",
             "servelab/figures.py",
@@ -50,15 +51,17 @@ rule render_report:
             "servelab/report/templates/*",
         ),
     output:
-        html="results/studies/{study}/report.html",
-        markdown="results/studies/{study}/report.md",
+        html="results/{search}/report.html",
+        markdown="results/{search}/report.md",
     log:
-        "results/logs/render_report/{study}.log",
+        "results/logs/render_report/{search}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        origin=lambda wildcards: origin_of(wildcards)[1],
     shell:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
         " --recommended {input.recommended}"
-        " --runs results/runs --charts-dir results/studies/{wildcards.study}/charts"
+        " {params.origin} --charts-dir results/{wildcards.search}/charts"
         " --output-md {output.markdown} --output-html {output.html} > {log} 2>&1"

@@ -9,13 +9,13 @@ from servelab.decide import decide_stage
 from servelab.deciding_pair import PlannedPair, read_pair
 from servelab.files import write_json
 from servelab.parse import read_table
-from servelab.plan import Plan
-from servelab.study import load_study
+from servelab.searched import load_searched, read_plan
+from servelab.study import Study
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", type=Path, required=True, help="config/studies/<study>.yaml")
+    parser.add_argument("--study", type=Path, required=True, help="config/studies/X.yaml or config/recorded/X")
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--table", type=Path, required=True)
     parser.add_argument("--rounds", type=Path, required=True)
@@ -24,14 +24,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
-    study = load_study(arguments.study)
+    study = load_searched(arguments.study)
     pair = None
-    if arguments.pair_status:
+    if arguments.pair_status and isinstance(study, Study):
         planned = PlannedPair.model_validate_json(arguments.pair.read_text(encoding="utf-8"))
         pair = read_pair(planned, arguments.pair_status.parent, study)
     decision = decide_stage(
         study,
-        Plan.model_validate_json(arguments.plan.read_text(encoding="utf-8")),
+        read_plan(arguments.plan),
         read_table(arguments.table, schemas.STAGE_TABLE),
         read_table(arguments.rounds, schemas.ROUNDS),
         pair,

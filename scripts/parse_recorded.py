@@ -1,26 +1,38 @@
-"""Reads the logs of a recorded stage into the tables that a live stage has."""
+"""Plans a stage of a recorded study and reads its logs into the tables that a live stage has."""
 
 import argparse
+import json
 from pathlib import Path
 
 from servelab.cli import run
+from servelab.files import write_json
 from servelab.parse import TABLES, write_table
 from servelab.recorded.parse import parse_recorded
-from servelab.recorded.plan import RecordedPlan
+from servelab.recorded.plan import RecordedPlan, plan_recorded
 from servelab.recorded.study import load_recorded
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", type=Path, required=True, help="folder config/recorded/<study>")
-    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--stage", required=True)
+    parser.add_argument("--previous-plan", type=Path, help="plan of the stage before, if there is one")
+    parser.add_argument("--previous-decision", type=Path, help="its decision: this stage starts from its winner")
+    parser.add_argument("--output-plan", type=Path, required=True)
     for name in TABLES:
         parser.add_argument(f"--output-{name}", type=Path, required=True)
     arguments = parser.parse_args()
 
-    plan = RecordedPlan.model_validate_json(arguments.plan.read_text(encoding="utf-8"))
-    for name, table in parse_recorded(load_recorded(arguments.study), plan, arguments.study).items():
+    study = load_recorded(arguments.study)
+    incumbent = study.baseline
+    if arguments.previous_plan:
+        previous = RecordedPlan.model_validate_json(arguments.previous_plan.read_text(encoding="utf-8"))
+        decision = json.loads(arguments.previous_decision.read_text(encoding="utf-8"))
+        incumbent = previous.reference_of(decision["winner"]["candidate"])
+    plan = plan_recorded(study, arguments.study, arguments.stage, incumbent)
+    for name, table in parse_recorded(study, plan, arguments.study).items():
         write_table(table, getattr(arguments, f"output_{name}"))
+    write_json(arguments.output_plan, plan.model_dump(mode="json"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from pathlib import Path
 from servelab.chart_files import read_tables
 from servelab.cli import run
 from servelab.files import write_text
+from servelab.recorded.origin import RecordedLogs
 from servelab.report.inputs import Decision, Recommended, Study, read
+from servelab.report.provenance import MeasuredRuns
 from servelab.report.render import render_html, render_markdown, report_content
 
 
@@ -21,21 +23,26 @@ def main() -> None:
     parser.add_argument("--metrics", required=True, type=Path)
     parser.add_argument("--checks", required=True, type=Path)
     parser.add_argument("--recommended", required=True, type=Path)
-    parser.add_argument("--runs", required=True, type=Path, help="results/runs, with the runs of all stages")
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--runs", type=Path, help="results/runs, with the runs of all stages of a live study")
+    origin.add_argument("--recorded", type=Path, help="folder config/recorded/<study>, whose logs were its runs")
+    parser.add_argument("--claims", type=Path, help="claims.parquet, where something was published on a recorded study")
     parser.add_argument("--charts-dir", required=True, type=Path)
     parser.add_argument("--output-md", required=True, type=Path)
     parser.add_argument("--output-html", required=True, type=Path)
     args = parser.parse_args()
 
+    study = read(args.study, Study)
     content = report_content(
-        read(args.study, Study),
+        study,
         read(args.recommended, Recommended),
         read_tables(args.stages),
         [read(path, Decision) for path in args.decisions],
         read_tables([args.improvements]),
         read_tables([args.metrics]),
         read_tables([args.checks]),
-        args.runs,
+        RecordedLogs(args.recorded) if args.recorded else MeasuredRuns(args.runs, study.study),
+        read_tables([args.claims]) if args.claims else None,
     )
     write_text(args.output_md, render_markdown(content))
     write_text(args.output_html, render_html(content, args.charts_dir))

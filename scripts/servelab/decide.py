@@ -10,10 +10,9 @@ import pandas as pd
 from servelab.deciding_pair import PairEvidence
 from servelab.metrics import METRICS
 from servelab.objective import per_basis
-from servelab.plan import Plan
+from servelab.searched import SearchedPlan, SearchedStudy
 from servelab.spec import Strict
 from servelab.statistics import ratio_ci95
-from servelab.study import Study
 
 Row = dict[str, Any]
 """A row of schemas.STAGE_TABLE."""
@@ -58,7 +57,11 @@ class Decision(Strict):
 
 
 def decide_stage(
-    study: Study, plan: Plan, table: pd.DataFrame, rounds: pd.DataFrame, pair: PairEvidence | None = None
+    study: SearchedStudy,
+    plan: SearchedPlan,
+    table: pd.DataFrame,
+    rounds: pd.DataFrame,
+    pair: PairEvidence | None = None,
 ) -> Decision:
     """The decision of a stage.
 
@@ -95,7 +98,7 @@ def decide_stage(
     )
 
 
-def _verdict(study: Study, row: Row, incumbent: Row, rounds: pd.DataFrame) -> Verdict:
+def _verdict(study: SearchedStudy, row: Row, incumbent: Row, rounds: pd.DataFrame) -> Verdict:
     change: tuple[float | None, float | None, float | None] = (None, None, None)
     unfit, unfit_incumbent = _unfit(study, row), _unfit(study, incumbent)
     if row["position"] == 0:
@@ -123,7 +126,7 @@ def _verdict(study: Study, row: Row, incumbent: Row, rounds: pd.DataFrame) -> Ve
     )
 
 
-def _measured_again(study: Study, verdict: Verdict, pair: PairEvidence) -> Verdict:
+def _measured_again(study: SearchedStudy, verdict: Verdict, pair: PairEvidence) -> Verdict:
     """A candidate's verdict once the stage's leader has been measured again beside the incumbent."""
     if verdict.candidate != pair.candidate:
         if verdict.verdict != "better":
@@ -145,7 +148,7 @@ def _measured_again(study: Study, verdict: Verdict, pair: PairEvidence) -> Verdi
     return verdict.model_copy(update={**found, "pair_id": pair.pair_id})
 
 
-def _unfit(study: Study, row: Row) -> tuple[str, str] | None:
+def _unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
     """Verdict and reason for a run that can neither win nor be compared with; None for one that can."""
     if row["outcome"] != "ok":
         return "refused" if row["reason"] == "refused" else "failed", f"{row['reason']}: {row['message']}"
@@ -160,7 +163,7 @@ def _unfit(study: Study, row: Row) -> tuple[str, str] | None:
 
 
 def _relative_change(
-    study: Study, row: Row, incumbent: Row, rounds: pd.DataFrame
+    study: SearchedStudy, row: Row, incumbent: Row, rounds: pd.DataFrame
 ) -> tuple[float, float | None, float | None]:
     """Percent change of the objective against the incumbent with its 95 % interval, on the study's basis."""
     values = []
@@ -172,7 +175,7 @@ def _relative_change(
     return ratio_ci95(values[0], values[1])
 
 
-def _compare(study: Study, change: float, low: float | None, high: float | None) -> tuple[str, str]:
+def _compare(study: SearchedStudy, change: float, low: float | None, high: float | None) -> tuple[str, str]:
     sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
     gain = sign * change
     interval = f" (95 % interval {low:+.1f} to {high:+.1f} %)" if low is not None and high is not None else ""
@@ -186,7 +189,7 @@ def _compare(study: Study, change: float, low: float | None, high: float | None)
     return "better", text
 
 
-def _reason(plan: Plan, verdicts: list[Verdict], winner: int) -> str:
+def _reason(plan: SearchedPlan, verdicts: list[Verdict], winner: int) -> str:
     if not plan.applies:
         return plan.reason
     if winner:

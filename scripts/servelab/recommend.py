@@ -12,28 +12,27 @@ from typing import Any
 import pandas as pd
 
 from servelab.figures import mark
-from servelab.plan import Plan
-from servelab.study import Study
+from servelab.searched import SearchedPlan, SearchedStudy
 
 
 def recommend(
-    study: Study,
-    comparison: Plan,
+    study: SearchedStudy,
+    comparison: SearchedPlan,
     table: pd.DataFrame,
     improvements: pd.DataFrame,
-    runs_folder: Path,
+    runs_folder: Path | None,
     titles: dict[str, str],
 ) -> dict[str, Any]:
     """The content of `recommended.json`.
 
     `table` is the comparison's stage table, `improvements` the study's; `titles` gives each workload's title. Where the
-    baseline itself is best, the baseline is recommended and there are no improvements.
+    baseline itself is best, the baseline is recommended and there are no improvements. `runs_folder` holds the runs, or
+    is None where nothing ran here.
     """
     winner = comparison.candidates[-1]
     run_of = {run.workload: run.run_id for run in winner.runs}
     baseline_run_of = {run.workload: run.run_id for run in comparison.candidates[0].runs}
     deciding = study.objective.on
-    manifest = json.loads((runs_folder / run_of[deciding] / "manifest.json").read_text(encoding="utf-8"))
     metric, basis = study.objective.metric_and_basis
     gains = improvements[
         (improvements["stage"] == comparison.stage)
@@ -53,7 +52,7 @@ def recommend(
     return {
         "study": study.study,
         "command": winner.command,
-        "launch_command": _launch_command(manifest),
+        "launch_command": runs_folder and _launch_command(runs_folder / run_of[deciding] / "manifest.json"),
         "note": _note(winner.configuration.model),
         "engine": study.engines[winner.configuration.engine].engine or winner.configuration.engine,
         "engine_version": study.engines[winner.configuration.engine].version,
@@ -77,8 +76,9 @@ def _note(variant: str) -> str | None:
     return f"It serves the variant {variant} of the weights: speed was measured, the quality of the answers was not."
 
 
-def _launch_command(manifest: dict[str, Any]) -> str:
-    """The command as it ran, its environment variables in front."""
+def _launch_command(path: Path) -> str:
+    """The command as it ran, its environment variables in front, from its manifest."""
+    manifest = json.loads(path.read_text(encoding="utf-8"))
     variables = [f"{name}={value}" for name, value in sorted(manifest["environment_variables"].items())]
     return shlex.join([*(["env", *variables] if variables else []), *manifest["command"]])
 
@@ -103,7 +103,7 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _validity(table: pd.DataFrame, comparison: Plan, workload: str) -> dict[str, Any]:
+def _validity(table: pd.DataFrame, comparison: SearchedPlan, workload: str) -> dict[str, Any]:
     """What the checks made of the winner's and of the baseline's run on a workload; nulls where a run failed."""
     found: dict[str, Any] = {}
     for side, candidate in (("", comparison.candidates[-1]), ("baseline_", comparison.candidates[0])):
@@ -113,7 +113,7 @@ def _validity(table: pd.DataFrame, comparison: Plan, workload: str) -> dict[str,
     return found
 
 
-def _no_improvement(workload: str, title: str, study: Study, failed: str) -> dict[str, Any]:
+def _no_improvement(workload: str, title: str, study: SearchedStudy, failed: str) -> dict[str, Any]:
     numbers = ["baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]
     return {
         "workload": workload,
@@ -135,7 +135,9 @@ def render_recommendation(recommended: dict[str, Any], report: Path) -> str:
     """The recommendation as a few lines for a terminal."""
     lines = [f"{recommended['study']}: recommended serving command", "", f"    {recommended['command']}", ""]
     lines += [recommended["note"], ""] if recommended["note"] else []
-    lines += ["As it ran here:", "", f"    {recommended['launch_command']}", ""]
+    lines += (
+        ["As it ran here:", "", f"    {recommended['launch_command']}", ""] if recommended["launch_command"] else []
+    )
     if not recommended["changed"]:
         lines.append("No candidate beat the baseline beyond noise and margin: keep the baseline.")
     else:

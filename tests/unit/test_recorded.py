@@ -384,16 +384,18 @@ def test_command_lines_go_from_a_folder_to_the_next_stage(tmp_path):
     def run(script, *arguments):
         subprocess.run([sys.executable, f"scripts/{script}.py", *map(str, arguments)], cwd=ROOT, check=True)
 
-    plan, table, rounds = tmp_path / "plan.json", tmp_path / "table.parquet", tmp_path / "rounds.parquet"
-    run("plan_recorded", "--study", EXAMPLE, "--stage", "parallelism", "--output", plan)
-    outputs = [part for name in TABLES for part in (f"--output-{name}", tmp_path / f"{name}.parquet")]
-    run("parse_recorded", "--study", EXAMPLE, "--plan", plan, *outputs)
-    study = load_recorded(EXAMPLE)
-    stage = RecordedPlan.model_validate_json(plan.read_text())
-    decided = decide_stage(study, stage, pd.read_parquet(table), pd.read_parquet(rounds))
-    decision, following = tmp_path / "decision.json", tmp_path / "next.json"
-    decision.write_text(decided.model_dump_json())
-    previous = ("--previous-plan", plan, "--previous-decision", decision)
-    run("plan_recorded", "--study", EXAMPLE, "--stage", "attention", *previous, "--output", following)
-    first = RecordedPlan.model_validate_json(following.read_text()).candidates[0]
-    assert (first.candidate, first.reference, first.is_incumbent) == ("FP8 on 4", "parallelism/fp8-tp4", True)
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    def outputs(folder):
+        folder.mkdir()
+        names = {"plan": "plan.json", **{name: f"{name}.parquet" for name in TABLES}}
+        return [part for name, file in names.items() for part in (f"--output-{name}", folder / file)]
+
+    run("parse_recorded", "--study", EXAMPLE, "--stage", "parallelism", *outputs(first))
+    read = ["--plan", first / "plan.json", "--table", first / "table.parquet", "--rounds", first / "rounds.parquet"]
+    run("decide_stage", "--study", EXAMPLE, *read, "--output", first / "decision.json")
+    previous = ("--previous-plan", first / "plan.json", "--previous-decision", first / "decision.json")
+    run("parse_recorded", "--study", EXAMPLE, "--stage", "attention", *previous, *outputs(second))
+    following = RecordedPlan.model_validate_json((second / "plan.json").read_text()).candidates[0]
+    assert (following.candidate, following.reference) == ("FP8 on 4", "parallelism/fp8-tp4")
+    assert following.is_incumbent

@@ -17,6 +17,7 @@ from servelab.charts import CHARTS
 from servelab.errors import ServelabError
 from servelab.figures import MARKS
 from servelab.report.inputs import Decision, Recommended, Study, read
+from servelab.report.provenance import MeasuredRuns
 from servelab.report.render import render_html, render_markdown, report_content
 from servelab.report.table import Measured
 
@@ -86,7 +87,7 @@ def content(folder: Path, *, recommended=None, table=None, improvements=None, ch
         read_tables([folder / "improvements.parquet"]) if improvements is None else improvements,
         read_tables([folder / "metrics.parquet"]),
         read_tables([folder / "checks.parquet"]) if checks is None else checks,
-        folder.parents[1] / "runs",
+        MeasuredRuns(folder.parents[1] / "runs", folder.name),
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from servelab.identity import content_id, file_sha256
 from servelab.plan import Configuration
 from servelab.recorded.commands import changes, read_command
-from servelab.recorded.study import LOGS, RecordedCandidate, RecordedStudy
+from servelab.recorded.study import LOGS, RecordedStudy
 from servelab.spec import Strict
 from servelab.study import COMPARISON
 
@@ -128,17 +128,21 @@ def _planned(
         changes=changes(study.candidates[incumbent].command, candidate.command),
         command=candidate.command,
         runs=[
-            RecordedRun(workload=workload, run_id=content_id(spec.model_dump(mode="json")), spec=spec)
+            recorded_run(study, folder, reference, workload)
             for workload in tried
             if candidate.outcome != "ok" or workload in candidate.logs
-            for spec in [_spec(study, folder, candidate, workload)]
         ],
     )
 
 
-def _spec(study: RecordedStudy, folder: Path, candidate: RecordedCandidate, workload: str) -> RecordedSpec:
+def recorded_run(study: RecordedStudy, folder: Path, reference: str, workload: str) -> RecordedRun:
+    """A candidate (`<stage>/<candidate>`) on a workload, named by all that is known of it, its logs' content included.
+
+    `folder` is the study's.
+    """
+    candidate = study.candidates[reference]
     files = candidate.logs.get(workload, [])
-    return RecordedSpec(
+    spec = RecordedSpec(
         engine=candidate.engine,
         engine_version=study.engines[candidate.engine].version,
         model=study.model.variant_id(candidate.model),
@@ -149,3 +153,4 @@ def _spec(study: RecordedStudy, folder: Path, candidate: RecordedCandidate, work
         outcome=candidate.outcome,
         logs={file: file_sha256(folder / LOGS / file) for file in files},
     )
+    return RecordedRun(workload=workload, run_id=content_id(spec.model_dump(mode="json")), spec=spec)

@@ -57,6 +57,11 @@ class RecordedEngine(Strict):
         None, description="How its serving commands begin, without variables; others are another engine's."
     )
 
+    @property
+    def engine(self) -> str | None:
+        """Its name, where the key is not; as `servelab.study.Engine` has it."""
+        return self.title
+
 
 class RecordedWorkload(Strict):
     """What was sent; only what is known of it."""
@@ -185,6 +190,8 @@ def load_recorded(folder: Path) -> RecordedStudy:
 def _problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
     """Every mistake that no single field shows: its key and what is wrong."""
     yield from _unknown("objective.metric", study.objective.metric, METRICS.names(), "metric")
+    if study.objective.interleaved_cycles:
+        yield "objective.interleaved_cycles", "a recorded study cannot measure anything again; leave it out"
     yield from _unknown("objective.on", study.objective.on, list(study.workloads), "workload")
     for position, stage in enumerate(study.stages):
         if stage.name == COMPARISON:

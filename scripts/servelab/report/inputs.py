@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from servelab.errors import ServelabError
 from servelab.spec import ProtocolSpec
-from servelab.study import Hardware, Model, Objective
+from servelab.study import Hardware, Objective
 
 
 class Input(BaseModel):
@@ -34,10 +34,10 @@ class Study(Input):
 
     study: str
     title: str
-    model: Model
     hardware: Hardware
     objective: Objective
-    protocol: ProtocolSpec
+    protocol: ProtocolSpec | None = None
+    """How it was measured; None for a study whose runs are recorded logs."""
     workloads: dict[str, str]
     stages: list[StageOutline]
 
@@ -85,7 +85,8 @@ class Recommended(Input):
     """`recommended.json`."""
 
     command: str
-    launch_command: str
+    launch_command: str | None
+    """As it ran here; None where nothing ran."""
     note: str | None = None
     engine: str
     engine_version: str

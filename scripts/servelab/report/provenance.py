@@ -17,13 +17,37 @@ MANIFEST_PARTS = ("devices", "machine", "git")
 """Parts of a manifest that say on what a run was measured, and with which code."""
 
 
-def provenance_tables(
-    study: Study, runs: Path, run_ids: Sequence[str], workload_of: dict[str, str]
-) -> dict[str, Table]:
-    """Tables by heading, from `spec.json` and `manifest.json` of all runs; `workload_of` names each run's workload.
+class MeasuredRuns:
+    """The runs of a live study; `folder` is `results/runs`. See `servelab.report.origin.Origin`."""
 
-    A run without its files is a `ServelabError`.
-    """
+    remark = (
+        "requests.parquet in a run’s folder holds the record of every request; every figure here is computed from "
+        "these alone."
+    )
+
+    def __init__(self, folder: Path, study: str) -> None:
+        self._folder = folder
+        self.target = f"results/studies/{study}/report.html"
+
+    def href(self, run_id: str) -> str:
+        """The run's folder."""
+        return f"../../runs/{run_id}/"
+
+    def failure_href(self, run_id: str) -> str:
+        """What its server printed."""
+        return f"../../runs/{run_id}/server.log"
+
+    def commit(self, run_id: str) -> str | None:
+        """The commit it was measured at; None outside a checkout."""
+        commit: str | None = _manifest(self._folder, run_id).get("git", {}).get("commit")
+        return commit
+
+    def provenance(self, study: Study, workload_of: dict[str, str]) -> dict[str, Table]:
+        """From `spec.json` and `manifest.json` of all runs; a run without its files is a `ServelabError`."""
+        return _tables(study, self._folder, list(workload_of), workload_of)
+
+
+def _tables(study: Study, runs: Path, run_ids: Sequence[str], workload_of: dict[str, str]) -> dict[str, Table]:
     specs = {run_id: read(runs / run_id / "spec.json", RunSpec) for run_id in run_ids}
     workloads = {workload_of[run_id]: spec for run_id, spec in specs.items()}
     engines = [
@@ -37,6 +61,7 @@ def provenance_tables(
         [Cell(spec.model.id, note=f"variant {spec.model.variant}, {_format(spec)}"), Cell(_source(spec.model.source))]
         for spec in specs.values()
     ]
+    assert study.protocol is not None
     protocol = {key: value for key, value in study.protocol.model_dump(mode="json").items() if value is not None}
     clients = sorted({f"{spec.client.name} {spec.client.version}" for spec in specs.values()})
     return {
@@ -47,7 +72,7 @@ def provenance_tables(
             [
                 [
                     Cell(title, note=name),
-                    Cell(workload_id(spec.workload), link=f"workloads/{workload_id(spec.workload)}"),
+                    Cell(workload_id(spec.workload), link=f"../../workloads/{workload_id(spec.workload)}/"),
                     Cell(_facts(spec.workload.parameters)),
                 ]
                 for name, title in study.workloads.items()
@@ -64,12 +89,6 @@ def provenance_tables(
         ),
         "Machines": _machines(runs, run_ids),
     }
-
-
-def commit_of(runs: Path, run_id: str) -> str | None:
-    """The commit a run was measured at; None outside a checkout."""
-    commit: str | None = _manifest(runs, run_id).get("git", {}).get("commit")
-    return commit
 
 
 def _machines(runs: Path, run_ids: Sequence[str]) -> Table:

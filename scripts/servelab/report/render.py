@@ -16,10 +16,11 @@ from markupsafe import Markup
 from servelab.charts import CHARTS
 from servelab.errors import ServelabError
 from servelab.figures import MARKS_KEY
+from servelab.report.audit import audit_section
 from servelab.report.checks import Marks, checks_summary, checks_table
 from servelab.report.comparison import accelerators_text, headline, objective_table, other_metrics_table
 from servelab.report.inputs import Decision, Recommended, Study
-from servelab.report.provenance import commit_of, provenance_tables
+from servelab.report.origin import Origin
 from servelab.report.stages import stage_sections
 from servelab.report.table import Measured
 
@@ -43,9 +44,10 @@ def report_content(
     improvements: pd.DataFrame,
     metrics: pd.DataFrame,
     checks: pd.DataFrame,
-    runs: Path,
+    origin: Origin,
+    claims: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """What the templates show. `table` has the rows of all stage tables, `runs` is the folder `results/runs`."""
+    """What the templates show. `table` has the rows of all stage tables, `claims` those of schemas.CLAIMS."""
     measured = Measured(metrics)
     marks = Marks(table)
     stages = [
@@ -70,10 +72,12 @@ def report_content(
             for stage in stages
             if stage.applies
         },
-        "provenance": provenance_tables(study, runs, list(workload_of), workload_of),
+        "audit": None if claims is None else audit_section(claims),
+        "origin": origin,
+        "provenance": origin.provenance(study, workload_of),
         "checks_summary": checks_summary(checks),
         "checks": checks_table(study, checks, table),
-        "commit": commit_of(runs, recommended.run_id),
+        "commit": origin.commit(recommended.run_id),
     }
 
 

@@ -14,7 +14,7 @@ from servelab.figures import NO_BREAK, change, estimate, figure, interval, is_no
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure or a text; `run_id` links it to the run it was computed from, `link` to another folder of results."""
+    """A figure or a text; `run_id` links it to the run it was computed from, `link` to an address of its own."""
 
     text: str
     run_id: str | None = None
@@ -27,12 +27,6 @@ class Cell:
     mark: str = ""
     """Put behind the text where a run that it was computed from is not valid."""
     mark_why: str = ""
-
-    @property
-    def href(self) -> str:
-        """Address relative to the report; empty for none."""
-        folder = f"runs/{self.run_id}" if self.run_id else self.link
-        return f"../../{folder}/" if folder else ""
 
 
 @dataclass(frozen=True)

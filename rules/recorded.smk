@@ -1,0 +1,90 @@
+"""Reads the logs of recorded studies; makes the tables that live stages have, and the audit of what was published.
+
+Decisions, percentages, recommendation, charts and report then come from the rules of live studies, whose `search` is
+`recorded/<study>` instead of `studies/<study>`: the folder below results/.
+"""
+
+
+rule parse_recorded:
+    input:
+        unpack(
+            lambda wildcards: previous_stage(
+                f"recorded/{wildcards.study}", wildcards.stage
+            )
+        ),
+        study="config/recorded/{study}/study.yaml",
+        logs=recorded_logs,
+        code=code(
+            "parse_recorded.py",
+            "servelab/audit/*.py",
+            "servelab/metrics/*.py",
+            "servelab/objective.py",
+            "servelab/readers/*.py",
+            "servelab/recorded/*.py",
+            "servelab/statistics.py",
+        ),
+    output:
+        plan="results/recorded/{study}/stages/{stage}/plan.json",
+        table="results/recorded/{study}/stages/{stage}/table.parquet",
+        metrics="results/recorded/{study}/stages/{stage}/metrics.parquet",
+        rounds="results/recorded/{study}/stages/{stage}/rounds.parquet",
+        checks="results/recorded/{study}/stages/{stage}/checks.parquet",
+        timeline="results/recorded/{study}/stages/{stage}/timeline.parquet",
+    log:
+        "results/logs/parse_recorded/{study}-{stage}.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        previous=lambda wildcards: options(
+            previous_stage(f"recorded/{wildcards.study}", wildcards.stage)
+        ),
+    shell:
+        "python scripts/parse_recorded.py --study config/recorded/{wildcards.study} --stage {wildcards.stage}"
+        " {params.previous} --output-plan {output.plan} --output-table {output.table}"
+        " --output-metrics {output.metrics} --output-rounds {output.rounds} --output-checks {output.checks}"
+        " --output-timeline {output.timeline} > {log} 2>&1"
+
+
+rule audit_claims:
+    input:
+        plans=lambda wildcards: stage_files(
+            f"recorded/{wildcards.study}",
+            "plan.json",
+            search_stages(f"recorded/{wildcards.study}"),
+        ),
+        decisions=lambda wildcards: stage_files(
+            f"recorded/{wildcards.study}",
+            "decision.json",
+            search_stages(f"recorded/{wildcards.study}"),
+        ),
+        recommended="results/recorded/{study}/recommended.json",
+        study="config/recorded/{study}/study.yaml",
+        logs=recorded_logs,
+        code=code(
+            "audit_claims.py",
+            "servelab/audit/*.py",
+            "servelab/readers/*.py",
+            "servelab/recorded/*.py",
+        ),
+    output:
+        claims="results/recorded/{study}/claims.parquet",
+    log:
+        "results/logs/audit_claims/{study}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "python scripts/audit_claims.py --study config/recorded/{wildcards.study} --plans {input.plans}"
+        " --decisions {input.decisions} --recommended {input.recommended} --output {output.claims} > {log} 2>&1"
+
+
+rule copy_logs:
+    input:
+        logs=recorded_logs,
+    output:
+        logs=directory("results/recorded/{study}/logs"),
+    log:
+        "results/logs/copy_logs/{study}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "(mkdir -p {output.logs} && cp {input.logs} {output.logs}/) > {log} 2>&1"

@@ -1,0 +1,78 @@
+"""The audit in the report: what was published of the logs, and what they give when it is computed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from servelab.report.table import Cell, Table, value_or_none
+
+Row = dict[Any, Any]
+
+_ORDER = ("contradicted", "unproven", "rounded", "confirmed")
+
+
+@dataclass(frozen=True)
+class AuditSection:
+    """What the report says of the claims; a table without rows is left out."""
+
+    summary: str
+    contradicted: Table
+    """Claims of the publication that do not hold."""
+    percentages: Table
+    """Every published percentage beside the recomputed one."""
+    others: Table
+    """All other claims that are not contradicted."""
+    logs: Table
+    """What contradicts itself, its command or the baseline in the logs."""
+
+
+def audit_section(claims: pd.DataFrame) -> AuditSection:
+    """`claims` has rows of schemas.CLAIMS."""
+    published = _rows(claims, "publication")
+    logs = _rows(claims, "logs")
+    changes = [row for row in published if row["rule"] == "change"]
+    held = [row for row in published if row["rule"] != "change" and row["verdict"] != "contradicted"]
+    return AuditSection(
+        summary=f"{_counted(published, 'published claim')}. {_counted(logs, 'check')} of the logs themselves.",
+        contradicted=_table([row for row in published if row["verdict"] == "contradicted"], with_verdict=False),
+        percentages=_table(changes, with_verdict=True),
+        others=_table(held, with_verdict=True),
+        logs=_table([row for row in logs if row["verdict"] == "contradicted"], with_verdict=False),
+    )
+
+
+def _rows(claims: pd.DataFrame, source: str) -> list[Row]:
+    """Rows of a source, the worst verdict first, otherwise in order."""
+    rows: list[Row] = claims[claims["source"] == source].to_dict("records")
+    return sorted(rows, key=lambda row: _ORDER.index(row["verdict"]))
+
+
+def _counted(rows: list[Row], noun: str) -> str:
+    counts = [f"{number} {verdict}" for verdict in _ORDER if (number := sum(row["verdict"] == verdict for row in rows))]
+    return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'}: {', '.join(counts) or 'none'}"
+
+
+def _table(rows: list[Row], *, with_verdict: bool) -> Table:
+    columns = ["Claim", "Where", "Published", "Recomputed", *(["Verdict"] if with_verdict else []), "Why"]
+    return Table(
+        columns,
+        [
+            [
+                Cell(row["claim"]),
+                Cell(_place(row)),
+                Cell(value_or_none(row["published"]) or "–"),
+                Cell(value_or_none(row["recomputed"]) or "–"),
+                *([Cell(row["verdict"])] if with_verdict else []),
+                Cell(row["reason"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _place(row: Row) -> str:
+    line = value_or_none(row["line"])
+    return ", ".join([*([row["where"]] if row["where"] else []), *([f"line {int(line)}"] if line else [])]) or "–"
