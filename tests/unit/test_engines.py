@@ -34,6 +34,27 @@ CUDA_NO_MEMORY = """\
 (EngineCore pid=9) ERROR 11-21 12:01:09 [core.py:1510] torch.OutOfMemoryError: CUDA out of memory.
 RuntimeError: Engine core initialization failed. See root cause above.
 """
+SGLANG_NO_MEMORY = """\
+[2025-11-12 10:03:52 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=17.04 GB
+[2025-11-12 10:03:53 TP0] Scheduler hit an exception: Traceback (most recent call last):
+RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: self.server_args...
+[2025-11-12 10:03:53] Received sigquit from a child process. It usually means the child failed.
+"""
+SGLANG_UNKNOWN_FLAG = "launch_server.py: error: unrecognized arguments: --no-such-flag\n"
+TENSORRT_LLM_NO_MEMORY = """\
+[11/12/2025-10:03:52] [TRT-LLM] [E] Executor worker initialization error: Traceback (most recent call last):
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.
+RuntimeError: Executor worker returned error
+"""
+TENSORRT_LLM_UNKNOWN_FLAG = "Try 'trtllm-serve serve --help' for help.\n\nError: No such option: --no_such_flag\n"
+VLLM_ASCEND_NO_MEMORY = """\
+(NPURayWorkerWrapper pid=45464) ERROR 06-09 06:57:48 worker_base.py:581] RuntimeError: NPU out of memory. Tried to \
+allocate 30.00 MiB (NPU 3; 60.96 GiB total capacity; 60.34 GiB already allocated)
+"""
+MINDIE_NO_MEMORY = """\
+[2025-11-25 17:23:11,888] [249] [281471718846752] [llm] [ERROR] [logging.py-348] : Warmup failed, because of \
+multimodal model inference out of memory when `maxInputTokenLen` set to 8192.
+"""
 UNKNOWN = "0.00.1.1 I all is well\nSegmentation fault\n"
 
 
@@ -44,6 +65,12 @@ UNKNOWN = "0.00.1.1 I all is well\nSegmentation fault\n"
         ("llama.cpp", LLAMA_CPP_QUANTIZED, "unsupported_argument", "llama_init_from_model: quantized V cache requires"),
         ("vllm", VLLM_NO_MEMORY, "out_of_memory", "ValueError: Available memory on node 0 (8.09/9.71 GiB)"),
         ("vllm", CUDA_NO_MEMORY, "out_of_memory", "torch.OutOfMemoryError: CUDA out of memory."),
+        ("sglang", SGLANG_NO_MEMORY, "out_of_memory", "RuntimeError: Not enough memory. Please try to increase"),
+        ("sglang", SGLANG_UNKNOWN_FLAG, "unsupported_argument", "launch_server.py: error: unrecognized arguments"),
+        ("tensorrt-llm", TENSORRT_LLM_NO_MEMORY, "out_of_memory", "torch.OutOfMemoryError: CUDA out of memory."),
+        ("tensorrt-llm", TENSORRT_LLM_UNKNOWN_FLAG, "unsupported_argument", "Error: No such option: --no_such_flag"),
+        ("vllm-ascend", VLLM_ASCEND_NO_MEMORY, "out_of_memory", "RuntimeError: NPU out of memory. Tried to allocate"),
+        ("mindie", MINDIE_NO_MEMORY, "out_of_memory", "Warmup failed, because of multimodal model inference out of"),
         ("llama.cpp", UNKNOWN, None, "Segmentation fault"),
         ("vllm", "", None, None),
     ],

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from servelab.engines import ENGINES, Serve
 from servelab.engines.mindie import SETTINGS
 from servelab.errors import ConfigError
+from servelab.server import Server
 
 MINDIE = ENGINES.get("mindie")
 
@@ -111,3 +114,47 @@ def test_version_is_read_beside_the_installation(tmp_path):
     )
     done = subprocess.run(MINDIE.version_command(daemon), capture_output=True, text=True, check=True)
     assert done.stdout == "2.1.RC1\n"
+
+
+DOUBLE = """\
+#!{python}
+import json, os, signal, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+config = json.load(open(os.environ["MIES_CONFIG_JSON_PATH"]))["ServerConfig"]
+if os.fork() == 0:  # a worker that does not stop when asked to
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Event().wait()
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/v2/health/ready" else 404)
+        self.end_headers()
+
+
+print("Daemon start success!", flush=True)
+HTTPServer((config["ipAddress"], config["managementPort"]), Handler).serve_forever()
+"""
+
+
+def test_server_starts_by_its_file_anew_for_each_port_and_leaves_nothing(model, tmp_path):
+    """A double of the daemon: it reads the file, and forks a worker that ignores SIGTERM."""
+    daemon = tmp_path / "mindieservice_daemon"
+    daemon.write_text(DOUBLE.format(python=sys.executable))
+    daemon.chmod(0o755)
+    serve = Serve(daemon, model, "Qwen/Qwen3-30B-A3B", 0, {}, {}, folder=tmp_path / "run")
+    server = Server(MINDIE, serve, variables={}, log=tmp_path / "server.log", startup_timeout_s=60)
+    ports, trees = [], []
+    try:
+        for _ in range(2):
+            server.restart()
+            ports.append(json.loads((tmp_path / "run/mindie.json").read_text())["ServerConfig"]["port"])
+            assert server.base_url == f"http://127.0.0.1:{ports[-1]}"
+            root = psutil.Process(server.process.pid)
+            trees += [root, *root.children(recursive=True)]
+    finally:
+        server.stop()
+    assert server.starts == 2
+    assert len(trees) == 4
+    assert [process for process in trees if process.is_running()] == []
