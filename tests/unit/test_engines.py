@@ -48,8 +48,7 @@ RuntimeError: Executor worker returned error
 """
 TENSORRT_LLM_UNKNOWN_FLAG = "Try 'trtllm-serve serve --help' for help.\n\nError: No such option: --no_such_flag\n"
 VLLM_ASCEND_NO_MEMORY = """\
-(NPURayWorkerWrapper pid=45464) ERROR 06-09 06:57:48 worker_base.py:581] RuntimeError: NPU out of memory. Tried to \
-allocate 30.00 MiB (NPU 3; 60.96 GiB total capacity; 60.34 GiB already allocated)
+RuntimeError: NPU out of memory. Tried to allocate 52.00 MiB (NPU 0; 60.96 GiB total capacity; 59.36 GiB already
 """
 MINDIE_NO_MEMORY = """\
 [2025-11-25 17:23:11,888] [249] [281471718846752] [llm] [ERROR] [logging.py-348] : Warmup failed, because of \
