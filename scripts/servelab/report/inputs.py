@@ -57,6 +57,8 @@ class Verdict(Input):
     change_ci95_low_percent: float | None
     change_ci95_high_percent: float | None
     why: str
+    pair_id: str | None = None
+    """The change is from this pair, measured again side by side, and not from the runs of the stage."""
 
 
 class Decision(Input):

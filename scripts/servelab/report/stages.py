@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -160,4 +160,8 @@ def _change(row: Row, verdicts: dict[str, Verdict], incumbent: str | None) -> Ce
     if verdict is None:
         return Cell("–")
     higher_is_better = bool(METRICS.get(str(row["objective"])).higher_is_better)
-    return change_cell(verdict.model_dump(), row["run_id"], higher_is_better, incumbent)
+    cell = change_cell(verdict.model_dump(), row["run_id"], higher_is_better, incumbent)
+    if verdict.pair_id is None:
+        return cell
+    note = f"measured again beside the incumbent, pair {verdict.pair_id}"
+    return replace(cell, note=f"{cell.note}; {note}" if cell.note else note)
