@@ -27,4 +27,3 @@ rule all:
         runs=runs_of_all_studies,
         reports=expand("results/{search}/report.html", search=SEARCHES),
         answers=expand("results/{search}/recommended.json", search=SEARCHES),
-        charts=[chart for search in SEARCHES for chart in charts_of(search)],

@@ -8,7 +8,6 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from servelab.charts import CHARTS
 from servelab.deciding_pair import PairSpec
 from servelab.devices import DEVICES
 from servelab.engines import ENGINES
@@ -326,50 +325,6 @@ def study_locks(wildcards):
     return sorted(
         locks | ({str(project.client_lock)} if project.client_lock else set())
     )
-
-
-def charts_of(search, suffix="svg"):
-    """All charts of a study's report: one of each kind, or one for each stage of the search."""
-    stems = [chart.stem() for chart in CHARTS if chart.reads != "stage"]
-    stems += [
-        chart.stem(stage)
-        for chart in CHARTS
-        if chart.reads == "stage"
-        for stage in search_stages(search)
-    ]
-    return [f"results/{search}/charts/{stem}.{suffix}" for stem in stems]
-
-
-def chart_tables(wildcards):
-    """The tables a chart is drawn from, with the decisions where it marks them."""
-    search, stage = wildcards.search, wildcards.of_stage.removeprefix("-")
-    stages = search_stages(search)
-    return {
-        "improvements": {"table": [f"results/{search}/improvements.parquet"]},
-        "comparison": {"table": stage_files(search, "table.parquet", [COMPARISON])},
-        "search": {
-            "table": stage_files(search, "table.parquet", stages),
-            "decision": stage_files(search, "decision.json", stages),
-        },
-        "stage": {
-            "table": stage_files(search, "table.parquet", [stage]),
-            "decision": stage_files(search, "decision.json", [stage]),
-        },
-    }[CHARTS.get(wildcards.chart).reads]
-
-
-def chart_decisions(wildcards):
-    """The option that names the decisions of a chart, if it marks any."""
-    decisions = chart_tables(wildcards).get("decision", [])
-    return " ".join(["--decision", *decisions]) if decisions else ""
-
-
-def chart_rows(wildcards):
-    """Of the improvements, the rows of the study's objective."""
-    if CHARTS.get(wildcards.chart).reads != "improvements":
-        return ""
-    metric, basis = SEARCHES[wildcards.search].objective.metric_and_basis
-    return f"--where metric={metric} basis={basis}"
 
 
 def recorded_logs(wildcards):

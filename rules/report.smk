@@ -1,32 +1,31 @@
 """Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON) and its report (HTML, Markdown)."""
 
 
-rule plot_chart:
+rule plot_charts:
     input:
-        unpack(chart_tables),
+        study="results/{search}/study.json",
+        stages=lambda wildcards: stage_files(
+            wildcards.search, "table.parquet", all_stages(wildcards.search)
+        ),
+        decisions=lambda wildcards: stage_files(
+            wildcards.search, "decision.json", search_stages(wildcards.search)
+        ),
+        improvements="results/{search}/improvements.parquet",
         code=code(
-            "plot_chart.py",
+            "plot_charts.py",
             "servelab/chart_files.py",
             "servelab/figures.py",
             "servelab/charts/*.py",
         ),
     output:
-        svg="results/{search}/charts/{chart}{of_stage}.svg",
-        png="results/{search}/charts/{chart}{of_stage}.png",
-        json="results/{search}/charts/{chart}{of_stage}.json",
+        charts=directory("results/{search}/charts"),
     log:
-        "results/logs/plot_chart/{search}-{chart}{of_stage}.log",
-    wildcard_constraints:
-        chart="|".join(CHARTS.names()),
-        of_stage=r"|-[a-z0-9][a-z0-9._-]*",
+        "results/logs/plot_charts/{search}.log",
     conda:
         "../envs/workflow.yaml"
-    params:
-        decision=chart_decisions,
-        rows=chart_rows,
     shell:
-        "python scripts/plot_chart.py --chart {wildcards.chart} --table {input.table} {params.decision} {params.rows}"
-        " --output-svg {output.svg} --output-png {output.png} --output-json {output.json} > {log} 2>&1"
+        "python scripts/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
+        " --improvements {input.improvements} --output {output.charts} > {log} 2>&1"
 
 
 rule render_report:
@@ -43,7 +42,7 @@ rule render_report:
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",
         recommended="results/{search}/recommended.json",
-        charts=lambda wildcards: charts_of(wildcards.search),
+        charts="results/{search}/charts",
         code=code(
             "render_report.py",
             "servelab/figures.py",
@@ -63,5 +62,5 @@ rule render_report:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
         " --recommended {input.recommended}"
-        " {params.origin} --charts-dir results/{wildcards.search}/charts"
+        " {params.origin} --charts-dir {input.charts}"
         " --output-md {output.markdown} --output-html {output.html} > {log} 2>&1"

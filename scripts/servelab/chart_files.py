@@ -1,8 +1,8 @@
-"""Reads the tables of a chart, draws it, and writes it as SVG, PNG and Vega-Lite JSON."""
+"""Reads the tables of a study's charts, draws them, and writes them as SVG, PNG and Vega-Lite JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,9 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.charts import Chart
+from servelab.charts import CHARTS, Chart
 from servelab.errors import ConfigError, ServelabError
-from servelab.report.inputs import Decision
+from servelab.report.inputs import Decision, Study
+from servelab.study import COMPARISON
 
 FileFormat = Literal["svg", "png", "json"]
 PNG_SCALE = 2
@@ -28,6 +29,29 @@ def read_tables(paths: Sequence[Path]) -> pd.DataFrame:
             raise ServelabError(f"{path}: not a readable Parquet file: {error}") from None
     frame: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
     return frame
+
+
+def study_charts(
+    study: Study, table: pd.DataFrame, decisions: Sequence[Decision], improvements: pd.DataFrame
+) -> Iterator[tuple[str, Chart, pd.DataFrame]]:
+    """Each chart of a study's report: name of its files, the chart, and its rows.
+
+    `table` has the rows of all stage tables. Of the improvements, those of the study's objective are drawn.
+    """
+    metric, basis = study.objective.metric_and_basis
+    comparison = table[table["stage"] == COMPARISON].reset_index(drop=True)
+    search = add_decisions(table[table["stage"] != COMPARISON].reset_index(drop=True), decisions)
+    whole = {
+        "improvements": select(improvements, {"metric": metric, "basis": basis}),
+        "comparison": comparison,
+        "search": search,
+    }
+    for chart in CHARTS:
+        if chart.reads == "stage":
+            for stage in study.stages:
+                yield chart.stem(stage.name), chart, select(search, {"stage": stage.name})
+        else:
+            yield chart.stem(), chart, whole[chart.reads]
 
 
 def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.DataFrame:
@@ -48,10 +72,8 @@ def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.Data
 
 
 def select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
-    """The rows whose columns have these values, compared as text; `ConfigError` for an unknown column."""
+    """The rows whose columns have these values, compared as text."""
     for column, value in where.items():
-        if column not in frame:
-            raise ConfigError(f"--where {column}={value}: no such column; there are {', '.join(frame.columns)}")
         frame = frame[frame[column].astype(str) == value]
     return frame.reset_index(drop=True)
 
@@ -60,8 +82,7 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
     """Builds the chart once and writes each file whole or not at all; `ConfigError` names missing columns."""
     missing = [column for column in chart.columns if column not in frame]
     if missing:
-        hint = "; give the stages' decisions with --decision" if "is_winner" in missing else ""
-        raise ConfigError(f"chart {chart.name}: the tables lack {', '.join(missing)}{hint}")
+        raise ConfigError(f"chart {chart.name}: the tables lack {', '.join(missing)}")
     built = chart.build(frame[list(chart.columns)])
     for file_format, path in outputs.items():
         path.parent.mkdir(parents=True, exist_ok=True)

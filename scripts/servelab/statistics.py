@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scipy.special import stdtrit  # type: ignore[import-untyped]
-
 
 class Interval(NamedTuple):
     """An estimate and its 95 % interval; `low` and `high` are None where too few rounds allow none."""
@@ -89,4 +87,7 @@ def _variance_of_mean(values: Sequence[float]) -> float:
 
 
 def _t975(freedom: float) -> float:
+    # A quarter of a short job's time to load, and most jobs compute no interval.
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
     return float(stdtrit(freedom, 0.975))

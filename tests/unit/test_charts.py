@@ -18,7 +18,7 @@ from servelab.errors import ConfigError, ServelabError
 from servelab.figures import MARKS, MARKS_KEY
 from servelab.report.inputs import Decision, read
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "plot_chart.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "plot_charts.py"
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_several_metrics_are_refused(study, tmp_path):
 
 
 def test_missing_columns_are_named(study, tmp_path):
-    with pytest.raises(ConfigError, match="lack is_winner, change_percent; give the stages' decisions"):
+    with pytest.raises(ConfigError, match="lack is_winner, change_percent"):
         draw("stage_candidates", read_tables([study / "stages/engine/table.parquet"]), tmp_path)
 
 
@@ -161,12 +161,17 @@ def test_table_with_no_rows_keeps_the_other_rows(tmp_path, study):
     assert list(rows["candidate"])[:2] == ["baseline", "sglang"]
 
 
-def test_command_line(study, tmp_path):
-    outputs = [text for kind in ("svg", "png", "json") for text in (f"--output-{kind}", str(tmp_path / f"c.{kind}"))]
-    base = [sys.executable, str(SCRIPT), "--table", str(study / "improvements.parquet"), *outputs]
-    where = ["--where", f"metric={sample_study.OBJECTIVE}", "basis=deployment"]
-    subprocess.run([*base, "--chart", "improvement", *where], check=True)
-    assert "2,269 · +10.8\u00a0%" in svg_texts(tmp_path / "c.svg")
-    wrong = subprocess.run([*base, "--chart", "improvment"], capture_output=True, text=True, check=False)
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("error: unknown chart `improvment`; did you mean `improvement`?")
+def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
+    stages = [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES]
+    decisions = [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
+    command = [sys.executable, str(SCRIPT), "--study", str(study / "study.json"), "--stages", *stages]
+    command += ["--decisions", *decisions, "--improvements", str(study / "improvements.parquet")]
+    subprocess.run([*command, "--output", str(tmp_path / "charts")], check=True)
+    of_stages = {f"stage_candidates-{stage}" for stage in sample_study.TITLES}
+    stems = {"improvement", "latency", "search_path"} | of_stages
+    wanted = {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png", "json")}
+    assert {path.name for path in (tmp_path / "charts").iterdir()} == wanted
+    texts = {stem: svg_texts(tmp_path / "charts" / f"{stem}.svg") for stem in stems}
+    assert "567 · +121.6\u00a0%" in texts["improvement"]  # on the objective's basis
+    assert "568 · +89.8\u00a0%, winner" in texts["stage_candidates-parallelism"]
+    assert "568 · +89.8\u00a0%, winner" not in texts["stage_candidates-engine"]

@@ -123,10 +123,10 @@ def _inline_svg(path: Path) -> Markup:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ServelabError(f"{path}: {error.strerror}; draw it with scripts/plot_chart.py") from None
+        raise ServelabError(f"{path}: {error.strerror}; draw it with scripts/plot_charts.py") from None
     opening = re.search(r'<svg[^>]* width="([\d.]+)" height="[\d.]+"[^>]*>', text)
     if opening is None:
-        raise ServelabError(f"{path}: not an SVG with a size; draw it with scripts/plot_chart.py")
+        raise ServelabError(f"{path}: not an SVG with a size; draw it with scripts/plot_charts.py")
     start = re.sub(r' (width|height)="[\d.]+"', "", opening.group())
     start = start.replace("<svg", f'<svg role="img" style="max-width:{opening.group(1)}px"', 1)
     body = re.sub(r'(\bid="|url\(#)', rf"\g<1>{path.stem}-", text[opening.end() :])

@@ -1,0 +1,34 @@
+"""Draws all charts of a study's report, each as SVG, PNG and Vega-Lite JSON."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from servelab.chart_files import read_tables, study_charts, write_chart
+from servelab.cli import run
+from servelab.report.inputs import Decision, Study, read
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", required=True, type=Path, help="study.json")
+    parser.add_argument("--stages", required=True, nargs="+", type=Path, help="table.parquet of all stages, in order")
+    parser.add_argument("--decisions", required=True, nargs="+", type=Path, help="decision.json of the stages")
+    parser.add_argument("--improvements", required=True, type=Path)
+    parser.add_argument("--output", required=True, type=Path, help="folder of the charts")
+    args = parser.parse_args()
+
+    charts = study_charts(
+        read(args.study, Study),
+        read_tables(args.stages),
+        [read(path, Decision) for path in args.decisions],
+        read_tables([args.improvements]),
+    )
+    args.output.mkdir(parents=True, exist_ok=True)
+    for stem, chart, frame in charts:
+        write_chart(chart, frame, {kind: args.output / f"{stem}.{kind}" for kind in ("svg", "png", "json")})
+
+
+if __name__ == "__main__":
+    run(main)

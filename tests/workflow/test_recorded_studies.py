@@ -1,0 +1,200 @@
+"""The five published studies through the real workflow, from their logs to report, audit and recommended command.
+
+What is expected stands here as arithmetic on the figures of logs and pages, done by hand.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from workspace import Workspace
+
+PUBLISHED = {  # study → recommended command, as its page prints it (model names as the winner's command has them)
+    "qwen3-235b-a22b-h100": "vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 -tp 4 --max-num-batched-tokens 16384",
+    "qwen3-32b-h100": "trtllm-serve Qwen/Qwen3-32B-FP8 --max_seq_len=40960 --enable_chunked_prefill",
+    "qwen3-14b-h100": "python3 -m sglang.launch_server --model-path Qwen/Qwen3-14B-FP8",
+    "qwen3.5-9b-h100": "vllm serve Qwen/Qwen3.5-9B --reasoning-parser=qwen3 --performance-mode=throughput"
+    " --max-model-len=32768 --max-num-seqs=512",
+    "qwen3-30b-a3b-910b": "mindie serve Qwen/Qwen3-30B-A3B",
+}
+
+PERCENTAGES = {  # study → published percentages that do not follow from the logs, and what does
+    "qwen3-235b-a22b-h100": [],
+    "qwen3-32b-h100": [("+10.7", 100 * (4068.16 / 2771.81 - 1), "+46.8")],
+    "qwen3-14b-h100": [
+        ("+27.7", 100 * (8403.97 / 6595.66 - 1), "+27.4"),
+        ("+23.8", 100 * (10426.27 / 8403.97 - 1), "+24.1"),
+    ],
+    "qwen3.5-9b-h100": [],
+    "qwen3-30b-a3b-910b": [],
+}
+
+OTHERS = {  # study → other claims of the page that its logs contradict: rule, published, what the logs say
+    "qwen3-235b-a22b-h100": [
+        ("figure", "6095.37", "8424.86"),
+        ("figure", "6325.41", "8102.36"),
+        ("order", "quantization/fp8 > engine/vllm", "engine/vllm > quantization/fp8"),
+        ("cause", "--async-scheduling", "in no command"),
+    ],
+    "qwen3-32b-h100": [],
+    "qwen3-14b-h100": [("figure", "8424.86", "8403.97")],
+    "qwen3.5-9b-h100": [("success_rate", "51.5", "51.4")],
+    "qwen3-30b-a3b-910b": [("accelerators", "1", "2")],
+}
+
+ROUNDED = {  # study → numbers off their last digit by no more than rounding, and what the printed figures give
+    "qwen3-235b-a22b-h100": [],
+    "qwen3-32b-h100": [],
+    "qwen3-14b-h100": [],
+    "qwen3.5-9b-h100": [
+        ("5027.72", 11527.14 - 6499.41),
+        ("-0.25", 100 * (16.87 / 16.91 - 1)),
+        ("4.43", 100 * (16.53 / 15.83 - 1)),
+        ("749.05", 11768.22 - 11019.18),
+        ("294.57", 11628.47 - 11333.89),
+    ],
+    "qwen3-30b-a3b-910b": [("277.5", 277.51)],
+}
+
+LOGS = {  # study → rule → candidates whose logs contradict themselves, their command or the baseline
+    "qwen3-235b-a22b-h100": {
+        "unsaid_failures": {
+            "engine/vllm",
+            "engine/sglang",
+            "quantization/fp8",
+            "parallelism/tp4",
+            "parallelism/tp4-ep",
+            "batched-tokens/16384",
+        }
+    },
+    "qwen3-32b-h100": {"serving_engine": {"quantization/fp8"}},
+    "qwen3-14b-h100": {},
+    "qwen3.5-9b-h100": {
+        "like_the_baseline": {"speculative-decoding/mtp-4"},
+        "printed_twice": {"num-seqs-batched-tokens-performance-mode/512-32k"},
+    },
+    "qwen3-30b-a3b-910b": {"served_model": {"quantization/w8a8"}},
+}
+
+WINDOWS = {"token_rate", "token_latency", "peak_rate"}
+"""Rules that only the logs of Qwen3.5-9B fail, which were made with another client."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    workspace = Workspace.create(tmp_path_factory.mktemp("recorded") / "project")
+    workspace.log = workspace.snakemake("--configfile", "config/recorded.yaml")
+    return workspace
+
+
+@pytest.fixture(scope="module", params=PUBLISHED)
+def study(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def folder(finished, study):
+    return finished.folder / "results/recorded" / study
+
+
+@pytest.fixture(scope="module")
+def claims(folder):
+    return pd.read_parquet(folder / "claims.parquet")
+
+
+def published(claims, verdict):
+    return claims[(claims["source"] == "publication") & (claims["verdict"] == verdict)]
+
+
+def test_the_recommended_command_is_the_published_one(folder, study, claims):
+    recommended = yaml.safe_load((folder / "recommended.json").read_text())
+    command = recommended["command"].replace(" Qwen3-30B-A3B", " Qwen/Qwen3-30B-A3B")
+    assert command == PUBLISHED[study]
+    assert recommended["launch_command"] is None and recommended["changed"]
+    (row,) = claims[claims["rule"] == "recommended"].to_dict("records")
+    assert (row["verdict"], row["published"]) == ("confirmed", PUBLISHED[study])
+
+
+def test_a_percentage_agrees_to_the_published_digit_or_stands_corrected(study, claims):
+    changes = claims[claims["rule"] == "change"]
+    assert len(changes)
+    wrong = changes[changes["verdict"] == "contradicted"]
+    expected = [(printed, recomputed) for printed, _, recomputed in PERCENTAGES[study]]
+    assert list(zip(wrong["published"], wrong["recomputed"], strict=True)) == expected
+    assert wrong["recomputed_value"].tolist() == pytest.approx([value for _, value, _ in PERCENTAGES[study]])
+    right = changes[changes["verdict"] == "confirmed"]
+    assert (right["published"].astype(float) == right["recomputed"].astype(float)).all()
+
+
+def test_what_else_the_logs_contradict_is_listed_with_what_they_say(study, claims):
+    found = published(claims, "contradicted")
+    found = found[found["rule"] != "change"]
+    rows = sorted(zip(found["rule"], found["published"], found["recomputed"], strict=True))
+    assert rows == sorted(OTHERS[study])
+    assert (claims["verdict"] != "unproven").all()
+
+
+def test_what_is_only_rounded_is_not_called_wrong(study, claims):
+    found = published(claims, "rounded")
+    assert found["published"].tolist() == [printed for printed, _ in ROUNDED[study]]
+    assert found["recomputed_value"].tolist() == pytest.approx([value for _, value in ROUNDED[study]])
+
+
+def test_logs_are_held_against_themselves(study, claims):
+    found = claims[(claims["source"] == "logs") & (claims["verdict"] == "contradicted")]
+    by_rule = {rule: set(rows["candidate"]) for rule, rows in found.groupby("rule")}
+    windows = {rule: by_rule.pop(rule) for rule in WINDOWS & set(by_rule)}
+    assert by_rule == LOGS[study]
+    if study != "qwen3.5-9b-h100":
+        assert windows == {}
+        return
+    candidates = {name for name in claims["candidate"].dropna() if name != "engine/sglang"}
+    assert windows["token_latency"] == windows["peak_rate"] == candidates
+    assert windows["token_rate"] == candidates | {"engine/sglang"}
+    baseline = found[(found["where"] == "engine-vllm-sharegpt.txt") & (found["metric"] == "total_tokens_per_s")]
+    assert baseline["recomputed_value"].tolist() == pytest.approx([(342058 + 281412) / 54.74])
+
+
+def test_tables_percentages_and_marks(folder, study):
+    comparison = pd.read_parquet(folder / "stages/comparison/table.parquet")
+    assert set(comparison["candidate"]) == {"baseline", "winner"}
+    improvements = pd.read_parquet(folder / "improvements.parquet")
+    node = improvements[(improvements["stage"] == "comparison") & (improvements["basis"] == "node")]
+    halves = {"qwen3-235b-a22b-h100", "qwen3-30b-a3b-910b"}
+    assert node["extrapolated"].all() if study in halves else not node["extrapolated"].any()
+    assert set(node["factor"]) == ({2.0} if study in halves else {1.0})
+    levels = pd.read_parquet(folder / "checks.parquet").groupby("level").size()
+    assert levels.get("invalid", 0) == (1 if study == "qwen3-30b-a3b-910b" else 0)
+
+
+def test_report_shows_the_audit_and_leads_to_the_logs(folder, study, claims):
+    report = (folder / "report.md").read_text()
+    html = (folder / "report.html").read_text()
+    assert PUBLISHED[study].split(" -")[0].split()[-1].split("/")[-1] in report
+    for text in (report, html):
+        assert "Audit of what was published" in text
+    for row in published(claims, "contradicted").to_dict("records"):
+        assert row["recomputed"].replace(">", "&gt;") in html
+    for printed, _, recomputed in PERCENTAGES[study]:
+        assert f"| {printed} | {recomputed} |" in report
+    links = {part.split(")")[0] for part in report.split("](logs/")[1:]}
+    assert links and all((folder / "logs" / link).is_file() for link in links)
+    assert {path.name for path in (folder / "logs").glob("*.txt")} == links
+    charts = [part.split(")")[0] for part in report.split("](charts/")[1:]]
+    assert charts and all((folder / "charts" / chart).is_file() for chart in charts)
+
+
+def test_nothing_is_measured_and_nothing_is_done_twice(finished):
+    assert "14 recorded logs, nothing to measure" in finished.log
+    assert not (finished.folder / "results/runs").exists()
+    again = finished.snakemake("--configfile", "config/recorded.yaml")
+    assert "Nothing to be done" in again
+
+
+def test_a_live_study_of_the_same_name_has_results_of_its_own(finished):
+    finished.write_study(
+        yaml.safe_load(Path(finished.folder / "config/studies/tiny.yaml").read_text()) | {"study": "x"}
+    )
+    shown = finished.snakemake("-n", "--config", "studies=[tiny]", "recorded=[qwen3-14b-h100]", "-q")
+    assert "tiny: " in shown and "qwen3-14b-h100: 15 recorded logs" in shown
