@@ -62,7 +62,7 @@ rule describe_study:
     input:
         study=study_file,
         workloads="config/workloads.yaml",
-        code=code("describe_study.py", "servelab/searched.py"),
+        code=code("describe_study.py", "servelab/describe.py"),
     output:
         study="results/{search}/study.json",
     log:

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 
 from servelab.cli import run
+from servelab.describe import describe, workload_titles
 from servelab.files import write_json
-from servelab.searched import describe, load_searched, workload_titles
+from servelab.searched import load_searched
 
 
 def main() -> None:

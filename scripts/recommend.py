@@ -5,10 +5,11 @@ from pathlib import Path
 
 from servelab import schemas
 from servelab.cli import run
+from servelab.describe import workload_titles
 from servelab.files import write_json
 from servelab.parse import read_table
 from servelab.recommend import recommend
-from servelab.searched import load_searched, read_plan, workload_titles
+from servelab.searched import load_searched, read_plan
 
 
 def main() -> None:

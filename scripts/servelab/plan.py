@@ -6,14 +6,17 @@ A plan is a pure function of the study, the stage and the incumbent; it reads an
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from servelab.engines import Serve
 from servelab.errors import ConfigError
 from servelab.identity import run_id
 from servelab.metrics import METRICS
-from servelab.project import Project
 from servelab.spec import ArgumentValue, EngineSpec, HardwareSpec, ModelSpec, RunSpec, Strict
 from servelab.study import COMPARISON, Candidate, Overrides, Stage
+
+if TYPE_CHECKING:  # most readers of plans make none, and a project takes long to import
+    from servelab.project import Project
 
 
 class Configuration(Strict):
