@@ -79,6 +79,9 @@ Everything lies below `results/`.
 | `studies/<study>/improvements.parquet` | percentages against the baseline |
 | `studies/<study>/recommended.json` | the serving command to use, and its gain on every workload |
 | `studies/<study>/report.{html,md}`, `charts/` | the report and its charts |
+| `recorded/<study>/` | a recorded study's files: the same as a live study's, and those below |
+| `recorded/<study>/claims.parquet` | what was published, computed again from the logs |
+| `recorded/<study>/logs/` | a copy of the logs |
 
 A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argument`, `missing_model`,
 `never_healthy`, `requests_failed`, `round_timeout`; a candidate that could not be run at all is `refused`.

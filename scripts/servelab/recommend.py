@@ -166,6 +166,8 @@ def _gain(row: dict[str, Any]) -> str:
         return f"not comparable: {row['failed']}"
     before, after = (mark(row[name]) for name in ("baseline_validity", "validity"))
     text = f"{row['baseline_value']:>10.1f}{before} -> {row['value']:>10.1f}{after}   {row['change_percent']:+7.1f} %"
+    if row["extrapolated"]:
+        text += "   extrapolated"
     low, high = row["change_ci95_low_percent"], row["change_ci95_high_percent"]
     if low is None or high is None:
         return f"{text}   (no interval: a single round, or rounds too far apart)"

@@ -51,8 +51,10 @@ class Finding:
 
     @property
     def told(self) -> str:
-        """The reason, with the metric and what was printed of it."""
-        return self.reason if self.metric is None else f"{metric_label(self.metric)} {self.published}: {self.reason}"
+        """In short: the figure that is contradicted and what it should be, or the reason."""
+        if self.verdict != "contradicted" or self.metric is None or self.published is None:
+            return self.reason
+        return f"{metric_label(self.metric)} is {self.published}, by the rest of the log {self.recomputed}"
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _change(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     notes = [text for text in (said, said_against) if text] + _over_duration(claim, evidence)
     if judge(claim.value, claim.half_unit, computed) == "contradicted":
         notes += _follows_from(claim, evidence, side, against)
-    reason = "; ".join([f"{plain(side.value)} against {plain(against.value)}", *notes])
+    reason = "; ".join([f"{plain(side.value)} against {plain(against.value)}", *dict.fromkeys(notes)])
     yield _number(claim, words, computed, reason)
 
 

@@ -31,7 +31,10 @@ SIDES = {"Baseline": GREY, "Optimized": BLUE}
 
 
 def build(frame: pd.DataFrame) -> AnyChart:
-    """One panel a latency, one row a workload: a line from the baseline's mean to the winner's, log scale."""
+    """One panel a latency, one row a workload: a line from the baseline's mean to the winner's, log scale.
+
+    A latency that no run has is left out, and a mean of 0, which has no place on a log scale, is told by its text only.
+    """
     frame = frame[(frame["stage"] == COMPARISON) & (frame["outcome"] == "ok")]
     pairs = frame[frame["candidate"] == "baseline"].merge(
         frame[frame["candidate"] == "winner"], on="workload", suffixes=("_baseline", "_winner")
@@ -39,7 +42,13 @@ def build(frame: pd.DataFrame) -> AnyChart:
     if pairs.empty:
         return nothing_to_show("Baseline and winner were not compared.")
     y = rows([str(workload) for workload in pairs["workload"]])
-    panels = [_panel(pairs, column, title, y) for column, title in LATENCIES.items()]
+    panels = [
+        _panel(pairs, column, title, y)
+        for column, title in LATENCIES.items()
+        if pairs[[f"{column}_baseline", f"{column}_winner"]].notna().any(axis=None)
+    ]
+    if not panels:
+        return nothing_to_show("Neither baseline nor winner has a latency.")
     return finish(alt.vconcat(*panels, spacing=14), frame["validity"])
 
 
@@ -55,6 +64,7 @@ def _panel(pairs: pd.DataFrame, column: str, title: str, y: alt.Y) -> AnyChart:
             data["Baseline"], marks[0], data["Optimized"], marks[1], changes, strict=True
         )
     ]
+    data[list(SIDES)] = data[list(SIDES)].where(data[list(SIDES)] > 0)
     points = data.melt(id_vars=["row"], value_vars=list(SIDES), var_name="side", value_name="ms")
     scale = alt.Scale(type="log", nice=False, padding=8)
     x = alt.X("ms:Q", title=None, scale=scale, axis=alt.Axis(grid=False, labelOverlap="greedy", labelSeparation=8))

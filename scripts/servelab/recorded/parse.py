@@ -111,13 +111,21 @@ def _metric_row(tag: str, values: list[float], blocks: list[Block]) -> Row:
     return {
         "metric": tag,
         "definition": "; ".join(definitions) or None,
-        "n": len(values) if is_one_number else None,  # a log does not say how many observations a latency has
+        "n": len(values) if is_one_number else _observations(tag, blocks),
         "mean": interval.value,
         **spread,
         "rounds": len(values),
         "ci95_low": interval.low,
         "ci95_high": interval.high,
     }
+
+
+def _observations(tag: str, blocks: list[Block]) -> int | None:
+    """Observations of a latency that each successful request has once; None of others, whose logs do not tell."""
+    completed = [block.value("requests_completed") for block in blocks]
+    if tag not in ("ttft_ms", "e2el_ms") or None in completed:
+        return None
+    return sum(int(count) for count in completed if count is not None)
 
 
 def _run_columns(

@@ -36,7 +36,7 @@ def audit_section(claims: pd.DataFrame) -> AuditSection:
     changes = [row for row in published if row["rule"] == "change"]
     held = [row for row in published if row["rule"] != "change" and row["verdict"] != "contradicted"]
     return AuditSection(
-        summary=f"{_counted(published, 'published claim')}. {_counted(logs, 'check')} of the logs themselves.",
+        summary=f"Published claims: {_counted(published)}. Checks of the logs themselves: {_counted(logs)}.",
         contradicted=_table([row for row in published if row["verdict"] == "contradicted"], with_verdict=False),
         percentages=_table(changes, with_verdict=True),
         others=_table(held, with_verdict=True),
@@ -50,9 +50,9 @@ def _rows(claims: pd.DataFrame, source: str) -> list[Row]:
     return sorted(rows, key=lambda row: _ORDER.index(row["verdict"]))
 
 
-def _counted(rows: list[Row], noun: str) -> str:
+def _counted(rows: list[Row]) -> str:
     counts = [f"{number} {verdict}" for verdict in _ORDER if (number := sum(row["verdict"] == verdict for row in rows))]
-    return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'}: {', '.join(counts) or 'none'}"
+    return f"{len(rows)}, of these {', '.join(counts)}" if rows else "none"
 
 
 def _table(rows: list[Row], *, with_verdict: bool) -> Table:

@@ -43,7 +43,8 @@ def headline(study: Study, recommended: Recommended, improvements: pd.DataFrame)
     value, low, high = (
         value_or_none(row[name]) for name in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
     )
-    text = f"{metric_label(objective.metric, basis)} on {title}, against the baseline"
+    extrapolated = " (extrapolated)" if row["extrapolated"] else ""
+    text = f"{metric_label(objective.metric, basis)}{extrapolated} on {title}, against the baseline"
     if low is None:
         text += f" ({NO_INTERVAL})"
     elif is_noise(low, high):

@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from servelab.errors import ServelabError
-from servelab.figures import duration, estimate, metric_label
+from servelab.figures import NO_BREAK, duration, estimate, metric_label
 from servelab.metrics import METRICS
+from servelab.objective import per_basis
 from servelab.report.inputs import Decision, StageOutline, Study, Verdict
 from servelab.report.table import Cell, Measured, Table, change_cell, value_or_none
 
@@ -111,7 +112,7 @@ def _effort(table: pd.DataFrame) -> str:
 
 
 def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: Measured) -> Table:
-    """The stage's table; columns that say the same in every row are left out."""
+    """The stage's table; columns that say the same in every row, or nothing, are left out."""
     objective, per = str(rows[0]["objective"]), str(rows[0]["objective_per"])
     columns: dict[str, list[Cell]] = {"Candidate": [_candidate(row, verdicts) for row in rows]}
     engines = [f"{row['engine']} {row['engine_version']}" for row in rows]
@@ -121,20 +122,26 @@ def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: Measured) ->
         columns["Accelerators"] = [Cell(str(row["accelerators"])) for row in rows]
     columns[metric_label(objective, per)] = [_objective(row) for row in rows]
     columns["Change"] = [_change(row, verdicts, rows[0]["run_id"]) for row in rows]
-    for rate in RATES:
-        if per != "deployment" or rate != objective:
-            columns[metric_label(rate)] = [measured.cell(row["run_id"], rate) for row in rows]
+    others = {
+        metric_label(rate): [measured.cell(row["run_id"], rate) for row in rows]
+        for rate in RATES
+        if per != "deployment" or rate != objective
+    }
     for latency in LATENCIES:
-        columns[metric_label(latency)] = [measured.cell(row["run_id"], latency, with_p99=True) for row in rows]
-    columns["E2EL (ms)"] = [measured.cell(row["run_id"], "e2el_ms") for row in rows]
+        others[metric_label(latency)] = [measured.cell(row["run_id"], latency, with_p99=True) for row in rows]
+    others["E2EL (ms)"] = [measured.cell(row["run_id"], "e2el_ms") for row in rows]
+    columns |= {name: cells for name, cells in others.items() if any(cell.run_id for cell in cells)}
     columns["n"] = [measured.counts([row["run_id"]]) for row in rows]
     return Table(list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)])
 
 
 def _candidate(row: Row, verdicts: dict[str, Verdict]) -> Cell:
-    verdict = verdicts[row["candidate"]].verdict if row["candidate"] in verdicts else row["outcome"]
+    found = verdicts.get(row["candidate"])
+    verdict = found.verdict if found else row["outcome"]
+    # What was measured and still cannot win says why here; what was not measured has a message of its own.
+    said = f"{verdict}: {found.why}" if found and verdict == "failed" and row["outcome"] == "ok" else verdict
     changes = _changes(json.loads(row["changes"]))
-    note = verdict if changes in ("", row["candidate"]) else f"{verdict}; {changes}"
+    note = said if changes in ("", row["candidate"]) else f"{said}; {changes}"
     return Cell(row["candidate"], value_or_none(row["run_id"]), note, is_good=verdict == "winner")
 
 
@@ -151,8 +158,11 @@ def _changes(changes: dict[str, Any]) -> str:
 
 def _objective(row: Row) -> Cell:
     value = value_or_none(row["objective_value"])
+    if value is None:
+        return Cell("–")
     text = estimate(value, row["objective_ci95_low"], row["objective_ci95_high"])
-    return Cell(text, None if value is None else row["run_id"])
+    factor, extrapolated = per_basis(row["objective_per"], int(row["accelerators"]), int(row["accelerators_per_node"]))
+    return Cell(text, row["run_id"], f"extrapolated (×{NO_BREAK}{factor:g})" if extrapolated else "")
 
 
 def _change(row: Row, verdicts: dict[str, Verdict], incumbent: str | None) -> Cell:

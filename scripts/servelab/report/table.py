@@ -61,7 +61,7 @@ class Measured:
 
     def counts(self, run_ids: Iterable[str | None]) -> Cell:
         """Rounds and successful requests behind the figures of these runs: `3 rounds, 3,000 requests`."""
-        rows = [row for run_id in run_ids if (row := self._rows.get((run_id, "e2el_ms")))]
+        rows = [row for run_id in run_ids if (row := self._of_requests(run_id))]
         texts = []
         for unit, column in (("round", "rounds"), ("request", "n")):
             # A recorded log may not say how many requests its latencies are of.
@@ -70,6 +70,10 @@ class Measured:
                 number = f"{low:,}" if low == high else f"{low:,} to {high:,}"
                 texts.append(f"{number} {unit}{'' if high == 1 else 's'}")
         return Cell(", ".join(texts) or "–")
+
+    def _of_requests(self, run_id: str | None) -> dict[Any, Any] | None:
+        """The row of a latency that every successful request has."""
+        return self._rows.get((run_id, "e2el_ms")) or self._rows.get((run_id, "ttft_ms"))
 
 
 def change_cell(
@@ -82,7 +86,7 @@ def change_cell(
     if value is None:
         return Cell("–")
     if low is None or high is None:
-        return Cell(percent(value), run_id, NO_INTERVAL, against=against)
+        return Cell(percent(value), run_id, "no interval", against=against)
     if is_noise(low, high):
         return Cell(change(value, low, high), run_id, f"within noise: {interval(low, high)}", against=against)
     is_good = (value > 0) == higher_is_better
