@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,7 @@ BY_OTHERS = {
     "make format": "the checks refuse what it would change",
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",
+    "snakemake --profile profiles/default --configfile config/recorded.yaml": "test_recorded_studies.py",
 }
 SITE_SETTINGS = {"export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"}
 """For sites whose pip does not find PyTorch's CPU wheels; no command of ours."""
@@ -42,6 +44,8 @@ def test_make_commands_are_those_of_ci_and_of_the_makefile():
             assert command in BY_OTHERS or (command in IN_CI and re.search(rf"^{command}\b", ci, re.MULTILINE))
 
 
+LOGS = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "config/recorded/example/logs").glob("*.txt"))]
+"""What `FILE...` stands for."""
 RUN_HERE = sorted(set(shown()) - IN_CI - set(BY_OTHERS) - SITE_SETTINGS)
 
 
@@ -51,9 +55,12 @@ def test_there_are_commands_to_run():
 
 @pytest.mark.parametrize("command", RUN_HERE)
 def test_shown_command_works(command, workspace):
-    """On the tiny study, under the names that the documents use."""
+    """On the tiny study, under the names that the documents use; on the project's own where it only plans or reads."""
     for name in ("cpu-engines", "cpu-smollm2"):
         workspace.write_study(tiny_study(name))
+    if "h100" in command:
+        shutil.copy2(ROOT / "config/workloads.yaml", workspace.folder / "config/workloads.yaml")
+    command = command.replace("FILE...", " ".join(LOGS))
     if "show_recommendation" in command:
         workspace.snakemake("--config", "studies=[cpu-smollm2]")
     done = subprocess.run(
