@@ -77,13 +77,13 @@ def _event(content: dict[str, object]) -> bytes:
     return _chunk(b"data: " + json.dumps(content, separators=(",", ":")).encode() + b"\n\n")
 
 
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
 _MODELS = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "stub", "max_model_len": 32768}]}
 _GET = {b"/health": b"{}", b"/v1/models": json.dumps(_MODELS).encode()}
 
 
 def _answer(chat: bool, tokens: int) -> tuple[bytes, bytes, bytes, bytes]:
-    """The opening, an event, the last event, and what closes the stream; shaped as vLLM's are."""
+    """What opens the stream, an event, the last event, and what closes the stream; shaped as vLLM's are."""
     base: dict[str, object] = {"id": "cmpl-0123456789abcdef", "created": 1764000000, "model": MODEL}
     base["object"] = "chat.completion.chunk" if chat else "text_completion"
 
@@ -94,7 +94,7 @@ def _answer(chat: bool, tokens: int) -> tuple[bytes, bytes, bytes, bytes]:
     role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
     usage = {"prompt_tokens": 8, "completion_tokens": tokens, "total_tokens": 8 + tokens}
     closing = _event(base | {"choices": [], "usage": usage}) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-    return _HEAD + (_event(base | {"choices": [role]}) if chat else b""), event(None), event("length"), closing
+    return _event(base | {"choices": [role]}) if chat else b"", event(None), event("length"), closing
 
 
 class Stub:
@@ -193,7 +193,7 @@ class Stub:
         wait_ms = schedule.first_token_ms + schedule.first_token_spread_ms * self._draw.random()
         self.received.append(at_ns)
         self.written.append(stream.written)
-        connection.sock.send(opening)
+        connection.sock.send(_HEAD + (b"\r\n" if keeps else b"Connection: close\r\n\r\n") + opening)
         self._put(stream, at_ns + int(1e6 * wait_ms))
 
     def _put(self, stream: Stream, due_ns: int) -> None:
