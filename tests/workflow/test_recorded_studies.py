@@ -3,6 +3,8 @@
 What is expected stands here as arithmetic on the figures of logs and pages, done by hand.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -183,6 +185,16 @@ def test_report_shows_the_audit_and_leads_to_the_logs(folder, study, claims):
     assert {path.name for path in (folder / "logs").glob("*.txt")} == links
     charts = [part.split(")")[0] for part in report.split("](charts/")[1:]]
     assert charts and all((folder / "charts" / chart).is_file() for chart in charts)
+
+
+def test_the_recommendation_in_the_terminal_says_what_is_extrapolated(finished):
+    command = [sys.executable, "scripts/show_recommendation.py", "results/recorded/qwen3-235b-a22b-h100"]
+    done = subprocess.run(
+        command, cwd=finished.folder, env=finished.environment(), capture_output=True, text=True, check=True
+    )
+    assert PUBLISHED["qwen3-235b-a22b-h100"] in done.stdout and "As it ran here" not in done.stdout
+    (line,) = (line for line in done.stdout.splitlines() if "ShareGPT" in line and "->" in line)
+    assert all(text in line for text in ("8424.9† ->", "15574.3†", "+84.9 %", "extrapolated"))
 
 
 def test_nothing_is_measured_and_nothing_is_done_twice(finished):
