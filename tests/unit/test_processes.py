@@ -123,8 +123,9 @@ def test_killed_warden_is_an_outage_and_leaves_nothing(start, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_end_of_the_asker_ends_all(number, tmp_path):
     asker = f"""
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
 from servelab.processes import Supervised
+signal.signal({number}, signal.SIG_DFL)  # a job started in the background inherits some as ignored
 command = [sys.executable, "-c", {STUBBORN!r}, {str(tmp_path / "pid")!r}]
 process = Supervised(command, environment=os.environ, log=pathlib.Path({str(tmp_path / "log")!r}), grace_s=0.2)
 print(process.pid, flush=True)

@@ -6,6 +6,8 @@ import time
 
 from workspace import Workspace, tiny_study
 
+from servelab.clients import CLIENTS
+
 THIRD = "2026.9.10809"
 
 
@@ -75,7 +77,8 @@ def test_edit_the_clients_code_measures_nothing_until_its_version_is_raised(work
             file.write("\n# a change\n")
     assert workspace.measured_by() == set()
     before = set(workspace.runs())
-    workspace.edit("scripts/servelab/clients/servelab.py", 'version: str = "1"', 'version: str = "2"')
+    version = f'version: str = "{CLIENTS.get("servelab").version}"'
+    workspace.edit("scripts/servelab/clients/servelab.py", version, 'version: str = "another"')
     assert len(workspace.measured_by()) == len(before)
 
 
