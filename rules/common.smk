@@ -333,6 +333,15 @@ def recorded_logs(wildcards):
     return [f"{folder}/{file}" for _, _, file in RECORDED[wildcards.study].log_files()]
 
 
+def beside(search):
+    """Improvements of the other study of this name, live or recorded, where both are asked for."""
+    kind, study = search.split("/")
+    other = f"{'recorded' if kind == 'studies' else 'studies'}/{study}"
+    if other not in SEARCHES:
+        return {}
+    return {"beside": f"results/{other}/improvements.parquet"}
+
+
 def origin_of(wildcards):
     """What a report's figures come from: files that it shows, and the options that name them."""
     if wildcards.search.startswith("studies/"):

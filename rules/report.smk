@@ -31,6 +31,7 @@ rule plot_charts:
 rule render_report:
     input:
         unpack(lambda wildcards: origin_of(wildcards)[0]),
+        unpack(lambda wildcards: beside(wildcards.search)),
         study="results/{search}/study.json",
         stages=lambda wildcards: stage_files(
             wildcards.search, "table.parquet", all_stages(wildcards.search)
@@ -58,9 +59,12 @@ rule render_report:
         "../envs/workflow.yaml"
     params:
         origin=lambda wildcards: origin_of(wildcards)[1],
+        beside=lambda wildcards: " ".join(
+            f"--{name} {path}" for name, path in beside(wildcards.search).items()
+        ),
     shell:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
         " --recommended {input.recommended}"
-        " {params.origin} --charts-dir {input.charts}"
+        " {params.origin} {params.beside} --charts-dir {input.charts}"
         " --output-md {output.markdown} --output-html {output.html} > {log} 2>&1"

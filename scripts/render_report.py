@@ -27,6 +27,9 @@ def main() -> None:
     origin.add_argument("--runs", type=Path, help="results/runs, with the runs of all stages of a live study")
     origin.add_argument("--recorded", type=Path, help="folder config/recorded/<study>, whose logs were its runs")
     parser.add_argument("--claims", type=Path, help="claims.parquet, where something was published on a recorded study")
+    parser.add_argument(
+        "--beside", type=Path, help="improvements.parquet of the other study of this name, live or recorded"
+    )
     parser.add_argument("--charts-dir", required=True, type=Path)
     parser.add_argument("--output-md", required=True, type=Path)
     parser.add_argument("--output-html", required=True, type=Path)
@@ -43,6 +46,7 @@ def main() -> None:
         read_tables([args.checks]),
         RecordedLogs(args.recorded) if args.recorded else MeasuredRuns(args.runs, study.study),
         read_tables([args.claims]) if args.claims else None,
+        read_tables([args.beside]) if args.beside else None,
     )
     write_text(args.output_md, render_markdown(content))
     write_text(args.output_html, render_html(content, args.charts_dir))

@@ -76,7 +76,7 @@ def study(tmp_path_factory):
     return folder
 
 
-def content(folder: Path, *, recommended=None, table=None, improvements=None, checks=None):
+def content(folder: Path, *, recommended=None, table=None, improvements=None, checks=None, beside=None):
     stages = [folder / "stages" / stage for stage in sample_study.STAGES]
     decisions = [stage / "decision.json" for stage in stages if (stage / "decision.json").exists()]
     return report_content(
@@ -88,6 +88,7 @@ def content(folder: Path, *, recommended=None, table=None, improvements=None, ch
         read_tables([folder / "metrics.parquet"]),
         read_tables([folder / "checks.parquet"]) if checks is None else checks,
         MeasuredRuns(folder.parents[1] / "runs", folder.name),
+        beside=beside,
     )
 
 
@@ -311,3 +312,14 @@ def test_command_line(study, tmp_path):
     wrong = subprocess.run([*command, "--decisions", *decisions[:-1]], capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
     assert wrong.stderr == "error: no decision.json was given for stage speculative of study npu-qwen\n"
+
+
+def test_recorded_study_of_the_same_name_stands_beside_the_live_one(study):
+    own = read_tables([study / "improvements.parquet"])
+    recorded = own[own["workload"] == "sharegpt"].assign(baseline_value=1000.0, value=1500.0, change_percent=50.0)
+    text = plain(render_markdown(content(study, beside=recorded)))
+    head, _, section = text.partition("## Measured and recorded side by side")
+    assert head and "Baseline, recorded (Total tokens/s)" in section
+    sharegpt = next(row for row in section.split(" | | ") if "ShareGPT" in row)
+    assert all(figure in sharegpt for figure in ("2,048", "1,000", "1,500", "+50.0 %")), sharegpt
+    assert "side by side" not in render_markdown(content(study))

@@ -14,6 +14,7 @@ from servelab.report.table import Cell, Table
 class RecordedLogs:
     """The logs of the recorded study in `folder`; the report lies beside a copy of its `logs/`. See report.Origin."""
 
+    kind = "recorded"
     remark = (
         "logs/ beside this report holds the logs as their tools printed them; every figure here is computed from these "
         "alone."

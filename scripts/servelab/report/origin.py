@@ -12,6 +12,11 @@ class Origin(Protocol):
     """The evidence behind a study's figures, and how it is shown. Addresses are relative to the report."""
 
     @property
+    def kind(self) -> str:
+        """What the runs are: of `beside.KINDS`."""
+        ...
+
+    @property
     def remark(self) -> str:
         """What holds the raw figures."""
         ...

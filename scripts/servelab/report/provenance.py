@@ -20,6 +20,7 @@ MANIFEST_PARTS = ("devices", "machine", "git")
 class MeasuredRuns:
     """The runs of a live study; `folder` is `results/runs`. See `servelab.report.origin.Origin`."""
 
+    kind = "measured"
     remark = (
         "requests.parquet in a run’s folder holds the record of every request; every figure here is computed from "
         "these alone."

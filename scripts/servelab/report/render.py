@@ -17,6 +17,7 @@ from servelab.charts import CHARTS
 from servelab.errors import ServelabError
 from servelab.figures import MARKS_KEY
 from servelab.report.audit import audit_section
+from servelab.report.beside import beside_table
 from servelab.report.checks import Marks, checks_summary, checks_table
 from servelab.report.comparison import accelerators_text, headline, objective_table, other_metrics_table
 from servelab.report.inputs import Decision, Recommended, Study
@@ -46,8 +47,13 @@ def report_content(
     checks: pd.DataFrame,
     origin: Origin,
     claims: pd.DataFrame | None = None,
+    beside: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """What the templates show. `table` has the rows of all stage tables, `claims` those of schemas.CLAIMS."""
+    """What the templates show.
+
+    `table` has the rows of all stage tables, `claims` those of schemas.CLAIMS, `beside` those of schemas.IMPROVEMENTS
+    of the other study of this name, live or recorded.
+    """
     measured = Measured(metrics)
     marks = Marks(table)
     stages = [
@@ -72,6 +78,7 @@ def report_content(
             for stage in stages
             if stage.applies
         },
+        "beside": None if beside is None else beside_table(study, origin.kind, improvements, beside),
         "audit": None if claims is None else audit_section(claims),
         "origin": origin,
         "provenance": origin.provenance(study, workload_of),

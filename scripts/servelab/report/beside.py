@@ -1,0 +1,53 @@
+"""A live study beside the recorded one of its name: did what was published come out here too?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from servelab.figures import figure, metric_label
+from servelab.report.inputs import Study
+from servelab.report.table import Cell, Table, change_cell
+from servelab.study import COMPARISON
+
+Row = dict[Any, Any]
+
+KINDS = ("measured", "recorded")
+
+
+def beside_table(study: Study, kind: str, own: pd.DataFrame, other: pd.DataFrame) -> Table:
+    """Baseline, optimized and change of the objective as run, on every workload, measured and recorded side by side.
+
+    `kind` of `KINDS` says what the study itself is; `own` and `other` have rows of schemas.IMPROVEMENTS. A workload
+    that one side lacks has dashes there.
+    """
+    other_kind = KINDS[1 - KINDS.index(kind)]
+    found = {kind: _rows(study, own), other_kind: _rows(study, other)}
+    label = metric_label(study.objective.metric)
+    sides = [("Baseline", "baseline_value"), ("Optimized", "value")]
+    columns = [f"{name}, {each} ({label})" for name, _ in sides for each in KINDS]
+    rows = []
+    for workload, title in study.workloads.items():
+        cells = [Cell(title, note=workload)]
+        for _, column in sides:
+            cells += [_figure(found[each].get(workload), column) for each in KINDS]
+        cells += [
+            change_cell(row, higher_is_better=bool(row["higher_is_better"])) if row else Cell("–")
+            for row in (found[each].get(workload) for each in KINDS)
+        ]
+        rows.append(cells)
+    return Table(["Workload", *columns, *(f"Change, {each}" for each in KINDS)], rows)
+
+
+def _rows(study: Study, improvements: pd.DataFrame) -> dict[str, Row]:
+    chosen = improvements[
+        (improvements["stage"] == COMPARISON)
+        & (improvements["metric"] == study.objective.metric)
+        & (improvements["basis"] == "deployment")
+    ]
+    return {row["workload"]: row for row in chosen.to_dict("records")}
+
+
+def _figure(row: Row | None, column: str) -> Cell:
+    return Cell("–" if row is None else figure(row[column]))
