@@ -21,7 +21,7 @@ demo: setup  ## the main job on the embedded default: a real llama.cpp server, a
 
 test: setup check  ## checks and the test suite
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" -n 2 tests/unit
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" tests/bench tests/engines tests/workflow
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" tests/engines tests/workflow
 
 slow-test: setup  ## what needs minutes and gigabytes: real vLLM
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slow

@@ -89,8 +89,9 @@ def test_cost(name, clients, tmp_path):
     assert shares["ours/it: peak_rss_mb"][VLLM] <= MOST_MEMORY_OF_VLLM
 
 
+@pytest.mark.bench
 def test_cost_beside_plain_clients(plain_clients, tmp_path):
-    """The short form for `make test`: few streams, no environment of others."""
+    """The short form: few streams, no environment of others."""
     shape = Shape(100, 128, SHAPES["paced"].schedule)
     runs = measure(shape, plain_clients, tmp_path, repeats=3)
     cost = {name: statistics.median(own.load_us_per_token) for name, own in runs.groupby("client")}

@@ -100,6 +100,7 @@ def test_truth(plain_clients, other_clients, tmp_path):
     assert not table.ours.str.startswith("larger").any()
 
 
+@pytest.mark.bench
 def test_truth_beside_plain_clients(plain_clients, tmp_path):
     """The short form for `make test`."""
     table = measure(64, {name: plain_clients[name] for name in (OURS, "aiohttp")}, tmp_path)
