@@ -102,6 +102,6 @@ def test_truth(plain_clients, other_clients, tmp_path):
 
 @pytest.mark.bench
 def test_truth_beside_plain_clients(plain_clients, tmp_path):
-    """The short form for `make test`."""
+    """The short form: one level, no environment of others."""
     table = measure(64, {name: plain_clients[name] for name in (OURS, "aiohttp")}, tmp_path)
     assert table[f"{OURS} error (ms)"].median() < table["aiohttp error (ms)"].median()
