@@ -65,9 +65,13 @@ Everything lies below `results/`.
 | `runs/<run_id>/spec.json` | everything that can change the measurement; its hash is the run's name |
 | `runs/<run_id>/status.json` | outcome, and for a failure its reason and telling log lines |
 | `runs/<run_id>/requests.parquet` | a row a request, the raw records every figure is computed from |
+| `runs/<run_id>/telemetry.parquet` | what machine, accelerators and server did in each round |
 | `runs/<run_id>/server.log` | what the server printed |
 | `runs/<run_id>/mindie.json` | what MindIE was configured with, where it served |
 | `runs/<run_id>/manifest.json` | the machine, the command, versions and hashes |
+| `pairs/<pair_id>/{a,b}/` | incumbent and candidate of a pair measured again, each with the files of a run |
+| `pairs/<pair_id>/{pair,status}.json` | both specifications; the order, and whether a side failed |
+| `studies/<study>/stages/<stage>/pair.json` | who is measured again, where the study asks for that |
 | `studies/<study>/stages/<stage>/plan.json` | candidates of a stage and their runs |
 | `studies/<study>/stages/<stage>/table.parquet` | a row a candidate and workload |
 | `studies/<study>/stages/<stage>/{metrics,rounds}.parquet` | metrics of its runs, and their values in each round |
@@ -84,7 +88,8 @@ Everything lies below `results/`.
 | `recorded/<study>/logs/` | a copy of the logs |
 
 A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argument`, `missing_model`,
-`never_healthy`, `requests_failed`, `round_timeout`; a candidate that could not be run at all is `refused`.
+`never_healthy`, `requests_failed`, `round_timeout`, `saturated`; a candidate that could not be run at all is `refused`,
+a recorded one `unsupported`.
 """
 
 

@@ -166,7 +166,7 @@ CHECKS = _schema(
 TELEMETRY = _schema(
     ("round", pa.int32(), "Round, from 0; its warm-up included."),
     ("time_s", pa.float64(), "On the round's clock, as in `requests.parquet`; negative before its load began."),
-    ("source", pa.string(), "Who says so: `nvml`, `npu-smi`, `psutil`, `server`."),
+    ("source", pa.string(), "Who says so: `nvml`, `npu-smi`, `psutil`, `rapl`, `server`."),
     ("device", pa.string(), "Index of the accelerator; null where the figure is not of one."),
     ("metric", pa.string(), "What was read, unit in its name; see docs/telemetry.md."),
     ("value", pa.float64(), "What it was."),

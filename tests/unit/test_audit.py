@@ -333,6 +333,16 @@ def test_a_command_of_another_engine(made):
     assert made.audit("serving_engine") == []
 
 
+def test_a_line_that_no_reader_knows_is_listed(made):
+    assert made.audit("unread_lines") == []
+    text = (made.folder / "logs/tp8.txt").read_text()
+    first, rest = text.split("\n", 1)
+    made.log("fp8-tp4", f"{first}\nHeat of the moment (kJ):                  12.00\n{rest}")
+    (row,) = made.audit("unread_lines")
+    assert (row["verdict"], row["candidate"], row["line"]) == ("unproven", SECOND, 2)
+    assert row["published"].startswith("Heat of the moment")
+
+
 def test_one_run_printed_for_two_candidates(made):
     assert verdicts(made.audit("printed_twice")) == ["confirmed", "confirmed"]
     made.log("fp8-tp4", (made.folder / "logs/tp8.txt").read_text())

@@ -69,6 +69,29 @@ def _token_latency(run: Run) -> Iterator[Finding]:
 
 
 @run_rule(
+    "unread_lines",
+    compares="the lines of a log's result with those its reader knows",
+    tolerance="none",
+    fails_as="suspect",
+    action="See what the line says; a reader learns it in scripts/servelab/readers/.",
+)
+def _unread_lines(run: Run) -> Iterator[Finding]:
+    """Such a line speaks against no figure, so it is `unproven`: what it says is left out of the tables."""
+    for block in run.blocks:
+        for unknown in block.unknown:
+            yield Finding(
+                f"A line of {run.reference}, {run.workload} that was not read",
+                "unproven",
+                f"no reader of {block.tool} knows it",
+                published=unknown.text.strip(),
+                candidate=run.reference,
+                workload=run.workload,
+                where=Path(block.file).name,
+                line=unknown.line,
+            )
+
+
+@run_rule(
     "peak_rate",
     compares="the most output tokens in a second with the output tokens of the whole run",
     tolerance="none: no second can have more than all",

@@ -26,7 +26,7 @@ class AuditSection:
     others: Table
     """All other claims that are not contradicted."""
     logs: Table
-    """What contradicts itself, its command or the baseline in the logs."""
+    """What contradicts itself, its command or the baseline in the logs, and what of them was not read."""
 
 
 def audit_section(claims: pd.DataFrame) -> AuditSection:
@@ -40,7 +40,7 @@ def audit_section(claims: pd.DataFrame) -> AuditSection:
         contradicted=_table([row for row in published if row["verdict"] == "contradicted"], with_verdict=False),
         percentages=_table(changes, with_verdict=True),
         others=_table(held, with_verdict=True),
-        logs=_table([row for row in logs if row["verdict"] == "contradicted"], with_verdict=False),
+        logs=_table([row for row in logs if row["verdict"] in ("contradicted", "unproven")], with_verdict=False),
     )
 
 
