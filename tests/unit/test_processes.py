@@ -125,7 +125,8 @@ def test_end_of_the_asker_ends_all(number, tmp_path):
     asker = f"""
 import os, pathlib, signal, sys, time
 from servelab.processes import Supervised
-signal.signal({number}, signal.SIG_DFL)  # a job started in the background inherits some as ignored
+if {number} != signal.SIGKILL:
+    signal.signal({number}, signal.SIG_DFL)  # a job started in the background inherits some as ignored
 command = [sys.executable, "-c", {STUBBORN!r}, {str(tmp_path / "pid")!r}]
 process = Supervised(command, environment=os.environ, log=pathlib.Path({str(tmp_path / "log")!r}), grace_s=0.2)
 print(process.pid, flush=True)

@@ -57,6 +57,9 @@ def test_ended_workflow_leaves_nothing_and_goes_on(ending, long_workspace):
             stdout=said,
             stderr=said,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # ignored where this job is in a background
         )
     tree = {}
     try:
