@@ -16,6 +16,8 @@ from servelab.statistics import ratio_ci95
 
 OURS, OTHER = "servelab", "vllm-bench"
 CONCURRENCY = 4
+REQUESTS = 64
+"""Enough for a quarter of a minute: what disturbs for a second then moves a figure by little."""
 OPTIONS = {"context_length": 1024, "max_num_seqs": CONCURRENCY, "threads": 1}
 """One thread: llama.cpp's fall many times behind when a client takes one of their two CPUs."""
 MOST_PERCENT = 3.0
@@ -34,7 +36,7 @@ def _figures(run: Run) -> dict[str, float]:
 def test_agreement(engine, other_clients, tmp_path):
     installed = install(engine)
     pythons = {OURS: Path(sys.executable), OTHER: other_clients[OTHER]}
-    requests = request_file(tmp_path / "requests.parquet", count=16, words=32, output_tokens=32)
+    requests = request_file(tmp_path / "requests.parquet", count=REQUESTS, words=32, output_tokens=32)
     server = installed.server(tmp_path / "server.log", options=OPTIONS)
     rows = []
     server.start()

@@ -1,10 +1,11 @@
-"""Fixtures around the study made for the tests."""
+"""Fixtures around the study made for the tests, and the stub server."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 from made_study import demo_study
+from stub_server import StubServer
 
 from servelab.project import load_project
 from servelab.study import Study
@@ -34,3 +35,16 @@ def make_project(tmp_path):
 def study(study_content):
     """The demo study, typed."""
     return Study.model_validate(study_content)
+
+
+@pytest.fixture
+def stub():
+    """A server on a known schedule that is not started yet."""
+    return StubServer()
+
+
+@pytest.fixture
+def server(stub):
+    """Its address while it runs."""
+    with stub.running() as base_url:
+        yield base_url

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 
 FIRST_TOKEN_S = 0.05
@@ -16,8 +17,8 @@ INPUT_TOKENS = 7
 class StubServer:
     """Speaks HTTP/1.1 and server-sent events by hand, so that it can break either."""
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
-        self._host = host
+    def __init__(self, host: str = "127.0.0.1", backlog: int = 2048) -> None:
+        self._host, self._backlog = host, backlog
         self.bodies: list[dict] = []
         self.paths: list[str] = []
         self.connections = 0
@@ -217,10 +218,14 @@ class StubServer:
 
     # Its own thread.
 
+    def sleep(self, seconds: float) -> None:
+        """Does nothing for so long, not even accept connections."""
+        self._loop.call_soon_threadsafe(time.sleep, seconds)
+
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:
         """Serves until the block ends; yields the base URL."""
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, self._host, 0, backlog=2048))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, self._host, 0, backlog=self._backlog))
         thread = threading.Thread(target=self._loop.run_forever)
         thread.start()
         try:

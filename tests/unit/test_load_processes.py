@@ -1,0 +1,121 @@
+"""The load client as processes: several that share a round, what ends a round early, what they cost and say."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from made_load import plan_for
+from stub_server import FIRST_TOKEN_S
+
+from servelab.clients import CLIENTS
+from servelab.load.board import Board, Totals
+from servelab.load.progress import LoadProgress
+from servelab.load.sender import run_load
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_duration_leaves_out_what_was_not_sent(processes, tmp_path, server):
+    plan = plan_for(tmp_path, server, ["normal"] * 400, duration_s=0.4, max_concurrency=4, processes=processes)
+    records, stats = run_load(plan)
+    assert stats.requests_not_sent == 400 - len(records) > 0
+    assert set(records["error"].to_pylist()) == {None}
+    assert max(records["started_s"].to_pylist()) < 0.4
+    assert not stats.saturated
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_saturation_ends_the_round(processes, tmp_path, server):
+    plan = plan_for(tmp_path, server, ["stall"] * 60, request_rate=200.0, saturation_in_flight=10, processes=processes)
+    records, stats = run_load(plan)
+    assert stats.saturated
+    assert len(records) == 60
+    assert {error.split(":")[0] for error in records["error"].to_pylist()} == {"saturated"}
+    begun = sum(time is not None for time in records["started_s"].to_pylist())
+    assert 10 <= begun <= 10 + processes
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_concurrency": 7}, {"request_rate": 300.0}])
+def test_processes_together_send_each_request_once(settings, tmp_path, stub, server):
+    plan = plan_for(tmp_path, server, [f"normal {index}" for index in range(60)], processes=3, **settings)
+    records, stats = run_load(plan)
+    assert stats.processes == 3
+    assert set(records["error"].to_pylist()) == {None}
+    assert records["request_index"].to_pylist() == list(range(60))
+    assert len({body["messages"][0]["content"] for body in stub.bodies}) == len(stub.bodies) == 60
+    assert stub.peak_concurrency <= settings.get("max_concurrency", 60)
+    assert min(records["started_s"].to_pylist()) >= 0
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(pid).children() if child.is_running()]
+
+
+@pytest.fixture
+def stalled_client(tmp_path, server):
+    plan = plan_for(tmp_path, server, ["stall"] * 4, processes=2)
+    command = CLIENTS.get("servelab").command(plan, tmp_path, Path(sys.executable))
+    client = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while len(children_of(client.pid)) < 2 or client.poll() is not None:
+        assert client.poll() is None
+    yield client
+    client.kill()
+    client.wait()
+    client.stderr.close()
+
+
+def test_a_load_process_that_dies_is_an_error_that_names_it(stalled_client):
+    victim = children_of(stalled_client.pid)[1]
+    victim.kill()
+    _, said = stalled_client.communicate(timeout=60)
+    assert stalled_client.returncode == 75
+    assert f"load process 2 of 2 (pid {victim.pid}) died: exit code -9" in said
+
+
+def test_load_processes_die_with_their_parent(stalled_client):
+    children = children_of(stalled_client.pid)
+    stalled_client.kill()
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive
+
+
+def test_stats_tell_what_it_cost(tmp_path, server):
+    _, stats = run_load(plan_for(tmp_path, server, ["normal"] * 20))
+    assert stats.processes == 1
+    assert 0 < stats.cpu_s < 60
+    assert stats.max_rss_bytes > 1 << 20
+    assert stats.unread_p99_ms >= 0
+    assert stats.wall_s > FIRST_TOKEN_S
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_progress(kind):
+    board, said = Board(2), kind()
+    progress = LoadProgress(board, 10, 0.0, said)
+    progress.show()
+    board.write(0, Totals(3, 2, 1, 100))
+    board.write(1, Totals(2, 1, 0, 50))
+    assert said.getvalue() == ""
+    progress.show(last=True)
+    assert "3 of 10 requests, 5 in flight, 1 failed" in said.getvalue()
+    assert said.getvalue().startswith("\r") == (kind is Terminal)
+
+
+def test_too_few_open_files_is_said_before_the_first_request(tmp_path, stub, server):
+    plan = plan_for(tmp_path, server, ["normal"] * 300, max_concurrency=300)
+    command = CLIENTS.get("servelab").command(plan, tmp_path, Path(sys.executable))
+    ended = subprocess.run(
+        ["prlimit", "--nofile=200:200", *command], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 2
+    assert "300 requests in flight need 364 open files" in ended.stderr
+    assert stub.connections == 0
