@@ -1,0 +1,102 @@
+"""Where jobs run on a cluster: what measures goes where the site says, all else stays here or goes to CPU nodes.
+
+Included last, for it places every rule. On one machine it says nothing.
+"""
+
+from servelab.past_runs import PastTimes
+from servelab.run_time import pair_runtime_min, runtime_min
+from servelab.site import load_site
+from servelab.slurm_jobs import cancel_jobs
+from servelab.spec import HardwareSpec
+
+MEASURING = ("measure", "measure_pair")
+NEED_NETWORK = ("download_dataset", "download_model", "build_environment")
+
+
+def read_site():
+    """The site that the configuration names, if it names one; it has a place for every study."""
+    if "site" not in config:
+        return None
+    hardware = [project.study.hardware for project in PROJECTS.values()]
+    wanted = [
+        HardwareSpec(accelerator=each.accelerator, device=each.device, count=1)
+        for each in hardware
+    ]
+    return load_site(Path(f"config/sites/{config['site']}.yaml"), wanted)
+
+
+try:
+    SITE = read_site()
+except ServelabError as error:
+    raise WorkflowError(str(error))
+
+
+def placement(hardware):
+    """Where the site puts runs on that hardware."""
+    if SITE is None:
+        raise WorkflowError(
+            "config/config.yaml: site: missing, and a cluster needs it; add `site: <name>` for config/sites/<name>.yaml,"
+            " or give `--config site=<name>`"
+        )
+    return SITE.placement(hardware)
+
+
+@cache
+def past_times(plans):
+    """What past runs took; read anew when there are more plans, for then more was measured."""
+    return PastTimes(RESULTS / "runs")
+
+
+def run_request(wildcards, attempt):
+    """What a run asks a cluster for; nothing on one machine."""
+    if workflow.local_exec:
+        return {}
+    spec, about_s = spec_of(wildcards.run_id), None
+    if (
+        workflow.is_main_process and attempt == 1
+    ):  # within a job, its limit is known already
+        about_s = past_times(len(spec_of.read)).about_s(spec)
+    return placement(spec.hardware).request(
+        spec.hardware, runtime_min(spec, about_s), attempt
+    )
+
+
+def pair_request(wildcards, attempt):
+    """What a pair asks a cluster for; nothing on one machine."""
+    if workflow.local_exec:
+        return {}
+    pair = pair_of(wildcards.pair_id)
+    hardware = max((pair.a.hardware, pair.b.hardware), key=lambda side: side.count)
+    return placement(hardware).request(
+        hardware, pair_runtime_min((pair.a, pair.b), pair.cycles), attempt
+    )
+
+
+def run_threads(spec):
+    """CPU cores of a run: the site's on a cluster, the device's share of this machine's otherwise."""
+    if workflow.local_exec:
+        return serving_threads(spec)
+    return placement(spec.hardware).cpus * spec.hardware.count
+
+
+ELSEWHERE = [each for each in workflow.rules if each.name not in MEASURING]
+if SITE is None or SITE.cheap_rules is None:
+    workflow.localrules(*(each.name for each in ELSEWHERE))
+else:
+    workflow.localrules(*NEED_NETWORK)
+    for each in ELSEWHERE:
+        for name, value in SITE.cheap_rules.request().items():
+            each.resources[name] = value
+
+
+onstart:
+    # A workflow that was killed leaves its jobs in the queue: they would measure what is submitted again now. This
+    # folder's lock is held here, so no other workflow of it lives.
+    if Path(".snakemake/slurm_logs").exists():
+        try:
+            for job in cancel_jobs(Path()):
+                logger.warning(
+                    f"cancelled job {job.id} of an earlier workflow: {job.comment}"
+                )
+        except ServelabError as error:
+            raise WorkflowError(str(error))
