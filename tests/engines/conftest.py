@@ -1,18 +1,23 @@
-"""Real engines in real environments, with the demo's model. What is there already is used; the rest is made."""
+"""Servers of every engine: real ones in real environments, with the demo's model, and process doubles of the rest.
+
+What is there already of environments and the model is used; what is missing is made.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from engines import doubles
 
 from servelab import schemas
 from servelab.clients import CLIENTS
@@ -31,6 +36,12 @@ ARGUMENTS: dict[str, dict[str, int | None]] = {
     "vllm": {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30, "enable-prompt-tokens-details": None}
 }
 """What an engine needs to start soon, beside others, and to say how much it took from a cache."""
+TOO_MUCH: dict[str, dict[str, dict[str, int]]] = {
+    "llama.cpp": {"options": {"context_length": 1 << 30}},
+    "vllm": {"arguments": {"kv-cache-memory-bytes": 1 << 48}},
+}
+"""Options or arguments that ask for a KV cache no machine here has room for."""
+MODEL = "SmolLM2-135M-Instruct"
 OPTIONS = {"context_length": 4096, "max_num_seqs": 4}
 
 
@@ -41,23 +52,46 @@ class Installed:
     engine: Engine
     environment_json: Path
     model_json: Path
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of each start."""
+    too_much: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What to change for a KV cache that does not fit, by field of `Serve`."""
+    stalls: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables with which it is not ready for long; none where its start is slow anyway."""
 
     @property
     def environment(self) -> Environment:
         return read_environment(self.environment_json)
 
-    def server(self, log: Path, **changes) -> Server:
-        """A server that is not started yet; `changes` are fields of `Serve`."""
+    def server(
+        self,
+        log: Path,
+        *,
+        variables: Mapping[str, str] | None = None,
+        startup_timeout_s: float = 300,
+        keep_open: list[int] | None = None,
+        **changes: Any,
+    ) -> Server:
+        """A server that is not started yet; `changes` are fields of `Serve`, its options and arguments added to."""
         model = json.loads(self.model_json.read_text())
         serve = {
             "python": self.environment.python,
             "model_path": (self.model_json.parent / model["path"]).absolute(),
-            "model_name": "SmolLM2-135M-Instruct",
+            "model_name": MODEL,
             "port": 0,
-            "options": OPTIONS,
-            "arguments": ARGUMENTS.get(self.engine.name, {}),
+            "folder": log.parent,
+            **changes,
+            "options": {**OPTIONS, **changes.get("options", {})},
+            "arguments": {**self.arguments, **changes.get("arguments", {})},
         }
-        return Server(self.engine, Serve(**{**serve, **changes}), variables={}, log=log, startup_timeout_s=300)
+        return Server(
+            self.engine,
+            Serve(**serve),
+            variables=variables or {},
+            log=log,
+            startup_timeout_s=startup_timeout_s,
+            keep_open=keep_open or [],
+        )
 
     def spec(self, **protocol) -> RunSpec:
         """A run on the `requests` fixtures' rows."""
@@ -66,17 +100,18 @@ class Installed:
             "engine": {
                 "name": self.engine.name,
                 "version": self.environment.version,
+                "runtime": self.environment.runtime,
                 "environment_sha256": self.environment.lock_sha256,
             },
             "model": {
-                "id": "SmolLM2-135M-Instruct",
+                "id": MODEL,
                 "variant": "base",
                 "source": model["source"],
                 "format": model["format"],
                 "conversion": model.get("conversion"),
             },
             "options": OPTIONS,
-            "arguments": ARGUMENTS.get(self.engine.name, {}),
+            "arguments": self.arguments,
             "hardware": {"accelerator": "cpu", "device": "cpu", "count": 1},
             "workload": {
                 "kind": "random",
@@ -117,16 +152,46 @@ def install(name: str) -> Installed:
             command = ["scripts/convert_model.py", "--model", str(folder / "model.json")]
             subprocess.run([str(python), *command, "--output", str(converted / "model.json")], cwd=ROOT, check=True)
         folder = converted
-    return Installed(engine, environment_json, folder / "model.json")
+    return Installed(
+        engine, environment_json, folder / "model.json", ARGUMENTS.get(name, {}), too_much=TOO_MUCH.get(name, {})
+    )
 
 
-@pytest.fixture(
-    scope="session",
-    params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in HERE],
-)
-def installed(request: pytest.FixtureRequest) -> Iterator[Installed]:
+def double(release: str, folder: Path) -> Installed:
+    """The process double of a release, made in that folder."""
+    played = doubles.RELEASES[release]
+    flag = played.get("reports_cached_with")
+    return Installed(
+        ENGINES.get(played["engine"]),
+        doubles.environment(release, folder),
+        doubles.model(folder / "models"),
+        {flag.removeprefix("--"): None} if flag else {},
+        too_much={"options": {"context_length": played["longest_context"] + 1}},
+        stalls=doubles.STALLS,
+    )
+
+
+_REAL = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in HERE]
+
+
+@pytest.fixture(scope="session", params=_REAL)
+def installed(request: pytest.FixtureRequest) -> Installed:
     """Every engine that runs here, in turn."""
-    yield install(request.param)
+    return install(request.param)
+
+
+@pytest.fixture(scope="session", params=[*_REAL, *doubles.RELEASES])
+def each_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Every engine: real where it runs here, otherwise the double of each release."""
+    if request.param in doubles.RELEASES:
+        return double(request.param, tmp_path_factory.mktemp(request.param))
+    return install(request.param)
+
+
+@pytest.fixture(scope="session", params=doubles.RELEASES)
+def doubled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The double of each release."""
+    return double(request.param, tmp_path_factory.mktemp(request.param))
 
 
 def _requests(path: Path, count: int, input_tokens: int, output_tokens: int) -> Path:
@@ -144,7 +209,7 @@ def _requests(path: Path, count: int, input_tokens: int, output_tokens: int) -> 
 @pytest.fixture(autouse=True)
 def own_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Device locks of each test's own: nothing is measured here, so it need not wait for a run of somebody else."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("SERVELAB_LOCKS", str(tmp_path))
 
 
 @pytest.fixture(scope="session")

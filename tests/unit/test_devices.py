@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from device_tools import DATA, gpu_key, write_npu_smi, write_nvidia_smi
 
-from servelab.devices import DEVICES
+from servelab.devices import DEVICES, ascend, nvidia
 from servelab.errors import Outage
 from servelab.lease import lease
+from servelab.locks import try_lock
+from servelab.pinning import pinned
 
-DATA = Path(__file__).parents[1] / "data"
-TOOLS = {
-    "cpu": ("true", ""),
-    "nvidia": (
-        "nvidia-smi",
-        "0, GPU-8f2a4c1e-0000-0000-0000-000000000000, NVIDIA H100 80GB HBM3, 570.86.10, 81559\n"
-        "1, GPU-1b7d9e3f-0000-0000-0000-000000000001, NVIDIA H100 80GB HBM3, 570.86.10, 81559\n",
-    ),
-    "ascend": ("npu-smi", (DATA / "npu-smi-info-m.txt").read_text()),
-}
-"""What each kind's tool prints on a machine that has two (a CPU is one)."""
-VARIABLES = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+MAPPINGS = Path(__file__).parents[1] / "data/npu-smi-info-m.txt"
+BY_TOOL = {"nvidia": write_nvidia_smi, "ascend": write_npu_smi}
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "SLURM_JOB_ID")
+several_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="cores are kept back from two on")
 
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path, monkeypatch):
-    """A machine with the tools above, nothing restricted, and locks of its own."""
-    for name, said in TOOLS.values():
-        tool = tmp_path / name
-        tool.write_text(f"#!/bin/sh\ncat <<'END'\n{said}END\n")
-        tool.chmod(0o755)
+    """A machine with two devices of each kind, nothing restricted, and locks of its own."""
+    for write in BY_TOOL.values():
+        write(tmp_path, 2)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("SERVELAB_LOCKS", str(tmp_path / "locks"))
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
 
@@ -46,30 +40,50 @@ def machine(tmp_path, monkeypatch):
 def test_every_kind_finds_its_devices(name):
     kind = DEVICES.get(name)
     found = kind.find()
-    assert [device.index for device in found] == (["0"] if name == "cpu" else ["0", "1"])
+    if name in BY_TOOL:
+        assert [device.index for device in found] == ["0", "1"]
     assert all(device.name for device in found)
-    assert len({device.key for device in found}) == len(found)
+    assert len({device.key for device in found}) == len(found) > 0
+    assert kind.topology(found).choose([device.key for device in found], 1) == [found[0].key]
     assert 1 <= kind.threads(8) <= 8
 
 
 def test_names_and_memory():
     gpu = DEVICES.get("nvidia").find()[1]
     assert (gpu.name, gpu.driver, gpu.memory_bytes) == ("NVIDIA H100 80GB HBM3", "570.86.10", 81559 << 20)
-    assert DEVICES.get("ascend").find()[1].name == "Ascend 910B4"
+    assert DEVICES.get("ascend").find()[1].name == "Ascend 910B3"
 
 
 @pytest.mark.parametrize(
-    ("kind", "variable", "value", "indices"),
+    ("text", "expected"),
     [
-        ("nvidia", "CUDA_VISIBLE_DEVICES", "1", ["1"]),
-        ("nvidia", "CUDA_VISIBLE_DEVICES", "GPU-1b7d", ["1"]),
-        ("nvidia", "CUDA_VISIBLE_DEVICES", "", []),
-        ("ascend", "ASCEND_RT_VISIBLE_DEVICES", "1,0", ["1", "0"]),
+        (MAPPINGS.read_text(), [("0", "ascend-0-0", "NPU0"), ("1", "ascend-3-0", "NPU3")]),
+        (
+            (DATA / "npu-map-a3.txt").read_text(),
+            [("0", "ascend-0-0", "Phy-ID0"), ("1", "ascend-0-1", "Phy-ID1"), ("2", "ascend-1-0", "Phy-ID2")],
+        ),
+        (
+            "NPU ID    Slot ID    Chip ID    Chip Phy-ID    Chip Name\n"
+            "4         2          0          4              Ascend950PR\n",
+            [("4", "ascend-4-0", "Phy-ID4")],
+        ),
+        ("", []),
+        ("dcmi module initialize failed. ret is -8005\n", []),
     ],
 )
-def test_what_a_batch_system_gave_is_all_there_is(kind, variable, value, indices, monkeypatch):
-    monkeypatch.setenv(variable, value)
-    assert [device.index for device in DEVICES.get(kind).find()] == indices
+def test_mapping_tables_of_all_generations(text, expected):
+    assert [(device.index, device.key, device.label) for device in ascend.parse(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "memory"),
+    [("81559", 81559 << 20), ("[N/A]", None), ("[Insufficient Permissions]", None)],
+)
+def test_lines_of_nvidia_smi(line, memory):
+    text = f"warning: infoROM is corrupted\n0, {gpu_key(0)}, NVIDIA A100, rev. 2, 570.86.10, {line}\n"
+    (gpu,) = nvidia.parse(text)
+    assert (gpu.name, gpu.memory_bytes, gpu.label) == ("NVIDIA A100, rev. 2", memory, "GPU0")
+    assert nvidia.parse("No devices were found\n") == []
 
 
 def test_lease_shows_the_engine_its_devices_only():
@@ -78,8 +92,46 @@ def test_lease_shows_the_engine_its_devices_only():
         assert second.environment["CUDA_VISIBLE_DEVICES"] == "1"
 
 
+def test_neighbours_are_leased_and_what_is_near_is_written_down(tmp_path):
+    write_nvidia_smi(tmp_path, 4, "nvidia-topo-4-pairs.txt")
+    with lease("nvidia", 1) as single:
+        assert single.environment["CUDA_VISIBLE_DEVICES"] == "0"
+        with lease("nvidia", 2) as pair:
+            assert pair.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
+            placement = pair.placement()
+    assert placement["ways"] == {"2-3": "NV12"}
+    assert [(d["index"], d["key"], d["cpus"]) for d in placement["devices"]] == [
+        ("2", gpu_key(2), "48-71"),
+        ("3", gpu_key(3), "72-95"),
+    ]
+    assert placement["batch"] == {"system": "none", "job_id": None, "node": None}
+    assert placement["server_cpus"] is placement["client_cpus"] is None
+
+
+def test_a_farther_set_is_taken_rather_than_waited_for(tmp_path):
+    write_nvidia_smi(tmp_path, 4, "nvidia-topo-4-pairs.txt")
+    with lease("nvidia", 1), lease("nvidia", 1) as second, lease("nvidia", 2) as apart:
+        assert second.environment["CUDA_VISIBLE_DEVICES"] == "1"
+        assert apart.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
+        assert [d.index for d in apart.part(1).devices] == ["2"]
+
+
+def test_what_is_not_needed_is_given_back_at_once(tmp_path):
+    write_nvidia_smi(tmp_path, 8, "nvidia-topo-8-a100.txt")
+    with lease("nvidia", 3) as three, lease("nvidia", 5) as five:
+        assert three.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2"
+        assert five.environment["CUDA_VISIBLE_DEVICES"] == "3,4,5,6,7"
+
+
+def test_a_part_is_the_closest_of_the_leased(tmp_path):
+    write_nvidia_smi(tmp_path, 8, "nvidia-topo-8-v100.txt")
+    with lease("nvidia", 4) as leased:
+        assert leased.part(2).environment["CUDA_VISIBLE_DEVICES"] == "0,3"
+        assert leased.part(2).descriptors == leased.descriptors
+
+
 def test_more_than_there_are_is_an_outage():
-    with pytest.raises(Outage, match=r"needs 3 nvidia .* offers it 2"), lease("nvidia", 3):
+    with pytest.raises(Outage, match=r"needs 3 nvidia .* this machine offers it 2"), lease("nvidia", 3):
         pass
 
 
@@ -103,21 +155,64 @@ def test_waits_until_enough_are_free_and_says_so(capfd):
         assert order == []
     waiting.join(30)
     assert order == ["both"]
-    assert "waiting for 1 more nvidia device(s)" in capfd.readouterr().err
+    assert "waiting for 1 of 2 device(s)" in capfd.readouterr().err
 
 
 def test_a_killed_holder_gives_back():
     code = "import time; from servelab.lease import lease\nwith lease('cpu', 1): print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
+        assert try_lock("cpu") is None
         holder.send_signal(signal.SIGKILL)
     with lease("cpu", 1):
         pass
 
 
-def test_locks_in_a_folder_of_somebody_else_are_refused(monkeypatch, tmp_path):
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared/servelab").symlink_to(Path("/"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "shared"))
-    with pytest.raises(Outage, match="not this user's own"), lease("cpu", 1):
+def test_a_server_that_outlives_its_run_keeps_the_device():
+    with subprocess.Popen(["sleep", "600"]) as unrelated, lease("cpu", 1) as leased:
+        server = subprocess.Popen(["sleep", "600"], pass_fds=leased.descriptors)
+        unrelated.kill()
+    assert try_lock("cpu") is None
+    server.kill()
+    server.wait()
+    with lease("cpu", 1):
         pass
+
+
+@several_cpus
+def test_cores_keep_a_server_on_them_and_the_client_off_them():
+    with lease("cpu-cores", 1) as leased:
+        assert leased.cpus and leased.client_cpus and not leased.cpus & leased.client_cpus
+        assert leased.cpus | leased.client_cpus <= os.sched_getaffinity(0)
+        with pinned(leased.cpus):
+            child = subprocess.run(["nproc"], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin"})
+        assert int(child.stdout) == len(leased.cpus)
+    assert os.sched_getaffinity(0) > leased.cpus
+
+
+@several_cpus
+def test_who_has_the_whole_machine_has_its_cores():
+    with lease("cpu", 1):
+        taken = try_lock("cpu", shared=True)
+        assert taken is None
+    with lease("cpu-cores", 1):
+        assert try_lock("cpu") is None
+
+
+def test_locks_in_a_folder_of_somebody_else_are_refused(monkeypatch, tmp_path):
+    (tmp_path / "elsewhere").symlink_to(Path("/"))
+    monkeypatch.setenv("SERVELAB_LOCKS", str(tmp_path / "elsewhere"))
+    with pytest.raises(Outage, match="neither this user's own folder"), lease("cpu", 1):
+        pass
+
+
+def test_all_users_share_the_locks(tmp_path):
+    umask = os.umask(0o077)
+    try:
+        with lease("cpu", 1):
+            pass
+    finally:
+        os.umask(umask)
+    folder = tmp_path / "locks"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}

@@ -1,17 +1,23 @@
 """Devices: what an engine computes on. Each kind is one file that registers itself.
 
-`servelab.lease` lends them, one run at a time.
+`servelab.allocations` says which of a machine's devices a process may use, `servelab.lease` lends them, one run at a
+time.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from servelab.errors import Outage
 from servelab.registry import Registry
+from servelab.topology import Topology, parse_matrix
+
+_NONE = ("-1", "NoDevFiles")
+"""What CUDA and old releases of Slurm have in a variable that names no device."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,24 @@ class Device:
     name: str
     driver: str | None = None
     memory_bytes: int | None = None
+    label: str = ""
+    """Its name in the topology that the vendor's tool prints."""
+    cpus: tuple[int, ...] = ()
+    """The CPUs it is made of, if it is made of some."""
+    within: str | None = None
+    """Key of the device that this one is a part of: who has the whole has all its parts."""
+
+
+@dataclass(frozen=True)
+class Passthrough:
+    """What a container must be given to see devices."""
+
+    nodes: tuple[str, ...] = ()
+    """Device nodes; Apptainer shows all of the host's by itself."""
+    mounts: tuple[Path, ...] = ()
+    """Files and folders of the driver, to be read at the same place."""
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Container program → its own flags for what the vendor has built into it."""
 
 
 class DeviceKind(Protocol):
@@ -36,12 +60,25 @@ class DeviceKind(Protocol):
         ...
 
     @property
-    def apptainer_flags(self) -> tuple[str, ...]:
-        """Flags that let a container see this kind of device: its nodes are there, its driver may not be."""
+    def variable(self) -> str | None:
+        """The environment variable that names the devices a program may use; None where there is none."""
+        ...
+
+    @property
+    def gres(self) -> tuple[str, ...]:
+        """Names that batch systems have for it as a resource; empty for what they do not give by the piece."""
+        ...
+
+    def passthrough(self, devices: Sequence[Device]) -> Passthrough:
+        """What a container must be given to see these devices."""
         ...
 
     def find(self) -> list[Device]:
-        """The devices that this process may use: all, or those a batch system gave it. `Outage` if none can be told."""
+        """The devices of this machine that this process can see; `Outage` if none can be told."""
+        ...
+
+    def topology(self, devices: Sequence[Device]) -> Topology:
+        """Which of these are neighbours; empty where that cannot be read, which keeps nobody from using them."""
         ...
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
@@ -56,17 +93,33 @@ class DeviceKind(Protocol):
 def ask(command: Sequence[str], timeout_s: float = 60.0) -> str:
     """What the vendor's tool prints; `Outage` if it is missing, fails or does not end in time."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=timeout_s).stdout
+        done = subprocess.run(command, capture_output=True, check=True, timeout=timeout_s)
     except (OSError, subprocess.SubprocessError) as error:
         raise Outage(f"cannot ask for devices: {error}") from error
+    return done.stdout.decode(errors="replace")
 
 
-def visible(devices: list[Device], variable: str | None) -> list[Device]:
-    """The devices that a visibility variable (`0,2`, or the beginning of a key) leaves; all if it is unset."""
-    if variable is None:
-        return devices
-    wanted = [token.strip() for token in variable.split(",") if token.strip()]
-    return [d for token in wanted for d in devices if token == d.index or (len(token) > 3 and d.key.startswith(token))]
+def asked_topology(command: Sequence[str], devices: Sequence[Device]) -> Topology:
+    """The topology that the vendor's tool prints; empty if it prints none, as old releases and virtual machines do."""
+    try:
+        return parse_matrix(ask(command), {device.label: device.key for device in devices})
+    except Outage:
+        return Topology()
+
+
+def named(devices: Sequence[Device], value: str, source: str) -> list[Device]:
+    """The devices that `0,2`, or beginnings of their keys, name, in this order; `Outage` if one is not there."""
+    chosen: list[Device] = []
+    for token in (part.strip() for part in value.split(",") if part.strip()):
+        if token in _NONE:
+            break
+        like = [d for d in devices if token == d.index or (len(token) > 3 and d.key.startswith(token))]
+        if len(like) != 1:
+            there = ", ".join(device.index for device in devices) or "none"
+            found = "several devices are called so" if like else f"devices here are: {there}"
+            raise Outage(f"{source} names device `{token}`; {found}")
+        chosen += [device for device in like if device not in chosen]
+    return chosen
 
 
 DEVICES: Registry[DeviceKind] = Registry("device")

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import psutil
 
-from servelab.devices import DEVICES, Device
+from servelab.devices import DEVICES, Device, Passthrough
+from servelab.topology import Topology
+
+KEY = "cpu"
 
 
 @dataclass(frozen=True)
@@ -17,15 +20,24 @@ class Cpu:
     """All CPUs and the memory of the machine."""
 
     name: str = "cpu"
-    apptainer_flags: tuple[str, ...] = ()
+    variable: None = None
+    gres: tuple[str, ...] = ()
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""
-        return [Device(index="0", key="cpu", name=cpu_model(), memory_bytes=psutil.virtual_memory().total)]
+        return [Device(index="0", key=KEY, name=cpu_model(), memory_bytes=psutil.virtual_memory().total)]
+
+    def topology(self, devices: Sequence[Device]) -> Topology:
+        """See `DeviceKind.topology`; there is but one."""
+        return Topology()
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """See `DeviceKind.environment`; nothing needs saying."""
         return {}
+
+    def passthrough(self, devices: Sequence[Device]) -> Passthrough:
+        """See `DeviceKind.passthrough`; a container sees them all."""
+        return Passthrough()
 
     def threads(self, cores: int) -> int:
         """See `DeviceKind.threads`; the engine computes on them all."""

@@ -1,0 +1,39 @@
+"""No batch system that is known here: a workstation, or a container that shows its own devices only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from servelab.allocations import ALLOCATIONS
+from servelab.devices import Device, DeviceKind, named
+
+
+@dataclass(frozen=True)
+class NoBatchSystem:
+    """All devices of the machine, or those that the vendor's variable names where somebody has set it."""
+
+    name: str = "none"
+
+    def active(self) -> bool:
+        """See `Allocation.active`; what is left where no other is."""
+        return False
+
+    def giver(self) -> str:
+        """See `Allocation.giver`."""
+        return "this machine"
+
+    def given(self, kind: DeviceKind, found: Sequence[Device]) -> list[Device]:
+        """See `Allocation.given`."""
+        value = os.environ.get(kind.variable) if kind.variable else None
+        return list(found) if value is None else named(found, value, str(kind.variable))
+
+    def job_id(self) -> None:
+        """See `Allocation.job_id`."""
+
+    def node(self) -> None:
+        """See `Allocation.node`."""
+
+
+ALLOCATIONS.register("none", NoBatchSystem())

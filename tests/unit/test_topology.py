@@ -1,0 +1,154 @@
+"""Topologies are read as the vendors' tools print them, and neighbours are chosen."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from servelab.topology import Topology, numa_node, numbers, parse_matrix
+
+DATA = Path(__file__).parents[1] / "data/devices"
+SAMPLES = {
+    "nvidia-topo-8-v100.txt": ("GPU", range(8)),
+    "nvidia-topo-8-a100.txt": ("GPU", range(8)),
+    "nvidia-topo-8-rtx4090.txt": ("GPU", range(8)),
+    "nvidia-topo-4-pairs.txt": ("GPU", range(4)),
+    "nvidia-topo-4-k80.txt": ("GPU", range(4)),
+    "npu-topo-8-910b3.txt": ("NPU", range(8)),
+    "npu-topo-4-pcie.txt": ("NPU", range(4)),
+    "npu-topo-2-a3.txt": ("Phy-ID", range(12, 14)),
+}
+
+
+def labels(sample: str) -> dict[str, str]:
+    """Key of each device by its label: here simply its number."""
+    prefix, numbers_of = SAMPLES[sample]
+    return {f"{prefix}{number}": str(number) for number in numbers_of}
+
+
+def read(sample: str) -> Topology:
+    return parse_matrix((DATA / sample).read_text(), labels(sample))
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_every_pair_of_devices_has_its_way(sample):
+    assert len(read(sample).ways) == len(list(combinations(labels(sample), 2)))
+
+
+@pytest.mark.parametrize(
+    ("sample", "one", "other", "way", "cpus"),
+    [
+        ("nvidia-topo-8-v100.txt", "0", "4", "NV2", "0-19,40-59"),
+        ("nvidia-topo-8-v100.txt", "5", "2", "SYS", "20-39,60-79"),
+        ("nvidia-topo-8-a100.txt", "7", "0", "NV12", "24-47,72-95"),
+        ("nvidia-topo-8-rtx4090.txt", "6", "7", "SYS", "56-111,168-223"),
+        ("nvidia-topo-4-k80.txt", "2", "3", "PIX", "0-11"),
+        ("npu-topo-8-910b3.txt", "3", "5", "HCCS", "96-119"),
+        ("npu-topo-4-pcie.txt", "0", "2", "SYS", "144-167"),
+        ("npu-topo-2-a3.txt", "12", "13", "SIO", None),
+    ],
+)
+def test_ways_and_cpus(sample, one, other, way, cpus):
+    topology = read(sample)
+    assert topology.ways[frozenset((one, other))] == way
+    assert topology.cpus.get(one) == cpus
+
+
+@pytest.mark.parametrize(
+    ("sample", "free", "count", "chosen"),
+    [
+        # DGX-1: four that are all linked by NVLink are 0-3 or 4-7; the best pair has two links.
+        ("nvidia-topo-8-v100.txt", "01234567", 4, "0123"),
+        ("nvidia-topo-8-v100.txt", "1234567", 4, "4567"),
+        ("nvidia-topo-8-v100.txt", "01234567", 2, "03"),
+        ("nvidia-topo-8-v100.txt", "0126", 2, "12"),
+        ("nvidia-topo-8-v100.txt", "01234567", 8, "01234567"),
+        # All links equal: then those of one NUMA node; a half node is filled before a whole one is broken.
+        ("nvidia-topo-8-a100.txt", "01234567", 4, "0123"),
+        ("nvidia-topo-8-a100.txt", "01234567", 2, "01"),
+        ("nvidia-topo-8-a100.txt", "0234567", 4, "4567"),
+        ("nvidia-topo-8-a100.txt", "34567", 1, "3"),
+        ("nvidia-topo-8-rtx4090.txt", "0345", 2, "03"),
+        ("nvidia-topo-8-rtx4090.txt", "0456", 2, "45"),
+        # Pairs: a single one does not break a pair that is free.
+        ("nvidia-topo-4-pairs.txt", "0123", 2, "01"),
+        ("nvidia-topo-4-pairs.txt", "123", 2, "23"),
+        ("nvidia-topo-4-pairs.txt", "123", 1, "1"),
+        ("nvidia-topo-4-k80.txt", "123", 2, "23"),
+        ("npu-topo-8-910b3.txt", "1234567", 2, "23"),
+        ("npu-topo-4-pcie.txt", "0123", 2, "01"),
+        ("npu-topo-4-pcie.txt", "012", 2, "01"),
+    ],
+)
+def test_neighbours_are_chosen(sample, free, count, chosen):
+    assert read(sample).choose(list(free), count) == list(chosen)
+
+
+@pytest.mark.parametrize("count", range(1, 5))
+def test_the_first_are_chosen_where_nothing_is_known(count):
+    assert Topology().choose(["b", "d", "a", "c"], count) == ["b", "d", "a", "c"][:count]
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_no_other_set_is_closer(sample):
+    topology = read(sample)
+    everything = list(labels(sample).values())
+
+    def apart(keys) -> tuple[int, int]:
+        ways = [topology.distance(one, other) for one, other in combinations(keys, 2)]
+        return max(ways, default=0), sum(ways)
+
+    for size in range(1, len(everything) + 1):
+        for free in combinations(everything, size):
+            for count in range(1, size + 1):
+                chosen = topology.choose(free, count)
+                assert len(set(chosen)) == count
+                assert apart(chosen) == min(map(apart, combinations(free, count)))
+
+
+@pytest.mark.parametrize("text", ["", "This device does not support querying topo.\n", "GPU0 X\n", "\0\n\x1b[4mGPU0"])
+def test_no_topology_is_none(text):
+    assert parse_matrix(text, {"GPU0": "a", "GPU1": "b"}) == Topology()
+
+
+def test_underlined_headers_and_devices_of_others():
+    text = (DATA / "nvidia-topo-4-pairs.txt").read_text()
+    underlined = text.replace("\tGPU0", "\t\x1b[4mGPU0", 1).replace("GPU NUMA ID", "GPU NUMA ID\x1b[0m", 1)
+    assert parse_matrix(underlined, {"GPU2": "a", "GPU3": "b"}).ways == {frozenset("ab"): "NV12"}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_damaged_text_never_fails(sample):
+    """Any damage gives fewer ways, none between devices that are not there, and devices can still be chosen."""
+    text, key_of, draw = (DATA / sample).read_text(), labels(sample), Random(7)
+    for _ in range(200):
+        damaged = list(text)
+        for _ in range(draw.randrange(1, 60)):
+            start = draw.randrange(len(damaged))
+            damaged[start : start + draw.randrange(9)] = draw.choice(
+                ["", "\n", "\t", "X", "9", "-", "NV", "\x1b[0m", "Ä"]
+            )
+        topology = parse_matrix("".join(damaged), key_of)
+        assert set().union(*topology.ways) | set(topology.cpus) <= set(key_of.values())
+        assert len(topology.choose(list(key_of.values()), 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [("0-2,7", [0, 1, 2, 7]), ("5", [5]), ("", []), ("(null)", []), ("1-,x3,4", [4]), ("N/A", []), ("3-1", [])],
+)
+def test_numbers(ranges, expected):
+    assert numbers(ranges) == expected
+
+
+@pytest.mark.parametrize(
+    ("cpus", "node"), [("0-1", 0), ("2-3", 1), ("3", 1), ("0-3", None), ("8-9", None), (None, None)]
+)
+def test_numa_node(cpus, node, tmp_path):
+    for number, listed in enumerate(("0-1", "2-3")):
+        (tmp_path / f"node{number}").mkdir()
+        (tmp_path / f"node{number}/cpulist").write_text(f"{listed}\n")
+    assert numa_node(cpus, tmp_path) == node
