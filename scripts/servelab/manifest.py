@@ -1,4 +1,7 @@
-"""Manifest: what a run was made with, so that its figures can be traced and repeated. No user or host name is in it."""
+"""Manifest: what a run was made with, so that its figures can be traced and repeated.
+
+No user's or host's name is in it, but for a batch system's name of the node, at `placement.batch.node`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from typing import Any
 
 import psutil
 
-from servelab.devices import Device
 from servelab.devices.cpu import cpu_model
 from servelab.identity import file_sha256, run_id
+from servelab.lease import Lease
 from servelab.runtimes import Environment
 from servelab.spec import RunSpec
 
@@ -22,7 +25,7 @@ def make_manifest(
     spec: RunSpec,
     *,
     environment: Environment,
-    devices: Sequence[Device],
+    leased: Lease,
     command: Sequence[str],
     variables: Mapping[str, str],
     model: Mapping[str, Any],
@@ -43,8 +46,10 @@ def make_manifest(
         "workload": {"requests_sha256": file_sha256(requests), "seed": spec.workload.parameters.get("seed")},
         "client": spec.client.model_dump(),
         "devices": [
-            {"index": d.index, "name": d.name, "driver": d.driver, "memory_bytes": d.memory_bytes} for d in devices
+            {"index": d.index, "name": d.name, "driver": d.driver, "memory_bytes": d.memory_bytes}
+            for d in leased.devices
         ],
+        "placement": leased.placement(),
         "machine": {
             "cpu": cpu_model(),
             "cpus": psutil.cpu_count(logical=True),

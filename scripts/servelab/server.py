@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,8 @@ import psutil
 
 from servelab.engines import Engine, Serve, telling_lines
 from servelab.files import write_text
+from servelab.pinning import pinned
+from servelab.ports import PortLease, lease_ports
 from servelab.processes import Supervised
 
 _INHERITED = re.compile(
@@ -69,15 +70,19 @@ class Server:
         log: Path,
         startup_timeout_s: float,
         keep_open: Sequence[int] = (),
+        cpus: frozenset[int] = frozenset(),
         enter: Enter = lambda command, variables: (command, variables),
     ) -> None:
-        """`serve.port` is ignored: each start takes a free one. `variables` are the devices' and the study's.
+        """`serve.port` is ignored: each start leases one. `variables` are the devices' and the study's.
+
+        It is kept on `cpus`, on none in particular if they are empty.
 
         `enter` leads a command into the engine's environment.
         """
         self._engine, self._serve, self._variables = engine, serve, dict(variables)
         self._log, self._startup_timeout_s, self._keep_open = log, startup_timeout_s, list(keep_open)
-        self._enter = enter
+        self._cpus, self._enter = cpus, enter
+        self._ports: PortLease | None = None
         self._log_start = 0
         self._oom_kills = _oom_kills()
         self.process: Supervised | None = None
@@ -115,6 +120,9 @@ class Server:
         if self.process is not None:
             self.process.stop()
             self.process = None
+        if self._ports is not None:
+            self._ports.release()
+            self._ports = None
 
     def reset_caches(self) -> None:
         """Makes sure that nothing is left of the requests so far: by the engine's own means, or by a restart."""
@@ -138,7 +146,19 @@ class Server:
         return [line for line in self._lines() if line.strip()][-count:]
 
     def _start_once(self) -> None:
-        self._serve = replace(self._serve, port=_free_port(self._serve.host))
+        self._ports = lease_ports(self._serve.host, 1 + self._engine.more_ports)
+        port, *more = self._ports.ports
+        self._serve = replace(self._serve, port=port, more_ports=tuple(more))
+        started = time.monotonic()
+        with pinned(self._cpus):
+            self._start_process(self._ports.descriptors)
+        assert self.process is not None
+        self._wait_healthy(self.process, started)
+        self.starts += 1
+        if self.startup_s is None:
+            self.startup_s = time.monotonic() - started
+
+    def _start_process(self, ports: Sequence[int]) -> None:
         self.launch = self._launch(self._serve.port)
         for name, text in self._engine.files(self._serve).items():
             write_text(self._serve.folder / name, text)
@@ -146,14 +166,10 @@ class Server:
             log.write(f"=== {shlex.join(self.launch.command)}\n".encode())
         self._log_start = self._log.stat().st_size
         self._oom_kills = _oom_kills()
-        started = time.monotonic()
+        keep_open = [*self._keep_open, *ports]
         self.process = Supervised(
-            self.launch.command, environment=self.launch.environment, log=self._log, keep_open=self._keep_open
+            self.launch.command, environment=self.launch.environment, log=self._log, keep_open=keep_open
         )
-        self._wait_healthy(self.process, started)
-        self.starts += 1
-        if self.startup_s is None:
-            self.startup_s = time.monotonic() - started
 
     def _wait_healthy(self, process: Supervised, started: float) -> None:
         pause_s, say_at = _POLL_S[0], started + _SAY_EVERY_S
@@ -201,12 +217,6 @@ class Server:
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace").splitlines()
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def _listens(pid: int, port: int) -> bool:

@@ -25,6 +25,7 @@ from servelab.lease import Lease
 from servelab.load import LoadPlan
 from servelab.manifest import make_manifest
 from servelab.metrics import RunData, round_values
+from servelab.pinning import pinned
 from servelab.processes import Supervised, wait_any
 from servelab.runtimes import RUNTIMES, Environment
 from servelab.server import CandidateFailed, Server
@@ -131,6 +132,7 @@ class Session:
             log=work / "server.log",
             startup_timeout_s=self._spec.protocol.startup_timeout_s,
             keep_open=leased.descriptors,
+            cpus=leased.cpus,
             enter=partial(
                 RUNTIMES.get(inputs.environment.runtime).enter,
                 inputs.environment,
@@ -168,7 +170,7 @@ class Session:
         self.outcome.manifest = make_manifest(
             self._spec,
             environment=self._inputs.environment,
-            devices=self._leased.devices,
+            leased=self._leased,
             command=self._server.launch.command,
             variables=self._server.launch.variables,
             model=self._model,
@@ -244,7 +246,8 @@ class Session:
         folder.mkdir()
         assert self._server.process is not None
         command = client.command(plan, folder, self._inputs.client_python)
-        running = Supervised(command, environment=os.environ, log=log, grace_s=2.0)
+        with pinned(self._leased.client_cpus):
+            running = Supervised(command, environment=os.environ, log=log, grace_s=2.0)
         said = 0
         try:
             left_s = plan.timeout_s + _CLIENT_SLACK_S

@@ -49,7 +49,7 @@ class CpuCores:
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
         """See `DeviceKind.passthrough`; Docker's containers are its daemon's children, not this process's."""
         cpus = ",".join(str(cpu) for device in devices for cpu in device.cpus)
-        return Passthrough(flags={program: (f"--cpuset-cpus={cpus}",) for program in ("docker", "podman")})
+        return Passthrough(flags=dict.fromkeys(("docker", "podman"), (f"--cpuset-cpus={cpus}",)))
 
     def threads(self, cores: int) -> int:
         """See `DeviceKind.threads`."""

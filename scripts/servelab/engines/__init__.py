@@ -43,6 +43,8 @@ class Serve:
     count: int = 1
     """Accelerators it may use."""
     host: str = "127.0.0.1"
+    more_ports: tuple[int, ...] = ()
+    """As many as `Engine.more_ports` says, or none: the engine then finds its own."""
     folder: Path = Path()
     """Where the engine's files for this server are written."""
 
@@ -75,6 +77,8 @@ class Engine(ABC):
     """Options of the shared vocabulary that are environment variables."""
     option_since: ClassVar[Mapping[str, str]] = {}
     """First release that has an option, where an older one is still in use."""
+    more_ports: ClassVar[int] = 0
+    """Ports that it takes beside the one it serves on and that it can be told."""
     ready_path: ClassVar[str] = "/health"
     """Answers 200 once requests can be served."""
     metrics_path: ClassVar[str | None] = None

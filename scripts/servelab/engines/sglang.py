@@ -57,6 +57,7 @@ class Sglang(Engine):
         "generation_tokens_total": ("sglang:generation_tokens_total",),
     }
     request_body: ClassVar = {"ignore_eos": True}
+    more_ports = 1
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ")
     failure_signs: ClassVar = [
         *signs("out_of_memory", r"out ?of ?memory", r"not enough memory\. please try", "bad_alloc"),
@@ -76,7 +77,9 @@ class Sglang(Engine):
         if serve.count > 1 and not any(part.partition("=")[0] in named for part in flags):
             wrong = f"engine sglang would use 1 of {serve.count} accelerators"
             raise ConfigError(f"{wrong}; set {' or '.join(_PARALLEL)}")
-        return [*base, *address, "--enable-metrics", *flags]
+        # Its own choice is a port near the one it serves on, which another server may just be about to take.
+        nccl = [part for port in serve.more_ports for part in ("--nccl-port", str(port))]
+        return [*base, *address, *nccl, "--enable-metrics", *flags]
 
     def environment(self, serve: Serve) -> dict[str, str]:
         """See `Engine.environment`."""

@@ -1,0 +1,170 @@
+"""A cluster for all tests of this folder, and the demo's shape run on it once, beside studies on GPUs and NPUs."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from slurm.cluster import Cluster, missing_programs
+from workflow.workspace import ROOT, WORKLOADS, Workspace
+
+from servelab.config_file import read_yaml
+
+H100, ASCEND = "NVIDIA H100 SXM", "Ascend 910B"
+SITE = {
+    "site": "loopback",
+    "accelerators": {
+        H100: {"partition": "gpu", "gres": "gpu:h100", "cpus": 2, "memory_gb": 2},
+        ASCEND: {"partition": "npu", "gres": "npu:ascend910b", "cpus": 2, "memory_gb": 2},
+    },
+    "devices": {"cpu": {"partition": "cpu", "cpus": 2, "memory_gb": 8, "extra": "--exclusive"}},
+}
+SLOW = {
+    "title": "A load of some seconds",
+    "kind": "random",
+    "parameters": {"input_tokens": 16, "output_tokens": 400, "num_requests": 4, "seed": 1},
+}
+NVIDIA_SMI = """\
+case "$1" in
+  --query-gpu=index,uuid,name,driver_version,memory.total) ;;
+  *) exit 2 ;;
+esac
+for i in 0 1 2 3 4 5 6 7; do
+  echo "$i, GPU-8f2a4c1e-0000-0000-0000-00000000000$i, NVIDIA H100 80GB HBM3, 570.86.10, 81559"
+done"""
+NPU_SMI = """\
+[ "$*" = "info -m" ] || exit 2
+echo "        NPU ID                         Chip ID                        Chip Logic ID                  Chip Name"
+space="                              "
+for i in 0 1 2 3 4 5 6 7; do
+  echo "        $i${space}0${space}$i${space}Ascend 910B4"
+  echo "        $i${space}1${space}-${space}Mcu"
+done"""
+"""Each answers the one question that devices are found by, as the vendor's tool does on a machine with 8 of them."""
+
+
+class SlurmWorkspace(Workspace):
+    """A copy of the project that runs its studies on the cluster."""
+
+    cluster: Cluster
+
+    @classmethod
+    def on(cls, cluster, folder, studies):
+        """A fresh copy with these studies."""
+        workspace = cls.create(folder)
+        workspace.cluster = cluster
+        (workspace.folder / "config/sites").mkdir(exist_ok=True)
+        workspace.write("config/sites/loopback.yaml", yaml.safe_dump(SITE))
+        workspace.write("config/workloads.yaml", yaml.safe_dump({**WORKLOADS, "slow": SLOW}, sort_keys=False))
+        workspace.choose(studies)
+        return workspace
+
+    def copy(self, folder):
+        workspace = super().copy(folder)
+        workspace.__class__, workspace.cluster = SlurmWorkspace, self.cluster
+        return workspace
+
+    def choose(self, studies):
+        """Makes these the studies that a run of the workflow is about."""
+        for study in studies:
+            self.write_study(study)
+        names = [study["study"] for study in studies]
+        self.write("config/config.yaml", yaml.safe_dump({"studies": names, "site": "loopback"}))
+
+    def environment(self):
+        environment = super().environment()
+        return environment | {
+            "PATH": f"{self.cluster.bin}:{environment['PATH']}",
+            "SERVELAB_LOCKS": str(self.cluster.folder),  # locks of devices: none of another session on this machine
+        }
+
+    def command(self, *arguments):
+        """With status checks as often as they can be; the profile's are kinder to a cluster."""
+        often = ["--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "1"]
+        command = super().command(*often, "--latency-wait", "20", *arguments)
+        return ["profiles/slurm" if part == "profiles/default" else part for part in command]
+
+    def study(self, name):
+        return yaml.safe_load((self.folder / f"config/studies/{name}.yaml").read_text())
+
+    def spec(self, run):
+        return self.json(f"results/runs/{run}/spec.json")
+
+    def left_overs(self):
+        """What an attempt that did not finish would leave: folders that are no whole run."""
+        return [path for path in (self.folder / "results/runs").iterdir() if path.name not in self.runs()]
+
+
+def study(name, hardware, baseline, candidates, workloads=("tiny",)):
+    """A study of one stage, whose margin nothing passes: its path is the same in every run."""
+    demo = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
+    return {
+        "study": name,
+        "title": name,
+        "model": demo["model"],
+        "hardware": hardware,
+        "engines": demo["engines"],
+        "objective": {"metric": "total_tokens_per_s", "on": workloads[0], "margin_percent": 1000},
+        "protocol": {
+            "warmup_requests": 1,
+            "rounds": {"min": 1, "max": 1},
+            "startup_timeout_s": 120,
+            "round_timeout_s": 240,
+        },
+        "baseline": {"engine": "llama.cpp", **baseline},
+        "stages": [{"name": "sequences", "candidates": candidates}],
+        "workloads": list(workloads),
+    }
+
+
+def demo_study():
+    """The demo with fewer and shorter requests: the same stages and candidates."""
+    demo = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
+    demo["protocol"] |= {"warmup_requests": 1, "rounds": {"min": 1, "max": 1}, "round_timeout_s": 240}
+    demo["objective"] |= {"on": "tiny-sharegpt", "margin_percent": 1000}
+    return {**demo, "study": "demo", "workloads": ["tiny-sharegpt", "tiny", "tiny-long"]}
+
+
+def gpu_study(name="gpus", candidates=3, workloads=("tiny",)):
+    options = [{"options": {"max_num_seqs": count}} for count in range(1, candidates + 1)]
+    hardware = {"accelerator": H100, "device": "nvidia", "per_node": 8}
+    return study(name, hardware, {"accelerators": 4}, options, workloads)
+
+
+def npu_study(name="npus", workloads=("tiny",)):
+    hardware = {"accelerator": ASCEND, "device": "ascend", "per_node": 8}
+    return study(name, hardware, {"accelerators": 2}, [{"accelerators": 8}], workloads)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A Slurm with a node of 8 GPUs, one of 8 NPUs and one without accelerators."""
+    if missing := missing_programs():
+        pytest.skip(f"not installed: {', '.join(missing)}; as root, tests/slurm/install.sh installs them")
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # its sockets' paths must be short
+    cluster = Cluster(folder)
+    try:
+        cluster.start()
+        cluster.tool("nvidia-smi", NVIDIA_SMI)
+        cluster.tool("npu-smi", NPU_SMI)
+        yield cluster
+    finally:
+        cluster.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def finished(cluster, tmp_path_factory):
+    """All three studies, run to their end at once. Tests change copies of it."""
+    folder = tmp_path_factory.mktemp("slurm") / "workspace"
+    workspace = SlurmWorkspace.on(cluster, folder, [demo_study(), gpu_study(), npu_study()])
+    workspace.output = workspace.snakemake()
+    workspace.jobs = cluster.jobs("all")
+    return workspace
+
+
+@pytest.fixture
+def workspace(finished, tmp_path):
+    """A copy of the finished studies to change."""
+    return finished.copy(tmp_path / "copy")

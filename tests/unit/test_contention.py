@@ -1,0 +1,200 @@
+"""Many processes want the same devices and ports, and are killed at any moment: never two holders, and none leaked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from device_tools import write_npu_smi, write_nvidia_smi
+
+from servelab.errors import Outage
+from servelab.lease import lease
+from servelab.ports import lease_ports
+
+CONTENDER = Path(__file__).with_name("contender.py")
+PATIENCE_S = 300.0
+"""After so long a test gives up: something waits for ever."""
+POOL = range(21900, 21912)
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path, monkeypatch):
+    """Eight devices of each kind, and locks of its own."""
+    write_nvidia_smi(tmp_path, 8, "nvidia-topo-8-v100.txt")
+    write_npu_smi(tmp_path, 8, "npu-topo-8-910b3.txt")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SERVELAB_LOCKS", str(tmp_path / "locks"))
+    for variable in ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "SLURM_JOB_ID"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+class Crowd:
+    """Contenders that are replaced when they are killed."""
+
+    def __init__(self, folder: Path, *wants: tuple[str, ...]) -> None:
+        self.journal, self._until, self._seed = folder / "journal", folder / "until", 0
+        self._running = {self._start(want): want for want in wants}
+
+    def _start(self, want: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        self._seed += 1
+        command = [sys.executable, str(CONTENDER), str(self.journal), str(self._until), str(self._seed), *want]
+        return subprocess.Popen(command)
+
+    def kill_one(self, draw: Random) -> bool:
+        """Kills one; the journal says so before its locks can be free, and after its own last line.
+
+        Whether it had something at that moment.
+        """
+        victim = draw.choice(list(self._running))
+        os.kill(victim.pid, signal.SIGSTOP)
+        _, status = os.waitpid(victim.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "a contender failed"
+        own = [what for what, who, *_ in self.lines() if who == str(victim.pid)]
+        with self.journal.open("a") as journal:
+            journal.write(f"dead {victim.pid}\n")
+        victim.kill()
+        victim.wait()
+        want = self._running.pop(victim)
+        self._running[self._start(want)] = want
+        return own[-1:] == ["take"]
+
+    def lines(self) -> list[list[str]]:
+        """What was written down so far."""
+        return [line.split() for line in self.journal.read_text().splitlines()] if self.journal.exists() else []
+
+    def end(self) -> None:
+        """Lets all finish what they are at; none of them may have failed."""
+        self._until.touch()
+        assert [process.wait(PATIENCE_S) for process in self._running] == [0] * len(self._running)
+
+    def stop(self) -> None:
+        """Ends what is left after a failed test."""
+        for process in self._running:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def crowd(folder: Path, *wants: tuple[str, ...]) -> Iterator[Crowd]:
+    """Contenders until the block ends."""
+    contenders = Crowd(folder, *wants)
+    try:
+        yield contenders
+        contenders.end()
+    finally:
+        contenders.stop()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "somebody waits for ever"
+        time.sleep(0.01)
+
+
+def check(lines: list[list[str]]) -> Counter[str]:
+    """How often each thing was taken, if nobody ever took what another had."""
+    holder: dict[str, str] = {}
+    taken: Counter[str] = Counter()
+    for what, who, *keys in lines:
+        if what == "take":
+            assert not {key: holder[key] for key in keys if key in holder}, f"{who} took what another has"
+            holder |= dict.fromkeys(keys, who)
+            taken.update(keys)
+        else:
+            holder = {key: other for key, other in holder.items() if other != who}
+    assert holder == {}
+    return taken
+
+
+def count(lines: list[list[str]], what: str) -> int:
+    return sum(line[0] == what for line in lines)
+
+
+def kill_holders(contenders: Crowd, draw: Random) -> None:
+    """Kills contenders at any moment, until several of them had something."""
+    killed = 0
+    while killed < 6:
+        before = count(contenders.lines(), "take")
+        until(lambda before=before: count(contenders.lines(), "take") > before + 6)
+        time.sleep(draw.random() * 0.02)
+        killed += contenders.kill_one(draw)
+
+
+@pytest.mark.parametrize("kind", ["nvidia", "ascend"])
+def test_a_device_never_has_two_holders(kind, tmp_path):
+    draw = Random(5)
+    with crowd(tmp_path, *[("device", kind, "5")] * 6) as contenders:
+        kill_holders(contenders, draw)
+    taken = check(contenders.lines())
+    assert len(taken) == 8  # all of them were of use
+    with lease(kind, 8):  # none is leaked
+        pass
+
+
+def test_who_needs_all_devices_is_not_starved(tmp_path):
+    with crowd(tmp_path, *[("device", "nvidia", "3")] * 5) as contenders:
+        until(lambda: count(contenders.lines(), "take") > 10)
+        for _ in range(3):
+            with lease("nvidia", 8):
+                before = contenders.lines()
+                time.sleep(0.05)
+                assert contenders.lines() == before
+    check(contenders.lines())
+
+
+def test_a_port_never_has_two_servers(tmp_path):
+    draw = Random(6)
+    with crowd(tmp_path, *[("port", str(POOL.start), str(POOL.stop))] * 5) as contenders:
+        kill_holders(contenders, draw)
+    assert set(map(int, check(contenders.lines()))) <= set(POOL)
+    lease_ports("127.0.0.1", len(POOL), POOL).release()
+
+
+def test_ports_in_use_are_left_alone():
+    with socket.socket() as stranger:
+        stranger.bind(("0.0.0.0", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        with pytest.raises(Outage, match=f"0 of the 1 ports from {port} are free, the server needs 1"):
+            lease_ports("127.0.0.1", 1, [port])
+    again = lease_ports("127.0.0.1", 1, [port])
+    assert again.ports == (port,)
+    with pytest.raises(Outage):
+        lease_ports("127.0.0.1", 1, [port])
+    again.release()
+
+
+def test_a_server_that_outlives_its_run_keeps_its_port():
+    leased = lease_ports("127.0.0.1")
+    server = subprocess.Popen(["sleep", "600"], pass_fds=leased.descriptors)
+    leased.release()
+    with pytest.raises(Outage):
+        lease_ports("127.0.0.1", 1, leased.ports)
+    server.kill()
+    server.wait()
+    lease_ports("127.0.0.1", 1, leased.ports).release()
+
+
+def test_threads_get_ports_of_their_own():
+    leased = []
+    threads = [threading.Thread(target=lambda: leased.append(lease_ports("127.0.0.1", 3))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ports = [port for each in leased for port in each.ports]
+    assert len(set(ports)) == len(ports) == 60
+    for each in leased:
+        each.release()
