@@ -201,7 +201,9 @@ def requests_file(spec):
 
 def serving_threads(spec):
     """Cores a run takes of the machine's."""
-    return DEVICES.get(spec.hardware.device).threads(workflow.cores)
+    return DEVICES.get(spec.hardware.device).threads(
+        workflow.cores, spec.hardware.count
+    )
 
 
 def spec_json(spec):

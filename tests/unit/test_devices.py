@@ -45,7 +45,7 @@ def test_every_kind_finds_its_devices(name):
     assert all(device.name for device in found)
     assert len({device.key for device in found}) == len(found) > 0
     assert kind.topology(found).choose([device.key for device in found], 1) == [found[0].key]
-    assert 1 <= kind.threads(8) <= 8
+    assert 1 <= kind.threads(8, 1) <= kind.threads(8, 16) <= 8
 
 
 def test_names_and_memory():

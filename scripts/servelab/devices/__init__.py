@@ -85,8 +85,8 @@ class DeviceKind(Protocol):
         """Environment variables that make an engine use these devices and no other."""
         ...
 
-    def threads(self, cores: int) -> int:
-        """CPU cores of a workflow's `cores` that a run must have for itself, so that nothing disturbs its figures."""
+    def threads(self, cores: int, count: int) -> int:
+        """How many of a workflow's `cores` a run on `count` devices must have, so that nothing disturbs its figures."""
         ...
 
 

@@ -49,7 +49,7 @@ class Ascend:
             nodes=(*(f"/dev/davinci{device.index}" for device in devices), *_NODES), mounts=_DRIVER_PATHS
         )
 
-    def threads(self, cores: int) -> int:
+    def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""
         return 1
 

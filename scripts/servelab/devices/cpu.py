@@ -39,7 +39,7 @@ class Cpu:
         """See `DeviceKind.passthrough`; a container sees them all."""
         return Passthrough()
 
-    def threads(self, cores: int) -> int:
+    def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`; the engine computes on them all."""
         return cores
 

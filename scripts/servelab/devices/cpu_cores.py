@@ -51,9 +51,9 @@ class CpuCores:
         cpus = ",".join(str(cpu) for device in devices for cpu in device.cpus)
         return Passthrough(flags=dict.fromkeys(("docker", "podman"), (f"--cpuset-cpus={cpus}",)))
 
-    def threads(self, cores: int) -> int:
+    def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""
-        return 1
+        return min(cores, count)
 
 
 def _cores(cpus: set[int]) -> list[tuple[int, ...]]:

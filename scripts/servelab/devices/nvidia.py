@@ -45,7 +45,7 @@ class Nvidia:
         quoted = f'"device={",".join(keys)}"'
         return Passthrough(flags={"apptainer": ("--nv",), "docker": ("--gpus", quoted), "podman": named})
 
-    def threads(self, cores: int) -> int:
+    def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""
         return 1
 
