@@ -33,6 +33,11 @@ class Metadata:
         field = self._reader.get_field(key)
         return default if field is None else field.contents()
 
+    @property
+    def parameters(self) -> int:
+        """Numbers that all tensors hold."""
+        return sum(int(tensor.n_elements) for tensor in self._reader.tensors)
+
     def need(self, key: str) -> Any:
         """The value; `ServelabError` where the file does not have the key."""
         value = self.get(key)

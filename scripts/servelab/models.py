@@ -43,9 +43,13 @@ def fetch_model(source: ModelSource, folder: Path) -> Path:
     return write_model(folder, path, kind, tokenizer, source)
 
 
+FOLDER_FILES = ("config.json", "tokenizer.json", "*.safetensors")
+"""What a Hugging Face folder must hold for an engine to serve it, as patterns."""
+
+
 def _check_safetensors(folder: Path) -> tuple[ModelFormat, Path]:
     """A folder that an engine can serve."""
-    for pattern in ("config.json", "tokenizer.json", "*.safetensors"):
+    for pattern in FOLDER_FILES:
         if not any(folder.glob(pattern)):
             raise ServelabError(f"{folder}: no `{pattern}`: not a Hugging Face model folder with safetensors")
     return "safetensors", folder / "tokenizer.json"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import httpx
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import (  # type: ignore[attr-defined]  # it does not say that it exports HTTPError
+    GatedRepoError,
+    HTTPError,  # of the HTTP library that it uses, which has changed between its releases
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from pydantic import Field
 
 from servelab.content import Content, ContentError, holds
 from servelab.download import download
 from servelab.errors import Outage, ServelabError
-from servelab.sources import FILE_SOURCES, MODEL_SOURCES, FileSource
+from servelab.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.spec import HubSource
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -61,7 +67,7 @@ def fetch_model(source: HubSource, folder: Path) -> Path:
         if error.errno is not None and not isinstance(error, ConnectionError):
             raise Outage(f"{snapshot}: cannot be written: {error.strerror}") from None
         raise _refusal(source, error) from None
-    except (HfHubHTTPError, httpx.HTTPError, ValueError) as error:
+    except (HTTPError, ValueError) as error:
         raise _refusal(source, error) from None
     for sibling in info.siblings or []:
         file = snapshot / sibling.rfilename
@@ -73,6 +79,38 @@ def fetch_model(source: HubSource, folder: Path) -> Path:
     return snapshot
 
 
+def probe_model(source: HubSource, timeout_s: float) -> Probe:
+    """Asks the hub for the revision, the sizes of its files, and its config.json."""
+    api = HfApi(endpoint=endpoint())
+    name = f"{source.id} at {source.revision[:12]}"
+    try:
+        info = api.model_info(source.id, revision=source.revision, files_metadata=True, timeout=timeout_s)
+        files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
+        config = _read_config(api, source, timeout_s) if "config.json" in files else None
+    except GatedRepoError:
+        action = f"accept its terms at {DEFAULT_ENDPOINT}/{source.id} and set HF_TOKEN to a token of that account"
+        return Probe(False, f"{name}: gated, and this account may not read it", action)
+    except RevisionNotFoundError:
+        return Probe(False, f"{source.id}: {endpoint()} has no revision {source.revision}", "name one that it has")
+    except RepositoryNotFoundError:
+        action = "look at `id`; for a private repository set HF_TOKEN"
+        return Probe(False, f"{source.id}: {endpoint()} has no such repository, or shows none to this account", action)
+    except (HTTPError, OSError, ValueError) as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        action = "run this where the hub answers, or name a folder with `source: {kind: path, …}`"
+        return Probe(None, f"{name}: no answer from {endpoint()}: {reason}", action)
+    return Probe(True, f"{name}: {endpoint()} has it", files=files, config=config)
+
+
+def _read_config(api: HfApi, source: HubSource, timeout_s: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = api.hf_hub_download(
+            source.id, "config.json", revision=source.revision, local_dir=folder, etag_timeout=timeout_s
+        )
+        config: dict[str, Any] = json.loads(Path(file).read_bytes())
+        return config
+
+
 def _refusal(source: HubSource, error: Exception) -> ServelabError:
     reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return ServelabError(f"model {source.id} at {source.revision[:12]} from {endpoint()}: {reason}")
@@ -80,3 +118,4 @@ def _refusal(source: HubSource, error: Exception) -> ServelabError:
 
 FILE_SOURCES.register("hub", HubFile)
 MODEL_SOURCES.register("hub", fetch_model)
+MODEL_PROBES.register("hub", probe_model)

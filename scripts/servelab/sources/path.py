@@ -9,7 +9,7 @@ from pydantic import Field
 
 from servelab.content import CHUNK_BYTES, Content, PartFile, holds
 from servelab.errors import ServelabError
-from servelab.sources import FILE_SOURCES, MODEL_SOURCES, FileSource
+from servelab.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.spec import PathSource
 
 
@@ -44,5 +44,20 @@ def fetch_model(source: PathSource, folder: Path) -> Path:
     return path
 
 
+def probe_model(source: PathSource, timeout_s: float) -> Probe:
+    """Looks at the path: it must be readable, with all files of a folder."""
+    path = Path(source.path)
+    try:
+        files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+        for file in files:
+            file.open("rb").close()
+    except OSError as error:
+        action = "put the model there, or name another path in the study"
+        return Probe(False, f"{error.filename}: {error.strerror}", action)
+    sizes = {file.name: file.stat().st_size for file in files}
+    return Probe(True, f"{path} is there", files=sizes)
+
+
 FILE_SOURCES.register("path", PathFile)
 MODEL_SOURCES.register("path", fetch_model)
+MODEL_PROBES.register("path", probe_model)

@@ -43,6 +43,9 @@ class Workload(Protocol):
     needs_dataset: bool
     """Where true, the parameters have `dataset_sha256`, which the configuration gives as `dataset`, a name."""
 
+    def longest_tokens(self, parameters: Any) -> int | None:
+        """Most tokens of a request, prompt and output together, by the parameters; None where they set no limit."""
+
     def make(self, parameters: Any, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """All rows, of `schemas.WORKLOAD_REQUESTS`: the measured ones, then `WARMUP_REQUESTS` that share no prompt.
 

@@ -33,6 +33,10 @@ class RandomTokens:
     has_arrival_times = False
     needs_dataset = False
 
+    def longest_tokens(self, parameters: RandomParameters) -> int:
+        """See `Workload.longest_tokens`."""
+        return parameters.input_tokens + parameters.output_tokens
+
     def make(self, parameters: RandomParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """The rows; the first token differs between all prompts as long as there are enough tokens."""
         lengths = [parameters.input_tokens] * (parameters.num_requests + WARMUP_REQUESTS)

@@ -46,6 +46,11 @@ class ShareGpt:
     has_arrival_times = False
     needs_dataset = True
 
+    def longest_tokens(self, parameters: ShareGptParameters) -> int:
+        """See `Workload.longest_tokens`."""
+        longest_output = parameters.max_output_tokens or parameters.max_total_tokens
+        return min(parameters.max_input_tokens + longest_output, parameters.max_total_tokens)
+
     def make(self, parameters: ShareGptParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """The rows: questions in seeded order, as far as they pass the filters; the warm-up ones come after."""
         if dataset is None:

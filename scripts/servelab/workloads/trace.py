@@ -58,6 +58,12 @@ class Trace:
     has_arrival_times = True
     needs_dataset = True
 
+    def longest_tokens(self, parameters: TraceParameters) -> int | None:
+        """See `Workload.longest_tokens`."""
+        if parameters.max_input_tokens is None or parameters.max_output_tokens is None:
+            return None
+        return parameters.max_input_tokens + parameters.max_output_tokens
+
     def make(self, parameters: TraceParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """The rows; the warm-up ones have the lengths of the first requests again, and other tokens."""
         if dataset is None:

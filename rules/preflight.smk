@@ -1,0 +1,24 @@
+"""Reads the studies of the configuration and what is here of their engines and models; makes a table, and holds no device.
+
+Nothing depends on it: what a check says is an estimate or concerns one candidate, and a candidate that fails is a result.
+"""
+
+from servelab.preflight import preflight
+from servelab.preflight.table import troubles
+
+if workflow.is_main_process:
+    for project in PROJECTS.values():
+        for line in troubles(preflight(project, RESULTS, ask=False)):
+            logger.warning(line)
+
+
+rule preflight:
+    log:
+        "results/logs/preflight.log",
+    localrule: True
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        studies=[f"config/studies/{study}.yaml" for study in STUDIES],
+    shell:
+        "python scripts/preflight.py --studies {params.studies} --results results 2> {log}"

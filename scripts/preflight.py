@@ -1,0 +1,34 @@
+"""Prints what can be told of studies before any accelerator is held; ends with 1 if anything is an error."""
+
+import argparse
+from pathlib import Path
+
+from servelab.cli import run
+from servelab.errors import ServelabError
+from servelab.files import write_json
+from servelab.preflight import preflight
+from servelab.preflight.table import render
+from servelab.project import load_project
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=Path, nargs="+", required=True, help="config/studies/<study>.yaml")
+    parser.add_argument("--root", type=Path, default=Path(), help="folder that config/ and envs/ lie in")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder to look in and to write to")
+    arguments = parser.parse_args()
+
+    wrong = []
+    for file in arguments.studies:
+        project = load_project(file, arguments.root)
+        rows = preflight(project, arguments.results)
+        study = project.study.study
+        write_json(arguments.results / "studies" / study / "preflight.json", [row.model_dump() for row in rows])
+        print(f"{render(study, rows)}\n", flush=True)
+        wrong += [row for row in rows if row.verdict == "error"]
+    if wrong:
+        raise ServelabError(f"preflight: {len(wrong)} error{'s'[: len(wrong) - 1]}, see the tables above")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,170 @@
+"""What the checks look at: a study's candidates, and what is here of its engines, models and workloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from servelab.devices import DEVICES
+from servelab.engines import Engine
+from servelab.errors import Outage, ServelabError
+from servelab.identity import content_id, workload_id
+from servelab.memory_estimate import named_memory_bytes
+from servelab.model_facts import ModelFacts, read_facts, safetensors_bytes, shape_of_config
+from servelab.models import load_model
+from servelab.preflight.candidates import Known, known_candidates
+from servelab.project import Project
+from servelab.runtimes import Environment, read_environment
+from servelab.sources import MODEL_PROBES, Probe
+from servelab.spec import ModelSource, ModelSpec
+from servelab.workloads import WORKLOADS
+
+PROBE_TIMEOUT_S = 10.0
+MODEL_ACTION = "fetch the model, or run this where its source answers"
+_BITS = {"q4_0": 4.5, "q8_0": 8.5, "bf16": 16.0, "f16": 16.0, "safetensors": 16.0}
+"""Bits of a weight in the forms that the workflow makes; conversion to safetensors writes bfloat16."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Lengths of a workload's requests."""
+
+    count: int
+    longest_tokens: int | None
+    """Prompt and output together, without a chat template; None where nothing limits it."""
+    is_exact: bool
+    """Counted in the requests themselves; otherwise a bound by the workload's parameters."""
+    is_chat: bool
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of one accelerator, and who says so."""
+
+    size_bytes: int
+    source: str
+
+
+class Place:
+    """One study on this machine. Everything is looked up once."""
+
+    def __init__(self, project: Project, results: Path, *, ask: bool) -> None:
+        self.project, self.results, self.ask = project, results, ask
+        self._probes: dict[str, Probe] = {}
+        self._facts: dict[Path, ModelFacts] = {}
+        self._requests: dict[str, Requests] = {}
+
+    @cached_property
+    def candidates(self) -> list[Known]:
+        """Every candidate that is known now and can be served as it stands."""
+        return [known for known in self.all_candidates if known.planned.refused is None]
+
+    @cached_property
+    def all_candidates(self) -> list[Known]:
+        """The same with those that are refused. Where nothing may be asked, only those that are not measured yet."""
+        known = known_candidates(self.project, self.results)
+        return known if self.ask else [entry for entry in known if not self._is_measured(entry)]
+
+    def _is_measured(self, known: Known) -> bool:
+        runs = known.planned.runs
+        return bool(runs) and all((self.results / "runs" / run.run_id / "status.json").exists() for run in runs)
+
+    def engine(self, known: Known) -> Engine:
+        """A candidate's engine."""
+        return self.project.engine(known.configuration.engine)
+
+    def environment_file(self, alias: str) -> Path:
+        """The marker of an engine's environment, whether it is built or not."""
+        folder = f"{self.project.engine(alias).name}-{self.project.environment_sha256(alias)[:12]}"
+        return self.results / "envs" / folder / "environment.json"
+
+    def environment(self, alias: str) -> Environment | None:
+        """An engine's environment; None if it is not built. `Outage` where it is broken."""
+        marker = self.environment_file(alias)
+        return read_environment(marker) if marker.exists() else None
+
+    def probe(self, source: ModelSource) -> Probe | None:
+        """What a model's source answers; None if it may not be asked."""
+        key = content_id(source.model_dump(mode="json"))
+        if self.ask and key not in self._probes:
+            self._probes[key] = MODEL_PROBES.get(source.kind)(source, PROBE_TIMEOUT_S)
+        return self._probes.get(key)
+
+    def stored_model(self, model: ModelSpec) -> Path | None:
+        """`model.json` of a model in the form that is served, if it was fetched and made already."""
+        suffix = f"-{model.quantization or model.format}" if model.conversion else ""
+        return self._stored(model.source, suffix)
+
+    def fetched_model(self, source: ModelSource) -> Path | None:
+        """`model.json` of a source's model as it comes, if it was fetched already."""
+        return self._stored(source, "")
+
+    def _stored(self, source: ModelSource, suffix: str) -> Path | None:
+        file = self.results / "models" / f"{content_id(source.model_dump(mode='json'))}{suffix}" / "model.json"
+        return file if file.exists() else None
+
+    def facts(self, model: ModelSpec) -> ModelFacts:
+        """What is known of a model in the form that is served: by its files if they are here, else by its source."""
+        if stored := self.stored_model(model):
+            return self._read_facts(load_model(stored)[1])
+        if model.conversion:
+            source = self.fetched_model(model.source)
+            facts = self._read_facts(load_model(source)[1]) if source else ModelFacts()
+            bits = _BITS[model.quantization or model.format]
+            weights = int(facts.parameters * bits / 8) if facts.parameters else None
+            return ModelFacts(weights_bytes=weights, shape=facts.shape, parameters=facts.parameters)
+        probe = self.probe(model.source)
+        if probe is None:
+            return ModelFacts()
+        config = probe.config
+        if model.source.kind == "path" and probe.there:
+            return self._read_facts(Path(model.source.path))
+        weights = safetensors_bytes(probe.files) or (sum(probe.files.values()) if len(probe.files) == 1 else None)
+        return ModelFacts(weights_bytes=weights, shape=shape_of_config(config) if config else None)
+
+    def _read_facts(self, path: Path) -> ModelFacts:
+        if path not in self._facts:
+            try:
+                self._facts[path] = read_facts(path)
+            except (ServelabError, OSError):
+                self._facts[path] = ModelFacts()
+        return self._facts[path]
+
+    def requests(self, workload: str) -> Requests:
+        """Lengths of a workload's requests: as prepared, or by its parameters."""
+        if workload not in self._requests:
+            self._requests[workload] = self._look_at_requests(workload)
+        return self._requests[workload]
+
+    def _look_at_requests(self, workload: str) -> Requests:
+        named = self.project.workloads[workload]
+        is_chat = named.endpoint == "chat"
+        file = self.results / "workloads" / workload_id(self.project.workload_spec(workload)) / "requests.parquet"
+        if file.exists():
+            table = pq.read_table(file, columns=["phase", "input_tokens", "output_tokens"])
+            longest = pc.max(pc.add(table["input_tokens"], table["output_tokens"])).as_py()
+            measured = pc.sum(pc.equal(table["phase"], "measured")).as_py()
+            return Requests(measured, longest, True, is_chat)
+        kind = WORKLOADS.get(named.kind)
+        parameters = kind.Parameters.model_validate(named.parameters)
+        return Requests(parameters.num_requests, kind.longest_tokens(parameters), False, is_chat)
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        """Memory of an accelerator of the study: this machine's own where it has that kind, else by its name."""
+        hardware = self.project.study.hardware
+        sizes = []
+        if self.ask or hardware.device == "cpu":
+            try:
+                sizes = [device.memory_bytes for device in DEVICES.get(hardware.device).find()]
+            except Outage:
+                sizes = []
+        known = [size for size in sizes if size is not None]
+        if known:
+            return Memory(min(known), "this machine's")
+        named = named_memory_bytes(hardware.accelerator)
+        return Memory(named, "by its name") if named else None

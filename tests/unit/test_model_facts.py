@@ -1,0 +1,119 @@
+"""What model files say of size and shape, and the memory that follows from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+from made_preflight import CONFIG, WEIGHTS_BYTES, make_model
+
+from servelab.engines.layout import Parallel
+from servelab.errors import ServelabError
+from servelab.memory_estimate import GIB, kv_bytes_each, kv_number_bytes, named_memory_bytes, weights_bytes_each
+from servelab.model_facts import read_facts, safetensors_bytes, shape_of_config
+
+ONE = Parallel()
+
+
+def kv_kib(config, tokens=1, parallel=ONE):
+    return kv_bytes_each(shape_of_config(config), tokens, 2.0, parallel) / 1024
+
+
+def test_folder_says_its_size_and_shape(tmp_path):
+    facts = read_facts(make_model(tmp_path / "model"))
+    assert facts.weights_bytes == WEIGHTS_BYTES
+    assert (facts.shape.layers, facts.shape.kv_heads, facts.shape.max_positions) == (64, 8, 40960)
+
+
+def test_folder_without_a_readable_config(tmp_path):
+    (make_model(tmp_path / "model") / "config.json").write_text("{")
+    with pytest.raises(ServelabError, match=r"config.json"):
+        read_facts(tmp_path / "model")
+
+
+def test_weights_are_counted_once():
+    files = {"model-1.safetensors": 5, "model-2.safetensors": 6, "consolidated.safetensors": 11, "model.bin": 11}
+    assert safetensors_bytes(files) == 11
+    assert safetensors_bytes({"adapter.safetensors": 3, "onnx/model.safetensors": 9}) == 3
+    assert safetensors_bytes({"model.gguf": 3}) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "kib"),
+    [
+        (CONFIG, 256),  # 2 × 64 layers × 8 heads × 128 × 2 bytes
+        ({"text_config": CONFIG}, 256),
+        ({**CONFIG, "head_dim": None}, 160),  # 5120 / 64 heads = 80
+        ({**CONFIG, "num_key_value_heads": None}, 2048),  # no groups: as many as attention heads
+        ({**CONFIG, "layer_types": ["linear_attention", "full_attention"] * 32}, 128),
+        # DeepSeek-V3: 61 layers × (512 + 64) × 2 bytes
+        ({**CONFIG, "num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 68.625),
+    ],
+)
+def test_kv_cache_of_a_token(config, kib):
+    assert kv_kib(config) == kib
+
+
+def test_sliding_windows_bound_what_is_kept():
+    config = {**CONFIG, "layer_types": ["sliding_attention", "full_attention"] * 32, "sliding_window": 100}
+    assert kv_kib(config, 100) == 100 * 256
+    assert kv_kib(config, 1000) == (1000 + 100) * 128
+    assert kv_kib({**config, "use_sliding_window": False}, 1000) == 1000 * 256
+
+
+def test_a_model_that_is_none_of_the_usual_has_no_shape():
+    assert shape_of_config({"n_layer": 12, "n_head": 12}) is None
+
+
+def test_split_over_accelerators():
+    shape = shape_of_config(CONFIG)
+    four = Parallel(tensor=4, pipeline=2, data=2)
+    assert four.accelerators == 16
+    assert weights_bytes_each(WEIGHTS_BYTES, four) == WEIGHTS_BYTES / 8
+    assert kv_bytes_each(shape, 1, 2.0, four) == 256 * 1024 / 8
+    # 16 accelerators and 8 KV heads: each keeps a whole one
+    assert kv_bytes_each(shape, 1, 2.0, Parallel(tensor=16)) == 256 * 1024 / 8
+
+
+def test_gguf_says_its_size_and_shape(tmp_path):
+    path = tmp_path / "m.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(2048)
+    writer.add_block_count(30)
+    writer.add_embedding_length(576)
+    writer.add_head_count(9)
+    writer.add_head_count_kv(3)
+    writer.add_tensor("a", np.zeros((4, 8), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    facts = read_facts(path)
+    assert (facts.weights_bytes, facts.parameters) == (path.stat().st_size, 32)
+    assert kv_bytes_each(facts.shape, 1, 2.0, ONE) == 2 * 30 * 3 * 64 * 2
+    assert facts.shape.max_positions == 2048
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        ("NVIDIA H100 SXM", 80),
+        ("NVIDIA H100 80GB HBM3", 80),
+        ("NVIDIA H100 NVL", 94),
+        ("NVIDIA H200", 141),
+        ("NVIDIA A100-PCIE-40GB", 40),
+        ("NVIDIA A10", 24),
+        ("Ascend 910B", 64),
+        ("Ascend 910B3", 64),
+        ("Ascend 910B4", 32),
+        ("NVIDIA A100", None),
+        ("cpu", None),
+    ],
+)
+def test_memory_by_an_accelerators_name(name, gib):
+    assert named_memory_bytes(name) == (gib and gib * GIB)
+
+
+def test_number_formats_of_the_kv_cache():
+    assert [kv_number_bytes(name) for name in (None, "auto", "fp8_e5m2", "q8_0", "f32")] == [2, 2, 1, 34 / 32, 4]
+    assert kv_number_bytes("of tomorrow") is None

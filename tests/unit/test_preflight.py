@@ -1,0 +1,308 @@
+"""Preflight: every check with a study that it is content with and one that it is not, its table, its command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from made_preflight import made_study, make_model
+
+from servelab.engines import ENGINES
+from servelab.identity import workload_id
+from servelab.preflight import CHECKS, preflight
+from servelab.preflight.candidates import known_candidates
+from servelab.preflight.table import WIDTH, render, troubles
+from servelab.project import load_project
+from servelab.runtimes import RUNTIMES
+
+ROOT = Path(__file__).parents[2]
+Content = dict[str, Any]
+Change = Callable[[Content, Path], None]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder for files and results, on a machine without accelerators."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    return tmp_path
+
+
+@pytest.fixture
+def content(folder):
+    return made_study(folder)
+
+
+@pytest.fixture
+def load(folder, content):
+    """The study as it stands, as a project."""
+
+    def project():
+        file = folder / "made-32b.yaml"
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+        return load_project(file, ROOT)
+
+    return project
+
+
+@pytest.fixture
+def built(folder, load):
+    """The engine's environment, built before a test changes anything."""
+    project = load()
+    environment = folder / "results/envs" / f"vllm-{project.environment_sha256('vllm')[:12]}"
+    RUNTIMES.get("host").build(ENGINES.get("vllm"), project.lock("vllm"), environment)
+    return environment
+
+
+@pytest.fixture
+def check(folder, load):
+    """Rows of the study's preflight as it stands."""
+    return lambda *, ask=True: preflight(load(), folder / "results", ask=ask)
+
+
+def baseline_options(**options: Any) -> Change:
+    return lambda content, folder: content["baseline"]["options"].update(options)
+
+
+def candidate(**candidate: Any) -> Change:
+    def change(content: Content, folder: Path) -> None:
+        content["stages"][0]["candidates"] = [candidate]
+
+    return change
+
+
+def shape(**config: Any) -> Change:
+    """Another model."""
+
+    def change(content: Content, folder: Path) -> None:
+        content["model"]["source"]["path"] = str(make_model(folder / "other", config))
+
+    return change
+
+
+def model_path(path: str) -> Change:
+    return lambda content, folder: content["model"]["source"].update(path=path)
+
+
+def without(name: str) -> Change:
+    return lambda content, folder: (folder / "model" / name).unlink()
+
+
+def hardware(**hardware: Any) -> Change:
+    return lambda content, folder: content["hardware"].update(hardware)
+
+
+def workload(name: str) -> Change:
+    def change(content: Content, folder: Path) -> None:
+        content["workloads"].append(name)
+
+    return change
+
+
+def nothing(content: Content, folder: Path) -> None:
+    """As it is."""
+
+
+# check: what is changed, and the worst verdict with a part of what was seen
+CASES: dict[str, list[tuple[Change, str, str]]] = {
+    "accelerators": [
+        (nothing, "ok", "tensor 2 × pipeline 1 × data 1 of 2; 64 attention heads, 8 KV heads"),
+        (baseline_options(tensor_parallel_size=4), "error", "takes 4 accelerators, it has 2"),
+        (baseline_options(tensor_parallel_size=2, data_parallel_size=2), "error", "takes 4 accelerators, it has 2"),
+        (candidate(accelerators=4), "warning", "takes 2 of 4 accelerators"),
+        (candidate(accelerators=3), "error", "takes 2 of 3 accelerators"),
+        (shape(num_attention_heads=25), "error", "25 attention heads do not divide by tensor parallel size 2"),
+        (shape(num_key_value_heads=3), "error", "3 KV heads and tensor parallel size 2"),
+        (candidate(arguments={"tensor-parallel-size": 4}, options={"tensor_parallel_size": None}), "error", "takes 4"),
+    ],
+    "context": [
+        (nothing, "ok", "context length 8,192 (set), requests of at most 4,200 tokens (long-4000x200)"),
+        (baseline_options(context_length=65536), "error", "65,536 is above the 40,960 positions"),
+        (baseline_options(context_length=4199), "error", "context length 4,199 (set), requests of at most 4,200"),
+        (
+            candidate(options={"context_length": 2100}),
+            "warning",
+            "length 2,100 (set), requests of at most 4,200",
+        ),
+        (candidate(options={"context_length": 2099}), "error", "requests of at most 2,100 tokens (medium-2000x100)"),
+        (shape(max_position_embeddings=None), "ok", "context length 8,192"),
+        (workload("sharegpt"), "ok", "4,200 tokens"),
+        (candidate(arguments={"max-model-len": 2000}, options={"context_length": None}), "error", "length 2,000 (set)"),
+    ],
+    "environment": [
+        (nothing, "ok", "built from vllm.host.yaml (host); it calls itself 0.11.0"),
+        (lambda content, folder: (folder / "python").write_text("#!/bin/sh\necho 0.12.0\n"), "error", "here is 0.12.0"),
+        (lambda content, folder: (folder / "python").unlink(), "error", "is gone"),
+    ],
+    "memory": [
+        (nothing, "ok", "weights 30.5 GiB + KV 16.4 GiB for 64 sequences of 2,100 tokens on 80.0 GiB × 0.9"),
+        (baseline_options(memory_share=0.35), "warning", "weights 30.5 GiB on 80.0 GiB × 0.35"),
+        (
+            candidate(options={"max_num_seqs": 512, "memory_share": 0.5}),
+            "warning",
+            "for 64 sequences of 2,100 tokens on 80.0 GiB × 0.5 (by its name): about 37 of 64 fit at once",
+        ),
+        (baseline_options(context_length=40960, memory_share=0.42), "warning", "KV 5.0 GiB for 1 sequence of 40,960"),
+        (hardware(accelerator="NVIDIA L40S"), "ok", "about 49 of 64 fit at once"),
+        (hardware(accelerator="A board"), "unknown", "how much memory `A board` has is not known"),
+        (shape(num_hidden_layers=None), "unknown", "size and shape of the model are not known"),
+    ],
+    "model": [
+        (nothing, "ok", "is there, 61.0 GiB of weights"),
+        (model_path("/no/such/folder"), "error", "/no/such/folder: No such file"),
+        (without("tokenizer.json"), "error", "without `tokenizer.json`"),
+        (without("model.safetensors"), "error", "without `*.safetensors`"),
+    ],
+    "options": [
+        (nothing, "ok", "flags, all known to this release of vllm"),
+        (candidate(arguments={"max-num-sequences": 4}), "error", "this release of vllm has no --max-num-sequences"),
+        (candidate(arguments={"no-such-flag": None}), "error", "has no --no-such-flag"),
+        (candidate(arguments={"max_num_seqs": 4}), "ok", "flags, all known"),
+        (
+            candidate(options={"attention_backend": "FLASHINFER"}),
+            "warning",
+            "refused: engine vllm 0.11.0 has no",
+        ),
+        (
+            lambda content, folder: content["baseline"].update(options={}),
+            "error",
+            "refused: engine vllm would use 1",
+        ),
+    ],
+}
+
+
+def test_every_check_has_its_cases():
+    assert list(CASES) == CHECKS.names()
+    for name, cases in CASES.items():
+        verdicts = {verdict for _, verdict, _ in cases}
+        assert "ok" in verdicts and verdicts & {"error", "warning"}, name
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "verdict", "text"),
+    [pytest.param(name, *case, id=f"{name}-{case[2][:40]}") for name, cases in CASES.items() for case in cases],
+)
+def test_check(check, built, content, folder, name, change, verdict, text):
+    change(content, folder)
+    rows = [row for row in check() if row.check == name]
+    worst = min(rows, key=lambda row: ("error", "warning", "unknown", "ok").index(row.verdict))
+    assert worst.verdict == verdict, worst
+    assert text in " | ".join(row.saw for row in rows if row.verdict == verdict)
+    assert verdict == "ok" or worst.action
+
+
+def test_a_check_has_a_row_for_each_candidate_it_knows(check, content):
+    content["stages"].append({"name": "eager", "candidates": [{"options": {"enforce_eager": True}}]})
+    rows = check()
+    names = ["baseline", "sequences: max_num_seqs=16", "eager: enforce_eager=true"]
+    for name in ("accelerators", "context", "memory", "options"):
+        assert [row.of for row in rows if row.check == name] == names
+    assert [row.of for row in rows if row.check == "environment"] == ["vllm 0.11.0"]
+    assert [row.of for row in rows if row.check == "model"] == ["model made-32b"]
+
+
+def test_stage_for_another_engine_is_put_on_the_candidate_it_applies_to(load, content, folder):
+    content["engines"]["sglang"] = {"version": "0.5.9", "lock": "envs/sglang-0.5.9.lock.txt"}
+    content["stages"] += [
+        {"name": "engine", "candidates": [{"engine": "sglang"}]},
+        {"name": "attention", "when": {"engine": "sglang"}, "candidates": [{"options": {"attention_backend": "fa3"}}]},
+        {"name": "never", "when": {"accelerators": 7}, "candidates": [{"options": {"enforce_eager": True}}]},
+    ]
+    known = known_candidates(load(), folder / "results")
+    configurations = {entry.name: entry.configuration for entry in known}
+    assert configurations["attention: attention_backend=fa3"].engine == "sglang"
+    assert not any(name.startswith("never") for name in configurations)
+
+
+def test_engine_that_is_not_built_is_asked_by_nobody(check):
+    rows = {row.check: row for row in check()}
+    assert rows["options"].verdict == "unknown"
+    assert rows["options"].saw.endswith("environment.json yet")
+    assert rows["environment"].verdict == "ok", "its program is there, and of the version described"
+
+
+def test_help_is_asked_once_and_kept_beside_the_environment(check, built):
+    check()
+    kept = built / "flags.json"
+    assert "--max-num-seqs" in json.loads(kept.read_text())["flags"]
+    kept.write_text(kept.read_text().replace("--max-num-seqs", "--renamed"))
+    assert "--max-num-seqs" in next(row.saw for row in check() if row.verdict == "error" and row.check == "options")
+
+
+def test_nothing_is_asked_at_the_start_of_a_run(check, content, folder, monkeypatch):
+    baseline_options(tensor_parallel_size=4)(content, folder)
+    (folder / "python").write_text("#!/bin/sh\ntouch asked\n")
+    monkeypatch.chdir(folder)
+    rows = check(ask=False)
+    assert not (folder / "asked").exists()
+    (line,) = [line for line in troubles(rows) if "accelerators" in line]
+    assert line.startswith("made-32b: preflight: error in accelerators of all 2: tensor 4")
+
+
+def test_requests_that_are_prepared_are_counted_exactly(check, load, folder):
+    file = folder / "results/workloads" / workload_id(load().workload_spec("long-4000x200")) / "requests.parquet"
+    file.parent.mkdir(parents=True)
+    table = {"phase": ["measured", "warmup"], "input_tokens": [9000, 10], "output_tokens": [100, 10]}
+    pq.write_table(pa.table(table), file)
+    row = next(row for row in check() if row.check == "context")
+    assert (row.verdict, row.saw) == (
+        "error",
+        "context length 8,192 (set), longest request 9,100 tokens (long-4000x200)",
+    )
+
+
+def test_chat_requests_need_room_for_the_template(check, content):
+    content["workloads"].append("sharegpt")
+    content["stages"][0]["candidates"] = [{"options": {"context_length": 4200}}]
+    assert {row.verdict for row in check() if row.check == "context"} == {"ok"}
+    content["workloads"] = ["medium-2000x100", "sharegpt"]
+    content["stages"][0]["candidates"] = [{"options": {"context_length": 2111}}, {"options": {"context_length": 2112}}]
+    rows = [row for row in check() if row.check == "context"]
+    assert [row.verdict for row in rows] == ["ok", "warning", "ok"]
+    assert "chat template" in rows[1].saw
+
+
+def run_command(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts/preflight.py"), "--root", str(ROOT)]
+    command += ["--studies", str(folder / "made-32b.yaml"), "--results", str(folder / "results")]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_command_prints_the_whole_table_and_fails_for_an_error_alone(built, load, content, folder):
+    done = run_command(folder)
+    assert done.returncode == 0, done.stderr
+    written = json.loads((folder / "results/studies/made-32b/preflight.json").read_text())
+    assert {row["check"] for row in written} == set(CHECKS.names())
+    assert set(written[0]) == {"study", "of", "check", "verdict", "saw", "action"}
+    candidate(arguments={"no-such-flag": None})(content, folder)
+    load()
+    done = run_command(folder)
+    assert done.returncode == 1
+    assert done.stderr == "error: preflight: 1 error, see the tables above\n"
+    for name in CHECKS.names():
+        assert f"\n{name} " in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= WIDTH
+
+
+def test_documentation_shows_the_table_and_names_every_check(check, built, content, folder):
+    page = (ROOT / "docs/preflight.md").read_text()
+    for known in CHECKS:
+        assert f"| `{known.name}` | {known.title} |" in page
+    content["stages"] = [
+        {"name": "parallelism", "candidates": [{"label": "TP4", "options": {"tensor_parallel_size": 4}}]},
+        {"name": "sequences", "candidates": [{"options": {"max_num_seqs": 64, "memory_share": 0.55}}]},
+        {"name": "batch", "candidates": [{"label": "32k", "arguments": {"max-num-batch-tokens": 32768}}]},
+    ]
+    content["workloads"].append("very-long-32000x100")
+    rows = [row.model_copy(update={"saw": row.saw.replace(str(folder), "/models")}) for row in check()]
+    shown = render("made-32b", rows)
+    assert "\n".join(f"    {line}" for line in shown.splitlines()) in page, shown
