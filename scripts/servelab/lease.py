@@ -101,7 +101,7 @@ def lease(kind_name: str, count: int) -> Iterator[Lease]:
     found = allocation.given(kind, kind.find())
     if len(found) < count:
         raise Outage(f"this run needs {count} {kind_name} device(s), {allocation.giver()} offers it {len(found)}")
-    topology = kind.topology(found) if len(found) > 1 else Topology()
+    topology = kind.topology(found)
     held: dict[str, list[int]] = {}
     try:
         with _turn(found[0].within or kind_name):

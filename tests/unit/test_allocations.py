@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
+
 import pytest
-from device_tools import DATA, gpu_key, write_npu_smi, write_nvidia_smi, write_scontrol
+from device_tools import DATA, damaged, gpu_key, write_npu_smi, write_nvidia_smi, write_scontrol
 
 from servelab.allocations import ALLOCATIONS, current
 from servelab.allocations.slurm import gres_indices, hostnames
@@ -131,6 +134,16 @@ def test_what_a_real_slurm_printed(sample):
     expected, _, text = sample.read_text().partition("\n")
     job_id, node, gres, *indices = expected.removeprefix("# ").split()
     assert gres_indices(text, job_id, node, (gres,)) == [int(index) for index in indices]
+
+
+def test_a_damaged_answer_never_fails_otherwise():
+    """Any damage gives numbers or none, or the outage below."""
+    texts = [sample.read_text() for sample in DATA.glob("scontrol-*.txt")]
+    draw = Random(9)
+    for _ in range(300):
+        with suppress(Outage):
+            indices = gres_indices(damaged(draw.choice(texts), draw), "9", "npu1", ("npu", "gpu"))
+            assert indices == sorted(set(indices))
 
 
 def test_devices_that_slurm_only_counts_are_an_outage(slurm, tmp_path):

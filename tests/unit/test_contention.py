@@ -25,7 +25,9 @@ from servelab.ports import lease_ports
 CONTENDER = Path(__file__).with_name("contender.py")
 PATIENCE_S = 300.0
 """After so long a test gives up: something waits for ever."""
-POOL = range(21900, 21912)
+_FIRST = 22000 + 12 * (os.getpid() % 500)
+POOL = range(_FIRST, _FIRST + 12)
+"""Few ports, of nobody else: another test run on this machine has others."""
 
 
 @pytest.fixture(autouse=True)

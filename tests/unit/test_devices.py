@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from random import Random
 
 import pytest
-from device_tools import DATA, gpu_key, write_npu_smi, write_nvidia_smi
+from device_tools import DATA, damaged, gpu_key, write_npu_smi, write_nvidia_smi
 
 from servelab.devices import DEVICES, ascend, nvidia
 from servelab.errors import Outage
@@ -84,6 +85,17 @@ def test_lines_of_nvidia_smi(line, memory):
     (gpu,) = nvidia.parse(text)
     assert (gpu.name, gpu.memory_bytes, gpu.label) == ("NVIDIA A100, rev. 2", memory, "GPU0")
     assert nvidia.parse("No devices were found\n") == []
+
+
+@pytest.mark.parametrize("parse", [ascend.parse, nvidia.parse])
+def test_damaged_lists_never_fail(parse):
+    """Any damage gives devices or none, each with what a lease needs."""
+    texts = [MAPPINGS.read_text(), (DATA / "npu-map-a3.txt").read_text()]
+    texts += [f"{i}, {gpu_key(i)}, NVIDIA H100 80GB HBM3, 570.86.10, 81559\n" * 4 for i in range(2)]
+    draw = Random(8)
+    for _ in range(300):
+        for device in parse(damaged(draw.choice(texts), draw)):
+            assert device.index.isdecimal() and device.key and device.name and device.label
 
 
 def test_lease_shows_the_engine_its_devices_only():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import combinations
-from pathlib import Path
 from random import Random
 
 import pytest
+from device_tools import DATA, damaged
 
 from servelab.topology import Topology, numa_node, numbers, parse_matrix
 
-DATA = Path(__file__).parents[1] / "data/devices"
 SAMPLES = {
     "nvidia-topo-8-v100.txt": ("GPU", range(8)),
     "nvidia-topo-8-a100.txt": ("GPU", range(8)),
@@ -125,13 +124,7 @@ def test_damaged_text_never_fails(sample):
     """Any damage gives fewer ways, none between devices that are not there, and devices can still be chosen."""
     text, key_of, draw = (DATA / sample).read_text(), labels(sample), Random(7)
     for _ in range(200):
-        damaged = list(text)
-        for _ in range(draw.randrange(1, 60)):
-            start = draw.randrange(len(damaged))
-            damaged[start : start + draw.randrange(9)] = draw.choice(
-                ["", "\n", "\t", "X", "9", "-", "NV", "\x1b[0m", "Ä"]
-            )
-        topology = parse_matrix("".join(damaged), key_of)
+        topology = parse_matrix(damaged(text, draw), key_of)
         assert set().union(*topology.ways) | set(topology.cpus) <= set(key_of.values())
         assert len(topology.choose(list(key_of.values()), 2)) == 2
 

@@ -81,10 +81,10 @@ def gres_indices(told: str, job_id: str, node: str, gres: Sequence[str]) -> list
 
 def _nodes_of(told: str, job_id: str) -> Iterator[tuple[str, str]]:
     """(hosts, their gres) of a job; asked for the last task of an array, Slurm tells of all its tasks."""
-    starts = [*_JOB.finditer(told)]
-    for start, end in zip(starts, [*(later.start() for later in starts[1:]), len(told)], strict=True):
-        if start.group(1) == job_id:
-            yield from _NODE.findall(told[start.start() : end])
+    _, *jobs = _JOB.split(told)
+    for number, of_job in zip(jobs[::2], jobs[1::2], strict=True):
+        if number == job_id:
+            yield from _NODE.findall(of_job)
 
 
 def hostnames(expression: str) -> list[str]:
