@@ -76,7 +76,7 @@ def run(command: list[str], grace_s: float) -> int:
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
         stderr=sys.stderr,
-        start_new_session=True,
+        process_group=0,  # no session: its leader may not call setpgrp(), with which the daemon of MindIE begins
         preexec_fn=die_with_warden,
     )
     _say({"pid": process.pid})

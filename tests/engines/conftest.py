@@ -25,7 +25,7 @@ from servelab.config_file import read_yaml
 from servelab.engines import ENGINES, Engine, Serve
 from servelab.identity import content_id, file_sha256
 from servelab.runtimes import Environment, read_environment
-from servelab.server import Server
+from servelab.server import Enter, Server
 from servelab.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ ARGUMENTS: dict[str, dict[str, int | None]] = {
 }
 """What an engine needs to start soon, beside others, and to say how much it took from a cache."""
 TOO_MUCH: dict[str, dict[str, dict[str, int]]] = {
-    "llama.cpp": {"options": {"context_length": 1 << 30}},
+    "llama.cpp": {"options": {"context_length": 1 << 20}},
     "vllm": {"arguments": {"kv-cache-memory-bytes": 1 << 48}},
 }
 """Options or arguments that ask for a KV cache no machine here has room for."""
@@ -70,6 +70,7 @@ class Installed:
         variables: Mapping[str, str] | None = None,
         startup_timeout_s: float = 300,
         keep_open: list[int] | None = None,
+        enter: Enter = lambda command, variables: (command, variables),
         **changes: Any,
     ) -> Server:
         """A server that is not started yet; `changes` are fields of `Serve`, its options and arguments added to."""
@@ -91,6 +92,7 @@ class Installed:
             log=log,
             startup_timeout_s=startup_timeout_s,
             keep_open=keep_open or [],
+            enter=enter,
         )
 
     def spec(self, **protocol) -> RunSpec:
@@ -180,18 +182,26 @@ def installed(request: pytest.FixtureRequest) -> Installed:
     return install(request.param)
 
 
+def _subject(name: str, folders: pytest.TempPathFactory) -> Installed:
+    return double(name, folders.mktemp(name)) if name in doubles.RELEASES else install(name)
+
+
 @pytest.fixture(scope="session", params=[*_REAL, *doubles.RELEASES])
+def each_release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Every engine: real where it runs here, otherwise the double of each of its releases."""
+    return _subject(request.param, tmp_path_factory)
+
+
+@pytest.fixture(scope="session", params=[*_REAL, *doubles.NEWEST])
 def each_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Every engine: real where it runs here, otherwise the double of each release."""
-    if request.param in doubles.RELEASES:
-        return double(request.param, tmp_path_factory.mktemp(request.param))
-    return install(request.param)
+    """The same with one release of each engine."""
+    return _subject(request.param, tmp_path_factory)
 
 
-@pytest.fixture(scope="session", params=doubles.RELEASES)
+@pytest.fixture(scope="session", params=doubles.NEWEST)
 def doubled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The double of each release."""
-    return double(request.param, tmp_path_factory.mktemp(request.param))
+    """The double of one release of each engine that has one."""
+    return _subject(request.param, tmp_path_factory)
 
 
 def _requests(path: Path, count: int, input_tokens: int, output_tokens: int) -> Path:

@@ -30,10 +30,20 @@ _WAIT_S = 3.0
 class Sampler:
     """Reads every source that concerns the run, from the first `round` until the block ends."""
 
-    def __init__(self, devices: Sequence[Device], server: Callable[[], tuple[str, int] | None], engine: Engine) -> None:
-        """`server` gives base URL and process id of the server that runs now, or None; other threads call it."""
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        server: Callable[[], tuple[str, int] | None],
+        engine: Engine,
+        complained: set[str] | None = None,
+    ) -> None:
+        """`server` gives base URL and process id of the server that runs now, or None; other threads call it.
+
+        `complained` names the sources that have been complained of before, and is added to.
+        """
         watched = Watched(devices, engine, server)
-        self._watches = [_Watch(source, watched) for source in SOURCES if source.concerns(watched)]
+        complained = set() if complained is None else complained
+        self._watches = [_Watch(source, watched, complained) for source in SOURCES if source.concerns(watched)]
         self._marks: list[tuple[float, int]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
@@ -101,7 +111,7 @@ class Sampler:
 class _Watch(threading.Thread):
     """One source in its thread, with what it has told."""
 
-    def __init__(self, make: type[Source], watched: Watched) -> None:
+    def __init__(self, make: type[Source], watched: Watched, complained: set[str]) -> None:
         super().__init__(name=f"telemetry {make.name}", daemon=True)
         self.source = make.name
         self.samples: list[tuple[float, list[Reading]]] = []
@@ -110,7 +120,7 @@ class _Watch(threading.Thread):
         self._asked: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self._last = threading.Event()
         self._last.set()
-        self._complained = False
+        self._complained = complained
 
     def tick(self, number: int) -> None:
         """Asks it if it is due, and not still busy."""
@@ -143,7 +153,7 @@ class _Watch(threading.Thread):
             source.close()
 
     def _complain(self, error: Exception) -> None:
-        if not self._complained:
+        if self.source not in self._complained:
             said = str(error) or type(error).__name__
             print(f"telemetry: {self.source} is left out where it fails: {said}", file=sys.stderr, flush=True)
-        self._complained = True
+        self._complained.add(self.source)

@@ -1,0 +1,49 @@
+"""Workers: the processes without which a server cannot serve, watched from outside.
+
+Some engines do not notice that one of theirs was killed (by the kernel for want of memory, say): their main process
+goes on, calls itself healthy, and no request ever ends. Such an engine names these processes (`Engine.worker_names`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+
+import psutil
+
+
+class Workers:
+    """The workers of one running server."""
+
+    def __init__(self, names: re.Pattern[str] | None, pid: int) -> None:
+        """`pid` is the server's main process."""
+        self._names, self._pid = names, pid
+        self._seen: dict[psutil.Process, str] = {}
+        self._lost_at: float | None = None
+
+    def lost(self) -> tuple[str, float] | None:
+        """A worker that has ended while the server lives, and for how many seconds that has been known."""
+        if self._names is None:
+            return None
+        self._look(self._names)
+        gone = [name for worker, name in self._seen.items() if not _lives(worker)]
+        if not gone:
+            return None
+        self._lost_at = self._lost_at or time.monotonic()
+        return gone[0], time.monotonic() - self._lost_at
+
+    def _look(self, names: re.Pattern[str]) -> None:
+        """Adds the workers that have come, orphans among them: those are children of what started the server."""
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(psutil.Process(self._pid).ppid()).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if process not in self._seen and (found := names.search(" ".join(process.cmdline()))):
+                        self._seen[process] = found.group()
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

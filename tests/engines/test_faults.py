@@ -1,0 +1,167 @@
+"""What goes wrong with a server is told for what it is, within seconds, and nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+from engines.test_kill import below, until
+
+from servelab import server as serving
+from servelab.errors import Outage
+from servelab.identity import run_id
+from servelab.lease import lease
+from servelab.measure import measure
+from servelab.server import CandidateFailed
+from servelab.session import RunInputs
+
+
+@contextlib.contextmanager
+def leaving_nothing(each_engine, log: Path, **changes) -> Iterator[serving.Server]:
+    """A server whose warden holds a leased device; in the end no process of it is left and the device is free."""
+    before = set(psutil.Process().children())
+    with lease("cpu", 1) as leased:
+        server = each_engine.server(log, keep_open=leased.descriptors, **changes)
+        try:
+            yield server
+        finally:
+            server.stop()
+    assert set(psutil.Process().children()) - before == set()
+    with lease("cpu", 1):
+        pass
+
+
+def within_64_gib(command, variables):
+    """So that what is asked for is refused at once, not granted by a kernel that runs out of memory later."""
+    return ["sh", "-c", 'ulimit -v 67108864; exec "$@"', "sh", *command], variables
+
+
+def test_kv_cache_too_large(each_engine, tmp_path):
+    with (
+        leaving_nothing(each_engine, tmp_path / "server.log", enter=within_64_gib, **each_engine.too_much) as server,
+        pytest.raises(CandidateFailed) as failure,
+    ):
+        server.start()
+    assert failure.value.reason == "out_of_memory", failure.value
+    assert failure.value.log_lines
+
+
+def test_never_ready(each_engine, tmp_path):
+    patience_s = 1.0 if each_engine.stalls else 0.05
+    with (
+        leaving_nothing(
+            each_engine, tmp_path / "server.log", variables=each_engine.stalls, startup_timeout_s=patience_s
+        ) as server,
+        pytest.raises(CandidateFailed) as failure,
+    ):
+        server.start()
+    assert (failure.value.reason, server.starts) == ("never_healthy", 0)
+    assert failure.value.message == f"not healthy within {patience_s:g} s"
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """Port of a server of somebody else's, which calls itself healthy whatever it is asked."""
+
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Healthy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def take_ports(monkeypatch, port: int, times: int) -> None:
+    """The next so many leases have that port: somebody has taken it between the look at it and the start."""
+    real, left = serving.lease_ports, iter(range(times))
+
+    def lease_ports(host, count=1):
+        leased = real(host, count)
+        return leased if next(left, None) is None else replace(leased, ports=(port, *leased.ports[1:]))
+
+    monkeypatch.setattr(serving, "lease_ports", lease_ports)
+
+
+def test_another_port_is_tried_where_one_is_busy(each_engine, stranger, tmp_path, monkeypatch):
+    take_ports(monkeypatch, stranger, 1)
+    with leaving_nothing(each_engine, tmp_path / "server.log") as server:
+        server.start()
+        assert not server.base_url.endswith(f":{stranger}")
+        assert server.starts == 1
+    assert (tmp_path / "server.log").read_text().count("=== ") == 2
+
+
+def test_a_port_that_is_always_busy_is_no_finding(each_engine, stranger, tmp_path, monkeypatch):
+    take_ports(monkeypatch, stranger, 3)
+    with (
+        leaving_nothing(each_engine, tmp_path / "server.log") as server,
+        pytest.raises(Outage, match="the server found its port taken 3 times: "),
+    ):
+        server.start()
+
+
+def serving_tree() -> list[psutil.Process]:
+    """The server's processes, its main process first, once a load client is connected to it; empty before."""
+    me = psutil.Process()
+    connected = [client for client in below(me, "servelab.load") if client.net_connections("tcp")]
+    wardens = [warden for warden in below(me, "warden.py") if "servelab.load" not in warden.cmdline()]
+    if not connected or not wardens:
+        return []
+    return sorted(wardens[0].children(recursive=True), key=lambda process: process.create_time())
+
+
+def main_process(tree: list[psutil.Process]) -> psutil.Process:
+    return tree[0]
+
+
+def largest_worker(tree: list[psutil.Process]) -> psutil.Process | None:
+    """The one with the most memory among those that its main process started."""
+    return max(tree[1:], key=lambda process: process.memory_info().rss, default=None)
+
+
+@pytest.mark.parametrize("victim", [main_process, largest_worker])
+def test_killed_under_load(victim: Callable, each_engine, endless_path, tmp_path):
+    """The status of a run that is measured while one of its server's processes is killed."""
+    spec = each_engine.spec(round_timeout_s=600)
+    inputs = RunInputs(
+        spec=spec,
+        environment=each_engine.environment,
+        client_environment=None,
+        model_json=each_engine.model_json,
+        requests=endless_path,
+    )
+    output, said = tmp_path / "runs" / run_id(spec), []
+    before = set(psutil.Process().children())
+    measuring = threading.Thread(target=lambda: said.append(measure(inputs, output)))
+    measuring.start()
+    try:
+        tree = until(serving_tree, "a load on the server", 300)
+        chosen = victim(tree)
+        (chosen or tree[0]).kill()
+    finally:
+        measuring.join(60)
+    if chosen is None:
+        pytest.skip("it is one process")
+    assert not measuring.is_alive(), "it was not found out"
+    (status,) = said
+    assert (status["outcome"], status["reason"]) == ("failed", "crashed"), status
+    assert status["message"]
+    assert json.loads((output / "status.json").read_text())["log_lines"]
+    assert [process for process in tree if process.is_running()] == []
+    assert set(psutil.Process().children()) - before == set()
+    with lease("cpu", 1):
+        pass
