@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --profile profiles/default
 
-.PHONY: setup demo test check slow-test bench docs format lock
+.PHONY: setup demo test check slow-test slurm-test bench docs format lock
 
 setup: $(VENV)/.complete
 
@@ -25,6 +25,10 @@ test: setup check  ## checks and the test suite
 
 slow-test: setup  ## what needs minutes and gigabytes: real vLLM
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slow
+
+slurm-test: setup  ## studies on a Slurm that the tests start and end; docs/cluster.md
+	tests/slurm/install.sh
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slurm tests/slurm
 
 bench: setup  ## the client beside others, and what it can tell apart; docs/benchmarks.md
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m bench -p no:xdist -s tests/bench

@@ -89,9 +89,11 @@ else:
             each.resources[name] = value
 
 
-onstart:
-    # A workflow that was killed leaves its jobs in the queue: they would measure what is submitted again now. This
-    # folder's lock is held here, so no other workflow of it lives.
+def cancel_left_jobs():
+    """A workflow that was killed leaves its jobs in the queue: they would measure what is submitted again now.
+
+    The folder's lock is held when a workflow starts, so no other workflow of it lives.
+    """
     if Path(".snakemake/slurm_logs").exists():
         try:
             for job in cancel_jobs(Path()):
@@ -100,3 +102,8 @@ onstart:
                 )
         except ServelabError as error:
             raise WorkflowError(str(error))
+
+
+onstart:
+    coordinate()
+    cancel_left_jobs()

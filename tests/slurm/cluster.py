@@ -1,0 +1,218 @@
+"""A real Slurm on loopback: munged, slurmctld and three slurmd, with ports and folders of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", "squeue", "sbatch", "srun", "scancel", "scontrol", "sinfo")
+CLIENTS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
+SBIN = "/usr/sbin:/sbin"
+ACCELERATORS = {"gpu1": "gpu:h100", "npu1": "npu:ascend910b", "cpu1": None}
+"""Nodes and what they have 8 of."""
+PATIENCE_S = 60.0
+
+
+def until(condition, what, patience_s=PATIENCE_S):
+    """What the condition gives once it is true."""
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"not within {patience_s} s: {what}")
+
+
+def missing_programs() -> list[str]:
+    """Programs of Slurm that are not installed."""
+    return [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:{SBIN}") is None]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Cluster:
+    """The daemons, and what a test asks of them. All state lies below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        """Clients that know this cluster, and the tools of the accelerators' vendors; goes first on a test's path."""
+        self._path = f"{os.environ['PATH']}:{SBIN}"
+        self._environment = {**os.environ, "PATH": self._path, "SLURM_CONF": str(folder / "etc/slurm.conf")}
+        self._started: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Starts the daemons and returns when all nodes are idle."""
+        for name in ("etc", "log", "pids", "state/ctld", "munge/socket", "dev", "bin"):
+            (self.folder / name).mkdir(parents=True)
+        (self.folder / "munge").chmod(0o711)
+        (self.folder / "munge/key").write_bytes(os.urandom(128))
+        (self.folder / "munge/key").chmod(0o600)
+        self._write_configuration()
+        self._start_munged()
+        self._daemon("slurmctld", "slurmctld", "-i")
+        until(lambda: self._quietly("scontrol", "ping"), "an answer of slurmctld")
+        for node in ACCELERATORS:
+            self.start_slurmd(node)
+        for node in ACCELERATORS:
+            until(lambda node=node: self.state(node) == "idle", f"node {node} to be idle")
+
+    def stop(self) -> None:
+        """Cancels what is left, and ends the daemons."""
+        self._quietly("scancel", "--me")
+        until(lambda: not self.jobs(), "the end of all jobs")
+        for name in reversed(list(self._started)):
+            self._end(name, signal.SIGTERM)
+
+    def start_slurmd(self, node: str) -> None:
+        """Starts a node's daemon."""
+        self._daemon(f"slurmd-{node}", "slurmd", "-N", node)
+
+    def kill_slurmd(self, node: str) -> None:
+        """Kills a node's daemon as an accident does; its jobs' processes live on."""
+        self._end(f"slurmd-{node}", signal.SIGKILL)
+
+    def ask(self, *command: str) -> str:
+        """What a client of Slurm prints."""
+        return subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True).stdout
+
+    def state(self, node: str) -> str:
+        """A node's state, as sinfo names it, without its flags."""
+        return self.ask("sinfo", "--noheader", "--nodes", node, "--format=%T").strip().rstrip("*$~#!%@^-")
+
+    def jobs(self, states: str = "PENDING,RUNNING,COMPLETING") -> list[dict[str, str]]:
+        """Jobs in these states: id, state, node, run, restarts by Slurm, what was asked."""
+        names = {"id": "%i", "state": "%T", "node": "%N", "comment": "%k", "partition": "%P", "asked": "%b"}
+        printed = self.ask("squeue", "--noheader", f"--states={states}", f"--format={'|'.join(names.values())}")
+        jobs = [dict(zip(names, line.split("|"), strict=True)) for line in printed.splitlines()]
+        return [{**job, "run": job["comment"].rpartition("_")[2]} for job in jobs]
+
+    def running(self, node: str) -> dict[str, str] | None:
+        """A job that runs on a node."""
+        return next((job for job in self.jobs("RUNNING") if job["node"] == node), None)
+
+    def _start_munged(self) -> None:
+        folder = self.folder / "munge"
+        files = {"key-file": "key", "socket": "socket/munge", "seed-file": "seed", "log-file": "log"}
+        options = [f"--{option}={folder / name}" for option, name in files.items()]
+        self._daemon("munged", "munged", *options, f"--pid-file={self.folder / 'pids/munged.pid'}", "--force")
+        until(lambda: self._quietly("munge", "-S", str(folder / "socket/munge"), "-n"), "an answer of munged")
+
+    def _daemon(self, name: str, *command: str) -> None:
+        """Starts a daemon, which writes its own pid."""
+        pid_file = self.folder / f"pids/{name}.pid"
+        pid_file.unlink(missing_ok=True)
+        subprocess.run(command, env=self._environment, check=True, capture_output=True, timeout=60)
+        self._started[name] = int(until(lambda: pid_file.exists() and pid_file.read_text().strip(), f"{name} to start"))
+
+    def _end(self, name: str, how: signal.Signals) -> None:
+        """Ends a daemon by its pid and waits until it is gone."""
+        process = psutil.Process(self._started.pop(name))
+        process.send_signal(how)
+        until(
+            lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE,
+            f"the end of {name}",
+        )
+
+    def _quietly(self, *command: str) -> bool:
+        done = subprocess.run(command, env=self._environment, capture_output=True, check=False, timeout=30)
+        return done.returncode == 0
+
+    def _write_configuration(self) -> None:
+        folder, user, host = self.folder, psutil.Process().username(), socket.gethostname()
+        controller, *ports = free_ports(1 + len(ACCELERATORS))
+        nodes, gres = [], ["AutoDetect=off"]
+        for (node, kind), port in zip(ACCELERATORS.items(), ports, strict=True):
+            (folder / f"state/{node}").mkdir()
+            what = f"Gres={kind}:8" if kind else ""
+            nodes.append(
+                f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={host} Port={port} CPUs=32 RealMemory=64000 {what}"
+            )
+            default = "NO" if kind else "YES"
+            nodes.append(f"PartitionName={node[:3]} Nodes={node} Default={default} MaxTime=1-0 State=UP")
+            if kind:
+                name, model = kind.split(":")
+                for index in range(
+                    8
+                ):  # a device file makes Slurm set CUDA_VISIBLE_DEVICES; any character device will do
+                    (folder / f"dev/{name}{index}").symlink_to("/dev/null")
+                gres.append(f"NodeName={node} Name={name} Type={model} File={folder}/dev/{name}[0-7]")
+        names = {"folder": folder, "user": user, "host": host, "controller": controller}
+        text = SLURM_CONF.format(nodes="\n".join(nodes), **names)
+        (folder / "etc/slurm.conf").write_text(text)
+        (folder / "etc/gres.conf").write_text("\n".join(gres) + "\n")
+        (folder / "etc/cgroup.conf").write_text("CgroupAutomount=no\n")
+        # The executor plugin takes variables named SLURM_ from its jobs' environment, SLURM_CONF among them.
+        for name in CLIENTS:
+            program = shutil.which(name, path=self._path)
+            self.tool(name, f'SLURM_CONF={folder}/etc/slurm.conf exec {program} "$@"')
+
+    def tool(self, name: str, script: str) -> None:
+        """A program on the path of all that a test runs."""
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+
+SLURM_CONF = """\
+ClusterName=servelab
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={controller}
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+# a job goes back into the queue only when its credential is no longer valid, after 120 s by default
+AuthInfo=socket={folder}/munge/socket/munge,cred_expire=10
+CredType=cred/munge
+StateSaveLocation={folder}/state/ctld
+SlurmdSpoolDir={folder}/state/%n
+SlurmctldPidFile={folder}/pids/slurmctld.pid
+SlurmdPidFile={folder}/pids/slurmd-%n.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd-%n.log
+# no cgroups: a container may not have them
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherParams=OverMemoryKill
+JobAcctGatherFrequency=task=1
+MpiDefault=none
+SwitchType=switch/none
+AccountingStorageType=accounting_storage/none
+# a node set down by hand stays down
+ReturnToService=1
+# nodes that are larger than this machine
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=500
+SchedulerType=sched/backfill
+SchedulerParameters=sched_min_interval=10000,bf_interval=1,bf_min_age_reserve=0,batch_sched_delay=0,sched_interval=1
+MinJobAge=3600
+InactiveLimit=0
+KillWait=15
+CompleteWait=0
+SlurmctldTimeout=60
+SlurmdTimeout=15
+GresTypes=gpu,npu
+{nodes}
+"""

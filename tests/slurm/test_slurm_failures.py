@@ -1,0 +1,97 @@
+"""What a cluster does to jobs: a run is measured again or reported, never lost, and what was cut off is no result."""
+
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+from slurm.cluster import until
+from slurm.conftest import H100, SITE, SlurmWorkspace, gpu_study, npu_study, study
+from workflow.workspace import yaml
+
+pytestmark = pytest.mark.slurm
+START_S = 120.0
+END_S = 300.0
+
+
+@contextmanager
+def running(workspace):
+    """The workflow at work; it must end by itself."""
+    log = workspace.folder / "said.log"
+    with log.open("w") as said:
+        workflow = subprocess.Popen(
+            workspace.command(),
+            cwd=workspace.folder,
+            env=workspace.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+    try:
+        yield workflow
+    finally:
+        if workflow.poll() is None:
+            workflow.kill()
+        workflow.wait()
+        workspace.output = log.read_text()
+
+
+def serving(workspace, node):
+    """A job that puts load on its server on a node."""
+
+    def job():
+        found = workspace.cluster.running(node)
+        log = workspace.folder / f"results/logs/measure/{found['run']}.log" if found else None
+        return found if log and log.exists() and "serving " in log.read_text() else None
+
+    return until(job, f"a run that is being served on {node}", START_S)
+
+
+def state_of(cluster, job):
+    """The state that Slurm has a job in."""
+    return next((each["state"] for each in cluster.jobs("all") if each["id"] == job["id"]), None)
+
+
+def test_whatever_ends_a_job_its_run_is_measured_in_the_end(cluster, tmp_path):
+    """At once: a cancelled job, one over its time limit, a node that goes down, a daemon that dies with its node."""
+    hardware = {"accelerator": "cpu", "device": "cpu", "per_node": 1}
+    cpu = study("cpus", hardware, {}, [{"options": {"max_num_seqs": 2}}], ["slow"])
+    studies = [gpu_study(candidates=1, workloads=["slow"]), npu_study(workloads=["slow"]), cpu]
+    workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", studies)
+    ended = {}
+    with running(workspace) as workflow:
+        ended["CANCELLED"] = serving(workspace, "gpu1")
+        cluster.ask("scancel", ended["CANCELLED"]["id"])
+        ended["TIMEOUT"] = until(
+            lambda: next((job for job in cluster.jobs("RUNNING") if job["node"] == "gpu1"), None), "another job"
+        )
+        cluster.ask("scontrol", "update", f"JobId={ended['TIMEOUT']['id']}", "EndTime=now")
+        down = serving(workspace, "npu1")
+        cluster.ask("scontrol", "update", "NodeName=npu1", "State=DOWN", "Reason=test")
+        dead = serving(workspace, "cpu1")
+        cluster.kill_slurmd("cpu1")
+        until(lambda: cluster.state("cpu1") == "down", "cpu1 to be given up")
+        for job in (ended["CANCELLED"], down, dead):
+            assert job["run"] not in workspace.runs()
+        for state, job in ended.items():
+            until(lambda job=job, state=state: state_of(cluster, job) == state, f"the end of job {job['id']}")
+        cluster.ask("scontrol", "update", "NodeName=npu1", "State=RESUME")
+        cluster.start_slurmd("cpu1")
+        workflow.wait(END_S)
+    assert workflow.returncode == 0, workspace.output[-6000:]
+    statuses = {run: workspace.json(f"results/runs/{run}/status.json") for run in workspace.runs()}
+    assert len(statuses) == 6
+    assert {(status["outcome"], status["requests"]) for status in statuses.values()} == {("ok", 4)}
+    assert workspace.left_overs() == []
+
+
+def test_a_job_out_of_memory_is_tried_with_more_and_reported(cluster, tmp_path):
+    """Slurm's own accounting ends it here; where there are cgroups, the kernel does."""
+    workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1)])
+    small = SITE["accelerators"][H100] | {"memory_gb": 0.02}
+    workspace.write("config/sites/loopback.yaml", yaml.safe_dump(SITE | {"accelerators": {H100: small}}))
+    output = workspace.snakemake(check=False)
+    states = [job["state"] for job in cluster.jobs("all") if job["run"] in output]
+    assert set(states) == {"OUT_OF_MEMORY"}
+    assert len(states) == 2 * 3
+    assert workspace.runs() == {}

@@ -1,0 +1,114 @@
+"""However the workflow is ended while its jobs run: nothing is measured twice, and no server is left on any node."""
+
+import os
+import signal
+import subprocess
+
+import psutil
+import pytest
+from slurm.cluster import until
+from slurm.conftest import SlurmWorkspace, gpu_study
+from slurm.test_slurm_failures import END_S, serving, state_of
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture
+def slow(cluster, tmp_path):
+    """Two runs, which go on at once."""
+    return SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1, workloads=["slow"])])
+
+
+def started(workspace):
+    """The workflow, once it has a run that is being served, and that run's job."""
+    with (workspace.folder / "said.log").open("w") as said:
+        workflow = subprocess.Popen(
+            workspace.command(),
+            cwd=workspace.folder,
+            env=workspace.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
+        )
+    return workflow, serving(workspace, "gpu1")
+
+
+def ended(workspace, workflow):
+    try:
+        workflow.wait(END_S)
+    finally:
+        if workflow.poll() is None:
+            workflow.kill()
+    return (workspace.folder / "said.log").read_text()
+
+
+def processes(workspace):
+    """Processes that work in the workspace."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd().startswith(str(workspace.folder)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_interrupted_it_cancels_its_jobs_and_goes_on_later(slow, cluster):
+    workflow, job = started(slow)
+    os.killpg(workflow.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
+    ended(slow, workflow)
+    until(lambda: not cluster.jobs(), "the end of all jobs")
+    until(lambda: not processes(slow), "the end of all processes")
+    assert state_of(cluster, job) == "CANCELLED"
+    assert slow.runs() == {}
+    slow.snakemake()
+    assert len(slow.runs()) == 2
+    assert slow.left_overs() == []
+
+
+def test_terminated_it_waits_for_its_jobs_and_keeps_what_they_measured(slow, cluster):
+    workflow, job = started(slow)
+    workflow.terminate()
+    assert "Will exit after finishing currently running jobs" in ended(slow, workflow)
+    assert state_of(cluster, job) == "COMPLETED"
+    assert job["run"] in slow.runs()
+    assert slow.measured_by() & {job["run"]} == set()
+
+
+def test_killed_its_jobs_are_cancelled_before_their_runs_start_again(slow, cluster):
+    workflow, job = started(slow)
+    workflow.kill()
+    workflow.wait()
+    slow.snakemake("--unlock")
+    output = slow.snakemake()
+    assert f"cancelled job {job['id']} of an earlier workflow" in output
+    again = [each for each in cluster.jobs("all") if each["run"] == job["run"]]
+    assert [each["state"] for each in sorted(again, key=lambda each: int(each["id"]))] == ["CANCELLED", "COMPLETED"]
+    assert len(slow.runs()) == 2
+    assert slow.left_overs() == []
+    assert processes(slow) == []
+
+
+def test_killed_its_jobs_may_end_and_are_not_measured_again(slow, cluster):
+    workflow, job = started(slow)
+    workflow.kill()
+    workflow.wait()
+    until(lambda: not cluster.jobs(), "the end of all jobs", END_S)
+    assert job["run"] in slow.runs()
+    slow.snakemake("--unlock")
+    assert job["run"] not in slow.measured_by()
+
+
+def test_a_dry_run_leaves_the_jobs_of_a_killed_workflow_alone(slow, cluster):
+    workflow, job = started(slow)
+    workflow.kill()
+    workflow.wait()
+    slow.snakemake("-n")
+    assert state_of(cluster, job) == "RUNNING"
+    cluster.ask("scancel", "--me")
+    until(lambda: not cluster.jobs(), "the end of all jobs")
+    until(lambda: not processes(slow), "the end of all processes")
+    assert slow.runs() == {}
