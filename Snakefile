@@ -17,6 +17,7 @@ include: "rules/pair.smk"
 include: "rules/decide.smk"
 include: "rules/recorded.smk"
 include: "rules/aggregate.smk"
+include: "rules/history.smk"
 include: "rules/report.smk"
 
 

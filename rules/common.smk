@@ -8,6 +8,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from servelab.answers import study_versions, versions_id
 from servelab.deciding_pair import PairSpec
 from servelab.devices import DEVICES
 from servelab.engines import ENGINES
@@ -65,6 +66,7 @@ wildcard_constraints:
     workload_id=r"[0-9a-f]{20}",
     model_key=r"[0-9a-f]{20}",
     lock_hash=r"[0-9a-f]{12}",
+    versions_id=r"[0-9a-f]{20}",
     format="safetensors",
     quantization="|".join(FORMATS),
 
@@ -327,6 +329,19 @@ def study_locks(wildcards):
     return sorted(
         locks | ({str(project.client_lock)} if project.client_lock else set())
     )
+
+
+def answer_file(study):
+    """Where a study's answer is kept under the versions that its engines have now."""
+    name = versions_id(study_versions(PROJECTS[study]))
+    return f"results/studies/{study}/answers/{name}.json"
+
+
+def history_files(search, *names):
+    """Tables of a live study that compare versions; of a recorded one there are none."""
+    if not search.startswith("studies/"):
+        return {}
+    return {name: f"results/{search}/{name}.parquet" for name in names}
 
 
 def recorded_logs(wildcards):

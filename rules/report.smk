@@ -3,6 +3,7 @@
 
 rule plot_charts:
     input:
+        unpack(lambda wildcards: history_files(wildcards.search, "history")),
         study="results/{search}/study.json",
         stages=lambda wildcards: stage_files(
             wildcards.search, "table.parquet", all_stages(wildcards.search)
@@ -23,15 +24,20 @@ rule plot_charts:
         "results/logs/plot_charts/{search}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        history=lambda wildcards: options(history_files(wildcards.search, "history")),
     shell:
         "python scripts/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
-        " --improvements {input.improvements} --output {output.charts} > {log} 2>&1"
+        " --improvements {input.improvements} {params.history} --output {output.charts} > {log} 2>&1"
 
 
 rule render_report:
     input:
         unpack(lambda wildcards: origin_of(wildcards)[0]),
         unpack(lambda wildcards: beside(wildcards.search)),
+        unpack(
+            lambda wildcards: history_files(wildcards.search, "history", "answers")
+        ),
         study="results/{search}/study.json",
         stages=lambda wildcards: stage_files(
             wildcards.search, "table.parquet", all_stages(wildcards.search)
@@ -62,9 +68,12 @@ rule render_report:
         beside=lambda wildcards: " ".join(
             f"--{name} {path}" for name, path in beside(wildcards.search).items()
         ),
+        history=lambda wildcards: options(
+            history_files(wildcards.search, "history", "answers")
+        ),
     shell:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
         " --recommended {input.recommended}"
-        " {params.origin} {params.beside} --charts-dir {input.charts}"
+        " {params.origin} {params.beside} {params.history} --charts-dir {input.charts}"
         " --output-md {output.markdown} --output-html {output.html} > {log} 2>&1"

@@ -16,6 +16,7 @@ def main() -> None:
     parser.add_argument("--stages", required=True, nargs="+", type=Path, help="table.parquet of all stages, in order")
     parser.add_argument("--decisions", required=True, nargs="+", type=Path, help="decision.json of the stages")
     parser.add_argument("--improvements", required=True, type=Path)
+    parser.add_argument("--history", type=Path, help="history.parquet, of a live study")
     parser.add_argument("--output", required=True, type=Path, help="folder of the charts")
     args = parser.parse_args()
 
@@ -24,6 +25,7 @@ def main() -> None:
         read_tables(args.stages),
         [read(path, Decision) for path in args.decisions],
         read_tables([args.improvements]),
+        read_tables([args.history]) if args.history else None,
     )
     args.output.mkdir(parents=True, exist_ok=True)
     for stem, chart, frame in charts:

@@ -30,6 +30,8 @@ def main() -> None:
     parser.add_argument(
         "--beside", type=Path, help="improvements.parquet of the other study of this name, live or recorded"
     )
+    parser.add_argument("--history", type=Path, help="history.parquet, of a live study")
+    parser.add_argument("--answers", type=Path, help="answers.parquet, of a live study")
     parser.add_argument("--charts-dir", required=True, type=Path)
     parser.add_argument("--output-md", required=True, type=Path)
     parser.add_argument("--output-html", required=True, type=Path)
@@ -47,6 +49,8 @@ def main() -> None:
         RecordedLogs(args.recorded) if args.recorded else MeasuredRuns(args.runs, study.study),
         read_tables([args.claims]) if args.claims else None,
         read_tables([args.beside]) if args.beside else None,
+        read_tables([args.history]) if args.history else None,
+        read_tables([args.answers]) if args.answers else None,
     )
     write_text(args.output_md, render_markdown(content))
     write_text(args.output_html, render_html(content, args.charts_dir))

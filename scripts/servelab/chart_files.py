@@ -32,11 +32,16 @@ def read_tables(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def study_charts(
-    study: Study, table: pd.DataFrame, decisions: Sequence[Decision], improvements: pd.DataFrame
+    study: Study,
+    table: pd.DataFrame,
+    decisions: Sequence[Decision],
+    improvements: pd.DataFrame,
+    history: pd.DataFrame | None = None,
 ) -> Iterator[tuple[str, Chart, pd.DataFrame]]:
     """Each chart of a study's report: name of its files, the chart, and its rows.
 
     `table` has the rows of all stage tables. Of the improvements, those of the study's objective are drawn.
+    A chart of versions is drawn where `history` (rows of schemas.HISTORY) has any.
     """
     metric, basis = study.objective.metric_and_basis
     comparison = table[table["stage"] == COMPARISON].reset_index(drop=True)
@@ -50,8 +55,10 @@ def study_charts(
         if chart.reads == "stage":
             for stage in study.stages:
                 yield chart.stem(stage.name), chart, select(search, {"stage": stage.name})
-        else:
+        elif chart.reads != "history":
             yield chart.stem(), chart, whole[chart.reads]
+        elif history is not None and len(history):
+            yield chart.stem(), chart, history
 
 
 def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.DataFrame:

@@ -100,16 +100,16 @@ def decide_stage(
 
 def _verdict(study: SearchedStudy, row: Row, incumbent: Row, rounds: pd.DataFrame) -> Verdict:
     change: tuple[float | None, float | None, float | None] = (None, None, None)
-    unfit, unfit_incumbent = _unfit(study, row), _unfit(study, incumbent)
+    wrong, wrong_incumbent = unfit(study, row), unfit(study, incumbent)
     if row["position"] == 0:
-        verdict, why = "incumbent", unfit[1] if unfit else "where the stage starts"
-    elif unfit:
-        verdict, why = unfit
-    elif unfit_incumbent:
-        verdict, why = "better", f"the incumbent {'is invalid' if unfit_incumbent[0] == 'invalid' else 'failed'}"
+        verdict, why = "incumbent", wrong[1] if wrong else "where the stage starts"
+    elif wrong:
+        verdict, why = wrong
+    elif wrong_incumbent:
+        verdict, why = "better", f"the incumbent {'is invalid' if wrong_incumbent[0] == 'invalid' else 'failed'}"
     else:
         change = _relative_change(study, row, incumbent, rounds)
-        verdict, why = _compare(study, *change)
+        verdict, why = compare(study, *change)
         if incumbent["validity"] == "suspect":
             why += f"; suspect, as the incumbent is: {incumbent['validity_note']}"
     if row["validity"] == "suspect":
@@ -137,7 +137,7 @@ def _measured_again(study: SearchedStudy, verdict: Verdict, pair: PairEvidence) 
         found: dict[str, object] = {"verdict": "failed", "why": f"measured again beside the incumbent: {pair.failed}"}
     else:
         change, low, high = pair.change
-        word, text = _compare(study, change, low, high)
+        word, text = compare(study, change, low, high)
         found = {
             "verdict": word,
             "why": f"measured again beside the incumbent, {pair.rounds} rounds each: {text}; before: {verdict.why}",
@@ -148,7 +148,7 @@ def _measured_again(study: SearchedStudy, verdict: Verdict, pair: PairEvidence) 
     return verdict.model_copy(update={**found, "pair_id": pair.pair_id})
 
 
-def _unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
+def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
     """Verdict and reason for a run that can neither win nor be compared with; None for one that can."""
     if row["outcome"] != "ok":
         return "refused" if row["reason"] == "refused" else "failed", f"{row['reason']}: {row['message']}"
@@ -175,7 +175,8 @@ def _relative_change(
     return ratio_ci95(values[0], values[1])
 
 
-def _compare(study: SearchedStudy, change: float, low: float | None, high: float | None) -> tuple[str, str]:
+def compare(study: SearchedStudy, change: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """Better, worse, within noise or within margin, and why, for a change in percent with its 95 % interval."""
     sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
     gain = sign * change
     interval = f" (95 % interval {low:+.1f} to {high:+.1f} %)" if low is not None and high is not None else ""

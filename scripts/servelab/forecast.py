@@ -1,87 +1,174 @@
-"""What is left of a study: how many runs, and the most accelerator time they can take."""
+"""What is left of a study, engine by engine: how many runs, and the accelerator time they take.
+
+Two figures, since winners still to be found decide what is planned next. *At most*: whoever wins, every stage applies,
+and every round runs into the time limits of its start, its warm-up and its load. *About*: the
+winners stay as they are on disk, or the incumbents where there are none, and a run takes what past runs like it took.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from servelab.plan import Incumbent, Plan, PlannedRun, baseline, plan_stage, winner_of
+from servelab.past_runs import PastTimes
+from servelab.plan import Incumbent, Plan, baseline, plan_stage, winner_of
 from servelab.project import Project
-from servelab.spec import ProtocolSpec, Strict
+from servelab.run_time import longest_s
+from servelab.spec import RunSpec, Strict
 from servelab.study import COMPARISON
 
 
-class Forecast(Strict):
-    """Runs left: `known` are planned exactly, `possible` depend on winners still to be found."""
+class Left(Strict):
+    """Runs left and the accelerator-seconds they take."""
+
+    most: int
+    most_s: float
+    about: int | None
+    """None where nothing was ever measured here."""
+    about_s: float | None
+    """None where no past run is like one of them."""
+
+    def hours(self) -> str:
+        """`about 0.2 accelerator-hours by past runs, at most 3.1 accelerator-hours`."""
+        bound = f"at most {_hours(self.most_s)} accelerator-hours"
+        if self.about_s is None:
+            return bound
+        return f"about {_hours(self.about_s)} accelerator-hours by past runs, {bound}"
+
+
+class EngineLeft(Left):
+    """The same for one engine of the study at its version."""
+
+    engine: str
+
+    def line(self) -> str:
+        """One line for a terminal."""
+        if not self.most:
+            return f"{self.engine}: nothing left"
+        if self.about is None:
+            return f"{self.engine}: at most {_runs(self.most)} left, {self.hours()}"
+        if self.about == self.most:
+            return f"{self.engine}: {_runs(self.most)} left, {self.hours()}"
+        return f"{self.engine}: {_runs(self.about)} left if the winners stay, at most {self.most}; {self.hours()}"
+
+
+class Forecast(Left):
+    """What is left of a study. Of `most` runs the first `known` are planned, the rest depend on winners to be found."""
 
     study: str
     measured: int
     known: int
-    possible: int
-    accelerator_s: float
+    engines: list[EngineLeft]
     next_stage: list[str]
     """The first stage with runs left, and the serving command of each of its candidates that has one."""
 
     def lines(self) -> list[str]:
-        """For a terminal: what is left in all, and what comes next."""
-        return [self.line(), *(f"  {line}" for line in self.next_stage)]
+        """For a terminal: what is left in all, of each engine, and what comes next."""
+        engines = [engine.line() for engine in self.engines] if self.most else []
+        return [self.line(), *(f"  {line}" for line in [*engines, *self.next_stage])]
 
     def line(self) -> str:
         """One line for a terminal."""
-        left = self.known + self.possible
-        if not left:
-            return f"{self.study}: nothing left to measure ({self.measured} runs measured)"
-        bound = "at most " if self.possible else ""
-        hours = self.accelerator_s / 3600
-        done = f"({self.measured} measured)"
-        return f"{self.study}: {bound}{left} runs left to measure {done}, at most {hours:.1f} accelerator-hours"
+        if not self.most:
+            return f"{self.study}: nothing left to measure ({_runs(self.measured)} measured)"
+        bound = "at most " if self.most > self.known else ""
+        return f"{self.study}: {bound}{_runs(self.most)} left to measure ({self.measured} measured), {self.hours()}"
+
+
+@dataclass
+class _Tally:
+    """Runs left of one engine: planned for certain, planned if the winners stay, and what others may add."""
+
+    known: dict[str, RunSpec] = field(default_factory=dict)
+    about: dict[str, RunSpec] = field(default_factory=dict)
+    possible: int = 0
 
 
 def forecast(project: Project, results: Path) -> Forecast:
-    """Follows the stages as far as their decisions are known, and bounds the rest.
-
-    The bound takes every stage as applying, every round as running into its time limit, and every round on a freshly
-    started server that becomes healthy at the last moment.
-    """
-    seen: set[str] = set()
+    """Follows the stages as far as their decisions are known; from there on bounds and guesses."""
+    tallies = {alias: _Tally() for alias in project.study.engines}
+    measured: set[str] = set()
     next_stage: list[str] = []
-    left: dict[str, int] = {}
-    incumbent: Incumbent | None = baseline(project)
-    possible, seconds = 0, 0.0
-    most = max(
-        [candidate.accelerators or 1 for stage in project.study.stages for candidate in stage.candidates]
-        + [baseline(project).configuration.accelerators]
-    )
+    incumbent, certain = baseline(project), True
+    reachable = {incumbent.configuration.engine}
+    possible = 0
+    pairs: list[RunSpec] = []
     for stage in project.stage_names:
-        if incumbent is None:
-            count = _most_runs(project, stage)
-            possible += count
-            seconds += count * most * _longest_s(project.study.protocol)
-            continue
         plan = plan_stage(project, stage, incumbent)
-        unmeasured = {run.run_id: run.spec.hardware.count for run in _runs(plan) if not _is_measured(run, results)}
-        seen |= {run.run_id for run in _runs(plan)}
-        if unmeasured and not next_stage:
-            next_stage = _described(plan, set(unmeasured))
-        left |= unmeasured
-        incumbent = _winner(project, plan, results)
-    seconds += sum(left.values()) * _longest_s(project.study.protocol)
+        unmeasured = _unmeasured(plan, results)
+        for run_id, (alias, spec) in unmeasured.items():
+            tallies[alias].about[run_id] = spec
+            if certain:
+                tallies[alias].known[run_id] = spec
+        if certain:
+            measured |= set(plan.run_ids()) - unmeasured.keys()
+            if unmeasured and not next_stage:
+                next_stage = _described(plan, set(unmeasured))
+        else:
+            possible += _most_runs(project, stage)
+            for alias, count in _most_by_engine(project, stage, reachable).items():
+                tallies[alias].possible += count
+        winner, is_decided = stage_winner(project, plan, results)
+        certain = certain and is_decided
+        if not certain and stage != COMPARISON:
+            pairs += [run.spec for run in plan.candidates[0].runs]  # what may be measured again beside a candidate
+        incumbent = winner or incumbent
+        reachable = {incumbent.configuration.engine} if certain else reachable | _named_engines(project, stage)
+    known = {run_id: spec for tally in tallies.values() for run_id, spec in tally.known.items()}
+    about = {run_id: spec for tally in tallies.values() for run_id, spec in tally.about.items()}
+    times = PastTimes(results / "runs") if about or possible else None
     return Forecast(
         study=project.study.study,
-        measured=len(seen) - len(left),
-        known=len(left),
-        possible=possible,
-        accelerator_s=seconds,
+        measured=len(measured),
+        known=len(known),
+        **_left(project, known, possible, about, times, pairs),
+        engines=[
+            EngineLeft(
+                engine=f"{alias} {project.study.engines[alias].version}",
+                **_left(project, tally.known, tally.possible, tally.about, times),
+            )
+            for alias, tally in tallies.items()
+        ],
         next_stage=next_stage,
     )
 
 
-def _runs(plan: Plan) -> list[PlannedRun]:
-    return [run for candidate in plan.candidates for run in candidate.runs]
+def _left(
+    project: Project,
+    known: dict[str, RunSpec],
+    possible: int,
+    about: dict[str, RunSpec],
+    times: PastTimes | None,
+    pairs: Sequence[RunSpec] = (),
+) -> dict[str, Any]:
+    """The fields of `Left`; `pairs` are incumbents that may be measured again beside a candidate."""
+    protocol, most_accelerators = project.study.protocol, _most_accelerators(project)
+    most_s = longest_s(protocol, protocol.rounds.max)
+    runs_a_pair = 4 * project.study.objective.interleaved_cycles / protocol.rounds.max
+    runs = sum(spec.hardware.count for spec in known.values()) + possible * most_accelerators
+    seconds = [(1.0, times.about_s(spec)) for spec in about.values()] if times else []
+    if times and runs_a_pair:
+        seconds += [(runs_a_pair, times.about_s(spec)) for spec in pairs]
+    like = [share * second for share, second in seconds if second is not None]
+    return {
+        "most": len(known) + possible,
+        "most_s": (runs + len(pairs) * runs_a_pair * most_accelerators) * most_s,
+        "about": len(about) if times else None,
+        "about_s": sum(like) if times and len(like) == len(seconds) else None,
+    }
 
 
-def _is_measured(run: PlannedRun, results: Path) -> bool:
-    return (results / "runs" / run.run_id / "status.json").exists()
+def _unmeasured(plan: Plan, results: Path) -> dict[str, tuple[str, RunSpec]]:
+    """Engine, by the study's name, and specification of each run of a plan that was not measured."""
+    return {
+        run.run_id: (candidate.configuration.engine, run.spec)
+        for candidate in plan.candidates
+        for run in candidate.runs
+        if not (results / "runs" / run.run_id / "status.json").exists()
+    }
 
 
 def _described(plan: Plan, unmeasured: set[str]) -> list[str]:
@@ -97,19 +184,60 @@ def _most_runs(project: Project, stage: str) -> int:
     return len(next(entry for entry in project.study.stages if entry.name == stage).candidates)
 
 
-def _longest_s(protocol: ProtocolSpec) -> float:
-    return protocol.rounds.max * (protocol.startup_timeout_s + protocol.round_timeout_s)
+def _most_by_engine(project: Project, stage: str, reachable: set[str]) -> dict[str, int]:
+    """The same for each engine; a run that inherits its engine counts for each that may be the incumbent's by then."""
+    counts = dict.fromkeys(project.study.engines, 0)
+    if stage == COMPARISON:
+        others = len(project.study.workloads) - 1
+        counts[baseline(project).configuration.engine] += others
+        for alias in reachable:
+            counts[alias] += others
+        return counts
+    for candidate in next(entry for entry in project.study.stages if entry.name == stage).candidates:
+        for alias in [candidate.engine] if candidate.engine else reachable:
+            counts[alias] += 1
+    return counts
 
 
-def _winner(project: Project, plan: Plan, results: Path) -> Incumbent | None:
-    """The winner of a plan, if the decision on disk was made on exactly these runs."""
+def _named_engines(project: Project, stage: str) -> set[str]:
+    return {
+        candidate.engine
+        for entry in project.study.stages
+        if entry.name == stage
+        for candidate in entry.candidates
+        if candidate.engine
+    }
+
+
+def _most_accelerators(project: Project) -> int:
+    """Accelerators that a candidate of the study uses at most."""
+    named = [candidate.accelerators or 1 for stage in project.study.stages for candidate in stage.candidates]
+    return max([*named, baseline(project).configuration.accelerators])
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
+
+
+def _hours(seconds: float) -> str:
+    """Hours to a digit behind the point, or to one digit that is not 0."""
+    hours = seconds / 3600
+    return f"{hours:.1f}" if hours >= 0.1 or not hours else f"{hours:.1g}"
+
+
+def stage_winner(project: Project, plan: Plan, results: Path) -> tuple[Incumbent | None, bool]:
+    """The winner of a plan by the decision on disk, if that has one of its candidates.
+
+    Also whether that decision was made on exactly these runs; only then it is certain.
+    """
     file = results / "studies" / plan.study / "stages" / plan.stage / "decision.json"
     try:
         decision = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
+        return None, False
     planned = [(candidate.candidate, [run.run_id for run in candidate.runs][:1]) for candidate in plan.candidates]
     decided = [(entry["candidate"], [entry["run_id"]] if entry["run_id"] else []) for entry in decision["candidates"]]
-    if planned != decided:
-        return None
-    return winner_of(plan, decision["winner"]["candidate"])
+    name = decision["winner"]["candidate"]
+    if name not in [candidate for candidate, _ in planned]:
+        return None, False
+    return winner_of(plan, name), planned == decided

@@ -82,6 +82,9 @@ Everything lies below `results/`.
 | `studies/<study>/checks.parquet` | every check of every run of the study |
 | `studies/<study>/improvements.parquet` | percentages against the baseline |
 | `studies/<study>/recommended.json` | the serving command to use, and its gain on every workload |
+| `studies/<study>/answers/<versions_id>.json` | that answer under each set of versions of the engines |
+| `studies/<study>/answers.parquet` | these answers, a row each |
+| `studies/<study>/history.parquet` | each configuration at two versions of its engine |
 | `studies/<study>/report.{html,md}`, `charts/` | the report and its charts |
 | `recorded/<study>/` | a recorded study's files: the same as a live study's, and those below |
 | `recorded/<study>/claims.parquet` | what was published, computed again from the logs |

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import sample_history
 import sample_study
 
 from servelab import schemas
@@ -33,6 +34,8 @@ def frame_of(name: str, study: Path, stage: str = "parallelism") -> pd.DataFrame
         return select(frame, {"metric": sample_study.OBJECTIVE, "basis": "accelerator"})
     if name == "latency":
         return read_tables([study / "stages/comparison/table.parquet"])
+    if name == "version_changes":
+        return sample_history.history()
     stages = [study / "stages" / stage for stage in sample_study.TITLES]
     frame = read_tables([stage / "table.parquet" for stage in stages])
     frame = add_decisions(frame, [read(stage / "decision.json", Decision) for stage in stages])
@@ -58,6 +61,14 @@ EXPECTED = {
         "× failed: out of memory",
         "× failed: refused",
     ],
+    "version_changes": [
+        "tensor_parallel_size=4",
+        "+5.3\u00a0%",
+        "× new failure",
+        "fixed failure",
+        "Better",
+        "No difference",
+    ],
 }
 
 
@@ -66,6 +77,7 @@ MARKED = {
     "latency": ["72.0† → 71.8 · −0.4\u00a0%", "1,465 → 634† · −56.7\u00a0%"],
     "search_path": ["†", "‡"],
     "stage_candidates": ["570† · +0.5\u00a0%", "2,500‡ · –"],
+    "version_changes": ["+0.4\u00a0%†"],
 }
 """Figures of suspect and invalid runs: the mark stands behind each, or above its point."""
 
@@ -75,7 +87,7 @@ def test_suspect_and_invalid_figures_are_marked(name, study, tmp_path):
     frame = frame_of(name, study, stage="batching")
     texts = draw(name, frame, tmp_path)
     assert [text for text in [*MARKED[name], MARKS_KEY] if text not in texts] == []
-    valid = [column for column in frame if column.endswith("validity")]
+    valid = [column for column in frame if "validity" in column]
     texts = draw(name, frame.assign(**dict.fromkeys(valid, "ok")), tmp_path)
     assert not any(sign in text for sign in MARKS.values() for text in texts)
 
@@ -110,7 +122,7 @@ def test_chart_fits_a_page(name, study, tmp_path):
 @pytest.mark.parametrize("name", CHARTS.names())
 def test_chart_columns_are_in_the_schemas(name):
     added = {"is_winner", "stage_title", "change_percent"}
-    known = set(schemas.STAGE_TABLE.names) | set(schemas.IMPROVEMENTS.names) | added
+    known = set(schemas.STAGE_TABLE.names) | set(schemas.IMPROVEMENTS.names) | set(schemas.HISTORY.names) | added
     assert set(CHARTS.get(name).columns) <= known
 
 
@@ -166,9 +178,11 @@ def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
     decisions = [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
     command = [sys.executable, str(SCRIPT), "--study", str(study / "study.json"), "--stages", *stages]
     command += ["--decisions", *decisions, "--improvements", str(study / "improvements.parquet")]
+    sample_history.history().to_parquet(tmp_path / "history.parquet")
+    command += ["--history", str(tmp_path / "history.parquet")]
     subprocess.run([*command, "--output", str(tmp_path / "charts")], check=True)
     of_stages = {f"stage_candidates-{stage}" for stage in sample_study.TITLES}
-    stems = {"improvement", "latency", "search_path"} | of_stages
+    stems = {"improvement", "latency", "search_path", "version_changes"} | of_stages
     wanted = {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png", "json")}
     assert {path.name for path in (tmp_path / "charts").iterdir()} == wanted
     texts = {stem: svg_texts(tmp_path / "charts" / f"{stem}.svg") for stem in stems}

@@ -48,9 +48,11 @@ def test_first_stage_is_planned_and_forecast(study, tmp_path):
     plan = plan_stage(project, project.stage_names[0], baseline(project))
     assert [candidate.refused for candidate in plan.candidates] == [None] * len(plan.candidates)
     assert len(plan.run_ids()) == len(plan.candidates)
-    total, heading, *commands = forecast(project, tmp_path).lines()
+    total, *lines = forecast(project, tmp_path).lines()
+    engines, (heading, *commands) = lines[: len(project.study.engines)], lines[len(project.study.engines) :]
     assert total.startswith(f"{study}: at most ")
     assert total.endswith(" accelerator-hours")
+    assert [line.split()[0] for line in engines] == list(project.study.engines)
     assert heading.endswith(plan.title)
     assert [line.split(": ", 1)[1] for line in commands] == [candidate.command for candidate in plan.candidates]
 

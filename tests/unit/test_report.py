@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import sample_history
 import sample_study
 from markdown_it import MarkdownIt
 
 from servelab.chart_files import add_decisions, read_tables, select, write_chart
 from servelab.charts import CHARTS
 from servelab.errors import ServelabError
-from servelab.figures import MARKS
+from servelab.figures import MARKS, MARKS_KEY
 from servelab.report.inputs import Decision, Recommended, Study, read
 from servelab.report.provenance import MeasuredRuns
 from servelab.report.render import render_html, render_markdown, report_content
@@ -68,7 +69,11 @@ def study(tmp_path_factory):
     improvements = select(
         read_tables([folder / "improvements.parquet"]), {"metric": sample_study.OBJECTIVE, "basis": "deployment"}
     )
-    tables = {"improvement": improvements, "latency": read_tables([folder / "stages/comparison/table.parquet"])}
+    tables = {
+        "improvement": improvements,
+        "latency": read_tables([folder / "stages/comparison/table.parquet"]),
+        "version_changes": sample_history.history(),
+    }
     for chart in CHARTS:
         for stage in sample_study.TITLES if chart.reads == "stage" else [None]:
             rows = tables.get(chart.name, select(frame, {"stage": stage}) if stage else frame)
@@ -76,7 +81,7 @@ def study(tmp_path_factory):
     return folder
 
 
-def content(folder: Path, *, recommended=None, table=None, improvements=None, checks=None, beside=None):
+def content(folder: Path, *, recommended=None, table=None, improvements=None, checks=None, **others):
     stages = [folder / "stages" / stage for stage in sample_study.STAGES]
     decisions = [stage / "decision.json" for stage in stages if (stage / "decision.json").exists()]
     return report_content(
@@ -88,7 +93,7 @@ def content(folder: Path, *, recommended=None, table=None, improvements=None, ch
         read_tables([folder / "metrics.parquet"]),
         read_tables([folder / "checks.parquet"]) if checks is None else checks,
         MeasuredRuns(folder.parents[1] / "runs", folder.name),
-        beside=beside,
+        **others,
     )
 
 
@@ -323,3 +328,41 @@ def test_recorded_study_of_the_same_name_stands_beside_the_live_one(study):
     sharegpt = next(row for row in section.split(" | | ") if "ShareGPT" in row)
     assert all(figure in sharegpt for figure in ("2,048", "1,000", "1,500", "+50.0 %")), sharegpt
     assert "side by side" not in render_markdown(content(study))
+
+
+VERSIONS_SAID = [
+    "sglang 0.5.5 → 0.5.6: better 1, no difference 1, new failure 1, fixed failure 1.",
+    "284 ± 3",
+    "+5.3 % ± 1.0 %",
+    "the machine differs too: kernel 5.10.0 → 6.1.0",
+    "unrecognized arguments: --old | flag",
+    "vllm 0.32.0, sglang 0.5.6",
+    "as the study is now",
+    "another winner than in the row before: sglang serve --option tensor_parallel_size=4",
+    "+121.6 % ± 2.0 %",
+    MARKS_KEY,
+]
+
+
+def test_versions_have_a_section_with_gains_failures_and_the_answers(study):
+    result = content(study, history=sample_history.history(), answers=sample_history.answers())
+    page = Page(render_html(result, study / "charts"))
+    text = plain(page.text)
+    assert [said for said in VERSIONS_SAID if said not in text] == []
+    assert page.tags.count("svg") == 3 + 3 + 1
+    assert f"../../runs/{sample_study.run_id('--old-flag=1 0.5.5')}/" in page.links
+    shown = plain(MarkdownIt("commonmark").enable("table").render(render_markdown(result)))
+    assert "Versions" in shown and "charts/version_changes.svg" in shown
+
+
+def test_versions_have_no_section_where_one_was_measured(study):
+    result = content(study, history=sample_history.history().iloc[:0], answers=sample_history.answers().iloc[1:])
+    assert "Versions" not in render_html(result, study / "charts")
+    assert "Versions" not in render_markdown(result)
+
+
+def test_an_answer_under_new_versions_is_shown_though_no_configuration_was_measured_twice(study):
+    result = content(study, history=sample_history.history().iloc[:0], answers=sample_history.answers())
+    text = plain(Page(render_html(result, study / "charts")).text)
+    assert "No configuration was measured at two versions of its engine." in text
+    assert "The answer under each set of versions" in text

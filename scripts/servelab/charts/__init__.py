@@ -45,12 +45,13 @@ class Chart:
     """A chart.
 
     `reads` names its tables: the study's `improvements` (the rows of its objective), the `comparison`'s table, the
-    tables of all stages of the `search` with their decisions, or those of one `stage`, which the report then shows in
-    each stage's section. `build` gets the rows of all of them, in order, with at least `columns`.
+    tables of all stages of the `search` with their decisions, those of one `stage`, which the report then shows in each
+    stage's section, or the `history` of versions, which has a section of its own. `build` gets the rows of all of them,
+    in order, with at least `columns`.
     """
 
     name: str
-    reads: Literal["improvements", "comparison", "search", "stage"]
+    reads: Literal["improvements", "comparison", "search", "stage", "history"]
     caption: str
     columns: tuple[str, ...]
     build: Callable[[pd.DataFrame], AnyChart]

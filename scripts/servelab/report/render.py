@@ -24,6 +24,7 @@ from servelab.report.inputs import Decision, Recommended, Study
 from servelab.report.origin import Origin
 from servelab.report.stages import stage_sections
 from servelab.report.table import Measured
+from servelab.report.versions import versions_section
 
 CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 """Terminal colours and other control characters, which log lines may hold."""
@@ -48,11 +49,13 @@ def report_content(
     origin: Origin,
     claims: pd.DataFrame | None = None,
     beside: pd.DataFrame | None = None,
+    history: pd.DataFrame | None = None,
+    answers: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """What the templates show.
 
     `table` has the rows of all stage tables, `claims` those of schemas.CLAIMS, `beside` those of schemas.IMPROVEMENTS
-    of the other study of this name, live or recorded.
+    of the other study of this name, live or recorded; `history` and `answers` those of schemas.HISTORY and ANSWERS.
     """
     measured = Measured(metrics)
     marks = Marks(table)
@@ -71,13 +74,19 @@ def report_content(
         "accelerators": accelerators_text(study, table),
         "objective_table": marks.on(objective_table(study, recommended, improvements, measured, table)),
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured)),
-        "figures": [Figure(chart.stem(), chart.caption) for chart in CHARTS if chart.reads != "stage"],
+        "figures": [Figure(chart.stem(), chart.caption) for chart in CHARTS if chart.reads not in ("stage", "history")],
         "stages": stages,
         "stage_figures": {
             stage.name: [Figure(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.reads == "stage"]
             for stage in stages
             if stage.applies
         },
+        "versions": None if history is None or answers is None else versions_section(study, history, answers),
+        "version_figures": [
+            Figure(chart.stem(), chart.caption)
+            for chart in CHARTS
+            if chart.reads == "history" and history is not None and len(history)
+        ],
         "beside": None if beside is None else beside_table(study, origin.kind, improvements, beside),
         "audit": None if claims is None else audit_section(claims),
         "origin": origin,
