@@ -9,8 +9,10 @@ configfile: "config/config.yaml"
 
 
 include: "rules/common.smk"
+include: "rules/coordinate.smk"
 include: "rules/download.smk"
 include: "rules/prepare.smk"
+include: "rules/preflight.smk"
 include: "rules/plan.smk"
 include: "rules/measure.smk"
 include: "rules/pair.smk"
@@ -19,6 +21,7 @@ include: "rules/recorded.smk"
 include: "rules/aggregate.smk"
 include: "rules/history.smk"
 include: "rules/report.smk"
+include: "rules/cluster.smk"
 
 
 rule all:

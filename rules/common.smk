@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from functools import cache
 from pathlib import Path
 
@@ -15,11 +16,11 @@ from servelab.engines import ENGINES
 from servelab.errors import ServelabError
 from servelab.forecast import forecast
 from servelab.identity import canonical_json, content_id, workload_id
-from servelab.plan import Plan
 from servelab.project import load_project
 from servelab.quantization import FORMATS
 from servelab.recorded.study import load_recorded
-from servelab.spec import RunSpec
+from servelab.site import RESOURCES
+from servelab.spec import RunSpec, WorkloadSpec
 from servelab.study import COMPARISON
 
 RESULTS = Path("results")
@@ -79,7 +80,13 @@ def environment_file(tool, sha256):
 def model_file(model):
     """The description of a model's files, in the format its engine wants."""
     suffix = f"-{model.quantization or model.format}" if model.conversion else ""
-    return f"results/models/{content_id(model.source.model_dump(mode='json'))}{suffix}/model.json"
+    return f"results/models/{source_id(model.source)}{suffix}/model.json"
+
+
+@cache
+def source_id(source):
+    """The name of a model's folder."""
+    return content_id(source.model_dump(mode="json"))
 
 
 # environment.json → tool, runtime, lock
@@ -131,19 +138,28 @@ class PlanIndex:
         self.read = {}
 
     def __call__(self, key):
-        if key not in self.found:
-            for plan in RESULTS.glob(f"studies/*/stages/*/{self.name}"):
-                stamp = plan.stat().st_mtime_ns
-                if self.read.get(plan) != stamp:
-                    self.read[plan] = stamp
-                    self.found.update(
-                        self.entries(json.loads(plan.read_text(encoding="utf-8")))
+        # A job on another node may see a plan a while after the node that wrote it.
+        patience_s = (
+            0 if workflow.is_main_process else workflow.execution_settings.latency_wait
+        )
+        until = time.monotonic() + patience_s
+        while key not in self.found:
+            self.look()
+            if key not in self.found:
+                if time.monotonic() >= until:
+                    raise WorkflowError(
+                        f"no plan under {RESULTS}/studies asks for {self.kind} {key}"
                     )
-        if key not in self.found:
-            raise WorkflowError(
-                f"no plan under {RESULTS}/studies asks for {self.kind} {key}"
-            )
+                time.sleep(1)
         return self.found[key]
+
+    def look(self):
+        """Reads what is new on disk."""
+        for plan in RESULTS.glob(f"studies/*/stages/*/{self.name}"):
+            stamp = plan.stat().st_mtime_ns
+            if self.read.get(plan) != stamp:
+                self.read[plan] = stamp
+                self.found.update(self.entries(json.loads(plan.read_bytes())))
 
 
 def planned_specs(plan):
@@ -198,7 +214,24 @@ def client_environment(spec):
 
 def requests_file(spec):
     """The requests of a run's workload."""
-    return ancient(f"results/workloads/{workload_id(spec.workload)}/requests.parquet")
+    return ancient(requests_path(spec.workload.model_dump_json()))
+
+
+@cache
+def requests_path(workload):
+    """The same for a workload as JSON: thousands of runs share one."""
+    name = workload_id(WorkloadSpec.model_validate_json(workload))
+    return f"results/workloads/{name}/requests.parquet"
+
+
+def run_inputs(spec):
+    """What a run is made from; one function, for Snakemake asks each for each of thousands of runs."""
+    return {
+        "environment": engine_environment(spec),
+        "client_environment": client_environment(spec),
+        "model": ancient(model_file(spec.model)),
+        "requests": requests_file(spec),
+    }
 
 
 def serving_threads(spec):
@@ -206,6 +239,16 @@ def serving_threads(spec):
     return DEVICES.get(spec.hardware.device).threads(
         workflow.cores, spec.hardware.count
     )
+
+
+def asked_of_cluster(request):
+    """Resources of a rule that measures: each as far as `request(wildcards, attempt)` has it."""
+
+    def resource(name):
+        nothing = 0 if name == "mem_mb" else None  # Snakemake wants a number of it
+        return lambda wildcards, attempt: request(wildcards, attempt).get(name, nothing)
+
+    return {name: resource(name) for name in RESOURCES}
 
 
 def spec_json(spec):
@@ -255,12 +298,16 @@ def all_stages(search):
 
 def planned_runs(study, stage):
     """Status files of a stage's runs, once its plan is known."""
-    plan = Plan.model_validate_json(
-        Path(
-            checkpoints.plan_stage.get(study=study, stage=stage).output.plan
-        ).read_text()
-    )
-    return [f"results/runs/{run_id}/status.json" for run_id in plan.run_ids()]
+    plan = Path(checkpoints.plan_stage.get(study=study, stage=stage).output.plan)
+    return status_files(plan, plan.stat().st_mtime_ns)
+
+
+@cache
+def status_files(plan, stamp):
+    """Status files of the runs of a plan, which was written at that time: each once, in order."""
+    candidates = json.loads(plan.read_bytes())["candidates"]
+    runs = [run["run_id"] for candidate in candidates for run in candidate["runs"]]
+    return [f"results/runs/{run_id}/status.json" for run_id in dict.fromkeys(runs)]
 
 
 def runs_of_all_studies(wildcards):

@@ -1,12 +1,13 @@
 """Reads the sources named in the configuration; makes results/datasets, results/models and results/envs.
 
-Nothing here is keyed by time: a folder's name says what is in it, so it is made once.
+Nothing here is keyed by time: a folder's name says what is in it, so it is made once. `update` keeps Snakemake from
+removing what another workflow has made, and may be using, before the job that would make it again.
 """
 
 
 rule download_dataset:
     output:
-        dataset="results/datasets/{dataset}/dataset.json",
+        dataset=update("results/datasets/{dataset}/dataset.json"),
     log:
         "results/logs/download_dataset/{dataset}.log",
     retries: 1
@@ -19,7 +20,7 @@ rule download_dataset:
 
 rule download_model:
     output:
-        model="results/models/{model_key}/model.json",
+        model=update("results/models/{model_key}/model.json"),
     log:
         "results/logs/download_model/{model_key}.log",
     retries: 1
@@ -38,7 +39,7 @@ rule build_environment:
             str(ENVIRONMENTS[environment_file(wildcards.tool, wildcards.lock_hash)][2])
         ),
     output:
-        environment="results/envs/{tool}-{lock_hash}/environment.json",
+        environment=update("results/envs/{tool}-{lock_hash}/environment.json"),
     log:
         "results/logs/build_environment/{tool}-{lock_hash}.log",
     retries: 1

@@ -7,26 +7,20 @@ The only rule that holds an accelerator. A run's name is a hash of everything th
 
 rule measure:
     input:
-        environment=lambda wildcards: engine_environment(spec_of(wildcards.run_id)),
-        client_environment=lambda wildcards: client_environment(
-            spec_of(wildcards.run_id)
-        ),
-        model=lambda wildcards: ancient(model_file(spec_of(wildcards.run_id).model)),
-        requests=lambda wildcards: requests_file(spec_of(wildcards.run_id)),
+        unpack(lambda wildcards: run_inputs(spec_of(wildcards.run_id))),
     output:
-        status="results/runs/{run_id}/status.json",
-        spec="results/runs/{run_id}/spec.json",
-        requests="results/runs/{run_id}/requests.parquet",
-        telemetry="results/runs/{run_id}/telemetry.parquet",
-        manifest="results/runs/{run_id}/manifest.json",
-        server_log="results/runs/{run_id}/server.log",
+        # `update`: Snakemake removes an output before its job, and another workflow may have measured the run meanwhile.
+        # The folder appears in one step, so that this file stands for all of it.
+        status=update("results/runs/{run_id}/status.json"),
     log:
         "results/logs/measure/{run_id}.log",
-    retries: 2
+    # a job on a cluster fails at once: the workflow tries again, with a job of its own
+    retries: 2 if workflow.is_main_process else 0
     conda:
         "../envs/workflow.yaml"
-    threads: lambda wildcards: serving_threads(spec_of(wildcards.run_id))
+    threads: lambda wildcards: run_threads(spec_of(wildcards.run_id))
     resources:
+        **asked_of_cluster(lambda *job: run_request(*job)),
         accelerators=lambda wildcards: spec_of(wildcards.run_id).hardware.count,
     params:
         spec=lambda wildcards: spec_json(spec_of(wildcards.run_id)),

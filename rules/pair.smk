@@ -41,17 +41,16 @@ rule measure_pair:
         ],
         requests=lambda wildcards: requests_file(sides_of(wildcards.pair_id)[0]),
     output:
-        status="results/pairs/{pair_id}/status.json",
-        pair="results/pairs/{pair_id}/pair.json",
-        incumbent=directory("results/pairs/{pair_id}/a"),
-        candidate=directory("results/pairs/{pair_id}/b"),
+        status=update("results/pairs/{pair_id}/status.json"),
     log:
         "results/logs/measure_pair/{pair_id}.log",
-    retries: 2
+    # a job on a cluster fails at once: the workflow tries again, with a job of its own
+    retries: 2 if workflow.is_main_process else 0
     conda:
         "../envs/workflow.yaml"
-    threads: lambda wildcards: max(serving_threads(spec) for spec in sides_of(wildcards.pair_id))
+    threads: lambda wildcards: max(run_threads(spec) for spec in sides_of(wildcards.pair_id))
     resources:
+        **asked_of_cluster(lambda *job: pair_request(*job)),
         accelerators=lambda wildcards: max(
             spec.hardware.count for spec in sides_of(wildcards.pair_id)
         ),

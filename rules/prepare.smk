@@ -6,7 +6,7 @@ rule convert_model:
         model=ancient("results/models/{model_key}/model.json"),
         environment=converter_environment,
     output:
-        model="results/models/{model_key}-{format}/model.json",
+        model=update("results/models/{model_key}-{format}/model.json"),
     log:
         "results/logs/convert_model/{model_key}-{format}.log",
     conda:
@@ -20,7 +20,7 @@ rule quantize_model:
     input:
         model=ancient("results/models/{model_key}/model.json"),
     output:
-        model="results/models/{model_key}-{quantization}/model.json",
+        model=update("results/models/{model_key}-{quantization}/model.json"),
     log:
         "results/logs/quantize_model/{model_key}-{quantization}.log",
     conda:
@@ -35,7 +35,7 @@ rule prepare_workload:
         model=workload_model,
         dataset=lambda wildcards: ancient(datasets_of(wildcards.workload_id)),
     output:
-        requests="results/workloads/{workload_id}/requests.parquet",
+        requests=update("results/workloads/{workload_id}/requests.parquet"),
     log:
         "results/logs/prepare_workload/{workload_id}.log",
     conda:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from servelab.claims import once
 from servelab.cli import run
 from servelab.conversion import convert_model
 
@@ -14,7 +15,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="model.json of the GGUF model")
     parser.add_argument("--output", type=Path, required=True, help="model.json to write, beside the converted model")
     arguments = parser.parse_args()
-    convert_model(arguments.model, arguments.output.parent)
+    once(arguments.output, lambda: convert_model(arguments.model, arguments.output.parent))
 
 
 if __name__ == "__main__":

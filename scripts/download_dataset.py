@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from servelab.claims import claim
 from servelab.cli import run
 from servelab.datasets import fetch_dataset, load_datasets
 from servelab.errors import ConfigError
@@ -20,7 +21,8 @@ def main() -> None:
     datasets = load_datasets(arguments.datasets)
     if arguments.name not in datasets:
         raise ConfigError(f"unknown dataset `{arguments.name}`{nearest(arguments.name, list(datasets))}")
-    fetch_dataset(arguments.name, datasets[arguments.name], arguments.output.parent)
+    with claim(arguments.output):  # a second download finds the file there
+        fetch_dataset(arguments.name, datasets[arguments.name], arguments.output.parent)
 
 
 if __name__ == "__main__":

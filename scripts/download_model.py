@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from servelab.claims import once
 from servelab.cli import run
 from servelab.models import fetch_model, parse_source
 
@@ -14,7 +15,7 @@ def main() -> None:
     parser.add_argument("--source", required=True, help="the model source of the study, as JSON")
     parser.add_argument("--output", type=Path, required=True, help="model.json to write, beside the model")
     arguments = parser.parse_args()
-    fetch_model(parse_source(arguments.source), arguments.output.parent)
+    once(arguments.output, lambda: fetch_model(parse_source(arguments.source), arguments.output.parent))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from servelab.claims import once
 from servelab.cli import run
 from servelab.config_file import describe_validation_error
 from servelab.errors import ConfigError
-from servelab.files import write_json
+from servelab.files import replacing, write_json
 from servelab.identity import file_sha256, workload_id
 from servelab.models import load_model, load_tokenizer
 from servelab.spec import WorkloadSpec
@@ -26,7 +27,10 @@ def main() -> None:
     parser.add_argument("--dataset", type=Path, help="dataset.json, for kinds made from one")
     parser.add_argument("--output", type=Path, required=True, help="requests.parquet to write")
     arguments = parser.parse_args()
+    once(arguments.output, lambda: prepare(arguments))
 
+
+def prepare(arguments: argparse.Namespace) -> None:
     try:
         spec = WorkloadSpec.model_validate_json(arguments.spec)
         workload = WORKLOADS.get(spec.kind)
@@ -40,20 +44,18 @@ def main() -> None:
     _, _, tokenizer_json = load_model(arguments.model)
     requests = workload.make(parameters, load_tokenizer(tokenizer_json), arguments.dataset)
 
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = arguments.output.with_name(arguments.output.name + ".tmp")
-    pq.write_table(requests, temporary)
-    temporary.replace(arguments.output)
     measured = requests.filter(pc.equal(requests["phase"], "measured"))
-    summary = {
-        "workload_id": workload_id(spec),
-        "spec": spec.model_dump(mode="json"),
-        "requests": measured.num_rows,
-        "input_tokens": pc.sum(measured["input_tokens"]).as_py(),
-        "output_tokens": pc.sum(measured["output_tokens"]).as_py(),
-        "requests_sha256": file_sha256(arguments.output),
-    }
-    write_json(arguments.output.with_name("workload.json"), summary)
+    with replacing(arguments.output) as temporary:
+        pq.write_table(requests, temporary)
+        summary = {
+            "workload_id": workload_id(spec),
+            "spec": spec.model_dump(mode="json"),
+            "requests": measured.num_rows,
+            "input_tokens": pc.sum(measured["input_tokens"]).as_py(),
+            "output_tokens": pc.sum(measured["output_tokens"]).as_py(),
+            "requests_sha256": file_sha256(temporary),
+        }
+        write_json(arguments.output.with_name("workload.json"), summary)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from servelab.claims import once
 from servelab.cli import run
 from servelab.quantization import FORMATS, quantize_model
 
@@ -13,7 +14,8 @@ def main() -> None:
     parser.add_argument("--quantization", required=True, choices=sorted(FORMATS))
     parser.add_argument("--output", type=Path, required=True, help="model.json to write, beside the new file")
     arguments = parser.parse_args()
-    quantize_model(arguments.model, arguments.quantization, arguments.output.parent)
+    folder = arguments.output.parent
+    once(arguments.output, lambda: quantize_model(arguments.model, arguments.quantization, folder))
 
 
 if __name__ == "__main__":

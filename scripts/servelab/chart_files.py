@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from servelab.charts import CHARTS, Chart
 from servelab.errors import ConfigError, ServelabError
+from servelab.files import replacing
 from servelab.report.inputs import Decision, Study
 from servelab.study import COMPARISON
 
@@ -92,10 +93,5 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
         raise ConfigError(f"chart {chart.name}: the tables lack {', '.join(missing)}")
     built = chart.build(frame[list(chart.columns)])
     for file_format, path in outputs.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        try:
-            built.save(part, format=file_format, scale_factor=PNG_SCALE if file_format == "png" else 1)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as temporary:
+            built.save(temporary, format=file_format, scale_factor=PNG_SCALE if file_format == "png" else 1)

@@ -11,6 +11,11 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
+try:  # libyaml, where PyYAML was built with it: ten times as fast, which large studies need
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
+
 from servelab.errors import ConfigError
 from servelab.registry import nearest
 from servelab.spec import Strict
@@ -40,7 +45,7 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(SafeLoader):
     """YAML 1.2 in what matters here: `on`, `off`, `yes`, `no` are text; a key given twice is refused, not dropped."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own way)

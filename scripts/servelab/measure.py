@@ -6,21 +6,18 @@ is an `Outage`: nothing is written, and the run is measured another time.
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from servelab.errors import ConfigError, Outage
+from servelab.errors import ConfigError
 from servelab.files import write_json
 from servelab.identity import run_id
 from servelab.lease import lease
-from servelab.processes import stop_all
+from servelab.run_folder import make_once
 from servelab.session import Outcome, RunInputs, Session, say, status
 from servelab.spec import RoundsSpec
 from servelab.statistics import relative_half_width_percent
@@ -29,18 +26,21 @@ from servelab.statistics import relative_half_width_percent
 def measure(inputs: RunInputs, output: Path) -> dict[str, Any]:
     """Measures a run into the folder `output`, whose name must be its id; returns its status.
 
-    The folder appears complete or not at all. Raises `ConfigError` on a folder of another run, `Outage` on a broken
-    environment, a full disk or a lost client.
+    The folder appears complete or not at all, and a complete one is kept: a run that another workflow is measuring is
+    waited for. Raises `ConfigError` on a folder of another run, `Outage` on a broken environment, a full disk or a lost
+    client.
     """
     if output.name != run_id(inputs.spec):
         raise ConfigError(
             f"{output}: this specification's run is {run_id(inputs.spec)}; results go under their own name"
         )
     inputs.check()
-    with complete_folder(output) as work:
+
+    def work_in(folder: Path) -> None:
         started_at = datetime.now(UTC)
-        outcome = _measure(inputs, work)
-        return write_run(work, inputs, outcome, started_at)
+        write_run(folder, inputs, _measure(inputs, folder), started_at)
+
+    return make_once(output, work_in)
 
 
 def _measure(inputs: RunInputs, work: Path) -> Outcome:
@@ -66,27 +66,6 @@ def enough(rounds: RoundsSpec, values: list[float]) -> bool:
     if rounds.until_ci95_below_percent is None or len(values) < rounds.min:
         return False
     return relative_half_width_percent(values) < rounds.until_ci95_below_percent
-
-
-@contextmanager
-def complete_folder(output: Path) -> Iterator[Path]:
-    """A folder to work in that becomes `output` in one step at the end, or goes without a trace.
-
-    What an unfinished attempt left at `output` goes first. No process started in it outlives it. A full disk is an
-    `Outage`.
-    """
-    work = output.with_name(f".{output.name}.part")
-    try:
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        yield work
-        shutil.rmtree(output, ignore_errors=True)
-        work.rename(output)
-    except OSError as error:
-        raise Outage(f"cannot keep the results of {output.name}: {error}") from error
-    finally:
-        stop_all()
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def write_run(folder: Path, inputs: RunInputs, outcome: Outcome, started_at: datetime) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from servelab.deciding_pair import SIDES, PairSpec, pair_id
 from servelab.errors import ConfigError
 from servelab.files import write_json
 from servelab.lease import lease
-from servelab.measure import complete_folder, write_run
+from servelab.measure import write_run
+from servelab.run_folder import make_once
 from servelab.session import RunInputs, Session, say
 
 _CYCLE = "abba"
@@ -24,19 +25,20 @@ _CYCLE = "abba"
 def measure_pair(pair: PairSpec, inputs: dict[str, RunInputs], output: Path) -> dict[str, Any]:
     """Measures a pair into the folder `output`: the files of a run for each side, in `a/` and `b/`; returns its status.
 
-    `inputs` has the keys of `SIDES`. The folder appears complete or not at all. A side that fails ends the pair. Raises
-    what `measure` raises.
+    `inputs` has the keys of `SIDES`. The folder appears complete or not at all, and a complete one is kept. A side that
+    fails ends the pair. Raises what `measure` raises.
     """
     if output.name != pair_id(pair):
         raise ConfigError(f"{output}: this pair is {pair_id(pair)}; results go under their own name")
     for side in SIDES:
         inputs[side].check()
-    with complete_folder(output) as work:
+
+    def work_in(folder: Path) -> None:
         started_at = datetime.now(UTC)
         for side in SIDES:
-            (work / side).mkdir()
-        outcomes = _interleave(pair, inputs, work)
-        statuses = {side: write_run(work / side, inputs[side], outcomes[side], started_at) for side in SIDES}
+            (folder / side).mkdir()
+        outcomes = _interleave(pair, inputs, folder)
+        statuses = {side: write_run(folder / side, inputs[side], outcomes[side], started_at) for side in SIDES}
         failed = [side for side in SIDES if statuses[side]["outcome"] != "ok"]
         status = {
             "pair_id": output.name,
@@ -46,9 +48,10 @@ def measure_pair(pair: PairSpec, inputs: dict[str, RunInputs], output: Path) -> 
             "message": statuses[failed[0]]["message"] if failed else None,
             "accelerator_s": sum(outcome.accelerator_s for outcome in outcomes.values()),
         }
-        write_json(work / "pair.json", pair.model_dump(mode="json"))
-        write_json(work / "status.json", status)
-        return status
+        write_json(folder / "pair.json", pair.model_dump(mode="json"))
+        write_json(folder / "status.json", status)
+
+    return make_once(output, work_in)
 
 
 def _interleave(pair: PairSpec, inputs: dict[str, RunInputs], work: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from servelab import schemas
 from servelab.clients import CLIENTS, LoadStats
 from servelab.errors import ServelabError
+from servelab.files import replacing
 from servelab.metrics import RunData, summarise, summarise_rounds
 from servelab.objective import per_basis
 from servelab.plan import Plan, PlannedCandidate, PlannedRun
@@ -154,7 +155,6 @@ def read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Writes Parquet under a temporary name and moves it into place."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(table, temporary)
-    temporary.replace(path)
+    """Writes Parquet, whole or not at all."""
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary)

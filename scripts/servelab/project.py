@@ -46,7 +46,11 @@ class Project:
 
     def environment_sha256(self, alias: str) -> str:
         """sha256 of that lock: the environment's identity."""
-        return file_sha256(self.lock(alias))
+        return self._lock_sha256[alias]
+
+    @cached_property
+    def _lock_sha256(self) -> dict[str, str]:
+        return {alias: file_sha256(self.lock(alias)) for alias in self.study.engines}
 
     def workload_spec(self, name: str) -> WorkloadSpec:
         """The identity of a workload for this study's model; all its variants share the base model's tokenizer."""

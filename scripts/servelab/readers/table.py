@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from servelab.files import replacing
 from servelab.readers import Block, ReadError, scan_file
 
 BLOCKS = pa.schema(
@@ -53,16 +54,10 @@ def write_table(paths: Iterable[Path], destination: Path) -> list[ReadError]:
     The file appears whole or not at all.
     """
     errors: list[ReadError] = []
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    temporary = destination.with_name(f".{destination.name}.tmp")
-    try:
-        with pq.ParquetWriter(temporary, BLOCKS) as writer:
-            blocks = _blocks(paths, errors)
-            while batch := list(islice(blocks, BATCH)):
-                writer.write_table(blocks_table(batch))
-        temporary.replace(destination)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(destination) as temporary, pq.ParquetWriter(temporary, BLOCKS) as writer:
+        blocks = _blocks(paths, errors)
+        while batch := list(islice(blocks, BATCH)):
+            writer.write_table(blocks_table(batch))
     return errors
 
 

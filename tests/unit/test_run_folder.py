@@ -1,0 +1,228 @@
+"""A run's folder is complete or absent, with several at work on it and on a full disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from servelab.claims import claim, is_claimed, once
+from servelab.errors import Outage
+from servelab.files import move_folder, replacing, write_json, write_text
+from servelab.parse import write_table
+from servelab.run_folder import attempts, make_once, read_status
+
+RUN = "0123456789abcdef0123"
+
+MAKE = """
+import json, pathlib, sys, time
+from servelab.run_folder import make_once
+
+def work_in(folder):
+    print("working", flush=True)
+    for part in ("requests", "telemetry"):
+        (folder / part).write_text(sys.argv[2])
+        time.sleep(0.2)
+    (folder / "status.json").write_text(json.dumps({"by": sys.argv[2]}))
+
+print(json.dumps(make_once(pathlib.Path(sys.argv[1]), work_in)), flush=True)
+if sys.argv[2] == "killed":
+    raise AssertionError("was to be killed")
+"""
+
+
+def maker(output: Path, name: str) -> subprocess.Popen[str]:
+    """A process that makes a run whose files all hold its name."""
+    command = [sys.executable, "-c", MAKE, str(output), name]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def make(name: str):
+    def work_in(folder: Path) -> None:
+        (folder / "requests").write_text(name)
+        write_json(folder / "status.json", {"by": name})
+
+    return work_in
+
+
+def test_of_several_makers_one_works_and_all_have_its_result(tmp_path):
+    output = tmp_path / RUN
+    makers = [maker(output, f"maker {number}") for number in range(4)]
+    said = [process.communicate(timeout=60) for process in makers]
+    assert [process.returncode for process in makers] == [0] * 4, said
+    statuses = {out.splitlines()[-1] for out, _ in said}
+    assert sum("working" in out for out, _ in said) == 1
+    assert len(statuses) == 1
+    winner = json.loads(statuses.pop())["by"]
+    assert {(output / part).read_text() for part in ("requests", "telemetry")} == {winner}
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_what_a_killed_maker_leaves_is_removed_by_the_next(tmp_path):
+    output = tmp_path / RUN
+    killed = maker(output, "killed")
+    assert killed.stdout is not None
+    assert killed.stdout.readline() == "working\n"
+    assert [attempt.is_alive for attempt in attempts(tmp_path)] == [True]
+    killed.kill()
+    killed.communicate()
+    (left,) = attempts(tmp_path)
+    assert (left.id, left.host, left.pid) == (RUN, os.uname().nodename, killed.pid)
+    assert not left.is_alive
+    assert not output.exists()
+    assert make_once(output, make("next")) == {"by": "next"}
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_a_complete_run_is_kept(tmp_path):
+    assert make_once(tmp_path / RUN, make("first")) == {"by": "first"}
+    assert make_once(tmp_path / RUN, make("second")) == {"by": "first"}
+    assert (tmp_path / RUN / "requests").read_text() == "first"
+
+
+def test_without_shared_locks_the_first_to_finish_wins_and_nothing_is_mixed(tmp_path):
+    """Another node whose claims are not seen here completes the run while it is being made."""
+
+    def late(folder: Path) -> None:
+        make("late")(folder)
+        other = tmp_path / f".{RUN}.elsewhere.1.1.part"
+        other.mkdir()
+        make("first")(other)
+        (tmp_path / RUN).mkdir()  # as Snakemake does before a job
+        assert move_folder(other, tmp_path / RUN)
+
+    assert make_once(tmp_path / RUN, late) == {"by": "first"}
+    assert (tmp_path / RUN / "requests").read_text() == "first"
+    assert list(tmp_path.iterdir()) == [tmp_path / RUN]
+
+
+def test_an_attempt_of_another_node_is_left_alone_until_it_is_long_over(tmp_path):
+    alive, over = (tmp_path / f".{RUN}.elsewhere.{pid}.1.part" for pid in (1, 2))
+    for folder in (alive, over):
+        folder.mkdir()
+        (folder / "server.log").touch()
+        os.utime(folder, (0, 0))
+    os.utime(over / "server.log", (0, 0))
+    make_once(tmp_path / RUN, make("here"))
+    assert alive.exists() and not over.exists()
+
+
+def test_leftovers_that_are_no_run_are_replaced(tmp_path):
+    (tmp_path / RUN).mkdir()
+    (tmp_path / RUN / "requests").write_text("half")
+    assert make_once(tmp_path / RUN, make("whole")) == {"by": "whole"}
+
+
+def test_an_error_leaves_nothing(tmp_path):
+    def fail(folder: Path) -> None:
+        (folder / "requests").write_text("half")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        make_once(tmp_path / RUN, fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
+    thing = tmp_path / "thing"
+    held, free = threading.Event(), threading.Event()
+    order = []
+
+    def hold():
+        with claim(thing):
+            held.set()
+            assert free.wait(30)
+            order.append("first")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(30)
+    assert is_claimed(thing)
+    with pytest.raises(Outage, match=f"process {os.getpid()} on .* is at work on this"), claim(thing, wait=False):
+        pass
+    threading.Timer(0.3, free.set).start()
+    with claim(thing):
+        order.append("second")
+    holder.join()
+    assert order == ["first", "second"]
+    assert not is_claimed(thing) and list(tmp_path.iterdir()) == []
+
+
+def test_once_makes_a_file_once(tmp_path):
+    made = []
+    for _ in range(2):
+        once(tmp_path / "model.json", lambda: (made.append(1), (tmp_path / "model.json").touch()))
+    assert made == [1]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    file = tmp_path / "table"
+    write_text(file, "old")
+    with pytest.raises(ValueError, match="no"), replacing(file) as temporary:
+        temporary.write_text("half")
+        raise ValueError("no")
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"only root may mount a small file system: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_nothing_half_done(small_disk):
+    table = pa.table({"value": pa.array(range(500_000))})
+    file = small_disk / "table.parquet"
+    write_table(table.slice(0, 10), file)
+    before = file.read_bytes()
+    with pytest.raises(Outage, match=r"cannot write .*table.parquet: .*No space left on device"):
+        write_table(table, file)
+    assert file.read_bytes() == before
+    with pytest.raises(Outage, match="No space left on device"):
+        write_text(small_disk / "new.json", "x" * 2_000_000)
+
+    def fill(folder: Path) -> None:
+        (folder / "server.log").write_bytes(b"x" * 2_000_000)
+
+    with pytest.raises(Outage, match=f"cannot keep the results of {RUN}"):
+        make_once(small_disk / RUN, fill)
+    assert list(small_disk.iterdir()) == [file]
+    assert read_status(small_disk / RUN) is None
+
+
+def test_folders_of_a_file_system_that_syncs_none(tmp_path, monkeypatch):
+    """Some network file systems answer EINVAL to the sync of a folder."""
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    write_text(tmp_path / "file", "text")
+    assert (tmp_path / "file").read_text() == "text"
+
+
+def test_names_of_attempts_are_read_back(tmp_path):
+    started = int(time.time())
+    (tmp_path / f".{RUN}.node-1.example.org.42.{started}.part").mkdir()
+    (tmp_path / f".{RUN}.lock").touch()
+    (tmp_path / RUN).mkdir()
+    (attempt,) = attempts(tmp_path)
+    assert (attempt.id, attempt.host, attempt.pid, attempt.started_s) == (RUN, "node-1.example.org", 42, started)
+    assert attempts(tmp_path / "nothing") == []
