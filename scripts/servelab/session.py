@@ -339,6 +339,7 @@ def status(inputs: RunInputs, outcome: Outcome) -> dict[str, Any]:
         "requests": records.num_rows,
         "requests_failed": failed,
         "success_rate": 1 - failed / records.num_rows if records.num_rows else 0.0,
+        "objective_rounds": [] if failure else round_values(outcome.data(inputs.spec), inputs.spec.objective),
         "client_rounds": [stats.model_dump(mode="json") for stats in outcome.client_rounds],
         "server_starts": outcome.server_starts,
         "startup_s": outcome.startup_s,
