@@ -23,7 +23,7 @@ SITE = {
 SLOW = {
     "title": "A load of some seconds",
     "kind": "random",
-    "parameters": {"input_tokens": 16, "output_tokens": 400, "num_requests": 4, "seed": 1},
+    "parameters": {"input_tokens": 16, "output_tokens": 200, "num_requests": 2, "seed": 1},
 }
 NVIDIA_SMI = """\
 case "$1" in
@@ -112,7 +112,7 @@ def study(name, hardware, baseline, candidates, workloads=("tiny",)):
             "startup_timeout_s": 120,
             "round_timeout_s": 240,
         },
-        "baseline": {"engine": "llama.cpp", **baseline},
+        "baseline": {"engine": "llama.cpp", "options": {"threads": 1}, **baseline},  # all nodes are one machine
         "stages": [{"name": "sequences", "candidates": candidates}],
         "workloads": list(workloads),
     }

@@ -17,7 +17,7 @@ def test_add_a_candidate_measures_one(workspace):
     study["stages"][0]["candidates"].append({"options": {"max_num_seqs": 2}})
     workspace.write_study(study)
     added = workspace.measured_by()
-    assert [workspace.spec(run)["options"] for run in added] == [{"max_num_seqs": 2}]
+    assert [workspace.spec(run)["options"] for run in added] == [{"threads": 1, "max_num_seqs": 2}]
 
 
 def test_bump_an_engines_version_measures_exactly_that_engines_runs_and_back_none(workspace):

@@ -21,6 +21,9 @@ BY_OTHERS = {
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",
     "snakemake --profile profiles/default --configfile config/recorded.yaml": "test_recorded_studies.py",
+    "snakemake --profile profiles/default preflight": "test_preflight.py",
+    "snakemake --profile profiles/slurm": "tests/slurm",
+    "snakemake --profile profiles/slurm --unlock": "tests/slurm",
 }
 SITE_SETTINGS = {"export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"}
 """For sites whose pip does not find PyTorch's CPU wheels; no command of ours."""
