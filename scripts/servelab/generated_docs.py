@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from servelab import schemas
 from servelab.metrics import render_docs as render_metrics
 from servelab.recorded.study import RecordedStudy
+from servelab.site import CheapRules, Placement, Site
 from servelab.spec import HubSource, PackageSource, PathSource, ProtocolSpec, RoundsSpec, Strict
 from servelab.study import (
     Candidate,
@@ -22,6 +23,7 @@ from servelab.study import (
     Stage,
     Study,
 )
+from servelab.support import render_docs as render_support
 from servelab.validity import render_docs as render_validity
 
 SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
@@ -39,6 +41,22 @@ SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("`stages`", Stage),
     ("`baseline` and `stages.candidates`", Candidate),
 )
+
+SITE_SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
+    ("Site", Site),
+    ("`accelerators.<name>` and `devices.<kind>`", Placement),
+    ("`cheap_rules`", CheapRules),
+)
+
+SITES_HEAD = """\
+<!-- Made by `make docs` from scripts/servelab/site.py; edit there. -->
+# Sites: what a cluster calls things
+
+One file in `config/sites/` says once how your cluster names its partitions and accelerators, so that no study does.
+Copy `config/sites/example.yaml`, and choose it with `site: <name>` in `config/config.yaml` or `--config site=<name>`;
+[cluster.md](cluster.md) goes through it. Nothing of it is part of a run's identity: another partition, account or time
+limit reruns nothing. Editors that know JSON Schema check the file against `config/schema/site.schema.json`.
+"""
 
 STUDIES_HEAD = """\
 <!-- Made by `make docs` from scripts/servelab/study.py; edit there. -->
@@ -101,9 +119,12 @@ def documents() -> dict[str, str]:
     return {
         "config/schema/study.schema.json": _json_schema(Study),
         "config/schema/recorded.schema.json": _json_schema(RecordedStudy),
-        "docs/studies.md": _studies(),
+        "config/schema/site.schema.json": _json_schema(Site),
+        "docs/studies.md": _keys(STUDIES_HEAD, SECTIONS),
+        "docs/sites.md": _keys(SITES_HEAD, SITE_SECTIONS),
         "docs/metrics.md": render_metrics(),
         "docs/validity.md": render_validity(),
+        "docs/support.md": render_support(),
         "docs/output.md": _output(),
     }
 
@@ -112,9 +133,9 @@ def _json_schema(model: type[Strict]) -> str:
     return json.dumps(model.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _studies() -> str:
-    parts = [STUDIES_HEAD]
-    for title, model in SECTIONS:
+def _keys(head: str, sections: tuple[tuple[str, type[Strict]], ...]) -> str:
+    parts = [head]
+    for title, model in sections:
         rows = "\n".join(_field_row(name, field) for name, field in model.model_fields.items())
         parts.append(
             f"## {title}\n\n{_summary(model)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}\n"

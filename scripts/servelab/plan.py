@@ -168,6 +168,7 @@ def _planned(
     refused, command, runs = None, "", []
     try:
         entry = project.study.engines[configuration.engine]
+        engine.check_options(configuration.options, entry.version)
         command = engine.display_command(
             model_id,
             configuration.options,
@@ -175,7 +176,6 @@ def _planned(
             configuration.environment_variables,
             joined=entry.joined_values,
         )
-        engine.check_options(configuration.options, entry.version)
         engine.command(_trial(configuration, model_id))  # refuses what it cannot serve that way
         specs = {workload: run_spec(project, configuration, workload) for workload in workloads}
         runs = [PlannedRun(workload=name, run_id=run_id(spec), spec=spec) for name, spec in specs.items()]

@@ -1,4 +1,4 @@
-"""Flags of every option against those of the releases in use, as their packages list them (tests/data/flags)."""
+"""Every option of every engine against what each release takes (tests/data/flags), and what docs/support.md says of it."""
 
 from __future__ import annotations
 
@@ -6,49 +6,116 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from servelab.config_file import read_yaml
 from servelab.engines import ENGINES, Serve
+from servelab.engines.evidence import HOW
+from servelab.engines.mindie import SETTINGS
 from servelab.engines.options import OPTIONS
 from servelab.errors import ConfigError
+from servelab.support import sample, spelled
 
-DATA = Path(__file__).parents[1] / "data/flags"
-SAMPLES = {int: 2, bool: True, str: "auto", float: 0.5}
-RELEASES = {
-    "vllm-0.11.0": ("vllm", "0.11.0"),
-    "vllm-0.17.1": ("vllm", "0.17.1"),
-    "vllm-0.9.1": ("vllm-ascend", "0.9.1"),
-    "sglang-0.5.5.post1": ("sglang", "0.5.5.post1"),
-    "sglang-0.5.9": ("sglang", "0.5.9"),
-    "tensorrt-llm-1.2.0rc": ("tensorrt-llm", "1.2.0rc1"),
-}
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests/data/flags"
+FILES = {"vllm-ascend-0.9.1": "vllm-0.9.1", "tensorrt-llm-1.2.0rc1": "tensorrt-llm-1.2.0rc"}
+"""Names of the data of a release, where they are not its own."""
+KINDS = {int: {"int"}, float: {"float"}, bool: {"switch", "int", "text", "json"}, str: {"text", "json"}}
+"""Kinds of flags and settings that an option's values fit; `text` is a choice that a switch is turned into."""
+CELLS = [(engine, checked, option) for engine in ENGINES for checked in engine.checked for option in engine.options]
 
 
-def own_flags(engine, value_of):
-    """The flags of all options an engine has, each with a value of its type."""
-    options = {name: value_of(OPTIONS[name].kind) for name in engine.option_flags}
-    return {name: engine.option_flags[name](value, options) for name, value in options.items()}
+def data(engine, checked):
+    """What is known of a release: names it takes, and kind and choices of those that options are; None without any."""
+    name = f"{engine.name}-{checked.release}"
+    file = DATA / f"{FILES.get(name, name)}.yaml"
+    if not file.exists():
+        return None
+    kinds = yaml.safe_load(file.read_text())
+    listed = file.with_suffix(".txt")
+    return {*kinds, *(listed.read_text().split() if listed.exists() else [])}, kinds
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_release_knows_every_flag_of_every_option(release):
-    known = set((DATA / f"{release}.txt").read_text().split())
-    engine, version = ENGINES.get(RELEASES[release][0]), RELEASES[release][1]
-    for value_of in (SAMPLES.get, lambda kind: False if kind is bool else SAMPLES[kind]):
-        for name, flags in own_flags(engine, value_of).items():
-            try:
-                engine.check_options({name: SAMPLES[OPTIONS[name].kind]}, version)
-            except ConfigError as error:
-                assert f"engine {engine.name} {version} has no option `{name}`" in str(error)
-                assert flags[0] not in known
-                continue
-            for flag in flags:
-                if flag.startswith("-"):
-                    assert flag in known or flag.replace("--no-", "--") in known, name
+@pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)
+def test_every_option_has_evidence_for_every_release_in_use(engine):
+    used = set()
+    for path in (ROOT / "config/studies").glob("*.yaml"):
+        engines = read_yaml(path)["engines"]
+        used |= {str(entry["version"]) for name, entry in engines.items() if entry.get("engine", name) == engine.name}
+    assert used <= {checked.release for checked in engine.checked}
+    for checked in engine.checked:
+        assert set(checked.run) <= set(engine.options)
+        assert {checked.of(option) for option in engine.options} <= set(HOW)
+        assert data(engine, checked) or set(checked.run) == set(engine.options), "nothing stands behind it"
 
 
-def test_every_release_of_the_live_studies_is_checked():
-    listed = {path.stem for path in DATA.glob("*.txt")}
-    assert listed == set(RELEASES)
+@pytest.mark.parametrize(
+    ("engine", "checked", "option"), CELLS, ids=lambda part: getattr(part, "name", getattr(part, "release", part))
+)
+def test_release_takes_the_option_as_it_is_spelled(engine, checked, option):
+    found = data(engine, checked)
+    if found is None:
+        assert option in checked.run  # which tests/engines/test_options_run.py does
+        return
+    names, kinds = found
+    own = [name for name in spelled(engine, option) if not name.startswith("VLLM_")]  # threads: run only
+    try:
+        engine.check_options({option: sample(engine, option)}, checked.release)
+    except ConfigError as error:
+        assert f"engine {engine.name} {checked.release} has no option `{option}`" in str(error)
+        assert not set(own) & names
+        return
+    for name in own:
+        assert name in names
+        assert kinds[name]["kind"] in KINDS[OPTIONS[option].kind] or len(own) > 1
+        if (choices := kinds[name].get("choices")) and option in engine.option_values and len(own) == 1:
+            assert set(engine.option_values[option]) <= set(choices)
+
+
+def test_lists_of_flags_are_all_used():
+    listed = {path.stem for path in DATA.iterdir()}
+    releases = {f"{engine.name}-{checked.release}" for engine in ENGINES for checked in engine.checked}
+    assert listed <= {FILES.get(name, name) for name in releases}
+
+
+@pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_values_of_the_studies_are_among_those_a_release_takes(study):
+    content = read_yaml(study)
+    candidates = [content["baseline"], *(one for stage in content["stages"] for one in stage["candidates"])]
+    asked = {(name, value) for one in candidates for name, value in one.get("options", {}).items()}
+    taken = {}
+    for alias, entry in content["engines"].items():
+        engine = ENGINES.get(entry.get("engine", alias))
+        (checked,) = [checked for checked in engine.checked if checked.release == str(entry["version"])]
+        _, kinds = data(engine, checked) or (None, {})
+        for option in engine.options:
+            names = spelled(engine, option) if OPTIONS[option].kind is str else []
+            taken.setdefault(option, []).extend(kinds.get(name, {}).get("choices") for name in names)
+    for option, value in asked:
+        choices = taken.get(option, [])
+        assert not choices or any(known is None or value in known for known in choices), (option, value)
+
+
+def test_ranges_of_mindie_are_the_documented_ones():
+    documented = yaml.safe_load((DATA / "mindie-2.1.RC1.yaml").read_text())
+    for name, known in documented.items():
+        if "range" in known:
+            assert [SETTINGS[name][0], SETTINGS[name][-1]] == known["range"]
+        if "choices" in known:
+            assert list(SETTINGS[name]) == known["choices"]
+
+
+@pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)
+def test_a_refused_option_names_engine_option_and_version(engine):
+    for option in set(OPTIONS) - set(engine.options):
+        with pytest.raises(ConfigError, match=rf"engine {engine.name} 7\.8\.9 has no option `{option}`"):
+            engine.check_options({option: {int: 2, float: 0.5, bool: True, str: "x"}[OPTIONS[option].kind]}, "7.8.9")
+    for option, values in engine.option_values.items():
+        wrong = 99 if isinstance(values[0], int) else "no-such"
+        with pytest.raises(
+            ConfigError, match=rf"engine {engine.name} 7\.8\.9: option `{option}` takes .*, not {wrong}"
+        ):
+            engine.check_options({option: wrong}, "7.8.9")
 
 
 def test_arguments_stand_before_options_and_cannot_hide_one():
@@ -67,8 +134,29 @@ def test_values_can_be_joined_to_their_flags():
 def test_drafted_tokens_need_a_way_to_draft_them():
     flags = ENGINES.get("vllm").flags
     assert json.loads(flags({"speculative_decoding": "ngram"}, {})[1]) == {"method": "ngram"}
-    with pytest.raises(ConfigError, match="needs `speculative_decoding`"):
-        flags({"speculative_tokens": 4}, {})
+    for engine in ("vllm", "tensorrt-llm", "mindie"):
+        with pytest.raises(ConfigError, match="needs `speculative_decoding`"):
+            ENGINES.get(engine).flags({"speculative_tokens": 1}, {})
+
+
+def test_what_is_no_flag_of_tensorrt_llm_stands_in_a_file(tmp_path):
+    engine = ENGINES.get("tensorrt-llm")
+    options = {"kv_cache_dtype": "fp8", "prefix_caching": False, "enforce_eager": True, "max_num_seqs": 8}
+    serve = Serve(Path("/python"), Path("/model"), "name", 1, options, {"x": 1}, folder=tmp_path)
+    command, files = engine.command(serve), engine.files(serve)
+    (name,) = files
+    assert command[-2:] == ["--extra_llm_api_options", str(tmp_path / name)]
+    assert command[command.index("--max_batch_size") + 1] == "8"
+    expected = {"kv_cache_config": {"dtype": "fp8", "enable_block_reuse": False}, "cuda_graph_config": None}
+    assert yaml.safe_load(files[name]) == expected
+    shown = engine.display_command("org/model", options, {"x": 1}, {})
+    assert shown.startswith("trtllm-serve org/model --x 1 --max_batch_size 8 --extra_llm_api_options <(echo '{")
+    share = {"kv_cache_free_gpu_memory_fraction": 0.5}
+    kept = yaml.safe_load(engine.files(Serve(Path("p"), Path("m"), "n", 1, options, share))[name])
+    assert kept["kv_cache_config"]["free_gpu_memory_fraction"] == 0.5
+    with pytest.raises(ConfigError, match="`--extra_llm_api_options` is set by an option too"):
+        engine.flags(options, {"extra_llm_api_options": "my.yaml"})
+    assert engine.files(Serve(Path("p"), Path("m"), "n", 1, {"max_num_seqs": 8}, {})) == {}
 
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-ascend", "sglang", "tensorrt-llm", "mindie"])

@@ -73,6 +73,69 @@ def test_options_and_arguments_reach_their_keys(model):
     assert json.loads(deploy["ModelConfig"][0]["plugin_params"]) == {"plugin_type": "prefix_cache"}
 
 
+REQUIRED = {
+    "ServerConfig": "ipAddress port maxLinkNum httpsEnabled inferMode allowAllZeroIpListening metricsPort tokenTimeout "
+    "e2eTimeout distDPServerEnabled",
+    "BackendConfig": "backendName tokenizerProcessNumber modelInstanceNumber npuDeviceIds multiNodesInferEnabled "
+    "interNodeTLSEnabled ModelDeployConfig ScheduleConfig",
+    "ModelDeployConfig": "maxSeqLen maxInputTokenLen ModelConfig",
+    "ModelConfig": "cpuMemSize modelWeightPath modelName npuMemSize worldSize backendType trustRemoteCode",
+    "ScheduleConfig": "templateName templateType cacheBlockSize decodePolicyType decodeTimeMsPerReq maxBatchSize "
+    "maxPreemptCount maxPrefillTokens maxIterTimes maxPrefillBatchSize maxQueueDelayMicroseconds prefillPolicyType "
+    "prefillTimeMsPerReq supportSelectBatch",
+}
+"""Keys that the server reads without asking whether they are there: src/config_manager of MindIE-LLM."""
+
+
+def test_nothing_is_left_out_that_the_server_must_find(model):
+    config = written(model)
+    deploy = config["BackendConfig"]["ModelDeployConfig"]
+    sections = {
+        **config,
+        "ModelDeployConfig": deploy,
+        "ModelConfig": deploy["ModelConfig"][0],
+        "ScheduleConfig": config["BackendConfig"]["ScheduleConfig"],
+    }
+    missing = {f"{name}.{key}" for name, keys in REQUIRED.items() for key in keys.split() if key not in sections[name]}
+    assert missing == set()
+
+
+def test_two_on_one_node_share_no_port_and_listen_on_loopback_only(model):
+    def ports(port):
+        serve = Serve(Path("/bin/daemon"), model, "org/m", port, {}, {}, folder=Path("/run"))
+        addresses = MINDIE.environment(serve)
+        assert {addresses["MIES_CONTAINER_IP"], addresses["MIES_CONTAINER_MANAGEMENT_IP"]} == {"127.0.0.1"}
+        config = json.loads(MINDIE.files(serve)["mindie.json"])["ServerConfig"]
+        assert {value for key, value in config.items() if key.lower().endswith("ipaddress")} == {"127.0.0.1"}
+        return {config[key] for key in ("port", "managementPort", "metricsPort")}
+
+    assert (ports(4321), ports(4322)) == ({4321}, {4322})
+
+
+def test_parallel_sizes_and_plugins_reach_their_keys(model):
+    options = {"tensor_parallel_size": 2, "data_parallel_size": 4, "expert_parallel": True}
+    both = {"chunked_prefill": True, "prefix_caching": True}
+    config = written(model, {**options, **both}, count=8)
+    deploy, schedule = config["BackendConfig"]["ModelDeployConfig"], config["BackendConfig"]["ScheduleConfig"]
+    served = deploy["ModelConfig"][0]
+    assert {key: served[key] for key in ("tp", "dp", "moe_tp", "moe_ep")} == {
+        "tp": 2,
+        "dp": 4,
+        "moe_tp": 1,
+        "moe_ep": 8,
+    }
+    assert served["worldSize"] == 8
+    assert json.loads(served["plugin_params"]) == {"plugin_type": "prefix_cache,splitfuse"}
+    assert (schedule["templateType"], schedule["enableSplit"]) == ("Mix", True)
+    drafted = written(model, {"speculative_decoding": "mtp", "speculative_tokens": 1})
+    served = drafted["BackendConfig"]["ModelDeployConfig"]["ModelConfig"][0]
+    assert json.loads(served["plugin_params"]) == {"plugin_type": "mtp", "num_speculative_tokens": 1}
+    assert "tp" not in served
+    command = MINDIE.display_command("org/m", {"max_num_seqs": 8, "chunked_prefill": True}, {}, {})
+    assert "ScheduleConfig.maxBatchSize=8" in command
+    assert "ScheduleConfig.templateType=Mix" in command
+
+
 @pytest.mark.parametrize(
     ("options", "arguments", "wrong"),
     [
@@ -80,13 +143,27 @@ def test_options_and_arguments_reach_their_keys(model):
         ({}, {"ServerConfig.port": 8000}, "no setting `ServerConfig.port`"),
         ({}, {"ScheduleConfig.cacheBlockSize": 129}, "from 1 to 128, not 129"),
         ({}, {"ScheduleConfig.cacheBlockSize": 40}, "multiple of 16, not 40"),
-        ({}, {"ScheduleConfig.supportSelectBatch": 1}, "takes true or false"),
+        ({}, {"ScheduleConfig.supportSelectBatch": 1}, "takes true or false, not 1"),
         ({"max_num_seqs": 5001}, {}, "from 1 to 5000, not 5001"),
         ({"max_num_seqs": 8}, {"ScheduleConfig.maxBatchSize": 8}, "set by an option too"),
         ({"max_num_seqs": 8}, {"ScheduleConfig.maxPrefillBatchSize": 9}, "maxPrefillBatchSize` 9 is above"),
         ({"context_length": 9000, "max_num_batched_tokens": 4096}, {}, "maxInputTokenLen` 8999 is above"),
         ({}, {"ScheduleConfig.maxPreemptCount": 1, "ModelConfig.cpuMemSize": 0}, "needs `ModelConfig.cpuMemSize`"),
-        ({"chunked_prefill": True}, {}, "engine mindie has no option `chunked_prefill`"),
+        ({"enforce_eager": True}, {}, "engine mindie has no option `enforce_eager`"),
+        (
+            {},
+            {"ScheduleConfig.templateType": "Both"},
+            "`ScheduleConfig.templateType` takes Standard or Mix, not 'Both'",
+        ),
+        ({}, {"ModelConfig.npuMemSize": 0}, "`ModelConfig.npuMemSize` takes -1 or a number above 0, not 0"),
+        ({}, {"ModelConfig.npuMemSize": -2}, "from -1 to 2147483647, not -2"),
+        ({}, {"ModelDeployConfig.maxInputTokenLen": 4_194_305}, "from 1 to 4194304, not 4194305"),
+        ({"context_length": 1 << 32}, {}, "`ModelDeployConfig.maxSeqLen` takes a whole number from 1 to 4294967295"),
+        ({"data_parallel_size": 2}, {}, "computes on all its 2 accelerators, and is asked for 4"),
+        ({"speculative_decoding": "la"}, {}, "option `speculative_decoding` takes mtp, not la"),
+        ({"speculative_decoding": "mtp", "speculative_tokens": 2}, {}, "option `speculative_tokens` takes 1, not 2"),
+        ({"speculative_decoding": "mtp", "chunked_prefill": True}, {}, "`chunked_prefill` does not go with"),
+        ({"prefix_caching": True}, {"ModelConfig.plugin_params": "{}"}, "set by an option too"),
     ],
 )
 def test_what_the_vendor_does_not_allow_is_refused(model, options, arguments, wrong):
@@ -122,6 +199,7 @@ import json, os, signal, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 config = json.load(open(os.environ["MIES_CONFIG_JSON_PATH"]))["ServerConfig"]
+os.setpgrp()  # the daemon ends where this fails, as it does in the leader of a session
 if os.fork() == 0:  # a worker that does not stop when asked to
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Event().wait()

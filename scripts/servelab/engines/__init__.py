@@ -6,17 +6,20 @@ It starts nothing itself: `servelab.server` does.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from packaging.version import Version
 
-from servelab.engines.options import check_option_names
+from servelab.engines.evidence import Checked
+from servelab.engines.layout import PARALLEL_OPTIONS, Parallel, argument
+from servelab.engines.options import OPTIONS, check_option_names
 from servelab.errors import ConfigError
 from servelab.registry import Registry, nearest
 from servelab.spec import ArgumentValue, ModelFormat
@@ -26,6 +29,8 @@ FlagsOf = Callable[[Any, Options], list[str]]
 """(an option's value, all options) → the engine's flags for it."""
 VariablesOf = Callable[[Any], dict[str, str]]
 """An option's value → the environment variables that set it."""
+SettingsOf = Callable[[Any, Options], dict[str, Any]]
+"""(an option's value, all options) → what it sets in the file the engine reads, by dotted name."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,20 @@ class Engine(ABC):
     """Options of the shared vocabulary that are flags."""
     option_variables: ClassVar[Mapping[str, VariablesOf]] = {}
     """Options of the shared vocabulary that are environment variables."""
+    option_settings: ClassVar[Mapping[str, SettingsOf]] = {}
+    """Options that stand in a file which it reads; what `option_flags` has for them is for reading."""
     option_since: ClassVar[Mapping[str, str]] = {}
     """First release that has an option, where an older one is still in use."""
+    option_values: ClassVar[Mapping[str, tuple[ArgumentValue, ...]]] = {}
+    """Values of an option, where every release takes these few only."""
+    checked: ClassVar[tuple[Checked, ...]] = ()
+    """Releases whose options these are, and how that was found out."""
+    parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Every spelling of the flags that say how it uses several accelerators, by option."""
+    checks_arguments: ClassVar[bool] = False
+    """Whether `command` refuses every argument that the engine does not have, so that nobody need be asked."""
+    reserves_context: ClassVar[bool] = False
+    """Whether it takes memory for `max_num_seqs` sequences of `context_length` tokens as it starts."""
     more_ports: ClassVar[int] = 0
     """Ports that it takes beside the one it serves on and that it can be told."""
     ready_path: ClassVar[str] = "/health"
@@ -89,6 +106,8 @@ class Engine(ABC):
     """Fields every request carries so that exactly `max_tokens` tokens come out."""
     failure_signs: ClassVar[list[Sign]]
     """The most telling first."""
+    worker_names: ClassVar[re.Pattern[str] | None] = None
+    """In their command lines, the processes whose death its main process outlives unmoved; see `servelab.workers`."""
     log_prefix: ClassVar[re.Pattern[str]]
     """What stands before the text in a line of its log: time, process, level."""
 
@@ -107,6 +126,26 @@ class Engine(ABC):
     @abstractmethod
     def display_base(self, model_id: str) -> list[str]:
         """The command a reader would type to serve a model with defaults."""
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """Commands that print all its flags without an accelerator: the first that succeeds counts."""
+        return []
+
+    def knows(self, given: str, flags: Set[str]) -> bool:
+        """Whether a release with these flags takes one that is given."""
+        return given in flags
+
+    def setting(self, option: str, options: Options, arguments: Mapping[str, ArgumentValue]) -> ArgumentValue:
+        """The value of an option, set by its own name or by an argument that is its flag; None if it is not set."""
+        if options.get(option) is not None or option not in self.option_flags:
+            return options.get(option)
+        flags = self.option_flags[option](OPTIONS[option].kind(1), options)
+        return argument(arguments, *self.parallel_flags.get(option, ()), flags[0].partition("=")[0]) if flags else None
+
+    def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
+        """How it lays a model out over `count` accelerators, which it may exceed or leave idle."""
+        sizes = [self.setting(option, options, arguments) for option in PARALLEL_OPTIONS]
+        return Parallel(*(size if isinstance(size, int) else 1 for size in sizes))
 
     def files(self, serve: Serve) -> dict[str, str]:
         """Files the server reads, by their name in `serve.folder`: written anew before each start."""
@@ -134,11 +173,15 @@ class Engine(ABC):
         for name, value in options.items():
             if value is None:
                 continue
+            release = f" {version}" if version else ""
             if name not in self.options:
-                raise ConfigError(f"engine {self.name} has no option `{name}`{nearest(name, self.options)}")
+                raise ConfigError(f"engine {self.name}{release} has no option `{name}`{nearest(name, self.options)}")
             since = self.option_since.get(name)
             if since and version and Version(version) < Version(since):
                 raise ConfigError(f"engine {self.name} {version} has no option `{name}`; {since} is the first that has")
+            if value not in self.option_values.get(name, (value,)):
+                values = " or ".join(map(str, self.option_values[name]))
+                raise ConfigError(f"engine {self.name}{release}: option `{name}` takes {values}, not {value}")
 
     def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
         """Flags of arguments and options, in this order; `joined` writes `--flag=value` as one.
@@ -191,14 +234,29 @@ def switch(on: str, off: str | None = None) -> FlagsOf:
     return lambda value, options: [on] if value else [off] if off else []
 
 
+def shown(settings_of: SettingsOf) -> FlagsOf:
+    """An option that is no flag, in the notation `name=value`."""
+
+    def texts(value: Any, options: Options) -> list[str]:
+        settings = settings_of(value, options).items()
+        return [f"{name}={text if isinstance(text, str) else json.dumps(text)}" for name, text in settings]
+
+    return texts
+
+
 def telling_lines(engine: Engine, log: Iterable[str]) -> tuple[str | None, list[str]]:
     """Why an engine failed by its log: the reason, None if no sign is found, and at most 12 telling lines, unprefixed.
 
     The most telling line comes first. Without a sign these are the last lines that speak of an error, or the last.
     """
-    lines = [engine.log_prefix.sub("", line).rstrip() for line in log]
+    lines, telling = [], []
+    for line in log:
+        text = engine.log_prefix.sub("", line).rstrip()
+        lines.append(text)
+        if not _HARMLESS.search(line[: len(line.rstrip()) - len(text)]):
+            telling.append(text)
     for sign in engine.failure_signs:
-        if found := [line for line in lines if sign.pattern.search(line)]:
+        if found := [text for text in telling if sign.pattern.search(text)]:
             return sign.reason, _first(found)
     errors = [line for line in lines if _ERROR.search(line)]
     return None, _first((errors or [line for line in lines if line])[::-1])
@@ -210,6 +268,8 @@ def _first(lines: list[str]) -> list[str]:
 
 _TELLING_LINES = 12
 _ERROR = re.compile(r"error\b|exception\b|fatal|failed", re.IGNORECASE)
+_HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
+"""Levels, in a line's prefix, at which no engine says why it fails."""
 
 
 def _argument(name: str, value: ArgumentValue) -> list[str]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
 from servelab.engines import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.evidence import Checked
+from servelab.engines.layout import Parallel
+from servelab.spec import ArgumentValue
 
 _LAUNCHER = Path(__file__).with_name("llama_cpp_server.py")
 _AUTO_SLOTS = 4
@@ -29,10 +33,14 @@ class LlamaCpp(Engine):
         "max_num_seqs": flag("--parallel"),
         "max_num_batched_tokens": flag("--batch-size"),
         "context_length": _context_length,
+        "attention_backend": flag("--flash-attn"),
         "kv_cache_dtype": flag("--cache-type-k", "--cache-type-v"),
         "prefix_caching": switch("--cache-prompt", "--no-cache-prompt"),
         "threads": flag("--threads"),
     }
+    option_values: ClassVar = {"attention_backend": ("on", "off", "auto")}
+    checked = (Checked("2026.10.11549", "parser", run=tuple(option_flags)),)
+    reserves_context = True
     metrics_path = "/metrics"
     metric_names: ClassVar = {
         "requests_running": ("llamacpp:requests_processing",),
@@ -57,6 +65,21 @@ class LlamaCpp(Engine):
         address = ["--host", serve.host, "--port", str(serve.port)]
         # Only opens the page: the figures are counted without it too.
         return [*base, *address, "--metrics", *self.flags(serve.options, serve.arguments)]
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """See `Engine.help_commands`; the launcher's, for the library has none."""
+        return [[str(python), str(_LAUNCHER), "--help"]]
+
+    def setting(self, option: str, options: Options, arguments: Mapping[str, ArgumentValue]) -> ArgumentValue:
+        """See `Engine.setting`; an argument `--ctx-size` is of all slots together."""
+        value = super().setting(option, options, arguments)
+        if option == "context_length" and options.get(option) is None and isinstance(value, int):
+            return value // int(_context_length(1, options)[1])
+        return value
+
+    def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
+        """See `Engine.parallel`; it deals the layers out over all accelerators it sees."""
+        return Parallel(pipeline=count)
 
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`; llama.cpp's own build number is not compiled into the wheel."""

@@ -1,7 +1,8 @@
 """MindIE, Huawei's server for Ascend NPUs: no flags, but a `config.json` that is written for each run.
 
-Keys, types and ranges are those of the vendor's page on the configuration of MindIE 2.1.RC1's service and of the same
-page in the MindIE-LLM repository; see docs/engines.md.
+Keys, types and ranges are those of the vendor's pages on MindIE 2.1.RC1 (configuration of the service, data and expert
+parallelism, SplitFuse, prefix cache, MTP); what must be there at all is read in the source of MindIE-LLM, which is
+newer. See docs/engines.md.
 """
 
 from __future__ import annotations
@@ -12,58 +13,68 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from servelab.engines import ENGINES, Engine, Options, Serve, signs
+from servelab.engines import ENGINES, Engine, Options, Serve, SettingsOf, shown, signs
+from servelab.engines.evidence import Checked
 from servelab.errors import ConfigError
 from servelab.registry import nearest
 from servelab.spec import ArgumentValue
 
-_UINT32 = 2**32 - 1
-_LONGEST_INPUT = 4_194_304
-SETTINGS: dict[str, tuple[int, int] | type[bool] | type[str]] = {
-    "ServerConfig.maxLinkNum": (1, 4096),
+Allowed = range | tuple[str, ...] | type[bool] | type[str]
+_UINT32 = range(1, 2**32)
+_INT32 = range(1, 2**31)
+_INPUT_TOKENS = range(1, 4_194_304 + 1)
+SETTINGS: dict[str, Allowed] = {
+    "ServerConfig.maxLinkNum": range(1, 4096 + 1),
     "ServerConfig.fullTextEnabled": bool,
-    "ServerConfig.tokenTimeout": (1, 3600),
-    "ServerConfig.e2eTimeout": (1, 65535),
-    "ServerConfig.maxRequestLength": (1, 100),
-    "BackendConfig.tokenizerProcessNumber": (1, 32),
-    "ModelDeployConfig.maxSeqLen": (1, _UINT32),
-    "ModelDeployConfig.maxInputTokenLen": (1, _LONGEST_INPUT),
+    "ServerConfig.tokenTimeout": range(1, 3600 + 1),
+    "ServerConfig.e2eTimeout": range(1, 65535 + 1),
+    "ServerConfig.maxRequestLength": range(1, 100 + 1),
+    "BackendConfig.tokenizerProcessNumber": range(1, 32 + 1),
+    "ModelDeployConfig.maxSeqLen": _UINT32,
+    "ModelDeployConfig.maxInputTokenLen": _INPUT_TOKENS,
     "ModelDeployConfig.truncation": bool,
-    "ModelConfig.cpuMemSize": (0, _UINT32),
-    "ModelConfig.npuMemSize": (-1, 2**31 - 1),
-    "ModelConfig.backendType": str,
+    "ModelConfig.cpuMemSize": range(2**32),
+    "ModelConfig.npuMemSize": range(-1, 2**31),
+    "ModelConfig.backendType": ("atb", "ms"),
     "ModelConfig.trustRemoteCode": bool,
-    "ModelConfig.async_scheduler_wait_time": (1, 3600),
+    "ModelConfig.async_scheduler_wait_time": range(1, 3600 + 1),
     "ModelConfig.plugin_params": str,
-    "ScheduleConfig.templateType": str,
-    "ScheduleConfig.cacheBlockSize": (1, 128),
-    "ScheduleConfig.maxPrefillBatchSize": (1, 5000),
-    "ScheduleConfig.maxPrefillTokens": (1, _LONGEST_INPUT),
-    "ScheduleConfig.prefillTimeMsPerReq": (0, 1000),
-    "ScheduleConfig.prefillPolicyType": (0, 3),
-    "ScheduleConfig.decodeTimeMsPerReq": (0, 1000),
-    "ScheduleConfig.decodePolicyType": (0, 3),
-    "ScheduleConfig.maxBatchSize": (1, 5000),
-    "ScheduleConfig.maxIterTimes": (1, _UINT32),
-    "ScheduleConfig.maxPreemptCount": (0, 5000),
+    "ModelConfig.tp": _INT32,
+    "ModelConfig.dp": _INT32,
+    "ModelConfig.moe_tp": _INT32,
+    "ModelConfig.moe_ep": _INT32,
+    "ScheduleConfig.templateType": ("Standard", "Mix"),
+    "ScheduleConfig.cacheBlockSize": range(1, 128 + 1),
+    "ScheduleConfig.maxPrefillBatchSize": range(1, 5000 + 1),
+    "ScheduleConfig.maxPrefillTokens": _INPUT_TOKENS,
+    "ScheduleConfig.prefillTimeMsPerReq": range(1000 + 1),
+    "ScheduleConfig.prefillPolicyType": range(3 + 1),
+    "ScheduleConfig.decodeTimeMsPerReq": range(1000 + 1),
+    "ScheduleConfig.decodePolicyType": range(3 + 1),
+    "ScheduleConfig.maxBatchSize": range(1, 5000 + 1),
+    "ScheduleConfig.maxIterTimes": _UINT32,
+    "ScheduleConfig.maxPreemptCount": range(5000 + 1),
     "ScheduleConfig.supportSelectBatch": bool,
-    "ScheduleConfig.maxQueueDelayMicroseconds": (500, 1_000_000),
-    "ScheduleConfig.maxFirstTokenWaitTime": (0, 3_600_000),
+    "ScheduleConfig.maxQueueDelayMicroseconds": range(500, 1_000_000 + 1),
+    "ScheduleConfig.maxFirstTokenWaitTime": range(3_600_000 + 1),
     "ScheduleConfig.enablePrefixCache": bool,
+    "ScheduleConfig.enableSplit": bool,
+    "ScheduleConfig.splitType": bool,
+    "ScheduleConfig.splitStartType": bool,
+    "ScheduleConfig.splitChunkTokens": range(1, 8192 + 1),
+    "ScheduleConfig.splitStartBatchSize": range(5000 + 1),
 }
-"""What a study may set: `Section.key` → the documented range, or the type."""
+"""What a study may set: `Section.key` → the documented range, choices, or type."""
 
-OPTION_SETTINGS = {
-    "context_length": "ModelDeployConfig.maxSeqLen",
-    "max_num_seqs": "ScheduleConfig.maxBatchSize",
-    "max_num_batched_tokens": "ScheduleConfig.maxPrefillTokens",
-}
 _DEFAULTS: dict[str, Any] = {
     "ServerConfig.maxLinkNum": 1000,
+    "ServerConfig.tokenTimeout": 600,
+    "ServerConfig.e2eTimeout": 600,
     "BackendConfig.tokenizerProcessNumber": 8,
     "ModelConfig.cpuMemSize": 5,
     "ModelConfig.npuMemSize": -1,
     "ModelConfig.backendType": "atb",
+    "ModelConfig.trustRemoteCode": False,
     "ScheduleConfig.templateType": "Standard",
     "ScheduleConfig.cacheBlockSize": 128,
     "ScheduleConfig.prefillTimeMsPerReq": 150,
@@ -77,15 +88,72 @@ _DEFAULTS: dict[str, Any] = {
 }
 """The vendor's defaults of the keys that must be there."""
 _PREFILL_TOKENS, _PREFILL_BATCH = 8192, 50
-_PREFIX_CACHE = {
-    "ModelConfig.plugin_params": '{"plugin_type":"prefix_cache"}',
-    "ScheduleConfig.enablePrefixCache": True,
-}
+_DRAFTS = "mtp"
+"""The one way to draft tokens that the vendor says streams; `la` and `memory_decoding` do not."""
+_MODEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,254}[A-Za-z0-9])?")
 _CONFIG_FILE = "mindie.json"
 
 
-def _shown(setting: str) -> Any:
-    return lambda value, options: [f"{setting}={value}"]
+def _setting(name: str) -> SettingsOf:
+    return lambda value, options: {name: value}
+
+
+def _data_parallel(value: int, options: Options) -> dict[str, Any]:
+    return {"ModelConfig.dp": value, "ModelConfig.tp": _size(options, "tensor_parallel_size")}
+
+
+def _expert_parallel(value: bool, options: Options) -> dict[str, Any]:
+    """All experts dealt out over all accelerators, as vLLM does."""
+    return {"ModelConfig.moe_ep": _asked_accelerators(options), "ModelConfig.moe_tp": 1} if value else {}
+
+
+def _prefix_caching(value: bool, options: Options) -> dict[str, Any]:
+    return {**_plugins(options), "ScheduleConfig.enablePrefixCache": True} if value else {}
+
+
+def _chunked_prefill(value: bool, options: Options) -> dict[str, Any]:
+    """What the vendor calls SplitFuse."""
+    split = {"ScheduleConfig.templateType": "Mix", "ScheduleConfig.enableSplit": True}
+    return {**_plugins(options), **split} if value else {}
+
+
+def _speculative(value: str, options: Options) -> dict[str, Any]:
+    if options.get("chunked_prefill"):
+        raise ConfigError("engine mindie: option `chunked_prefill` does not go with `speculative_decoding`")
+    return _plugins(options)
+
+
+def _speculative_tokens(value: int, options: Options) -> dict[str, Any]:
+    """Part of `plugin_params`."""
+    if options.get("speculative_decoding") is None:
+        raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
+    return {}
+
+
+def _plugins(options: Options) -> dict[str, Any]:
+    """All plugins that options ask for, in the one text that MindIE reads them from."""
+    names = [
+        *([_DRAFTS] if options.get("speculative_decoding") else []),
+        *(["prefix_cache"] if options.get("prefix_caching") else []),
+        *(["splitfuse"] if options.get("chunked_prefill") else []),
+    ]
+    drafted = {"num_speculative_tokens": 1} if _DRAFTS in names else {}
+    text = json.dumps({"plugin_type": ",".join(names), **drafted}, separators=(",", ":"))
+    return {"ModelConfig.plugin_params": text}
+
+
+OPTION_SETTINGS: dict[str, SettingsOf] = {
+    "tensor_parallel_size": lambda value, options: {},  # `worldSize`, always the number of accelerators
+    "data_parallel_size": _data_parallel,
+    "expert_parallel": _expert_parallel,
+    "context_length": _setting("ModelDeployConfig.maxSeqLen"),
+    "max_num_seqs": _setting("ScheduleConfig.maxBatchSize"),
+    "max_num_batched_tokens": _setting("ScheduleConfig.maxPrefillTokens"),
+    "prefix_caching": _prefix_caching,
+    "chunked_prefill": _chunked_prefill,
+    "speculative_decoding": _speculative,
+    "speculative_tokens": _speculative_tokens,
+}
 
 
 class Mindie(Engine):
@@ -95,12 +163,14 @@ class Mindie(Engine):
     packages = ("mindie",)
     model_formats = ("safetensors",)
     option_flags: ClassVar = {
-        # What this engine is told, in the notation of `display_command`; `files` is what it reads.
-        "tensor_parallel_size": lambda value, options: [],  # `worldSize`, always the number of accelerators
-        **{option: _shown(setting) for option, setting in OPTION_SETTINGS.items()},
-        "prefix_caching": lambda value, options: ["--enable-prefix-caching"] if value else [],
+        **{name: shown(settings_of) for name, settings_of in OPTION_SETTINGS.items()},
+        "prefix_caching": lambda value, options: ["--enable-prefix-caching"] if value else [],  # as published
     }
+    checks_arguments = True
     option_variables: ClassVar = {"memory_share": lambda value: {"NPU_MEMORY_FRACTION": str(value)}}
+    option_settings: ClassVar = OPTION_SETTINGS
+    option_values: ClassVar = {"speculative_decoding": (_DRAFTS,), "speculative_tokens": (1,)}
+    checked = (Checked("2.1.RC1", "page"),)
     ready_path = "/v2/health/ready"
     metrics_path = "/metrics"
     metric_names: ClassVar = {
@@ -111,20 +181,29 @@ class Mindie(Engine):
         "generation_tokens_total": ("generation_tokens_total",),
     }
     request_body: ClassVar = {"ignore_eos": True}
-    log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,.]+\] (\[[^\]]*\] )*(: )?")
+    log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,.+]+\] (\[[^\]]*\] )*(: )?")
     failure_signs: ClassVar = [
-        *signs("out_of_memory", r"out of memory", "bad_alloc"),
+        *signs("out_of_memory", r"out of memory", r"failed to allocate memory", "bad_alloc"),
+        *signs(
+            "unsupported_argument", r"missing compulsory field", r"the (type|value) of param \S+ ", r"must meet the"
+        ),
+        *signs(
+            "unsupported_argument", r"\] is (out of bound|less than) \[", r"please set '\w+'", r"type only supports"
+        ),
+        *signs("missing_model", r"path not found", r"is not directory", r"failed to open model"),
         *signs("missing_model", r"no such file or directory: .*(config|safetensors)", r"modelWeightPath"),
-        *signs("crashed", r"failed to init", r"(ValueError|RuntimeError|AssertionError|ImportError): "),
+        *signs(
+            "crashed", r"was terminated by signal", r"failed to set process group", r"fail(ed)? to init", r"init fail"
+        ),
+        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|ImportError): "),
     ]
 
     def command(self, serve: Serve) -> list[str]:
         """See `Engine.command`; `serve.python` is the daemon, which finds its configuration by a variable."""
         self.check_options(serve.options)
-        _chosen(serve.options, serve.arguments)
-        asked = serve.options.get("tensor_parallel_size") or 1
-        if asked != serve.count:
+        if (asked := _asked_accelerators(serve.options)) != serve.count:
             raise ConfigError(f"engine mindie computes on all its {serve.count} accelerators, and is asked for {asked}")
+        _check_together({**_DEFAULTS, **_chosen(serve.options, serve.arguments)})
         return [str(serve.python)]
 
     def files(self, serve: Serve) -> dict[str, str]:
@@ -140,6 +219,8 @@ class Mindie(Engine):
         return {
             **super().environment(serve),
             "MIES_CONFIG_JSON_PATH": str((serve.folder / _CONFIG_FILE).absolute()),
+            "MIES_CONTAINER_IP": serve.host,  # goes before the file's addresses, and an image may have set it
+            "MIES_CONTAINER_MANAGEMENT_IP": serve.host,
             "MIES_SERVICE_MONITOR_MODE": "1",  # offers /metrics
             "MINDIE_LOG_TO_STDOUT": "1",
             "MINDIE_CHECK_INPUTFILES_PERMISSION": "0",  # it otherwise refuses files that others may read
@@ -162,7 +243,7 @@ class Mindie(Engine):
         self.check_options(options)
         _chosen(options, arguments)
         own = [f"{name}={json.dumps(value)}" for name, value in arguments.items()]
-        return [*own, *super().flags(options, {})]
+        return list(dict.fromkeys([*own, *super().flags(options, {})]))
 
 
 _READ_VERSION = """\
@@ -171,13 +252,21 @@ print(re.search(r"^Ascend-mindie *: *MindIE +(\\S+?)(\\.B\\d+)?$", open(sys.argv
 """
 
 
+def _size(options: Options, name: str) -> int:
+    value = options.get(name)
+    return value if isinstance(value, int) else 1
+
+
+def _asked_accelerators(options: Options) -> int:
+    return _size(options, "tensor_parallel_size") * _size(options, "data_parallel_size")
+
+
 def _chosen(options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[str, Any]:
     """What options and arguments set, by `Section.key`, each checked by itself."""
-    chosen: dict[str, Any] = {
-        setting: options[option] for option, setting in OPTION_SETTINGS.items() if options.get(option) is not None
-    }
-    if options.get("prefix_caching"):
-        chosen |= _PREFIX_CACHE
+    chosen: dict[str, Any] = {}
+    for option, settings_of in OPTION_SETTINGS.items():
+        if options.get(option) is not None:
+            chosen |= settings_of(options[option], options)
     for name, value in arguments.items():
         if name not in SETTINGS:
             raise ConfigError(f"engine mindie has no setting `{name}`{nearest(name, list(SETTINGS))}")
@@ -191,15 +280,20 @@ def _chosen(options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[st
 
 def _check(name: str, value: object) -> None:
     allowed = SETTINGS[name]
-    if isinstance(allowed, tuple):
-        low, high = allowed
-        if type(value) is not int or not low <= value <= high:
-            raise ConfigError(f"engine mindie: `{name}` takes a whole number from {low} to {high}, not {value!r}")
-    elif type(value) is not allowed:
-        raise ConfigError(f"engine mindie: `{name}` takes {'true or false' if allowed is bool else 'a text'}")
+    if isinstance(allowed, range):
+        fits, said = type(value) is int and value in allowed, f"a whole number from {allowed[0]} to {allowed[-1]}"
+    elif isinstance(allowed, tuple):
+        fits, said = value in allowed, " or ".join(allowed)
+    else:
+        fits, said = type(value) is allowed, "true or false" if allowed is bool else "a text"
+    if not fits:
+        raise ConfigError(f"engine mindie: `{name}` takes {said}, not {value!r}")
 
 
 def _configuration(name: str, serve: Serve) -> dict[str, Any]:
+    if not _MODEL_NAME.fullmatch(name):
+        wrong = "letters, digits, `-`, `_` and `.`, at most 256, a letter or digit first and last"
+        raise ConfigError(f"engine mindie: `ModelConfig.modelName` takes {wrong}, not {name!r}")
     chosen = {**_DEFAULTS, **_chosen(serve.options, serve.arguments)}
     if "ModelDeployConfig.maxSeqLen" not in chosen:
         chosen["ModelDeployConfig.maxSeqLen"] = _longest_of_model(serve)
@@ -215,17 +309,21 @@ def _configuration(name: str, serve: Serve) -> dict[str, Any]:
 
 
 def _check_together(chosen: Mapping[str, Any]) -> None:
+    """Settings against each other, as far as both are known."""
     schedule, deploy = "ScheduleConfig", "ModelDeployConfig"
     for smaller, larger in (
         (f"{deploy}.maxInputTokenLen", f"{schedule}.maxPrefillTokens"),
         (f"{schedule}.maxPrefillBatchSize", f"{schedule}.maxBatchSize"),
+        (f"{schedule}.splitStartBatchSize", f"{schedule}.maxBatchSize"),
         (f"{schedule}.maxIterTimes", f"{deploy}.maxSeqLen"),
         (f"{schedule}.maxPreemptCount", f"{schedule}.maxBatchSize"),
     ):
-        if chosen[smaller] > chosen[larger]:
+        if {smaller, larger} <= set(chosen) and chosen[smaller] > chosen[larger]:
             raise ConfigError(f"engine mindie: `{smaller}` {chosen[smaller]} is above `{larger}` {chosen[larger]}")
     if chosen[f"{schedule}.maxPreemptCount"] and not chosen["ModelConfig.cpuMemSize"]:
         raise ConfigError("engine mindie: `ScheduleConfig.maxPreemptCount` above 0 needs `ModelConfig.cpuMemSize`")
+    if not chosen["ModelConfig.npuMemSize"]:
+        raise ConfigError("engine mindie: `ModelConfig.npuMemSize` takes -1 or a number above 0, not 0")
     block = chosen[f"{schedule}.cacheBlockSize"]
     if block % 16:
         raise ConfigError(f"engine mindie: `ScheduleConfig.cacheBlockSize` takes a multiple of 16, not {block}")
@@ -265,8 +363,9 @@ def _document(name: str, serve: Serve, chosen: Mapping[str, Any]) -> dict[str, A
             "httpsEnabled": False,
             "interCommTLSEnabled": False,
             "inferMode": "standard",
+            "distDPServerEnabled": False,
             "openAiSupport": "vllm",
-            **sections.get("ServerConfig", {}),
+            **sections["ServerConfig"],
         },
         "BackendConfig": {
             "backendName": "mindieservice_llm_engine",
@@ -274,7 +373,7 @@ def _document(name: str, serve: Serve, chosen: Mapping[str, Any]) -> dict[str, A
             "npuDeviceIds": [list(range(serve.count))],  # counted within ASCEND_RT_VISIBLE_DEVICES
             "multiNodesInferEnabled": False,
             "interNodeTLSEnabled": False,
-            **sections.get("BackendConfig", {}),
+            **sections["BackendConfig"],
             "ModelDeployConfig": {
                 "truncation": False,
                 **sections["ModelDeployConfig"],

