@@ -1,4 +1,4 @@
-"""Every option of every engine against what each release takes (tests/data/flags), and what docs/support.md says of it."""
+"""Every option of every engine against what each release takes (tests/data/flags): docs/support.md rests on it."""
 
 from __future__ import annotations
 

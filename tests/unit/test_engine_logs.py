@@ -1,4 +1,4 @@
-"""Lines that released servers print (tests/data/engine_logs): each failure is told by its reason, nothing else is one."""
+"""Lines that released servers print (tests/data/engine_logs): each failure is told by its reason, no other is one."""
 
 from __future__ import annotations
 
