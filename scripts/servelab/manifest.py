@@ -37,6 +37,7 @@ def make_manifest(
         "engine": {"name": environment.tool, "version": environment.version},
         "environment": {
             "runtime": environment.runtime,
+            "image": environment.image.reference if environment.image else None,
             "lock_sha256": environment.lock_sha256,
             "packages": environment.packages,
         },
@@ -81,5 +82,5 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _relative(part: str) -> str:
-    """A path below the working directory without it, which may hold a user's name."""
-    return part.removeprefix(f"{Path.cwd()}/")
+    """Paths below the working directory without it, which may hold a user's name."""
+    return part.replace(f"{Path.cwd()}/", "")

@@ -15,10 +15,12 @@ import httpx
 import psutil
 
 from servelab.engines import Engine, Serve, telling_lines
+from servelab.errors import Outage
 from servelab.files import write_text
 from servelab.pinning import pinned
 from servelab.ports import PortLease, lease_ports
 from servelab.processes import Supervised
+from servelab.workers import Workers
 
 _INHERITED = re.compile(
     r"PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|XDG_\w+|CUDA_(HOME|PATH|CACHE_PATH)|NVIDIA_\w+|ASCEND_\w+|HF_HOME"
@@ -33,6 +35,10 @@ _PORT_TAKEN = re.compile(r"address already in use|couldn't bind|failed to bind|e
 _PORT_ATTEMPTS = 3
 _POLL_S = (0.05, 0.5)
 _SAY_EVERY_S = 30.0
+_LAST_WORDS_S = 5.0
+"""Time for a server that lost a worker to end by itself, with its own words on what happened."""
+_RECOVERY_S = 10.0
+"""Time to answer as healthy again after requests have failed."""
 
 
 class CandidateFailed(Exception):  # noqa: N818 (a finding, not an error)
@@ -72,20 +78,24 @@ class Server:
         keep_open: Sequence[int] = (),
         cpus: frozenset[int] = frozenset(),
         enter: Enter = lambda command, variables: (command, variables),
+        root: Callable[[int], int] = lambda pid: pid,
     ) -> None:
         """`serve.port` is ignored: each start leases one. `variables` are the devices' and the study's.
 
         It is kept on `cpus`, on none in particular if they are empty.
 
-        `enter` leads a command into the engine's environment.
+        `enter` leads a command into the engine's environment; `root` tells the server's main process by the one that
+        was started, which is another where a daemon runs it.
         """
         self._engine, self._serve, self._variables = engine, serve, dict(variables)
         self._log, self._startup_timeout_s, self._keep_open = log, startup_timeout_s, list(keep_open)
-        self._cpus, self._enter = cpus, enter
+        self._cpus, self._enter, self._root = cpus, enter, root
         self._ports: PortLease | None = None
         self._log_start = 0
         self._oom_kills = _oom_kills()
         self.process: Supervised | None = None
+        self.pid = 0
+        """Its main process, once it is healthy."""
         self.starts = 0
         """Healthy starts so far."""
         self.startup_s: float | None = None
@@ -99,16 +109,21 @@ class Server:
         return f"http://{self._serve.host}:{self._serve.port}"
 
     def start(self) -> None:
-        """Starts the server and returns when it is healthy; `CandidateFailed` if it never is."""
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
+        """Starts the server and returns when it is healthy; `CandidateFailed` if it never is.
+
+        A port that somebody else has taken meanwhile says nothing about the candidate: another is tried, and in the end
+        it is an `Outage`.
+        """
+        for _ in range(_PORT_ATTEMPTS):
             try:
                 self._start_once()
                 return
             except CandidateFailed as failure:
                 self.stop()
-                taken = any(_PORT_TAKEN.search(line) for line in self._lines())
-                if failure.reason == "never_healthy" or not taken or attempt == _PORT_ATTEMPTS:
+                taken = [line for line in self._lines() if _PORT_TAKEN.search(line)]
+                if failure.reason == "never_healthy" or not taken:
                     raise
+        raise Outage(f"the server found its port taken {_PORT_ATTEMPTS} times: {taken[-1].strip()[:400]}")
 
     def restart(self) -> None:
         """Stops it if it runs, and starts it."""
@@ -125,10 +140,14 @@ class Server:
             self._ports = None
 
     def reset_caches(self) -> None:
-        """Makes sure that nothing is left of the requests so far: by the engine's own means, or by a restart."""
+        """Makes sure that nothing is left of the requests so far: by the engine's own means, or by a restart.
+
+        `CandidateFailed` if the server has ended since: a restart would hide it.
+        """
         if self.process is None:
             self.start()
             return
+        self.check_alive()
         try:
             done = self._engine.reset_caches(self.base_url)
         except httpx.HTTPError:
@@ -137,9 +156,27 @@ class Server:
             self.restart()
 
     def check_alive(self) -> None:
-        """Raises `CandidateFailed` if the server has ended by itself."""
-        if self.process is not None and (returncode := self.process.poll()) is not None:
-            raise self._failure(returncode)
+        """Raises `CandidateFailed` if the server has ended by itself, or has outlived one of its workers by seconds."""
+        if self.process is None:
+            return
+        if (returncode := self.process.poll()) is not None:
+            if returncode == Outage.exit_code:
+                raise Outage("the engine's container could not be run")
+            raise self._failure(f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}")
+        if (lost := self._workers.lost()) and lost[1] > _LAST_WORDS_S:
+            raise self._failure(f"its worker {lost[0]} ended, and it did not")
+
+    def check_serving(self) -> None:
+        """Raises `CandidateFailed` if the server ends or is not healthy any more; for when requests have failed."""
+        deadline = time.monotonic() + _RECOVERY_S
+        with httpx.Client(trust_env=False, timeout=_RECOVERY_S / 2) as client:
+            while True:
+                self.check_alive()
+                if not self._workers.lost() and self._answers(client):
+                    return
+                if time.monotonic() > deadline:
+                    raise self._failure(f"not healthy any more for {_RECOVERY_S:g} s")
+                time.sleep(_POLL_S[1])
 
     def tail(self, count: int) -> list[str]:
         """The log's last lines since the last start."""
@@ -170,14 +207,16 @@ class Server:
         self.process = Supervised(
             self.launch.command, environment=self.launch.environment, log=self._log, keep_open=keep_open
         )
+        self._workers = Workers(self._engine.worker_names, self.process.pid)
 
     def _wait_healthy(self, process: Supervised, started: float) -> None:
         pause_s, say_at = _POLL_S[0], started + _SAY_EVERY_S
         with httpx.Client(trust_env=False, timeout=5.0) as client:
             while True:
-                if (returncode := process.wait(pause_s)) is not None:
-                    raise self._failure(returncode)
-                if self._answers(client) and _listens(process.pid, self._serve.port):
+                process.wait(pause_s)
+                self.check_alive()
+                if self._answers(client) and _listens(pid := self._root(process.pid), self._serve.port):
+                    self.pid, self._workers = pid, Workers(self._engine.worker_names, pid)
                     return
                 now = time.monotonic()
                 if now - started > self._startup_timeout_s:
@@ -195,14 +234,14 @@ class Server:
         except httpx.HTTPError:
             return False
 
-    def _failure(self, returncode: int) -> CandidateFailed:
+    def _failure(self, ending: str) -> CandidateFailed:
+        """What became of the server: why by its log, and how it ended."""
         reason, lines = telling_lines(self._engine, self._lines())
-        ending = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
-        if reason is None:
-            killed = returncode < 0 and _oom_kills() > self._oom_kills
-            reason = "out_of_memory" if killed else "crashed"
-            ending += ", by the kernel for want of memory" if killed else ""
-        message = f"{lines[0].strip()[:400]} ({ending})" if lines else f"ended with {ending}"
+        reason = reason or "crashed"
+        if reason == "crashed" and _oom_kills() > self._oom_kills:
+            reason = "out_of_memory"
+            ending += "; meanwhile the kernel killed a process for want of memory"
+        message = f"{lines[0].strip()[:400]} ({ending})" if lines else ending
         return CandidateFailed(reason, message, lines)
 
     def _launch(self, port: int) -> Launch:

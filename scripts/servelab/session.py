@@ -27,13 +27,12 @@ from servelab.manifest import make_manifest
 from servelab.metrics import RunData, round_values
 from servelab.pinning import pinned
 from servelab.processes import Supervised, wait_any
-from servelab.runtimes import RUNTIMES, Environment
+from servelab.run_time import CLIENT_SLACK_S
+from servelab.runtimes import RUNTIMES, Environment, Needs
 from servelab.server import CandidateFailed, Server
 from servelab.spec import RunSpec
 from servelab.telemetry.sampler import Sampler
 
-_CLIENT_SLACK_S = 60.0
-"""What a client may need beyond the round: its start, and writing its records."""
 _LOG_LINES = 12
 _FORWARD_EVERY_S = 2.0
 
@@ -61,6 +60,9 @@ class RunInputs:
             raise ConfigError(
                 f"the run asks for {spec.engine.name} by another lock than the environment was built from"
             )
+        if environment.runtime != spec.engine.runtime:
+            found = f"the environment is of runtime {environment.runtime}, the run asks for {spec.engine.runtime}"
+            raise ConfigError(f"{found}; give each runtime a description of its own")
         if environment.version != spec.engine.version:
             found = f"the environment has {spec.engine.name} {environment.version}"
             raise ConfigError(f"{found}, the run asks for {spec.engine.version}; raise the study's version or the lock")
@@ -115,7 +117,9 @@ class Session:
         self._engine = ENGINES.get(self._spec.engine.name)
         self._model: dict[str, Any] = json.loads(inputs.model_json.read_bytes())
         self.outcome = Outcome()
+        self._complained: set[str] = set()
         model_path = (inputs.model_json.parent / self._model["path"]).absolute()
+        runtime = RUNTIMES.get(inputs.environment.runtime)
         self._server = Server(
             self._engine,
             Serve(
@@ -134,11 +138,16 @@ class Session:
             keep_open=leased.descriptors,
             cpus=leased.cpus,
             enter=partial(
-                RUNTIMES.get(inputs.environment.runtime).enter,
+                runtime.enter,
                 inputs.environment,
-                folders=[inputs.model_json.parent.absolute(), model_path.resolve(), work.absolute()],
-                device=DEVICES.get(self._spec.hardware.device),
+                needs=Needs(
+                    reads=[inputs.model_json.parent.absolute(), model_path.resolve()],
+                    writes=[work.absolute()],
+                    device=DEVICES.get(self._spec.hardware.device),
+                    devices=leased.devices,
+                ),
             ),
+            root=runtime.root,
         )
 
     def round(self) -> list[float]:
@@ -184,7 +193,7 @@ class Session:
             self._server.restart()
         else:
             self._server.reset_caches()  # the first time, this starts it
-        sampler = Sampler(self._leased.devices, self._serving, self._engine)
+        sampler = Sampler(self._leased.devices, self._serving, self._engine, self._complained)
         origins: dict[int, float] = {}
         try:
             with sampler:
@@ -212,8 +221,7 @@ class Session:
         return result
 
     def _serving(self) -> tuple[str, int] | None:
-        process = self._server.process
-        return None if process is None else (self._server.base_url, process.pid)
+        return None if self._server.process is None else (self._server.base_url, self._server.pid)
 
     def _plan(self, number: int) -> LoadPlan:
         protocol, parameters = self._spec.protocol, self._spec.workload.parameters
@@ -250,17 +258,18 @@ class Session:
             running = Supervised(command, environment=os.environ, log=log, grace_s=2.0)
         said = 0
         try:
-            left_s = plan.timeout_s + _CLIENT_SLACK_S
-            while left_s > 0 and running.poll() is None and self._server.process.poll() is None:
+            left_s = plan.timeout_s + CLIENT_SLACK_S
+            while left_s > 0 and running.poll() is None:
                 wait_any([running, self._server.process], _FORWARD_EVERY_S)
                 said = _forward(log, said)
                 left_s -= _FORWARD_EVERY_S
-            self._server.check_alive()
+                self._server.check_alive()
             if (returncode := running.poll()) is None:
-                raise Outage(f"the load client did not end {_CLIENT_SLACK_S:g} s after the round's time was over")
+                raise Outage(f"the load client did not end {CLIENT_SLACK_S:g} s after the round's time was over")
         finally:
             running.stop()
         if returncode:
+            self._server.check_serving()
             last_words = log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
             raise Outage(f"the load client failed: {last_words or f'exit code {returncode}'}")
         try:
@@ -271,6 +280,8 @@ class Session:
             raise Outage(f"the load client left no whole result: {error}") from error
         shutil.rmtree(folder)
         log.unlink()
+        if failed_requests(result.records) and not (result.stats.saturated or _out_of_time(result, self._spec)):
+            self._server.check_serving()
         return result
 
     def _check_disk(self) -> None:
@@ -309,10 +320,14 @@ def check_served(result: LoadResult, spec: RunSpec) -> None:
     if result.stats.saturated:
         most = spec.protocol.saturation_in_flight
         raise CandidateFailed("saturated", f"{most} requests were in flight, the server cannot keep up: {said}")
-    if (pc.max(records["end_s"]).as_py() or 0.0) >= 0.999 * spec.protocol.round_timeout_s:
+    if _out_of_time(result, spec):
         raise CandidateFailed("round_timeout", f"not finished in {spec.protocol.round_timeout_s:g} s: {said}")
     if records["error"].null_count == 0:
         raise CandidateFailed("requests_failed", said)
+
+
+def _out_of_time(result: LoadResult, spec: RunSpec) -> bool:
+    return float(pc.max(result.records["end_s"]).as_py() or 0.0) >= 0.999 * spec.protocol.round_timeout_s
 
 
 def failed_requests(records: pa.Table) -> str | None:

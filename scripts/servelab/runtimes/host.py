@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
 
 from servelab.config_file import read_config
-from servelab.errors import ConfigError
+from servelab.errors import ConfigError, ServelabError
 from servelab.identity import file_sha256
 from servelab.runtimes import RUNTIMES, Environment, HostRuntime, Tool, asked_version, write_environment
 from servelab.spec import Strict
@@ -67,6 +68,15 @@ class Host(HostRuntime):
         )
         write_environment(environment, folder / "environment.json")
         return environment
+
+    def obstacle(self, tool: Tool, lock: Path) -> str | None:
+        """See `Runtime.obstacle`; to build is to look whether all is there."""
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                self.build(tool, lock, Path(folder))
+            except ServelabError as error:
+                return str(error)
+        return None
 
 
 RUNTIMES.register("host", Host())

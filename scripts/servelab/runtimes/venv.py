@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import shutil
@@ -15,7 +14,15 @@ from pathlib import Path
 
 from servelab.errors import Outage
 from servelab.identity import file_sha256
-from servelab.runtimes import RUNTIMES, Environment, HostRuntime, Tool, read_environment, write_environment
+from servelab.runtimes import (
+    RUNTIMES,
+    Environment,
+    HostRuntime,
+    Tool,
+    build_turn,
+    read_environment,
+    write_environment,
+)
 
 _PYTHON = Path("venv/bin/python")
 
@@ -32,10 +39,8 @@ class Venv(HostRuntime):
 
     def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
         """See `Runtime.build`; a second build of the same folder waits for the first and uses its result."""
-        folder.mkdir(parents=True, exist_ok=True)
         marker = folder / "environment.json"
-        with (folder / "build.lock").open("w") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
+        with build_turn(folder):
             if marker.exists():
                 return read_environment(marker)
             self._install(lock, folder)
@@ -49,6 +54,10 @@ class Venv(HostRuntime):
             )
             write_environment(environment, marker)
         return read_environment(marker)
+
+    def obstacle(self, tool: Tool, lock: Path) -> str | None:
+        """See `Runtime.obstacle`; what pip does not find shows when it installs."""
+        return None
 
     def _install(self, lock: Path, folder: Path) -> None:
         shutil.rmtree(folder / "venv", ignore_errors=True)

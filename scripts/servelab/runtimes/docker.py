@@ -1,0 +1,150 @@
+"""A container of a registry's image, by docker: it belongs to docker's daemon, and still ends with its job.
+
+A daemon's container outlives the client that asked for it, however that was killed. So the container's first process is
+a small guard, which runs the server and ends when its standard input closes; with it, the kernel ends everything in
+the container. The other end of that input is held by `container_holder.py`, in the job's own process tree.
+
+The container is in the host's network: a published port would put the daemon's relay into every measurement. The server
+listens on 127.0.0.1, as everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+
+from servelab.errors import Outage
+from servelab.runtimes import RUNTIMES, Environment, Image, Needs
+from servelab.runtimes.containers import (
+    INSIDE_HOME,
+    Bind,
+    ContainerRuntime,
+    binds_of,
+    call,
+    cannot_start,
+    variables_inside,
+)
+
+_HOLDER = Path(__file__).with_name("container_holder.py")
+_GUARD = """\
+exec 3<&0
+"$@" 3<&- &
+server=$!
+trap 'exit 129' USR1
+trap 'kill -TERM "$server"; (sleep 8; kill -USR1 $$) &' TERM INT HUP
+(while read -r _ <&3; do :; done; kill -USR1 $$) &
+exec 3<&-
+while wait "$server"; code=$?; kill -0 "$server" 2>/dev/null; do :; done
+exit "$code"
+"""
+"""Runs the command it is given, as process 1, until the command ends or standard input closes. On SIGTERM the command
+gets 8 s, less than the warden's 10, so that the container is gone before the client is killed."""
+
+
+@dataclass(frozen=True)
+class Docker(ContainerRuntime):
+    """The image is in the daemon's store; a home folder beside the environment takes what the engine caches."""
+
+    name: str = "docker"
+    client_variables: ClassVar[tuple[str, ...]] = ("DOCKER_",)
+    """Beginnings of the variables that say to the client where its daemon is."""
+
+    def enter(
+        self, environment: Environment, command: list[str], variables: dict[str, str], needs: Needs
+    ) -> tuple[list[str], dict[str, str]]:
+        """See `Runtime.enter`; `Outage` where the image is gone from the store."""
+        assert environment.image is not None
+        image = environment.image
+        if not self._has(image.reference):
+            raise Outage(f"{self.name} no longer has the image {image.reference}; `{self.name} pull` it again")
+        run = [
+            *self._run(image, [*binds_of(image, needs), *_home(image)]),
+            *("--interactive", "--name", f"servelab-{secrets.token_hex(8)}"),
+            *(part for folder in needs.writes for part in ("--label", f"servelab.folder={folder}")),
+            *(part for node in needs.passthrough.nodes for part in ("--device", node)),
+            *needs.passthrough.flags.get(self.name, ()),
+            *self._cpus(needs),
+        ]
+        run += _given(variables_inside({**environment.variables, **variables}, needs))
+        guarded = ["--entrypoint", "/bin/sh", *image.flags, image.reference, "-c", _GUARD, "servelab", *command]
+        client = {name: value for name, value in os.environ.items() if name.startswith(self.client_variables)}
+        return [sys.executable, "-P", str(_HOLDER), *run, *guarded], client
+
+    def root(self, pid: int) -> int:
+        """See `Runtime.root`; `Outage` where the container's processes are not among this machine's."""
+        try:
+            command = psutil.Process(pid).cmdline()
+        except psutil.Error:
+            return pid  # it has ended, which the one who started it sees
+        name = command[command.index("--name") + 1]
+        asked = [self.name, "container", "inspect", "--format", "{{.State.Pid}}", name]
+        said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+        if said in ("", "0"):
+            return pid  # it is not started yet
+        if not psutil.pid_exists(int(said)):
+            raise Outage(f"container {name} is not seen here: its daemon must run on this machine, beside the workflow")
+        return int(said)
+
+    def _fetch(self, reference: str, folder: Path) -> Path | None:
+        if not self._has(reference):
+            call([self.name, "pull", reference])
+        return None
+
+    def _ask(self, image: Image, command: list[str], variables: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+        run = [*self._run(image, _home(image)), *_given(variables), "--entrypoint", command[0], *image.flags]
+        return [*run, image.reference, *command[1:]], {}
+
+    def _has(self, reference: str) -> bool:
+        try:
+            done = subprocess.run([self.name, "image", "inspect", reference], capture_output=True, check=False)
+        except OSError as error:
+            raise cannot_start(self.name, error) from error
+        return done.returncode == 0
+
+    def _run(self, image: Image, binds: list[Bind]) -> list[str]:
+        """`docker run` as the calling user, who has no name inside, with shared memory of the host's size.
+
+        Engines share memory between their processes; 64 MB, the default, are too few. Nothing of the host's memory is
+        shared, so what a killed engine leaves there goes with its container.
+        """
+        memory = os.statvfs("/dev/shm")  # noqa: S108 (asked for its size)
+        return [
+            *(self.name, "run", "--rm", "--pull=never", "--network=host", "--no-healthcheck", "--log-driver=none"),
+            *("--security-opt", "label=disable", f"--shm-size={memory.f_blocks * memory.f_frsize}"),
+            *self._user(),
+            *("--workdir", str(INSIDE_HOME)),
+            *("--env", f"HOME={INSIDE_HOME}", "--env", "USER=servelab"),
+            *(part for bind in binds for part in ("--mount", _mount(bind))),
+        ]
+
+    def _user(self) -> list[str]:
+        groups = [part for group in sorted(os.getgroups()) for part in ("--group-add", str(group))]
+        return ["--user", f"{os.getuid()}:{os.getgid()}", *groups]
+
+    def _cpus(self, needs: Needs) -> list[str]:
+        """The daemon's containers run on all CPUs unless told otherwise; this run may have been given fewer."""
+        usable = {cpu for device in needs.devices for cpu in device.cpus} or os.sched_getaffinity(0)
+        everything = usable >= set(range(os.cpu_count() or 1))
+        return [] if everything else [f"--cpuset-cpus={','.join(map(str, sorted(usable)))}"]
+
+
+def _home(image: Image) -> list[Bind]:
+    return [Bind(image.home, INSIDE_HOME, read_only=False)]
+
+
+def _given(variables: dict[str, str]) -> list[str]:
+    return [part for name, value in variables.items() for part in ("--env", f"{name}={value}")]
+
+
+def _mount(bind: Bind) -> str:
+    return f"type=bind,source={bind.source},target={bind.target}{',readonly' if bind.read_only else ''}"
+
+
+RUNTIMES.register("docker", Docker())

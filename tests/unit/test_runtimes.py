@@ -1,0 +1,398 @@
+"""What every runtime must do, each in its turn; container programs are doubles that behave as their pages say.
+
+`tests/engines/test_containers.py` does the same with the real programs, where they are at hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker_double
+import psutil
+import pytest
+
+from servelab.devices import DEVICES, Device
+from servelab.errors import ConfigError, Outage, ServelabError
+from servelab.identity import file_sha256
+from servelab.processes import Supervised
+from servelab.runtimes import RUNTIMES, Environment, Needs, read_environment
+
+HERE = Path(__file__).parent
+VERSION = "1.2.3"
+IMAGE = "docker.io/lmsysorg/sglang@sha256:" + "0123456789abcdef" * 4
+CONTAINERS = ("apptainer", "docker", "podman")
+DAEMONS = ("docker", "podman")
+GPUS = [Device("2", key="GPU-aa", name="GPU"), Device("3", key="GPU-bb", name="GPU")]
+
+
+ASK_VERSION = "import os; print(os.environ['OF_THE_TOOL'])"
+
+
+class Tool:
+    """A tool that comes as a Python package of one module."""
+
+    name = "tool"
+
+    def version_command(self, python: Path) -> list[str]:
+        return [str(python), "-c", "import tool; print('a banner'); print(tool.__version__)"]
+
+
+@dataclass
+class Place:
+    """A runtime, its programs, and how its description of the tool is written."""
+
+    name: str
+    folder: Path
+    describe: Callable[..., Path]
+    made: Path
+    """Where an environment as described is, made by an earlier test where that takes long."""
+
+    def build(self, **changes: str) -> Environment:
+        folder = self.folder / "env" if changes else self.made
+        return self.runtime.build(Tool(), self.describe(**changes), folder)
+
+    @property
+    def runtime(self):
+        return RUNTIMES.get(self.name)
+
+    def asked(self) -> list[list[str]]:
+        """What the double was asked so far."""
+        record = self.folder / "asked"
+        return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+
+    def start(self, command: list[str], variables: dict[str, str] | None = None, **needs) -> Supervised:
+        """A command in the environment, as a server is started."""
+        given = {"reads": [], "writes": [self.folder], "device": DEVICES.get("cpu"), "devices": [], **needs}
+        command, variables = self.runtime.enter(self.build(), command, variables or {}, Needs(**given))
+        environment = {"PATH": os.environ["PATH"], **variables}
+        return Supervised(command, environment=environment, log=self.folder / "log", grace_s=2)
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def wheel(folder: Path) -> Path:
+    """The tool as a wheel."""
+    path = folder / f"tool-{VERSION}-py3-none-any.whl"
+    info = f"tool-{VERSION}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tool.py", f"__version__ = '{VERSION}'\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tool\nVersion: {VERSION}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """Where the tests keep the one environment that takes seconds to make."""
+    return tmp_path_factory.mktemp("venv") / "env"
+
+
+@pytest.fixture(params=RUNTIMES.names())
+def place(request, tmp_path, monkeypatch, installed) -> Iterator[Place]:
+    """Every runtime in turn, with what it needs on PATH."""
+    name = request.param
+    (tmp_path / "tool.py").write_text(f"__version__ = '{VERSION}'\n")
+    python = program(tmp_path / "bin/tool-python", f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    if name == "venv":
+        made = wheel(tmp_path)
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+        pinned = f"tool=={{version}} --hash=sha256:{file_sha256(made)}\n"
+
+        def describe(version: str = VERSION) -> Path:
+            file = tmp_path / "tool.lock.txt"
+            file.write_text(pinned.format(version=version))
+            return file
+    else:
+        fixed = {"name": "of this test"} if name == "host" else {"image": IMAGE}
+
+        def describe(**changes: str) -> Path:
+            file = tmp_path / f"tool.{name}.yaml"
+            content = {**fixed, "version": VERSION, "command": str(python), **changes}
+            file.write_text("".join(f"{key}: {value}\n" for key, value in content.items()))
+            return file
+
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    daemon = None
+    if name in CONTAINERS:
+        double = "apptainer_double" if name == "apptainer" else "docker_double"
+        code = f"import sys; sys.path.insert(0, {str(HERE)!r}); from pathlib import Path; import {double}; "
+        code += f"sys.exit({double}.client(Path({str(tmp_path)!r}), sys.argv[1:]))"
+        program(tmp_path / "bin" / name, f"#!{sys.executable}\n{code}\n")
+    if name in DAEMONS:
+        daemon = subprocess.Popen([sys.executable, docker_double.__file__, "daemon", str(tmp_path)])
+        until(lambda: (tmp_path / "socket").exists())
+    yield Place(name, tmp_path, describe, installed if name == "venv" else tmp_path / "env")
+    if daemon is not None:
+        for process in [*psutil.Process(daemon.pid).children(recursive=True), daemon]:
+            process.kill()
+        daemon.wait()
+
+
+only = lambda *names: pytest.mark.parametrize("place", names, indirect=True)  # noqa: E731
+
+
+def until(condition: Callable[[], object]) -> object:
+    """What the condition gives once it is true."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("not within 30 s")
+
+
+def test_an_environment_is_made_once_and_found_again(place):
+    file = place.describe()
+    assert place.runtime.version(file, ("tool",)) == VERSION
+    made = place.runtime.build(Tool(), file, place.folder / "env")
+    asked = len(place.asked())
+    assert place.runtime.build(Tool(), file, place.folder / "env") == made
+    assert place.name == "host" or read_environment(place.folder / "env/environment.json") == made
+    assert len(place.asked()) == asked, "nothing is pulled twice"
+    assert (made.tool, made.version, made.runtime) == ("tool", VERSION, place.name)
+    assert made.lock_sha256 == file_sha256(file)
+
+
+def test_another_version_than_described_is_refused(place):
+    """A lock of a version that is not to be had fails before there is anything to ask."""
+    with pytest.raises(ServelabError) as refusal:
+        place.build(version="0.0.1")
+    assert place.name == "venv" or f"0.0.1 is described, tool in it is {VERSION}" in str(refusal.value).replace(
+        "here is", "in it is"
+    )
+    assert not (place.folder / "env/environment.json").exists()
+
+
+def test_a_tool_that_does_not_tell_its_version_is_an_outage(place, monkeypatch):
+    monkeypatch.setattr(Tool, "version_command", lambda self, python: [str(python), "-c", "exit('no such package')"])
+    with pytest.raises(Outage, match="no such package"):
+        place.runtime.build(Tool(), place.describe(), place.folder / "env")
+    assert not (place.folder / "env/environment.json").exists()
+
+
+@only("host", *CONTAINERS)
+def test_a_program_that_is_missing_is_named(place, monkeypatch):
+    file = place.describe(command="no-such-python") if place.name == "host" else place.describe()
+    monkeypatch.setenv("PATH", str(place.folder / "empty"))
+    with pytest.raises(
+        ServelabError, match="no-such-python" if place.name == "host" else f"start {place.name}: No such"
+    ):
+        place.runtime.build(Tool(), file, place.folder / "env")
+
+
+def test_a_command_gets_its_variables_folders_and_ending(place, monkeypatch):
+    monkeypatch.setenv("OF_THE_HOST", "1")
+    (place.folder / "model").mkdir()
+    code = (
+        "import json, os, sys; print(json.dumps(dict(os.environ)));"
+        f"open({str(place.folder / 'model/seen')!r}, 'w').close(); sys.exit(7)"
+    )
+    command = [str(place.build().python), "-c", code]
+    server = place.start(command, {"GIVEN": "a b=$c"}, writes=[place.folder / "model"])
+    assert server.wait(30) == 7
+    inside = json.loads((place.folder / "log").read_text().splitlines()[-1])
+    assert inside["GIVEN"] == "a b=$c"
+    assert "OF_THE_HOST" not in inside
+    assert (place.folder / "model/seen").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
+def test_a_command_that_was_killed_is_told_from_one_that_exits(place, number):
+    """As the kernel kills for want of memory."""
+    code = f"import os; os.kill(os.getpid(), {number.value})"
+    server = place.start([str(place.build().python), "-c", code])
+    assert server.wait(30) == -number
+
+
+SERVER = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", deaf])
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(f"{os.getpid()} {child.pid}")
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(600)
+"""
+"""A server of two processes that does not heed SIGTERM."""
+
+WAYS: dict[str, Callable[[Supervised], object]] = {
+    "stopped": lambda server: server.stop(),
+    "what was started is killed": lambda server: os.kill(server.pid, signal.SIGKILL),
+    "its warden is killed": lambda server: os.kill(psutil.Process(server.pid).ppid(), signal.SIGKILL),
+    "all in the job are killed": lambda server: [
+        process.kill()
+        for warden in [psutil.Process(psutil.Process(server.pid).ppid())]
+        for process in [warden, *warden.children(recursive=True)]
+    ],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_server_ends_with_its_job(place, way):
+    assert_server_ends(place, WAYS[way])
+
+
+@only(*DAEMONS)
+def test_a_container_ends_with_the_client_of_its_daemon(place):
+    assert_server_ends(place, lambda server: [child.kill() for child in psutil.Process(server.pid).children()])
+
+
+def assert_server_ends(place: Place, end: Callable[[Supervised], object]) -> None:
+    """All processes of a server, once its job has been ended that way."""
+    told = place.folder / "pids"
+    server = place.start([str(place.build().python), "-c", SERVER, str(told)])
+    try:
+        until(told.exists)
+        processes = [psutil.Process(int(pid)) for pid in told.read_text().split()]
+        root = psutil.Process(place.runtime.root(server.pid))
+        assert {*processes} <= {root, *root.children(recursive=True)}
+        end(server)
+        with contextlib.suppress(Outage):  # that its warden was killed
+            assert server.wait(30) is not None
+        until(lambda: not any(process.is_running() and process.status() != "zombie" for process in processes))
+    finally:
+        server.stop()
+
+
+@only(*CONTAINERS)
+@pytest.mark.parametrize("image", ["lmsysorg/sglang:v0.5.9", "lmsysorg/sglang", "lmsysorg/sglang@sha256:12"])
+def test_an_image_without_its_digest_is_refused(place, image):
+    with pytest.raises(ConfigError, match="image"):
+        place.runtime.version(place.describe(image=image), ())
+
+
+@only(*CONTAINERS)
+def test_variables_that_the_image_does_not_set_are_described(place, monkeypatch):
+    monkeypatch.setattr(Tool, "version_command", lambda self, python: [str(python), "-c", ASK_VERSION])
+    environment = place.build(variables="{OF_THE_TOOL: '1.2.3'}")
+    needs = Needs(reads=[], writes=[], device=DEVICES.get("cpu"), devices=[])
+    command, variables = place.runtime.enter(environment, ["serve"], {}, needs)
+    assert "OF_THE_TOOL=1.2.3" in [*command, *(f"{name[13:]}={value}" for name, value in variables.items())]
+
+
+@only(*CONTAINERS)
+def test_another_digest_is_another_environment(place):
+    assert file_sha256(place.describe()) != file_sha256(place.describe(image=IMAGE.replace("0123", "3210")))
+
+
+@only(*CONTAINERS)
+def test_an_image_that_cannot_be_had_is_an_outage(place):
+    (place.folder / "unreachable").touch()
+    with pytest.raises(Outage, match=f"{place.name} pull"):
+        place.build()
+    assert not (place.folder / "env/environment.json").exists()
+
+
+@only(*CONTAINERS)
+def test_an_image_that_is_gone_is_an_outage(place):
+    place.build()
+    if place.name == "apptainer":
+        (place.folder / "env/image.sif").unlink()
+    else:
+        (place.folder / "images").unlink()
+    with pytest.raises(Outage, match=r"image\.sif is gone|no longer has the image"):
+        place.start(["true"])
+
+
+@only(*CONTAINERS)
+def test_one_description_is_not_for_two_runtimes(place):
+    place.build()
+    other = RUNTIMES.get(next(name for name in CONTAINERS if name != place.name))
+    with pytest.raises(ConfigError, match=f"by runtime {place.name}; give each runtime a file of its own"):
+        other.build(Tool(), place.describe(), place.folder / "env")
+
+
+@only(*CONTAINERS)
+def test_a_model_is_read_only_and_its_links_are_followed(place):
+    model, blobs, run = (place.folder / name for name in ("model", "blobs", "run"))
+    for folder in (model, blobs, run):
+        folder.mkdir()
+    (blobs / "weights").touch()
+    (model / "model.safetensors").symlink_to("../blobs/weights")
+    place.start([str(place.build().python), "-c", ""], reads=[model, model], writes=[run]).wait(30)
+    asked = " ".join(place.asked()[-1])
+    for path, ending in [(model, "ro"), (blobs, "ro"), (run, "")]:
+        bind = f"{path}:{path}" if place.name == "apptainer" else f"source={path},target={path}"
+        ending = f"{':ro' if place.name == 'apptainer' else ',readonly'}" if ending else ""
+        assert asked.count(f"{bind}{ending} ") == 1
+
+
+@only(*CONTAINERS)
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        (
+            "nvidia",
+            {
+                "apptainer": ["--nv"],
+                "docker": ["--gpus", '"device=GPU-aa,GPU-bb"'],
+                "podman": ["--device", "nvidia.com/gpu=GPU-aa", "--device", "nvidia.com/gpu=GPU-bb"],
+            },
+        ),
+        (
+            "ascend",
+            {
+                "apptainer": ["--bind", "/usr/local/dcmi:/usr/local/dcmi:ro"],
+                **{name: ["--device", "/dev/davinci2", "--device", "/dev/davinci3"] for name in DAEMONS},
+            },
+        ),
+    ],
+)
+def test_a_container_sees_its_own_devices(place, kind, seen):
+    """Where it sees no others, they are numbered from 0."""
+    device = DEVICES.get(kind)
+    needs = Needs(reads=[], writes=[], device=device, devices=GPUS)
+    given = {**device.environment(GPUS), "OF_THE_STUDY": "2,3"}
+    command, variables = place.runtime.enter(place.build(), ["serve"], given, needs)
+    assert " ".join(seen[place.name]) in " ".join(command)
+    told = variables if place.name == "apptainer" else {part for part in command if "=" in part}
+    visible = device.variable
+    if place.name == "apptainer":
+        assert told[f"APPTAINERENV_{visible}"] == "2,3"
+    else:
+        assert {f"{visible}=0,1", "OF_THE_STUDY=2,3"} <= told
+
+
+@only(*DAEMONS)
+def test_a_daemon_is_asked_for_no_more_than_the_loopback(place, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3})
+    needs = Needs(reads=[], writes=[place.folder], device=DEVICES.get("cpu"), devices=[])
+    first, _ = place.runtime.enter(place.build(), ["serve", "--host", "127.0.0.1"], {}, needs)
+    again, _ = place.runtime.enter(place.build(), ["serve", "--host", "127.0.0.1"], {}, needs)
+    assert "--network=host" in first
+    assert not [part for part in first if part.startswith(("-p", "--publish"))]
+    assert first[first.index("--user") + 1] == f"{os.getuid()}:{os.getgid()}"
+    assert f"servelab.folder={place.folder}" in first
+    assert ("--cpuset-cpus=1,3" in first) == (place.name == "docker")
+    name = first.index("--name") + 1
+    assert first[name] != again[name]
+
+
+@only(*DAEMONS)
+def test_a_failure_of_the_daemon_is_no_finding(place):
+    """It is told from an exit of the server by the code that `servelab.server` takes for an outage."""
+    place.build()
+    needs = Needs(reads=[], writes=[], device=DEVICES.get("cpu"), devices=[])
+    command, variables = place.runtime.enter(place.build(), ["true"], {}, needs)
+    (place.folder / "images").unlink()
+    server = Supervised(command, environment={"PATH": os.environ["PATH"], **variables}, log=place.folder / "log")
+    assert server.wait(30) == Outage.exit_code
+    assert "Error response from daemon" in (place.folder / "log").read_text()
