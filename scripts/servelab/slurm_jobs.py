@@ -40,8 +40,8 @@ def cancel_jobs(folder: Path, timeout_s: float = 600.0) -> list[Job]:
     `Outage` if some have not ended by then, as on a node that went away: nobody can tell what still runs there.
     """
     cancelled = left = jobs_of(folder)
-    if cancelled:
-        _ask("scancel", *(job.id for job in cancelled))
+    if cancelled:  # of these, some may have ended meanwhile, which `scancel` calls an error: what is left tells
+        _ask("scancel", *(job.id for job in cancelled), check=False)
     pause_s, give_up = _POLL_S[0], time.monotonic() + timeout_s
     while left:
         if time.monotonic() > give_up:
@@ -56,9 +56,9 @@ def _names(jobs: Sequence[Job]) -> str:
     return ", ".join(job.id for job in jobs)
 
 
-def _ask(*command: str) -> str:
+def _ask(*command: str, check: bool = True) -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=check, timeout=120).stdout
     except subprocess.CalledProcessError as error:
         raise Outage(f"{command[0]}: {error.stderr.strip()}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
