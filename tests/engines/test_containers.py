@@ -183,8 +183,8 @@ def test_a_container_ends_with_its_job(way, image, contained, endless_path, tmp_
             pass
         if way != CLIENT:
             assert not run.output.exists()
-    if (name, way) == ("podman", EVERYTHING):  # nobody is left to strike it off podman's list
-        subprocess.run([name, "rm", "--all"], capture_output=True, check=True)  # refuses what runs
+    if (name, way) == ("podman", EVERYTHING):  # its processes are gone, and nobody is left to strike it off the list
+        subprocess.run([name, "rm", "--all", "--force"], capture_output=True, check=True)
     asked = [name, "ps", "--all", "--quiet"]
     until(lambda: subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "", "its removal")
 

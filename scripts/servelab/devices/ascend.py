@@ -15,11 +15,11 @@ _NODES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 _DRIVER_PATHS = (
     Path("/usr/local/dcmi"),
     Path("/usr/local/bin/npu-smi"),
-    Path("/usr/local/Ascend/driver/lib64"),
-    _DRIVER,
+    _DRIVER.parent,
     Path("/etc/ascend_install.info"),
 )
-"""What vLLM-Ascend's documentation gives its container beside the chips' own nodes, and MindIE's too."""
+"""Nodes and files that the pages of vLLM-Ascend and MindIE give a container beside the chips' own nodes; of the driver,
+vLLM-Ascend's name two parts and MindIE's the whole folder."""
 
 
 @dataclass(frozen=True)
