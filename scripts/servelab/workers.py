@@ -21,20 +21,21 @@ class Workers:
         self._names, self._pid = names, pid
         self._seen: dict[psutil.Process, str] = {}
         self._lost_at: float | None = None
+        self._look()
 
     def lost(self) -> tuple[str, float] | None:
         """A worker that has ended while the server lives, and for how many seconds that has been known."""
-        if self._names is None:
-            return None
-        self._look(self._names)
+        self._look()
         gone = [name for worker, name in self._seen.items() if not _lives(worker)]
         if not gone:
             return None
         self._lost_at = self._lost_at or time.monotonic()
         return gone[0], time.monotonic() - self._lost_at
 
-    def _look(self, names: re.Pattern[str]) -> None:
+    def _look(self) -> None:
         """Adds the workers that have come, orphans among them: those are children of what started the server."""
+        if (names := self._names) is None:
+            return
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(psutil.Process(self._pid).ppid()).children(recursive=True):
                 with contextlib.suppress(psutil.Error):

@@ -56,6 +56,8 @@ class Installed:
     """Arguments of each start."""
     too_much: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What to change for a KV cache that does not fit, by field of `Serve`."""
+    workers: tuple[str, ...] = ("",)
+    """Beginnings of its workers' command lines."""
     stalls: Mapping[str, str] = field(default_factory=dict)
     """Environment variables with which it is not ready for long; none where its start is slow anyway."""
 
@@ -169,6 +171,7 @@ def double(release: str, folder: Path) -> Installed:
         doubles.model(folder / "models"),
         {flag.removeprefix("--"): None} if flag else {},
         too_much={"options": {"context_length": played["longest_context"] + 1}},
+        workers=tuple(played["workers"]),
         stalls=doubles.STALLS,
     )
 

@@ -128,3 +128,11 @@ def test_killed_while_starting(installed, endless_path, tmp_path):
     with running(installed, endless_path, tmp_path, "warden.py", 1) as run:
         run.measure.kill()
         assert_ended(run)
+
+
+def test_killed_measure_of_a_double(doubled, endless_path, tmp_path):
+    """Its workers ignore SIGTERM, some are in a session of their own, or another process's children."""
+    with running(doubled, endless_path, tmp_path, "servelab.load", 2) as run:
+        assert len(run.tree) >= 7
+        run.measure.kill()
+        assert_ended(run)

@@ -240,11 +240,13 @@ class Listener(ThreadingHTTPServer):
 
 
 def bind(part: dict[str, Any], settings: dict[str, str]) -> Listener:
-    """Opens the port; ends as the release does where it is taken."""
+    """Takes the port, on which nobody listens yet; ends as the release does where it is taken."""
+    listener = Listener((settings["host"], int(settings["port"])), Handler, bind_and_activate=False)
     try:
-        return Listener((settings["host"], int(settings["port"])), Handler)
-    except OSError as error:
-        say(part, "port_taken", host=settings["host"], port=settings["port"], error=error)
+        listener.server_bind()
+        return listener
+    except OSError:
+        say(part, "port_taken", host=settings["host"], port=settings["port"])
         sys.exit(1)
 
 
@@ -263,9 +265,9 @@ def watch(engine: Engine) -> None:
     part = engine.part
     while (lost := engine.workers.lost()) is None:
         time.sleep(POLL_S)
-    say(part, "worker_lost", pid=lost)
     if part["on_worker_loss"] == "nothing":
         return
+    say(part, "crashed", pid=os.getpid(), worker=lost)
     engine.dead = True
     time.sleep(part["ends_after_s"])
     if part["on_worker_loss"] == "abort":
@@ -293,6 +295,7 @@ def main() -> None:
     listener = listener or bind(part, settings)
     Handler.engine = Engine(part, arguments, workers)
     say(part, "ready", port=settings["port"], host=settings["host"], pid=os.getpid())
+    listener.server_activate()
     threading.Thread(target=watch, args=(Handler.engine,), daemon=True).start()
     listener.serve_forever()
 
