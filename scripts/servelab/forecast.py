@@ -1,8 +1,8 @@
 """What is left of a study, engine by engine: how many runs, and the accelerator time they take.
 
 Two figures, since winners still to be found decide what is planned next. *At most*: whoever wins, every stage applies,
-and every round runs into the time limits of its start, its warm-up and its load. *About*: the
-winners stay as they are on disk, or the incumbents where there are none, and a run takes what past runs like it took.
+and every round runs into the time limits of its start, its warm-up and its load. *About*: the winners stay as they are
+on disk, or the incumbents where there are none, and a run takes what past runs like it took.
 """
 
 from __future__ import annotations
