@@ -35,9 +35,7 @@ rule render_report:
     input:
         unpack(lambda wildcards: origin_of(wildcards)[0]),
         unpack(lambda wildcards: beside(wildcards.search)),
-        unpack(
-            lambda wildcards: history_files(wildcards.search, "history", "answers")
-        ),
+        unpack(lambda wildcards: history_files(wildcards.search, "history", "answers")),
         study="results/{search}/study.json",
         stages=lambda wildcards: stage_files(
             wildcards.search, "table.parquet", all_stages(wildcards.search)
