@@ -355,13 +355,15 @@ def test_a_server_is_read_again_once_it_tells(capfd):
     assert len(capfd.readouterr().err.splitlines()) == 1  # none where no server runs, or it does not listen yet
 
 
-def test_a_missing_library_is_said_once_and_the_rest_goes_on(monkeypatch, capfd):
+def test_a_missing_library_is_said_once_in_a_run_and_the_rest_goes_on(monkeypatch, capfd):
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     unknown = Device(index="0", key="GPU-00000000-0000-0000-0000-000000000000", name="none")
-    with Sampler([unknown], lambda: None, VLLM) as sampling:
-        sampling.round(0)
-        sampling.sample_now()
-        sampling.sample_now()
+    complained = set()
+    for number in range(2):
+        with Sampler([unknown], lambda: None, VLLM, complained) as sampling:
+            sampling.round(number)
+            sampling.sample_now()
+            sampling.sample_now()
     assert {row["source"] for row in sampling.table({}).to_pylist()} == {"psutil"}
     assert capfd.readouterr().err.count("telemetry: nvml is left out where it fails") == 1
 
