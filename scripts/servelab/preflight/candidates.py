@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servelab.forecast import stage_winner
-from servelab.plan import Configuration, Incumbent, Plan, PlannedCandidate, baseline, plan_stage, winner_of
+from servelab.plan import Configuration, Incumbent, Plan, PlannedCandidate, baseline, plan_stage
 from servelab.project import Project
 
 
@@ -45,7 +45,7 @@ def known_candidates(project: Project, results: Path) -> list[Known]:
         if winner and is_certain:
             starts = [winner]
         else:
-            added = [winner_of(plan, planned.candidate) for planned in plan.candidates]
+            added = [Incumbent(candidate=item.candidate, configuration=item.configuration) for item in plan.candidates]
             starts = _distinct(project, [*([winner] if winner else []), *starts, *added])
     return list(found.values())
 

@@ -19,7 +19,7 @@ _FLAG = re.compile(r"^--?[A-Za-z]")
 
 def look(place: Place) -> Iterator[Finding]:
     """One finding for each candidate; a refused one is measured by nobody, which only the baseline cannot bear."""
-    known_by_engine: dict[str, Set[str] | str] = {}
+    flags_of: dict[str, Set[str] | str] = {}
     for known in place.all_candidates:
         alias = known.configuration.engine
         engine = place.project.engine(alias)
@@ -29,9 +29,13 @@ def look(place: Place) -> Iterator[Finding]:
         if engine.checks_arguments:
             yield Finding(known.name, "ok", f"{engine.name} has no flags; keys and ranges of its settings are checked")
             continue
-        if alias not in known_by_engine:
-            known_by_engine[alias] = _flags(place, alias)
-        yield judge(known.name, engine, given_flags(place, known), known_by_engine[alias])
+        if alias not in flags_of:
+            flags_of[alias] = _flags(place, alias)
+        flags = flags_of[alias]
+        if isinstance(flags, str):
+            yield Finding(known.name, "unknown", f"the flags of {engine.name} are not known here: {flags}", ASK)
+            continue
+        yield judge(known.name, engine, given_flags(place, known), flags)
 
 
 def refusal(of: str, why: str, *, is_baseline: bool) -> Finding:
@@ -40,10 +44,8 @@ def refusal(of: str, why: str, *, is_baseline: bool) -> Finding:
     return Finding(of, "error" if is_baseline else "warning", f"refused: {why}", action)
 
 
-def judge(of: str, engine: Engine, given: list[str], flags: Set[str] | str) -> Finding:
-    """Every flag that is given must be one of the release's; where these cannot be told, there is a reason instead."""
-    if isinstance(flags, str):
-        return Finding(of, "unknown", f"the flags of {engine.name} are not known here: {flags}", ASK)
+def judge(of: str, engine: Engine, given: list[str], flags: Set[str]) -> Finding:
+    """Every flag that is given must be one of the release's."""
     unknown = [flag for flag in given if not engine.knows(flag, flags)]
     if unknown:
         near = nearest_flag(unknown[0], flags)

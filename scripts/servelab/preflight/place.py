@@ -55,7 +55,7 @@ class Place:
     def __init__(self, project: Project, results: Path, *, ask: bool) -> None:
         self.project, self.results, self.ask = project, results, ask
         self._probes: dict[str, Probe] = {}
-        self._facts: dict[Path, ModelFacts] = {}
+        self._facts: dict[tuple[str, str], ModelFacts] = {}
         self._requests: dict[str, Requests] = {}
 
     @cached_property
@@ -109,6 +109,12 @@ class Place:
 
     def facts(self, model: ModelSpec) -> ModelFacts:
         """What is known of a model in the form that is served: by its files if they are here, else by its source."""
+        key = (model.variant, model.format)
+        if key not in self._facts:
+            self._facts[key] = self._look_at_model(model)
+        return self._facts[key]
+
+    def _look_at_model(self, model: ModelSpec) -> ModelFacts:
         if stored := self.stored_model(model):
             return self._read_facts(load_model(stored)[1])
         if model.conversion:
@@ -127,12 +133,12 @@ class Place:
         return ModelFacts(weights_bytes=weights, shape=shape_of_config(config) if config else None)
 
     def _read_facts(self, path: Path) -> ModelFacts:
-        if path not in self._facts:
-            try:
-                self._facts[path] = read_facts(path)
-            except (ServelabError, OSError):
-                self._facts[path] = ModelFacts()
-        return self._facts[path]
+        if not self.ask and path.is_file():  # to read the metadata of a GGUF file takes seconds
+            return ModelFacts()
+        try:
+            return read_facts(path)
+        except (ServelabError, OSError):
+            return ModelFacts()
 
     def requests(self, workload: str) -> Requests:
         """Lengths of a workload's requests: as prepared, or by its parameters."""

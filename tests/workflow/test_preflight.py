@@ -1,0 +1,41 @@
+"""The preflight as a target, and at the start of a run: it says what is wrong, holds nothing and changes nothing."""
+
+import pytest
+
+from servelab.preflight import CHECKS
+
+
+@pytest.fixture(scope="module")
+def printed(finished):
+    """What the command prints for the finished tiny study, of which one candidate has a flag that nobody knows."""
+    return finished.snakemake("preflight", check=False)
+
+
+def test_command_asks_the_real_engine_and_ends_with_an_error(printed, finished):
+    (row,) = [row for row in finished.json("results/studies/tiny/preflight.json") if row["verdict"] == "error"]
+    assert (row["check"], row["of"]) == ("options", "sequences: --no-such-flag")
+    assert row["saw"] == "this release of llama.cpp has no --no-such-flag"
+    assert "error: preflight: 1 error" in printed
+    for check in CHECKS.names():
+        assert f"\n{check} " in printed, "the table is printed whole"
+
+
+def test_real_model_and_requests_are_looked_at(printed, finished):
+    rows = {row["check"]: row for row in finished.json("results/studies/tiny/preflight.json") if row["of"] == "baseline"}
+    assert "longest request 144 tokens (tiny-sharegpt)" in rows["context"]["saw"] or "longest" in rows["context"]["saw"]
+    assert "weights 0.1 GiB + KV" in rows["memory"]["saw"]
+
+
+def test_nothing_is_measured_again_for_it(printed, finished):
+    assert "Nothing to be done" in finished.snakemake()
+
+
+def test_start_of_a_run_says_what_is_wrong_with_what_is_left(finished, tmp_path):
+    workspace = finished.copy(tmp_path / "copy")
+    study = workspace.study()
+    study["stages"].append({"name": "more", "candidates": [{"options": {"context_length": 20}}]})
+    workspace.write_study(study)
+    started = workspace.snakemake()
+    assert "tiny: preflight: error in context of more: context_length=20: context length 20 (set), " in started
+    assert started.index("tiny: preflight: error") < started.index("rule measure")
+    assert "preflight" not in workspace.snakemake("-n")
