@@ -86,6 +86,7 @@ Everything lies below `results/`.
 | `runs/<run_id>/telemetry.parquet` | what machine, accelerators and server did in each round |
 | `runs/<run_id>/server.log` | what the server printed |
 | `runs/<run_id>/mindie.json` | what MindIE was configured with, where it served |
+| `runs/<run_id>/extra_llm_api_options.yaml` | what TensorRT-LLM was told beside its flags, if anything |
 | `runs/<run_id>/manifest.json` | the machine and the devices it had, the command, versions and hashes |
 | `pairs/<pair_id>/{a,b}/` | incumbent and candidate of a pair measured again, each with the files of a run |
 | `pairs/<pair_id>/{pair,status}.json` | both specifications; the order, and whether a side failed |

@@ -177,21 +177,21 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
     if (candidate.accelerators or 1) > study.hardware.per_node:
         wrong = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
         raise _error(project, f"{key}.accelerators", wrong)
-    engines = [project.engine(alias) for alias in study.engines]
+    aliases = [candidate.engine] if candidate.engine else list(study.engines)
     try:
         check_option_names(candidate.options)
-        _check_options(candidate, [project.engine(alias) for alias in [candidate.engine] if alias] or engines)
+        _check_options(candidate, [(project.engine(alias), study.engines[alias].version) for alias in aliases])
     except ConfigError as error:
         raise _error(project, f"{key}.options", str(error)) from None
 
 
-def _check_options(candidate: Candidate, engines: list[Engine]) -> None:
+def _check_options(candidate: Candidate, engines: list[tuple[Engine, str]]) -> None:
     """An option that no engine has which the candidate could run on is a mistake; one that some lack is not."""
     for name, value in candidate.options.items():
         refusals = []
-        for engine in engines:
+        for engine, version in engines:
             try:
-                engine.check_options({name: value})
+                engine.check_options({name: value}, version)
             except ConfigError as error:
                 refusals.append(error)
         if len(refusals) == len(engines):

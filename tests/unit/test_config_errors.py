@@ -51,7 +51,7 @@ MISTAKES = {
     ),
     "option of no engine of the study": (
         change(["stages", 0, "candidates", 0], {"options": {"expert_parallel": True}}),
-        ["candidates.0.options", "llama.cpp has no option `expert_parallel`"],
+        ["candidates.0.options", "llama.cpp 2026.10.11549 has no option `expert_parallel`"],
     ),
     "unknown model variant": (
         change(["stages", 0, "candidates", 0], {"model": "fp8"}),
