@@ -60,6 +60,8 @@ class Installed:
     """Beginnings of its workers' command lines."""
     stalls: Mapping[str, str] = field(default_factory=dict)
     """Environment variables with which it is not ready for long; none where its start is slow anyway."""
+    stays: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables with which its main process stays when its workers are gone, and answers errors."""
 
     @property
     def environment(self) -> Environment:
@@ -173,6 +175,7 @@ def double(release: str, folder: Path) -> Installed:
         too_much={"options": {"context_length": played["longest_context"] + 1}},
         workers=tuple(played["workers"]),
         stalls=doubles.STALLS,
+        stays={played["stays_with"]: "1"} if "stays_with" in played else {},
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from engines import doubles
 from engines.test_kill import below, until
 
 from servelab import server as serving
@@ -64,6 +65,17 @@ def test_never_ready(each_engine, tmp_path):
         server.start()
     assert (failure.value.reason, server.starts) == ("never_healthy", 0)
     assert failure.value.message == f"not healthy within {patience_s:g} s"
+
+
+def test_ended_between_two_rounds(doubled, tmp_path):
+    """A restart would hide it."""
+    with leaving_nothing(doubled, tmp_path / "server.log") as server:
+        server.start()
+        psutil.Process(server.pid).kill()
+        until(lambda: server.process.poll() is not None, "its end")
+        with pytest.raises(CandidateFailed, match="signal 9") as failure:
+            server.reset_caches()
+    assert (failure.value.reason, server.starts) == ("crashed", 1)
 
 
 @pytest.fixture
@@ -134,18 +146,17 @@ def largest_worker(tree: list[psutil.Process], each_engine) -> psutil.Process | 
     return max(workers, key=lambda process: process.memory_info().rss, default=None)
 
 
-@pytest.mark.parametrize("victim", [main_process, largest_worker])
-def test_killed_under_load(victim: Callable, each_engine, endless_path, tmp_path):
-    """The status of a run that is measured while one of its server's processes is killed."""
-    spec = each_engine.spec(round_timeout_s=600)
+def measured_while_one_is_killed(each_engine, requests: Path, folder: Path, victim: Callable, **spec) -> dict | None:
+    """The status of a run, with nothing of it left; None if the engine has no such process."""
+    asked = each_engine.spec(round_timeout_s=600).model_copy(update=spec)
     inputs = RunInputs(
-        spec=spec,
+        spec=asked,
         environment=each_engine.environment,
         client_environment=None,
         model_json=each_engine.model_json,
-        requests=endless_path,
+        requests=requests,
     )
-    output, said = tmp_path / "runs" / run_id(spec), []
+    output, said = folder / "runs" / run_id(asked), []
     before = set(psutil.Process().children())
     measuring = threading.Thread(target=lambda: said.append(measure(inputs, output)))
     measuring.start()
@@ -159,13 +170,31 @@ def test_killed_under_load(victim: Callable, each_engine, endless_path, tmp_path
         for process in serving_tree():
             process.kill()
         measuring.join()
-    if chosen is None:
-        pytest.skip("it is one process")
-    (status,) = said
-    assert (status["outcome"], status["reason"]) == ("failed", "crashed"), status
-    assert status["message"]
-    assert json.loads((output / "status.json").read_text())["log_lines"]
     assert [process for process in tree if process.is_running()] == []
     assert set(psutil.Process().children()) - before == set()
     with lease("cpu", 1):
         pass
+    assert json.loads((output / "status.json").read_text()) == said[0]
+    return said[0] if chosen else None
+
+
+@pytest.mark.parametrize("victim", [main_process, largest_worker])
+def test_killed_under_load(victim, each_engine, endless_path, tmp_path):
+    status = measured_while_one_is_killed(each_engine, endless_path, tmp_path, victim)
+    if status is None:
+        pytest.skip("it is one process")
+    assert (status["outcome"], status["reason"]) == ("failed", "crashed"), status
+    assert status["message"]
+    assert status["log_lines"]
+
+
+STAYING = [release for release in doubles.NEWEST if "stays_with" in doubles.RELEASES[release]][:1]
+
+
+@pytest.mark.parametrize("doubled", STAYING, indirect=True)
+def test_server_that_stays_and_answers_errors(doubled, endless_path, tmp_path):
+    status = measured_while_one_is_killed(
+        doubled, endless_path, tmp_path, largest_worker, environment_variables=doubled.stays
+    )
+    assert (status["outcome"], status["reason"]) == ("failed", "crashed"), status
+    assert "not healthy any more for 10 s" in status["message"]

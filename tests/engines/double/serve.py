@@ -269,6 +269,8 @@ def watch(engine: Engine) -> None:
         return
     say(part, "crashed", pid=os.getpid(), worker=lost)
     engine.dead = True
+    if os.environ.get(part.get("stays_with", "")) == "1":
+        return
     time.sleep(part["ends_after_s"])
     if part["on_worker_loss"] == "abort":
         os.abort()
