@@ -100,7 +100,15 @@ class Cluster:
 
     def jobs(self, states: str = "PENDING,RUNNING,COMPLETING") -> list[dict[str, str]]:
         """Jobs in these states: id, state, node, run, restarts by Slurm, what was asked."""
-        names = {"id": "%i", "state": "%T", "node": "%N", "comment": "%k", "partition": "%P", "asked": "%b"}
+        names = {
+            "id": "%i",
+            "state": "%T",
+            "node": "%N",
+            "comment": "%k",
+            "partition": "%P",
+            "asked": "%b",
+            "memory": "%m",
+        }
         printed = self.ask("squeue", "--noheader", f"--states={states}", f"--format={'|'.join(names.values())}")
         jobs = [dict(zip(names, line.split("|"), strict=True)) for line in printed.splitlines()]
         return [{**job, "run": job["comment"].rpartition("_")[2]} for job in jobs]
