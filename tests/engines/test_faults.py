@@ -67,6 +67,7 @@ def test_never_ready(each_engine, tmp_path):
     assert failure.value.message == f"not healthy within {patience_s:g} s"
 
 
+@pytest.mark.parametrize("doubled", doubles.NEWEST[:1], indirect=True)
 def test_ended_between_two_rounds(doubled, tmp_path):
     """A restart would hide it."""
     with leaving_nothing(doubled, tmp_path / "server.log") as server:
@@ -117,10 +118,11 @@ def test_another_port_is_tried_where_one_is_busy(each_engine, stranger, tmp_path
     assert (tmp_path / "server.log").read_text().count("=== ") == 2
 
 
-def test_a_port_that_is_always_busy_is_no_finding(each_engine, stranger, tmp_path, monkeypatch):
+@pytest.mark.parametrize("doubled", doubles.NEWEST[:1], indirect=True)
+def test_a_port_that_is_always_busy_is_no_finding(doubled, stranger, tmp_path, monkeypatch):
     take_ports(monkeypatch, stranger, 3)
     with (
-        leaving_nothing(each_engine, tmp_path / "server.log") as server,
+        leaving_nothing(doubled, tmp_path / "server.log") as server,
         pytest.raises(Outage, match="the server found its port taken 3 times: "),
     ):
         server.start()

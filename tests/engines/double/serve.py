@@ -293,7 +293,7 @@ def main() -> None:
     if int(settings.get("context", 0)) > part["longest_context"]:
         fail(part, "out_of_memory", workers, context=settings["context"])
     signal.signal(signal.SIGTERM, lambda *_: threading.Timer(part["sigterm_s"], os._exit, (0,)).start())
-    time.sleep(float(os.environ.get("DOUBLE_STARTS_FOR_S", "0.2")))
+    time.sleep(float(os.environ.get("DOUBLE_STARTS_FOR_S", "0.1")))
     listener = listener or bind(part, settings)
     Handler.engine = Engine(part, arguments, workers)
     say(part, "ready", port=settings["port"], host=settings["host"], pid=os.getpid())
