@@ -102,7 +102,7 @@ class Vllm(Engine):
     failure_signs: ClassVar = [
         *signs("out_of_memory", r"out ?of ?memory", r"can't allocate memory", "bad_alloc"),
         *signs("out_of_memory", r"no available memory for the cache blocks", r"larger than the available KV cache"),
-        *signs("out_of_memory", r"less than desired .*memory utili[sz]ation"),
+        *signs("out_of_memory", r"less than desired .*memory utili[sz]ation", r"less than requested memory"),
         *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", r"validation error for"),
         *signs("unsupported_argument", r"\b(is not supported|not supported on|unsupported)\b"),
         *signs("missing_model", r"is not a local folder", r"repo id must be", r"can't load the configuration"),
