@@ -107,3 +107,4 @@ def cancel_left_jobs():
 onstart:
     coordinate()
     cancel_left_jobs()
+    say_troubles()

@@ -16,6 +16,8 @@ from servelab.engines import ENGINES
 from servelab.errors import ServelabError
 from servelab.forecast import forecast
 from servelab.identity import canonical_json, content_id, workload_id
+from servelab.preflight import preflight
+from servelab.preflight.table import troubles
 from servelab.project import load_project
 from servelab.quantization import FORMATS
 from servelab.recorded.study import load_recorded
@@ -242,13 +244,14 @@ def serving_threads(spec):
 
 
 def asked_of_cluster(request):
-    """Resources of a rule that measures: each as far as `request(wildcards, attempt)` has it."""
+    """Resources of a job that measures: each as far as `request(wildcards, attempt)` has it."""
 
     def resource(name):
         nothing = 0 if name == "mem_mb" else None  # Snakemake wants a number of it
         return lambda wildcards, attempt: request(wildcards, attempt).get(name, nothing)
 
-    return {name: resource(name) for name in RESOURCES}
+    # Snakemake asks each for each of thousands of runs; without a site there is no cluster
+    return {name: resource(name) for name in (RESOURCES if "site" in config else [])}
 
 
 def spec_json(spec):
@@ -415,3 +418,12 @@ def origin_of(wildcards):
         {"claims": f"{folder}/claims.parquet", "logs": f"{folder}/logs"},
         f"--recorded {study_path(wildcards)} --claims {folder}/claims.parquet",
     )
+
+
+def say_troubles():
+    """For the start of a workflow that has something to do: what is known at once, a line for each error and warning."""
+    if "preflight" in workflow.dag_settings.targets:
+        return
+    for project in PROJECTS.values():
+        for line in troubles(preflight(project, RESULTS, ask=False)):
+            logger.warning(line)

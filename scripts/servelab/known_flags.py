@@ -14,8 +14,8 @@ from servelab.files import write_json
 from servelab.runtimes import RUNTIMES, Environment, Needs
 from servelab.server import Launch
 
-TIMEOUT_S = 180.0
-"""Importing vLLM alone takes ten seconds and more, on a cold disk a minute."""
+TIMEOUT_S = 300.0
+"""Importing vLLM alone takes ten seconds and more, on a busy machine minutes."""
 
 _OPTION = re.compile(r"^ {1,4}(-{1,2}[A-Za-z].*)$", re.MULTILINE)
 """A line of a help that names an option (argparse, click): set in a little; explanations are set in further."""

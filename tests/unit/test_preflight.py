@@ -167,9 +167,9 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (candidate(arguments={"no-such-flag": None}), "error", "has no --no-such-flag"),
         (candidate(arguments={"max_num_seqs": 4}), "ok", "flags, all known"),
         (
-            candidate(options={"attention_backend": "FLASHINFER"}),
+            candidate(accelerators=4, options={"tensor_parallel_size": None}),
             "warning",
-            "refused: engine vllm 0.11.0 has no",
+            "refused: engine vllm would use 1 of 4",
         ),
         (
             lambda content, folder: content["baseline"].update(options={}),
