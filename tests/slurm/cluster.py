@@ -77,6 +77,9 @@ class Cluster:
 
     def stop(self) -> None:
         """Cancels what is left, and ends the daemons."""
+        for node in ACCELERATORS:
+            if f"slurmd-{node}" not in self._started:  # without it, its jobs' processes would live on
+                self.start_slurmd(node)
         self._quietly("scancel", "--me")
         until(lambda: not self.jobs(), "the end of all jobs")
         for name in reversed(list(self._started)):
