@@ -236,12 +236,13 @@ class Server:
 
     def _failure(self, ending: str) -> CandidateFailed:
         """What became of the server: why by its log, and how it ended."""
-        reason, lines = telling_lines(self._engine, self._lines())
-        reason = reason or "crashed"
+        sign, lines = telling_lines(self._engine, self._lines())
+        reason = sign or "crashed"
         if reason == "crashed" and _oom_kills() > self._oom_kills:
             reason = "out_of_memory"
             ending += "; meanwhile the kernel killed a process for want of memory"
-        message = f"{lines[0].strip()[:400]} ({ending})" if lines else ending
+        line = lines[0].strip()[:400] if lines else "nothing"
+        message = f"{line} ({ending})" if sign else f"{ending}; it last said: {line}"
         return CandidateFailed(reason, message, lines)
 
     def _launch(self, port: int) -> Launch:

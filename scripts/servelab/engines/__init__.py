@@ -258,7 +258,7 @@ def telling_lines(engine: Engine, log: Iterable[str]) -> tuple[str | None, list[
     for sign in engine.failure_signs:
         if found := [text for text in telling if sign.pattern.search(text)]:
             return sign.reason, _first(found)
-    errors = [line for line in lines if _ERROR.search(line)]
+    errors = [text for text in telling if _ERROR.search(text)]
     return None, _first((errors or [line for line in lines if line])[::-1])
 
 
