@@ -36,13 +36,13 @@ ARGUMENTS: dict[str, dict[str, int | None]] = {
     "vllm": {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30, "enable-prompt-tokens-details": None}
 }
 """What an engine needs to start soon, beside others, and to say how much it took from a cache."""
-TOO_MUCH: dict[str, dict[str, dict[str, int]]] = {
-    "llama.cpp": {"options": {"context_length": 1 << 20}},
-    "vllm": {"arguments": {"kv-cache-memory-bytes": 1 << 48}},
-}
-"""Options or arguments that ask for a KV cache no machine here has room for."""
 MODEL = "SmolLM2-135M-Instruct"
 OPTIONS = {"context_length": 4096, "max_num_seqs": 4}
+TOO_MUCH: dict[str, dict[str, dict[str, int | None]]] = {
+    "llama.cpp": {"options": {**OPTIONS, "context_length": 1 << 20}},
+    "vllm": {"arguments": {**ARGUMENTS["vllm"], "kv-cache-memory-bytes": 1 << 48}},
+}
+"""Fields of `Serve` for a KV cache that is refused at once: what a kernel grants in parts it may kill for later."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +77,20 @@ class Installed:
         enter: Enter = lambda command, variables: (command, variables),
         **changes: Any,
     ) -> Server:
-        """A server that is not started yet; `changes` are fields of `Serve`, its options and arguments added to."""
+        """A server that is not started yet; `changes` are fields of `Serve`."""
         model = json.loads(self.model_json.read_text())
         serve = {
             "python": self.environment.python,
             "model_path": (self.model_json.parent / model["path"]).absolute(),
             "model_name": MODEL,
             "port": 0,
+            "options": OPTIONS,
+            "arguments": self.arguments,
             "folder": log.parent,
-            **changes,
-            "options": {**OPTIONS, **changes.get("options", {})},
-            "arguments": {**self.arguments, **changes.get("arguments", {})},
         }
         return Server(
             self.engine,
-            Serve(**serve),
+            Serve(**{**serve, **changes}),
             variables=variables or {},
             log=log,
             startup_timeout_s=startup_timeout_s,
@@ -172,7 +171,7 @@ def double(release: str, folder: Path) -> Installed:
         doubles.environment(release, folder),
         doubles.model(folder / "models"),
         {flag.removeprefix("--"): None} if flag else {},
-        too_much={"options": {"context_length": played["longest_context"] + 1}},
+        too_much={"options": {**OPTIONS, "context_length": played["longest_context"] + 1}},
         workers=tuple(played["workers"]),
         stalls=doubles.STALLS,
         stays={played["stays_with"]: "1"} if "stays_with" in played else {},
