@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --profile profiles/default
 
-.PHONY: setup demo test check slow-test slurm-test bench docs format lock
+.PHONY: setup demo status test check slow-test slurm-test bench docs format lock
 
 setup: $(VENV)/.complete
 
@@ -18,6 +18,9 @@ $(VENV)/.complete: envs/workflow.lock.txt pyproject.toml
 demo: setup  ## the main job on the embedded default: a real llama.cpp server, a real small model
 	$(SNAKEMAKE) --config 'studies=[cpu-smollm2]'
 	@$(BIN)/python scripts/show_recommendation.py results/studies/cpu-smollm2
+
+status: setup  ## how far studies are, also while the workflow runs; STUDY=name for one
+	@$(BIN)/python scripts/status.py $(STUDY)
 
 test: setup check  ## checks and the test suite
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" -n 2 tests/unit

@@ -17,6 +17,7 @@ IN_CI = {"make demo", "make test", "make slow-test"}
 """Shown, and run by .ci/run itself."""
 BY_OTHERS = {
     "make setup": "every target begins with it",
+    "make status": "test_study_progress.py runs what it runs",
     "make format": "the checks refuse what it would change",
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",

@@ -37,6 +37,24 @@ class RunData:
     telemetry: pa.Table | None = None
     """`schemas.TELEMETRY`."""
 
+    @cached_property
+    def rounds(self) -> dict[int, Round]:
+        """The rounds by number, in order."""
+        records = self.records.to_pandas()
+        records = records[records["phase"] != "settle"]
+        telemetry = (schemas.TELEMETRY.empty_table() if self.telemetry is None else self.telemetry).to_pandas()
+        return {
+            int(number): Round(frame, self.slos, telemetry[telemetry["round"] == number])
+            for number, frame in records.groupby("round", sort=True)
+        }
+
+    @cached_property
+    def observations(self) -> dict[str, dict[int, Observations]]:
+        """Observations of each metric in each round; computed once, for two tables are made of them."""
+        return {
+            metric.tag: {number: metric.observe(data) for number, data in self.rounds.items()} for metric in METRICS
+        }
+
 
 @dataclass(frozen=True)
 class Round:
@@ -164,7 +182,7 @@ def round_values(run: RunData, tag: str) -> list[float]:
 
     Raises `ConfigError` on an unknown metric.
     """
-    return _round_means(_observations(METRICS.get(tag), list(_rounds(run).values())))
+    return _round_means([METRICS.get(tag).observe(data) for data in run.rounds.values()])
 
 
 def summarise(run: RunData, definitions: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
@@ -176,9 +194,8 @@ def summarise(run: RunData, definitions: Mapping[str, str] = MappingProxyType({}
     """
     for tag in definitions:
         METRICS.get(tag)
-    rounds = list(_rounds(run).values())
     return [
-        _summary(metric, _observations(metric, rounds)) | {"definition": _definition(metric, definitions)}
+        _summary(metric, list(run.observations[metric.tag].values())) | {"definition": _definition(metric, definitions)}
         for metric in METRICS
     ]
 
@@ -186,9 +203,9 @@ def summarise(run: RunData, definitions: Mapping[str, str] = MappingProxyType({}
 def summarise_rounds(run: RunData) -> list[dict[str, Any]]:
     """A row of `schemas.ROUNDS` for each metric and round with an observation, without study, run_id and workload."""
     rows = []
-    for number, data in _rounds(run).items():
+    for number in run.rounds:
         for metric in METRICS:
-            values = metric.observe(data)
+            values = run.observations[metric.tag][number]
             if values.size:
                 rows.append({"metric": metric.tag, "round": number, "value": float(values.mean())})
     return rows
@@ -241,20 +258,6 @@ differs are not compared in it.
 **Equals** names the tool whose figure is the same on the same requests, as read in its released source: vLLM 0.32.0
 (`vllm bench serve`), guidellm 0.8.1, AIPerf 0.13.0, and the public source of SGLang's `bench_serving`.
 """
-
-
-def _rounds(run: RunData) -> dict[int, Round]:
-    records = run.records.to_pandas()
-    records = records[records["phase"] != "settle"]
-    telemetry = (schemas.TELEMETRY.empty_table() if run.telemetry is None else run.telemetry).to_pandas()
-    return {
-        int(number): Round(frame, run.slos, telemetry[telemetry["round"] == number])
-        for number, frame in records.groupby("round", sort=True)
-    }
-
-
-def _observations(metric: Metric, rounds: list[Round]) -> list[Observations]:
-    return [metric.observe(data) for data in rounds]
 
 
 def _definition(metric: Metric, definitions: Mapping[str, str]) -> str | None:

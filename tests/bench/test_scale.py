@@ -1,0 +1,256 @@
+"""What the workflow costs beside its measurements, at 1,000 and 10,000 candidates, and a bare workflow beside it.
+
+The study is planned, parsed, decided and reported by the project itself, in a copy of it whose `scripts/measure.py` is
+`made_measure.py`: it makes a run's folder at once, without a server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from harness import HERE, ROOT, publish, undisturbed
+
+from servelab import schemas
+from servelab.clients import LoadStats
+from servelab.identity import content_id
+
+sys.path.append(str(ROOT / "tests/workflow"))
+from workspace import Workspace, tiny_study
+
+REPEATS = 3
+MOST_OF_BARE = {"dry-run": 3.0, "no-op": 3.0, "first run": 3.0}
+"""The most that ours may take of the bare workflow's time."""
+ROUNDS, REQUESTS = 2, 4
+
+BARE = """
+import json
+from pathlib import Path
+
+rule all:
+    input: "summary.txt"
+
+checkpoint plan:
+    output: "plan.json"
+    shell: "cp runs.json {output}"
+
+rule measure:
+    output: "runs/{run}/status.json"
+    threads: workflow.cores
+    shell: "python scripts/measure.py --spec null --output runs/{wildcards.run}"
+
+def runs(wildcards):
+    plan = checkpoints.plan.get().output[0]
+    return [f"runs/{run}/status.json" for run in json.loads(Path(plan).read_text())]
+
+rule summary:
+    input: runs
+    output: "summary.txt"
+    shell: "touch {output}"
+"""
+"""Three rules and as many jobs: a plan, the same program for each run, and a summary that needs them all."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one `snakemake`."""
+
+    wall_s: float
+    peak_mb: float
+    """Most memory of Snakemake's own process."""
+
+
+class Ours(Workspace):
+    """The project with a study of so many candidates in one stage, planned."""
+
+    @classmethod
+    def of(cls, folder: Path, candidates: int) -> Ours:
+        cls.create(folder)
+        workspace = cls(folder)
+        study = tiny_study("scale")
+        many = [{"arguments": {"--seed": number}} for number in range(candidates - 1)]  # and the baseline
+        study |= {"stages": [{"name": "many", "candidates": many}], "workloads": ["tiny"]}
+        workspace.write_study(study)
+        workspace.write("config/config.yaml", "studies: [scale]\n")
+        install_made_measure(folder)
+        workspace.snakemake("--quiet", "all", "--", "results/studies/scale/stages/many/plan.json")
+        return workspace
+
+    def runs_planned(self) -> dict[str, dict]:
+        """Specification of each run by its id."""
+        plan = self.json("results/studies/scale/stages/many/plan.json")
+        return {run["run_id"]: run["spec"] for candidate in plan["candidates"] for run in candidate["runs"]}
+
+
+class Bare(Workspace):
+    """The three rules, planned."""
+
+    @classmethod
+    def of(cls, folder: Path, candidates: int) -> Bare:
+        folder.mkdir(parents=True)
+        workspace = cls(folder)
+        workspace.write("Snakefile", BARE)
+        workspace.write("runs.json", json.dumps([content_id(number) for number in range(candidates)]))
+        install_made_measure(folder)
+        shutil.copytree(ROOT / "profiles", folder / "profiles")
+        workspace.snakemake("--quiet", "all", "--", "plan.json")
+        return workspace
+
+
+def install_made_measure(folder: Path) -> None:
+    """Puts the stand-in and the files that it copies into a workspace's `scripts/`."""
+    made = folder / "scripts/made_run"
+    made.mkdir(parents=True)
+    shutil.copy2(HERE / "made_measure.py", folder / "scripts/measure.py")
+    rows = [
+        {
+            "round": number,
+            "request_index": index,
+            "phase": "measured",
+            "scheduled_s": 0.0,
+            "started_s": 0.0,
+            "sent_s": 0.001,
+            "first_token_s": 0.1 + 0.001 * number,
+            "last_token_s": 0.4,
+            "end_s": 0.401,
+            "input_tokens_asked": 16,
+            "input_tokens": 16,
+            "output_tokens_asked": 4,
+            "output_tokens": 4,
+            "chunks": 4,
+            "chunk_gaps_ms": [100.0, 100.0, 100.0],
+            "unread_ms": 0.1,
+            "finish_reason": "length",
+            "http_status": 200,
+        }
+        for number in range(ROUNDS)
+        for index in range(REQUESTS)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schemas.RUN_REQUESTS), made / "requests.parquet")
+    pq.write_table(schemas.TELEMETRY.empty_table(), made / "telemetry.parquet")
+    stats = LoadStats(wall_s=1.0, cpu_s=0.1, origin_monotonic_s=0.0).model_dump(mode="json")
+    status = {
+        "outcome": "ok",
+        "reason": None,
+        "message": None,
+        "log_lines": [],
+        "rounds": ROUNDS,
+        "requests": ROUNDS * REQUESTS,
+        "requests_failed": 0,
+        "success_rate": 1.0,
+        "objective_rounds": [200.0] * ROUNDS,
+        "client_rounds": [stats] * ROUNDS,
+        "server_starts": 1,
+        "startup_s": 0.1,
+        "load_s": 0.8,
+        "accelerator_s": 1.0,
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "finished_at": "2026-01-01T00:00:01+00:00",
+    }
+    (made / "status.json").write_text(json.dumps(status))
+    manifest = {"command": ["serve"], "environment_variables": {}, "packages": {}, "devices": [], "machine": {}}
+    (made / "manifest.json").write_text(json.dumps(manifest))
+
+
+def cost(workspace: Workspace, *arguments: str) -> Cost:
+    """What a `snakemake` costs, which must end well."""
+    log = workspace.folder / "snakemake.log"
+    with log.open("w") as said:
+        started = time.monotonic()
+        process = subprocess.Popen(
+            workspace.command(*arguments),
+            cwd=workspace.folder,
+            env=workspace.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+        _, exit_status, usage = os.wait4(process.pid, 0)
+        wall_s = time.monotonic() - started
+    process.returncode = os.waitstatus_to_exitcode(exit_status)
+    assert process.returncode == 0, log.read_text()[-3000:]
+    return Cost(wall_s, usage.ru_maxrss / 1e3)
+
+
+def medians(workspaces: dict[str, Workspace], *arguments: str, repeats: int = REPEATS) -> dict[str, Cost]:
+    """The median cost of each workspace's `snakemake`; they take turns."""
+    costs: dict[str, list[Cost]] = {name: [] for name in workspaces}
+    for _ in range(repeats):
+        with undisturbed():
+            for name, workspace in workspaces.items():
+                costs[name].append(cost(workspace, *arguments))
+    return {
+        name: Cost(statistics.median(each.wall_s for each in own), statistics.median(each.peak_mb for each in own))
+        for name, own in costs.items()
+    }
+
+
+def rows(what: str, costs: dict[str, Cost]) -> list[dict[str, object]]:
+    return [
+        {
+            "what": what,
+            "workflow": name,
+            "wall (s)": own.wall_s,
+            "of bare": own.wall_s / costs["bare"].wall_s,
+            "memory (MB)": own.peak_mb,
+        }
+        for name, own in costs.items()
+    ]
+
+
+def complete(ours: Ours, bare: Bare) -> None:
+    """Makes all runs, and has Snakemake take them as made by it."""
+    script = "import json, sys; from pathlib import Path; from measure import make_run\n"
+    script += "for run, spec in json.load(sys.stdin).items(): make_run(spec, Path('{}') / run)"
+    specs = {
+        "ours": {run: json.dumps(spec) for run, spec in ours.runs_planned().items()},
+        "bare": dict.fromkeys(bare.json("runs.json"), "null"),
+    }
+    for workspace, name, folder in ((ours, "ours", "results/runs"), (bare, "bare", "runs")):
+        (workspace.folder / folder).mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [sys.executable, "-c", script.format(folder)],
+            input=json.dumps(specs[name]),
+            text=True,
+            cwd=workspace.folder,
+            env=os.environ | {"PYTHONPATH": "scripts"},
+            check=True,
+        )
+        workspace.snakemake("--quiet", "all")
+        workspace.snakemake("--quiet", "all", "--touch", "--forceall")
+
+
+@pytest.mark.bench
+def test_a_thousand_candidates_beside_a_bare_workflow(tmp_path):
+    workspaces = {"ours": Ours.of(tmp_path / "ours", 1000), "bare": Bare.of(tmp_path / "bare", 1000)}
+    found = {
+        "dry-run": medians(workspaces, "--dry-run", "--quiet", "all"),
+        "first run": medians(workspaces, repeats=1),
+        "no-op": medians(workspaces),
+    }
+    assert len(workspaces["ours"].runs()) == 1000
+    table = [row for what, costs in found.items() for row in rows(what, costs)]
+    publish("scale-1000", "1,000 candidates", {"Median of 3, the first run once": pd.DataFrame(table)})
+    for what, costs in found.items():
+        assert costs["ours"].wall_s <= MOST_OF_BARE[what] * costs["bare"].wall_s
+
+
+@pytest.mark.bench
+def test_ten_thousand_candidates(tmp_path):
+    workspaces = {"ours": Ours.of(tmp_path / "ours", 10_000), "bare": Bare.of(tmp_path / "bare", 10_000)}
+    table = rows("dry-run", medians(workspaces, "--dry-run", "--quiet", "all", repeats=1))
+    complete(**workspaces)
+    table += rows("no-op", medians(workspaces, repeats=1))
+    assert "Nothing to be done" in (workspaces["ours"].folder / "snakemake.log").read_text()
+    publish("scale-10000", "10,000 candidates", {"Once": pd.DataFrame(table)})
