@@ -37,9 +37,9 @@ def test_nothing_is_measured_again_for_it(printed, finished):
 def test_start_of_a_run_says_what_is_wrong_with_what_is_left(finished, tmp_path):
     workspace = finished.copy(tmp_path / "copy")
     study = workspace.study()
-    study["stages"].append({"name": "more", "candidates": [{"options": {"context_length": 20}}]})
+    study["stages"].append({"name": "more", "candidates": [{"options": {"context_length": 19}}]})
     workspace.write_study(study)
     started = workspace.snakemake()
-    assert "tiny: preflight: error in context of more: context_length=20: context length 20 (set), " in started
+    assert "tiny: preflight: error in context of more: context_length=19: context length 19 (set), " in started
     assert started.index("tiny: preflight: error") < started.index("rule measure")
     assert "preflight" not in workspace.snakemake("-n")
