@@ -107,6 +107,8 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, rounds: pd.DataFram
         verdict, why = wrong
     elif wrong_incumbent:
         verdict, why = "better", f"the incumbent {'is invalid' if wrong_incumbent[0] == 'invalid' else 'failed'}"
+    elif incumbent["objective_value"] == 0:
+        verdict, why = _against_nothing(study, row, rounds)
     else:
         change = _relative_change(study, row, incumbent, rounds)
         verdict, why = compare(study, *change)
@@ -160,6 +162,15 @@ def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
     if row["validity"] == "invalid":
         return "invalid", str(row["validity_note"])
     return None
+
+
+def _against_nothing(study: SearchedStudy, row: Row, rounds: pd.DataFrame) -> tuple[str, str]:
+    """Verdict and reason beside an incumbent whose objective is 0, which no percentage can be taken of."""
+    metric, _ = study.objective.metric_and_basis
+    values = rounds[(rounds["run_id"] == row["run_id"]) & (rounds["metric"] == metric)]["value"]
+    if (values > 0).all() and METRICS.get(metric).higher_is_better:
+        return "better", f"the incumbent's {metric} is 0"
+    return "within noise", f"the incumbent's {metric} is 0, and this one's is so in a round too"
 
 
 def _relative_change(

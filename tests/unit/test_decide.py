@@ -57,6 +57,13 @@ def test_any_success_replaces_a_failed_incumbent(decide):
     assert decision.candidates[2].change_percent is None
 
 
+def test_an_incumbent_of_nothing_is_replaced_by_what_is_always_more(decide):
+    decision = decide({"base": [0, 0, 0], "a": [0, 5, 5], "b": [2, 3, 2]})
+    assert verdicts(decision) == {"base": "incumbent", "a": "within noise", "b": "winner"}
+    assert decision.candidates[2].change_percent is None
+    assert "is 0" in decision.candidates[2].why
+
+
 def test_nothing_wins_where_everything_failed(decide):
     decision = decide({"base": "crashed", "a": "crashed"})
     assert decision.winner.candidate == "base" and not decision.changed
