@@ -90,7 +90,7 @@ Everything lies below `results/`.
 | `runs/<run_id>/manifest.json` | the machine and the devices it had, the command, versions and hashes |
 | `pairs/<pair_id>/{a,b}/` | incumbent and candidate of a pair measured again, each with the files of a run |
 | `pairs/<pair_id>/{pair,status}.json` | both specifications; the order, and whether a side failed |
-| `studies/<study>/preflight.json` | what could be told of the study before it was measured, a row a check and candidate |
+| `studies/<study>/preflight.json` | what could be told before it was measured, a row a check and candidate |
 | `studies/<study>/stages/<stage>/pair.json` | who is measured again, where the study asks for that |
 | `studies/<study>/stages/<stage>/plan.json` | candidates of a stage and their runs |
 | `studies/<study>/stages/<stage>/table.parquet` | a row a candidate and workload |
