@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
@@ -27,10 +28,6 @@ def main() -> None:
     parser.add_argument("--dataset", type=Path, help="dataset.json, for kinds made from one")
     parser.add_argument("--output", type=Path, required=True, help="requests.parquet to write")
     arguments = parser.parse_args()
-    once(arguments.output, lambda: prepare(arguments))
-
-
-def prepare(arguments: argparse.Namespace) -> None:
     try:
         spec = WorkloadSpec.model_validate_json(arguments.spec)
         workload = WORKLOADS.get(spec.kind)
@@ -41,11 +38,19 @@ def prepare(arguments: argparse.Namespace) -> None:
         raise ConfigError(
             f"--spec: made for version {spec.generator_version} of `{spec.kind}`, this is {workload.version}"
         )
-    _, _, tokenizer_json = load_model(arguments.model)
-    requests = workload.make(parameters, load_tokenizer(tokenizer_json), arguments.dataset)
 
+    def make() -> None:
+        _, _, tokenizer_json = load_model(arguments.model)
+        requests = workload.make(parameters, load_tokenizer(tokenizer_json), arguments.dataset)
+        write(requests, spec, arguments.output)
+
+    once(arguments.output, make)
+
+
+def write(requests: pa.Table, spec: WorkloadSpec, path: Path) -> None:
+    """The requests, and beside them what they are."""
     measured = requests.filter(pc.equal(requests["phase"], "measured"))
-    with replacing(arguments.output) as temporary:
+    with replacing(path) as temporary:
         pq.write_table(requests, temporary)
         summary = {
             "workload_id": workload_id(spec),
@@ -55,7 +60,7 @@ def prepare(arguments: argparse.Namespace) -> None:
             "output_tokens": pc.sum(measured["output_tokens"]).as_py(),
             "requests_sha256": file_sha256(temporary),
         }
-        write_json(arguments.output.with_name("workload.json"), summary)
+        write_json(path.with_name("workload.json"), summary)
 
 
 if __name__ == "__main__":
