@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from conftest import Installed, install
+from engines.conftest import Installed, install
 from image_registry import registry
 from test_kill import ROOT, WAYS, until
 from test_kill import running as running_run

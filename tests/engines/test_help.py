@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from conftest import Installed
+from engines.conftest import Installed
 
 from servelab.engines import Serve
 from servelab.known_flags import kept_flags, known_flags

@@ -1,4 +1,4 @@
-"""Links of the documents lead somewhere, and the rooms that docs/adding.md names exist."""
+"""Links of the documents lead somewhere, the rooms that docs/adding.md names exist, and no two tests share a name."""
 
 import re
 from pathlib import Path
@@ -19,3 +19,9 @@ def test_rooms_for_variants_exist():
     named = re.findall(r"`((?:scripts|tests|config)/[\w./]*)", (ROOT / "docs/adding.md").read_text())
     assert len(named) > 10
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_test_files_have_names_of_their_own():
+    """pytest imports them by their bare names, and refuses to collect two of one name."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

@@ -22,7 +22,7 @@ BY_OTHERS = {
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",
     "snakemake --profile profiles/default --configfile config/recorded.yaml": "test_recorded_studies.py",
-    "snakemake --profile profiles/default preflight": "test_preflight.py",
+    "snakemake --profile profiles/default preflight": "test_preflight_target.py",
     "snakemake --profile profiles/slurm": "tests/slurm",
     "snakemake --profile profiles/slurm --unlock": "tests/slurm",
 }
