@@ -12,7 +12,7 @@ HOW = {
     "run": "A test starts a real server of this release with it.",
     "parser": "Flag, type and choices are those of the argument parser in the released package.",
     "source": "Name, type and choices are those of the public source at its time; its package was not at hand.",
-    "page": "Name, type and range are those of the vendor's page on this release; the source is not public.",
+    "page": "Named on the vendor's page on this release; its range may be a newer page's (docs/engines.md).",
 }
 
 
