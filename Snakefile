@@ -9,6 +9,7 @@ configfile: "config/config.yaml"
 
 
 include: "rules/common.smk"
+include: "rules/planned.smk"
 include: "rules/coordinate.smk"
 include: "rules/download.smk"
 include: "rules/prepare.smk"

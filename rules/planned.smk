@@ -1,0 +1,166 @@
+"""Reads the plans on disk: the runs and pairs that they ask for, and what each is made from. Makes nothing."""
+
+import json
+import time
+from functools import cache
+from pathlib import Path
+
+from servelab.deciding_pair import PairSpec
+from servelab.devices import DEVICES
+from servelab.site import RESOURCES
+from servelab.spec import RunSpec, WorkloadSpec
+
+
+class PlanIndex:
+    """What the plans on disk ask for, by its id; each plan is read once.
+
+    `entries` gives the ids and contents of one plan, `kind` says what they are.
+    """
+
+    def __init__(self, name, kind, entries):
+        self.name, self.kind, self.entries = name, kind, entries
+        self.found = {}
+        self.read = {}
+
+    def __call__(self, key):
+        # A job on another node may see a plan a while after the node that wrote it.
+        patience_s = (
+            0 if workflow.is_main_process else workflow.execution_settings.latency_wait
+        )
+        until = time.monotonic() + patience_s
+        while key not in self.found:
+            self.look()
+            if key not in self.found:
+                if time.monotonic() >= until:
+                    raise WorkflowError(
+                        f"no plan under {RESULTS}/studies asks for {self.kind} {key}"
+                    )
+                time.sleep(1)
+        return self.found[key]
+
+    def look(self):
+        """Reads what is new on disk."""
+        for plan in RESULTS.glob(f"studies/*/stages/*/{self.name}"):
+            stamp = plan.stat().st_mtime_ns
+            if self.read.get(plan) != stamp:
+                self.read[plan] = stamp
+                self.found.update(self.entries(json.loads(plan.read_bytes())))
+
+
+def planned_specs(plan):
+    """Specifications of a stage's runs by their ids."""
+    return {
+        run["run_id"]: RunSpec.model_validate(run["spec"])
+        for candidate in plan["candidates"]
+        for run in candidate["runs"]
+    }
+
+
+def planned_pair(plan):
+    """The pair of a stage by its id, if it has one."""
+    return (
+        {plan["pair_id"]: PairSpec.model_validate(plan["pair"])} if plan["pair"] else {}
+    )
+
+
+spec_of = PlanIndex("plan.json", "run", planned_specs)
+pair_of = PlanIndex("pair.json", "pair", planned_pair)
+
+
+def sides_of(pair_id):
+    """Specifications of a pair's two sides."""
+    pair = pair_of(pair_id)
+    return [pair.a, pair.b]
+
+
+def pair_evidence(wildcards):
+    """The pair that was measured again for a stage, where its study asks for that."""
+    if not SEARCHES[wildcards.search].objective.interleaved_cycles:
+        return {}
+    planned = checkpoints.plan_pair.get(
+        study=study_of(wildcards.search), stage=wildcards.stage
+    ).output.pair
+    pair = json.loads(Path(planned).read_text(encoding="utf-8"))["pair_id"]
+    measured = {"pair_status": f"results/pairs/{pair}/status.json"} if pair else {}
+    return {"pair": planned, **measured}
+
+
+def engine_environment(spec):
+    """The environment a run's server comes from."""
+    return ancient(environment_file(spec.engine.name, spec.engine.environment_sha256))
+
+
+def client_environment(spec):
+    """The environment of a run's load client, if it has one of its own."""
+    if spec.client.environment_sha256 is None:
+        return []
+    return ancient(environment_file(spec.client.name, spec.client.environment_sha256))
+
+
+def requests_file(spec):
+    """The requests of a run's workload."""
+    return ancient(requests_path(spec.workload.model_dump_json()))
+
+
+@cache
+def requests_path(workload):
+    """The same for a workload as JSON: thousands of runs share one."""
+    name = workload_id(WorkloadSpec.model_validate_json(workload))
+    return f"results/workloads/{name}/requests.parquet"
+
+
+def run_inputs(spec):
+    """What a run is made from; one function, for Snakemake asks each for each of thousands of runs."""
+    return {
+        "environment": engine_environment(spec),
+        "client_environment": client_environment(spec),
+        "model": ancient(model_file(spec.model)),
+        "requests": requests_file(spec),
+    }
+
+
+def serving_threads(spec):
+    """Cores a run takes of the machine's."""
+    return DEVICES.get(spec.hardware.device).threads(
+        workflow.cores, spec.hardware.count
+    )
+
+
+def asked_of_cluster(request):
+    """Resources of a job that measures: each as far as `request(wildcards, attempt)` has it."""
+
+    def resource(name):
+        nothing = 0 if name == "mem_mb" else None  # Snakemake wants a number of it
+        return lambda wildcards, attempt: request(wildcards, attempt).get(name, nothing)
+
+    # Snakemake asks each for each of thousands of runs; without a site there is no cluster
+    return {name: resource(name) for name in (RESOURCES if "site" in config else [])}
+
+
+def spec_json(spec):
+    """A specification as one line of sorted JSON: equal content is an equal parameter."""
+    return canonical_json(spec.model_dump(mode="json"))
+
+
+def planned_runs(study, stage):
+    """Status files of a stage's runs, once its plan is known."""
+    plan = Path(checkpoints.plan_stage.get(study=study, stage=stage).output.plan)
+    return status_files(plan, plan.stat().st_mtime_ns)
+
+
+@cache
+def status_files(plan, stamp):
+    """Status files of the runs of a plan, which was written at that time: each once, in order."""
+    candidates = json.loads(plan.read_bytes())["candidates"]
+    runs = [run["run_id"] for candidate in candidates for run in candidate["runs"]]
+    return [f"results/runs/{run_id}/status.json" for run_id in dict.fromkeys(runs)]
+
+
+def runs_of_all_studies(wildcards):
+    """Status files of all runs of all studies, as far as they are planned."""
+    return [
+        run
+        for study, project in PROJECTS.items()
+        for stage in project.stage_names
+        for run in planned_runs(study, stage)
+    ]
