@@ -26,7 +26,7 @@ test: setup check  ## checks and the test suite
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" -n 2 tests/unit
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" tests/engines tests/workflow
 
-slow-test: setup  ## what needs minutes and gigabytes: real vLLM
+slow-test: setup  ## what needs minutes or gigabytes: real vLLM, containers, upgrades
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slow
 
 slurm-test: setup  ## studies on a Slurm that the tests start and end; docs/cluster.md

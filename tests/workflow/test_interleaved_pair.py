@@ -1,5 +1,6 @@
 """A stage whose leader is measured again beside the incumbent before it takes over."""
 
+import pytest
 from workspace import Workspace, tiny_study, yaml
 
 SLOW_PREFILL = {"max_num_seqs": 1, "max_num_batched_tokens": 8}
@@ -11,6 +12,7 @@ PREFILL_ONLY = {
 }
 
 
+@pytest.mark.slow
 def test_the_pair_decides_and_is_measured_once(tmp_path):
     workspace = Workspace.create(tmp_path / "pair")
     study = tiny_study()

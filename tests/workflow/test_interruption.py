@@ -38,7 +38,7 @@ def long_workspace(workspace):
     """The study with one run to measure that takes long enough to be interrupted."""
     study = workspace.study()
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 1}})
-    study["protocol"]["rounds"] = {"min": 20, "max": 20}
+    study["protocol"]["rounds"] = {"min": 8, "max": 8}
     workspace.write_study(study)
     return workspace
 
