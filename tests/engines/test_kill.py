@@ -8,20 +8,18 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
 from servelab.identity import run_id
 from servelab.lease import lease
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
-"""Time to end in; a server gets 10 s between SIGTERM and SIGKILL."""
 OUTAGE = 75
 
 
@@ -36,16 +34,6 @@ class Running:
     tree: list[psutil.Process]
     """The measuring process and all below it."""
     output: Path
-
-
-def until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> object:
-    """What the condition gives once it is true."""
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"not within {patience_s} s: {what}")
 
 
 def below(process: psutil.Process, text: str) -> list[psutil.Process]:

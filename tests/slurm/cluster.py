@@ -8,27 +8,16 @@ import signal
 import socket
 import stat
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
+from patience import until
 
 PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", "squeue", "sbatch", "srun", "scancel", "scontrol", "sinfo")
 CLIENTS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 SBIN = "/usr/sbin:/sbin"
 ACCELERATORS = {"gpu1": "gpu:h100", "npu1": "npu:ascend910b", "cpu1": None}
 """Nodes and what they have 8 of."""
-PATIENCE_S = 60.0
-
-
-def until(condition, what, patience_s=PATIENCE_S):
-    """What the condition gives once it is true."""
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"not within {patience_s} s: {what}")
 
 
 def missing_programs() -> list[str]:

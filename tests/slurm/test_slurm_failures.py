@@ -4,7 +4,7 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
-from slurm.cluster import until
+from patience import until
 from slurm.conftest import H100, SITE, SlurmWorkspace, gpu_study, npu_study, study
 from workflow.workspace import yaml
 

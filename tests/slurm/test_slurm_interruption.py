@@ -6,7 +6,7 @@ import subprocess
 
 import psutil
 import pytest
-from slurm.cluster import until
+from patience import until
 from slurm.conftest import SlurmWorkspace, gpu_study
 from slurm.test_slurm_failures import END_S, serving, state_of
 

@@ -4,22 +4,10 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 
 import psutil
 import pytest
-
-PATIENCE_S = 60.0
-
-
-def until(condition, what, patience_s=PATIENCE_S):
-    """What the condition gives once it is true."""
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"not within {patience_s} s: {what}")
+from patience import until
 
 
 def below(process):
