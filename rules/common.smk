@@ -168,12 +168,15 @@ def code(*names):
 
 
 def converter_environment(wildcards):
-    """The environment of an engine that serves the wanted format: it has the libraries that write it."""
-    for environment, (engine, _, _) in ENGINE_ENVIRONMENTS.items():
-        if wildcards.format in ENGINES.get(engine).model_formats:
+    """The environment of an engine that serves the wanted format: it has the libraries that write it.
+
+    One that was built from a lock: a container's or the host's python is not to be run from here.
+    """
+    for environment, (engine, runtime, _) in ENGINE_ENVIRONMENTS.items():
+        if runtime == "venv" and wildcards.format in ENGINES.get(engine).model_formats:
             return ancient(environment)
     raise WorkflowError(
-        f"no engine of the studies serves {wildcards.format}, so nothing here can convert to it"
+        f"no engine of the studies that is built from a lock serves {wildcards.format}, so nothing here can convert to it"
     )
 
 
