@@ -109,10 +109,13 @@ class Supervised:
                 pipe.close()
 
     def _end_orphans(self) -> None:
-        """Kills what a killed warden left: it now hangs on this process, which is the next subreaper above."""
+        """Kills what a killed warden left: it now hangs on this process, which is the next subreaper above.
+
+        Until none is found: the kernel kills the command meanwhile, and its children come here only when it is gone.
+        """
         others = self._strangers | {process._warden.pid for process in _running}
-        for child in psutil.Process().children():
-            if child.pid not in others:
+        while orphans := [child for child in psutil.Process().children() if child.pid not in others]:
+            for child in orphans:
                 kill_tree(child)
                 child.kill()
                 child.wait()

@@ -87,9 +87,9 @@ def run(command: list[str], grace_s: float) -> int:
         select.select([exited], [], [], grace_s)
         process.kill()
     returncode = process.wait()  # before its children, so that nobody else takes its exit status
-    kill_tree(psutil.Process())
     with contextlib.suppress(ChildProcessError):  # until no child, dead or alive, is left to anybody else
         while True:
+            kill_tree(psutil.Process())
             os.wait()
     return returncode
 
