@@ -255,6 +255,7 @@ def undisturbed() -> Iterator[None]:
     if path is None:
         yield
         return
+    time.sleep(1)  # for others that wait: they get their turn between two of ours
     with Path(path).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
