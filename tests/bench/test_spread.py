@@ -121,7 +121,7 @@ def prediction95(values: np.ndarray) -> tuple[float, float]:
 @pytest.mark.bench
 def test_spread(tmp_path):
     llama_cpp = install("llama.cpp")
-    # some 5 s of mostly reading prompts: it scatters by 1 %, while writing scatters by twice that, for it waits for memory
+    # some 5 s of mostly reading prompts, which scatters by 1 %; writing waits for memory and scatters by twice that
     requests = request_file(tmp_path / "requests.parquet", count=32, words=180, output_tokens=8)
     server = llama_cpp.server(tmp_path / "server.log", options={"max_num_seqs": 4, "context_length": 512, "threads": 1})
     server.start()
