@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from servelab.config_file import describe_validation_error, read_yaml
 from servelab.content import CHUNK_BYTES, Content, holds
+from servelab.credentials import without_credentials
 from servelab.errors import ConfigError, Outage, ServelabError
 from servelab.files import write_text
 from servelab.registry import nearest
@@ -117,7 +118,7 @@ def _fetch_first(name: str, dataset: Dataset, file: Path) -> str:
             raise
         except ServelabError as error:
             failures.append(str(error))
-            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            print(f"{name}: {without_credentials(str(error))}", file=sys.stderr, flush=True)
     raise ServelabError(f"dataset {name}: no source gave it: {'; '.join(failures)}")
 
 

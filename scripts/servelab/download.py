@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from servelab.content import Content, ContentError, PartFile, holds
+from servelab.credentials import without_credentials
 from servelab.errors import ServelabError
 from servelab.progress import Progress
 
@@ -69,7 +70,8 @@ def download(
                     if fruitless == ATTEMPTS:
                         raise ServelabError(f"{url}: given up after {ATTEMPTS} tries: {fault}") from None
                     pause_s = min(fault.pause_s or FIRST_PAUSE_S * 2 ** (fruitless - 1), LONGEST_PAUSE_S)
-                    print(f"{url}: {fault}; trying again in {pause_s:.0f} s", file=sys.stderr, flush=True)
+                    text = f"{url}: {fault}; trying again in {pause_s:.0f} s"
+                    print(without_credentials(text), file=sys.stderr, flush=True)
             sleep(pause_s)
 
 

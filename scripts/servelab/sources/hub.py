@@ -18,6 +18,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]  # it does no
 from pydantic import Field
 
 from servelab.content import Content, ContentError, holds
+from servelab.credentials import without_credentials
 from servelab.download import download
 from servelab.errors import Outage, ServelabError
 from servelab.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
@@ -91,15 +92,18 @@ def probe_model(source: HubSource, timeout_s: float) -> Probe:
         action = f"accept its terms at {DEFAULT_ENDPOINT}/{source.id} and set HF_TOKEN to a token of that account"
         return Probe(False, f"{name}: gated, and this account may not read it", action)
     except RevisionNotFoundError:
-        return Probe(False, f"{source.id}: {endpoint()} has no revision {source.revision}", "name one that it has")
+        return Probe(
+            False, f"{source.id}: {_shown_endpoint()} has no revision {source.revision}", "name one that it has"
+        )
     except RepositoryNotFoundError:
         action = "look at `id`; for a private repository set HF_TOKEN"
-        return Probe(False, f"{source.id}: {endpoint()} has no such repository, or shows none to this account", action)
+        return Probe(
+            False, f"{source.id}: {_shown_endpoint()} has no such repository, or shows none to this account", action
+        )
     except (HTTPError, OSError, ValueError) as error:
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         action = "run this where the hub answers, or name a folder with `source: {kind: path, …}`"
-        return Probe(None, f"{name}: no answer from {endpoint()}: {reason}", action)
-    return Probe(True, f"{name}: {endpoint()} has it", files=files, config=config)
+        return Probe(None, f"{name}: no answer from {_shown_endpoint()}: {_reason(error)}", action)
+    return Probe(True, f"{name}: {_shown_endpoint()} has it", files=files, config=config)
 
 
 def _read_config(api: HfApi, source: HubSource, timeout_s: float) -> dict[str, Any]:
@@ -111,9 +115,19 @@ def _read_config(api: HfApi, source: HubSource, timeout_s: float) -> dict[str, A
         return config
 
 
+def _shown_endpoint() -> str:
+    """The hub's address for messages: a mirror's may hold a password."""
+    return without_credentials(endpoint())
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, or its kind."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return without_credentials(lines[0]) if lines else type(error).__name__
+
+
 def _refusal(source: HubSource, error: Exception) -> ServelabError:
-    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return ServelabError(f"model {source.id} at {source.revision[:12]} from {endpoint()}: {reason}")
+    return ServelabError(f"model {source.id} at {source.revision[:12]} from {_shown_endpoint()}: {_reason(error)}")
 
 
 FILE_SOURCES.register("hub", HubFile)

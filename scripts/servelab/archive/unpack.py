@@ -1,0 +1,199 @@
+"""Reads an archive that nobody vouches for: its form, names and sizes are checked before a byte is unpacked.
+
+Members are streamed. Files are written into a new folder only, which takes its name in one step when all in it is
+checked. Every fault is one `ServelabError` that names the archive and the member.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from servelab.archive.container import BLOCK_BYTES, DEFLATED, Malformed, Member, read_members
+from servelab.archive.member_names import first_trouble, shown
+from servelab.errors import Outage, ServelabError
+from servelab.files import move_folder
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that an archive may hold; more is refused before it is unpacked."""
+
+    members: int = 100_000
+    member_bytes: int = 64 * 2**30
+    total_bytes: int = 256 * 2**30
+    """Of all members, unpacked."""
+    ratio: float = 300.0
+    """Unpacked ÷ packed size of a member. Logs reach some 50, deflate's most is 1,032."""
+    ratio_from_bytes: int = 64 * 2**20
+    """Smaller members may have any ratio: they do no harm."""
+
+
+class Archive:
+    """An open archive whose form, names and declared sizes are checked; contents are checked as they are read."""
+
+    def __init__(self, path: Path, descriptor: int, members: Iterable[Member]) -> None:
+        self.path, self._descriptor = path, descriptor
+        self.members: Mapping[str, Member] = {member.name: member for member in members}
+        """By name, in the archive's order."""
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """The content of a member, in blocks of at most 1 MiB; it is the whole and right content only if none raises.
+
+        Raises `ServelabError` for an unknown name, and where content, size, CRC or sha256 are not as declared.
+        """
+        if (member := self.members.get(name)) is None:
+            raise self._fault(name, "is not in the archive")
+        digest = hashlib.sha256(os.pread(self._descriptor, member.data_offset - member.offset, member.offset))
+        packed = self._packed(member, digest.update)
+        size = crc32 = 0
+        for block in self._inflated(name, packed) if member.method == DEFLATED else packed:
+            size += len(block)
+            if size > member.size_bytes:
+                raise self._fault(name, f"unpacks to more than the {member.size_bytes:,} bytes it declares")
+            crc32 = zlib.crc32(block, crc32)
+            yield block
+        if size < member.size_bytes:
+            raise self._fault(name, f"unpacks to {size:,} bytes, not the {member.size_bytes:,} it declares")
+        if crc32 != member.crc32:
+            raise self._fault(name, "its content was changed: its CRC is another one")
+        if digest.hexdigest() != member.sha256:
+            raise self._fault(name, "its bytes were changed: their sha256 is not that of the directory")
+
+    def read(self, name: str, most_bytes: int = 64 * 2**20) -> bytes:
+        """The whole content of a member; one that is larger than `most_bytes` is refused."""
+        if name in self.members and self.members[name].size_bytes > most_bytes:
+            raise self._fault(name, f"is larger than {most_bytes:,} bytes")
+        return b"".join(self.blocks(name))
+
+    def write(self, folder: Path, names: Iterable[str] | None = None) -> None:
+        """Writes members (all by default) below a folder that nobody else writes to; no file there is overwritten.
+
+        What is wrong with a member is a `ServelabError`, a full disk an `Outage`; a file may then be left half written.
+        """
+        chosen = list(self.members) if names is None else list(names)
+        wanted_bytes = sum(self.members[name].size_bytes for name in chosen if name in self.members)
+        free_bytes = shutil.disk_usage(folder).free
+        if wanted_bytes > free_bytes:
+            wants = f"unpacks to {wanted_bytes / 1e9:.1f} GB"
+            raise Outage(f"{self.path}: {wants}, {folder} has room for {free_bytes / 1e9:.1f} GB")
+        for name in chosen:
+            file = folder / name
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("xb") as output:
+                    for block in self.blocks(name):
+                        output.write(block)
+            except OSError as error:
+                raise Outage(f"{self.path}: {shown(name)}: cannot be written: {error.strerror or error}") from None
+
+    def _packed(self, member: Member, update: Callable[[bytes], None]) -> Iterator[bytes]:
+        position = member.data_offset
+        while position < member.end:
+            block = os.pread(self._descriptor, min(BLOCK_BYTES, member.end - position), position)
+            if not block:
+                raise self._fault(member.name, "ends too early: the archive was cut while it was read")
+            update(block)
+            position += len(block)
+            yield block
+
+    def _inflated(self, name: str, packed: Iterable[bytes]) -> Iterator[bytes]:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            for given in packed:
+                block = given
+                while True:
+                    content = inflater.decompress(block, BLOCK_BYTES)
+                    block = inflater.unconsumed_tail
+                    if content:
+                        yield content
+                    if not block and len(content) < BLOCK_BYTES:
+                        break
+        except zlib.error as error:
+            raise self._fault(name, f"its packed data is damaged: {error}") from None
+        if not inflater.eof or inflater.unused_data:
+            raise self._fault(name, "its packed data ends elsewhere than it should")
+
+    def _fault(self, name: str, text: str) -> ServelabError:
+        return ServelabError(f"{self.path}: {shown(name)}: {text}")
+
+
+@contextmanager
+def open_archive(path: Path, limits: Limits = Limits()) -> Iterator[Archive]:
+    """An archive to read from, checked but for its contents; `ServelabError` says what is wrong and at which member."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise ServelabError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        yield Archive(path, descriptor, _checked_members(path, descriptor, limits))
+    finally:
+        os.close(descriptor)
+
+
+def _checked_members(path: Path, descriptor: int, limits: Limits) -> list[Member]:
+    try:
+        members = read_members(descriptor, limits.members)
+        for member in members:
+            if member.size_bytes > limits.member_bytes:
+                raise Malformed(f"declares {member.size_bytes:,} bytes, more than are allowed", member.name)
+            most_bytes = max(limits.ratio * member.packed_bytes, limits.ratio_from_bytes)
+            if member.size_bytes > most_bytes:
+                text = (
+                    f"declares {member.size_bytes:,} bytes in {member.packed_bytes:,}: more than {limits.ratio:g} : 1"
+                )
+                raise Malformed(text, member.name)
+        if (total := sum(member.size_bytes for member in members)) > limits.total_bytes:
+            raise Malformed(f"declares {total:,} bytes in all, more than the {limits.total_bytes:,} that are allowed")
+        if found := first_trouble(member.name for member in members):
+            raise Malformed(found[1], found[0])
+    except Malformed as fault:
+        where = f"{path}: {shown(fault.member)}" if fault.member is not None else f"{path}"
+        raise ServelabError(f"{where}: {fault.text}") from None
+    return members
+
+
+def faults(path: Path, limits: Limits = Limits()) -> list[str]:
+    """A line for each fault of an archive's bytes, every member read through; empty if there is none."""
+    found = []
+    try:
+        with open_archive(path, limits) as archive:
+            for name in archive.members:
+                try:
+                    for _ in archive.blocks(name):
+                        pass
+                except ServelabError as error:
+                    found.append(str(error))
+    except ServelabError as error:
+        found.append(str(error))
+    return found
+
+
+@contextmanager
+def unpacked(archive: Archive, parent: Path, names: Iterable[str] | None = None) -> Iterator[Path]:
+    """A new folder below `parent` with members' contents (all by default), all of them checked; gone at the end."""
+    folder = Path(tempfile.mkdtemp(prefix=".unpacked-", dir=parent))
+    try:
+        archive.write(folder, names)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def unpack(path: Path, destination: Path, limits: Limits = Limits()) -> None:
+    """Unpacks a whole archive into a folder that is not there yet: it appears complete and checked, or not at all."""
+    with open_archive(path, limits) as archive:
+        if destination.is_symlink() or destination.exists():
+            raise ServelabError(f"{destination}: is there already; name a folder that is not")
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with unpacked(archive, destination.parent) as folder:
+            folder.chmod(0o755)
+            if not move_folder(folder, destination):
+                raise ServelabError(f"{destination}: somebody else has made it meanwhile")
