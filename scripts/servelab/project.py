@@ -8,6 +8,7 @@ from pathlib import Path
 
 from servelab.clients import CLIENTS, version_in_identity
 from servelab.conversion import CONVERTERS
+from servelab.credentials import has_credential, is_secret
 from servelab.datasets import Dataset, load_datasets
 from servelab.devices import DEVICES
 from servelab.engines import ENGINES, Engine
@@ -177,12 +178,26 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
     if (candidate.accelerators or 1) > study.hardware.per_node:
         wrong = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
         raise _error(project, f"{key}.accelerators", wrong)
+    _check_credentials(project, key, candidate)
     aliases = [candidate.engine] if candidate.engine else list(study.engines)
     try:
         check_option_names(candidate.options)
         _check_options(candidate, [(project.engine(alias), study.engines[alias].version) for alias in aliases])
     except ConfigError as error:
         raise _error(project, f"{key}.options", str(error)) from None
+
+
+def _check_credentials(project: Project, key: str, candidate: Candidate) -> None:
+    """What a candidate sets is in the name of its runs, in commands and in reports; a credential must not be."""
+    for kind, given in (
+        ("environment_variables", candidate.environment_variables),
+        ("arguments", candidate.arguments),
+        ("options", candidate.options),
+    ):
+        for name, value in given.items():
+            if is_secret(name, value) or has_credential(str(value)):
+                wrong = "a credential would get into specifications, commands and reports; take it out"
+                raise _error(project, f"{key}.{kind}.{name}", f"{wrong} (a server here needs none: it is on loopback)")
 
 
 def _check_options(candidate: Candidate, engines: list[tuple[Engine, str]]) -> None:
