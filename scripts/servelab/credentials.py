@@ -20,7 +20,7 @@ _TOKENS = re.compile(
     r"|sk-[\w-]{20,}|nvapi-[\w-]{20,}|pypi-[\w-]{50,}|xox[abprs]-[\w-]{10,}|A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9])"
     r"|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
 )
-_URL = re.compile(r"(?<![A-Za-z0-9])([a-z][a-z0-9+.-]*://)(?!redacted-secret@)[^\s/@'\"<>]+@", re.IGNORECASE)
+_URL = re.compile(r"(?<![A-Za-z0-9])([a-z][a-z0-9+.-]*://)(?!redacted-secret@)[^\s/@'\"<>{}$]+@", re.IGNORECASE)
 _QUERY = re.compile(
     rf"([?&](?:{_OPENING}|token|key|sig|signature|X-Amz-(?:Credential|Signature|Security-Token))=){_VALUE}",
     re.IGNORECASE,

@@ -1,0 +1,59 @@
+"""Credentials: told by name and form, refused in studies, and not shown in errors."""
+
+import pytest
+
+from servelab.credentials import has_credential, is_secret, without_credentials
+from servelab.errors import ConfigError
+
+HUB, PASSWORD = "hf_" + "AbCdEfGh" * 4, "correct-horse-battery"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("HF_TOKEN", "hf_x", True),
+        ("API_KEY", "abc", True),
+        ("AWS_SECRET_ACCESS_KEY", "abc", True),
+        ("DB_PASSWORD", "x", True),
+        ("TOKENIZERS_PARALLELISM", "yes-please", False),
+        ("MAX_TOKENS", "many", False),
+        ("CACHE_KEY", "12", False),
+        ("USE_TOKEN", "true", False),
+        ("--api-key", "abc", True),
+        ("--hf-token", "abc", True),
+        ("--eos-token", "<|end|>", False),
+        ("--max-prefill-token", 4096, False),
+        ("--image-token", "image", False),
+        ("api_key", None, False),
+        ("password", "", False),
+    ],
+)
+def test_what_is_a_secret_by_its_name(name, value, secret):
+    assert is_secret(name, value) is secret
+
+
+@pytest.mark.parametrize("kind", ["environment_variables", "arguments"])
+def test_a_study_with_a_credential_is_refused(kind, study_content, make_project):
+    """It would be part of the runs' identity, and stand in every specification, command and report."""
+    secret = {"environment_variables": {"HF_TOKEN": "wonderland"}, "arguments": {"--api-key": "wonderland"}}[kind]
+    study_content["stages"][0]["candidates"].append({kind: secret})
+    with pytest.raises(ConfigError, match=rf"{kind}\.{next(iter(secret))}: .*credential") as raised:
+        make_project(study_content)
+    assert "wonderland" not in str(raised.value)
+
+
+def test_a_credential_by_its_form_is_refused_wherever_it_stands(study_content, make_project):
+    study_content["baseline"]["environment_variables"] = {"EXTRA": f"https://u:{PASSWORD}@h.org"}
+    with pytest.raises(ConfigError, match=r"baseline\.environment_variables\.EXTRA"):
+        make_project(study_content)
+
+
+def test_errors_show_no_credentials():
+    made = without_credentials(
+        f"model a from https://u:{PASSWORD}@mirror.org/hub: HTTP 401, Authorization: Bearer {HUB}"
+    )
+    assert (
+        made == "model a from https://redacted-secret@mirror.org/hub: HTTP 401, Authorization: Bearer redacted-secret"
+    )
+    assert has_credential(f"x {HUB}") and not has_credential("a token of the hub")
+    assert PASSWORD not in made
