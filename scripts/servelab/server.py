@@ -49,6 +49,10 @@ class CandidateFailed(Exception):  # noqa: N818 (a finding, not an error)
         self.reason, self.message, self.log_lines = reason, message, list(log_lines)
 
 
+class KilledForMemory(CandidateFailed):
+    """The server ended without a word on why, and the kernel had killed a process for want of host memory."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """A command and its whole environment."""
@@ -238,12 +242,13 @@ class Server:
         """What became of the server: why by its log, and how it ended."""
         sign, lines = telling_lines(self._engine, self._lines())
         reason = sign or "crashed"
+        failed = CandidateFailed
         if reason == "crashed" and _oom_kills() > self._oom_kills:
-            reason = "out_of_memory"
+            reason, failed = "out_of_memory", KilledForMemory
             ending += "; meanwhile the kernel killed a process for want of memory"
         line = lines[0].strip()[:400] if lines else "nothing"
         message = f"{line} ({ending})" if sign else f"{ending}; it last said: {line}"
-        return CandidateFailed(reason, message, lines)
+        return failed(reason, message, lines)
 
     def _launch(self, port: int) -> Launch:
         serve = replace(self._serve, port=port)

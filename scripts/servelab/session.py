@@ -29,7 +29,7 @@ from servelab.pinning import pinned
 from servelab.processes import Supervised, wait_any
 from servelab.run_time import CLIENT_SLACK_S
 from servelab.runtimes import RUNTIMES, Environment, Needs
-from servelab.server import CandidateFailed, Server
+from servelab.server import CandidateFailed, KilledForMemory, Server
 from servelab.spec import RunSpec
 from servelab.telemetry.sampler import Sampler
 
@@ -159,6 +159,7 @@ class Session:
             return self._round(len(self.outcome.records))
         except CandidateFailed as failure:
             self._check_disk()
+            self._check_memory(failure)
             failure.log_lines = failure.log_lines or self._server.tail(_LOG_LINES)
             self.outcome.failure = failure
             return []
@@ -288,6 +289,12 @@ class Session:
         """Raises `Outage` on a full disk: what failed then says nothing about the candidate."""
         if not shutil.disk_usage(self._work).free:
             raise Outage(f"no space is left for {self._work}")
+
+    def _check_memory(self, failure: CandidateFailed) -> None:
+        """Raises `Outage` where a job ran out of its host memory: how much it has is no part of the run's identity."""
+        allocation = self._leased.allocation
+        if isinstance(failure, KilledForMemory) and allocation.gives_memory:
+            raise Outage(f"{allocation.giver()} has too little host memory: {failure.message}") from failure
 
 
 def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:

@@ -20,6 +20,11 @@ class Allocation(Protocol):
         """Its name in a manifest."""
         ...
 
+    @property
+    def gives_memory(self) -> bool:
+        """Whether it gives a job a share of the host memory: another job may then get more for the same run."""
+        ...
+
     def active(self) -> bool:
         """Whether this process runs in a job of it."""
         ...

@@ -15,6 +15,7 @@ class NoBatchSystem:
     """All devices of the machine, or those that the vendor's variable names where somebody has set it."""
 
     name: str = "none"
+    gives_memory: bool = False
 
     def active(self) -> bool:
         """See `Allocation.active`; what is left where no other is."""

@@ -30,6 +30,7 @@ class Slurm:
     """A job, or an interactive allocation."""
 
     name: str = "slurm"
+    gives_memory: bool = True
 
     def active(self) -> bool:
         """See `Allocation.active`."""
