@@ -105,6 +105,12 @@ class Cluster:
         jobs = [dict(zip(names, line.split("|"), strict=True)) for line in printed.splitlines()]
         return [{**job, "run": job["comment"].rpartition("_")[2]} for job in jobs]
 
+    def submitted(self) -> list[tuple[list[str], str]]:
+        """Arguments of every call of sbatch, and the comment among them."""
+        log = self.folder / "submitted"
+        calls = [line.split("\x1f")[:-1] for line in log.read_text().splitlines()] if log.exists() else []
+        return [(arguments, arguments[arguments.index("--comment") + 1]) for arguments in calls]
+
     def running(self, node: str) -> dict[str, str] | None:
         """A job that runs on a node."""
         return next((job for job in self.jobs("RUNNING") if job["node"] == node), None)
@@ -145,6 +151,7 @@ class Cluster:
             what = f"Gres={kind}:8" if kind else ""
             nodes.append(
                 f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={host} Port={port} CPUs=32 RealMemory=64000 {what}"
+                " Features=loopback,x86"
             )
             default = "NO" if kind else "YES"
             nodes.append(f"PartitionName={node[:3]} Nodes={node} Default={default} MaxTime=1-0 State=UP")
@@ -163,7 +170,8 @@ class Cluster:
         # The executor plugin takes variables named SLURM_ from its jobs' environment, SLURM_CONF among them.
         for name in CLIENTS:
             program = shutil.which(name, path=self._path)
-            self.tool(name, f'SLURM_CONF={folder}/etc/slurm.conf exec {program} "$@"')
+            note = f"(printf '%s\\037' \"$@\"; echo) >>{folder}/submitted\n" if name == "sbatch" else ""
+            self.tool(name, f'{note}SLURM_CONF={folder}/etc/slurm.conf exec {program} "$@"')
 
     def tool(self, name: str, script: str) -> None:
         """A program on the path of all that a test runs."""

@@ -1,15 +1,7 @@
 """A stage whose leader is measured again beside the incumbent before it takes over."""
 
 import pytest
-from workspace import Workspace, tiny_study, yaml
-
-SLOW_PREFILL = {"max_num_seqs": 1, "max_num_batched_tokens": 8}
-"""Prompts are read eight tokens at a time: slower than reading them at once."""
-PREFILL_ONLY = {
-    "title": "Prompts to read",
-    "kind": "random",
-    "parameters": {"input_tokens": 256, "output_tokens": 2, "num_requests": 2, "seed": 1},
-}
+from workspace import PREFILL_ONLY, SLOW_PREFILL, Workspace, tiny_study, yaml
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """What must rerun, in measure jobs: the table of docs/architecture.md, row by row, with real runs."""
 
-import os
 import shutil
 import time
 
@@ -83,23 +82,7 @@ def test_edit_the_clients_code_measures_nothing_until_its_version_is_raised(work
 
 
 def test_touch_the_dataset_the_model_and_the_environment_measures_nothing(workspace):
-    results = workspace.folder / "results"
-    for name in ("datasets", "models", "envs", "workloads"):
-        linked = results / name
-        if linked.is_symlink():  # of its own, so that touching disturbs nobody
-            target = linked.resolve()
-            linked.unlink()
-            linked.mkdir()
-            for entry in target.iterdir():
-                copy = linked / entry.name
-                if name == "envs":
-                    copy.mkdir()
-                    for part in entry.iterdir():
-                        shutil.copy2(part, copy) if part.is_file() else (copy / part.name).symlink_to(part)
-                else:
-                    shutil.copytree(entry, copy)
-        for file in [path for path in linked.rglob("*") if path.is_file() and not path.is_symlink()]:
-            os.utime(file)
+    workspace.touch_results()
     assert workspace.measured_by() == set()
 
 

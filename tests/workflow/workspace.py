@@ -40,6 +40,13 @@ WORKLOADS = {
         },
     },
 }
+SLOW_PREFILL = {"max_num_seqs": 1, "max_num_batched_tokens": 8}
+"""Prompts are read eight tokens at a time: slower than reading them at once."""
+PREFILL_ONLY = {
+    "title": "Prompts to read",
+    "kind": "random",
+    "parameters": {"input_tokens": 256, "output_tokens": 2, "num_requests": 2, "seed": 1},
+}
 
 
 def tiny_study(name="tiny"):
@@ -117,6 +124,25 @@ class Workspace:
 
     def write_study(self, study: dict) -> None:
         self.write(f"config/studies/{study['study']}.yaml", yaml.safe_dump(study, sort_keys=False))
+
+    def touch_results(self) -> None:
+        """Touches datasets, models, environments and workloads; the shared ones become this workspace's own copies."""
+        for name in (*SHARED_RESULTS, "workloads"):
+            linked = self.folder / "results" / name
+            if linked.is_symlink():
+                target = linked.resolve()
+                linked.unlink()
+                linked.mkdir()
+                for entry in filter(Path.is_dir, target.iterdir()):
+                    copy = linked / entry.name
+                    if name == "envs":
+                        copy.mkdir()
+                        for part in entry.iterdir():
+                            shutil.copy2(part, copy) if part.is_file() else (copy / part.name).symlink_to(part)
+                    else:
+                        shutil.copytree(entry, copy)
+            for file in [path for path in linked.rglob("*") if path.is_file() and not path.is_symlink()]:
+                os.utime(file)
 
     def study(self) -> dict:
         return yaml.safe_load((self.folder / "config/studies/tiny.yaml").read_text())
