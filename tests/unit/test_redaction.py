@@ -56,7 +56,7 @@ def redactor(**changes):
 def neutral():
     """Where nothing is known that could be planted."""
     return redactor(
-        project=Path("/srv/servelab"), environment={}, homes=[], users=["root"], hosts=["localhost"], addresses=[]
+        project=Path("/srv") / "elsewhere", environment={}, homes=[], users=["root"], hosts=["localhost"], addresses=[]
     )
 
 
@@ -231,7 +231,7 @@ def contents(path):
         found += (
             json.dumps(file.read().to_pylist()).encode()
             + str(file.schema_arrow.metadata).encode()
-            + str(file.metadata).encode()
+            + str(file.metadata.to_dict()).encode()
         )
     return found
 
