@@ -115,10 +115,10 @@ MODEL_SOURCES = {
     ]
 }
 WORKLOADS = {
-    workload_id(spec): (spec, project.workloads[name].dataset)
+    workload_id(spec): (spec, project.workloads[load.workload].dataset)
     for project in PROJECTS.values()
-    for name in project.study.workloads
-    for spec in [project.workload_spec(name)]
+    for load in project.loads
+    for spec in [load.requests(project.workload_spec(load.workload))]
 }
 
 
@@ -152,14 +152,15 @@ def stage_files(search, name, stages):
     return [f"{stage_folder(search, stage)}/{name}" for stage in stages]
 
 
-def search_stages(search):
-    """The stages that decide something: all but the reserved comparison."""
-    return [stage.name for stage in SEARCHES[search].stages]
-
-
 def all_stages(search):
     """The stages in order, the reserved comparison included."""
-    return [*search_stages(search), COMPARISON]
+    studies = PROJECTS if search.startswith("studies/") else RECORDED
+    return studies[study_of(search)].stage_names
+
+
+def search_stages(search):
+    """The stages that decide something: all but the reserved comparison."""
+    return all_stages(search)[:-1]
 
 
 def code(*names):
@@ -207,10 +208,26 @@ def previous_stage(search, stage):
     }
 
 
+def past_stages(search, stage):
+    """Plans and decisions of all stages before; their tables too where what they took or reached can end the search."""
+    stages = all_stages(search)
+    past = stages[: stages.index(stage)]
+    if not past:
+        return {}
+    files = {
+        "past_plans": stage_files(search, "plan.json", past),
+        "past_decisions": stage_files(search, "decision.json", past),
+    }
+    if stage != COMPARISON and SEARCHES[search].search.stop_when.given:
+        files["past_tables"] = stage_files(search, "table.parquet", past)
+    return files
+
+
 def options(files):
-    """Options of a script for files by their names: `--previous-plan FILE`."""
+    """Options of a script for files by their names: `--previous-plan FILE`, `--past-plans FILE FILE`."""
     return " ".join(
-        f"--{name.replace('_', '-')} {path}" for name, path in files.items()
+        f"--{name.replace('_', '-')} {path if isinstance(path, str) else ' '.join(path)}"
+        for name, path in files.items()
     )
 
 

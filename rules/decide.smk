@@ -44,6 +44,7 @@ rule decide_stage:
             "servelab/metrics/*.py",
             "servelab/objective.py",
             "servelab/parse.py",
+            "servelab/search/*.py",
             "servelab/statistics.py",
             "servelab/validity/*.py",
         ),

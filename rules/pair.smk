@@ -15,6 +15,7 @@ checkpoint plan_pair:
             "servelab/decide.py",
             "servelab/deciding_pair.py",
             "servelab/objective.py",
+            "servelab/search/*.py",
             "servelab/statistics.py",
         ),
     output:

@@ -1,12 +1,10 @@
-"""Reads a study and the decision of the stage before; makes the plan of each stage: candidates, runs, specifications."""
+"""Reads a study and the decisions of the stages before; makes each stage's plan: candidates, runs, specifications."""
 
 
 checkpoint plan_stage:
     input:
         unpack(
-            lambda wildcards: previous_stage(
-                f"studies/{wildcards.study}", wildcards.stage
-            )
+            lambda wildcards: past_stages(f"studies/{wildcards.study}", wildcards.stage)
         ),
         study="config/studies/{study}.yaml",
         workloads="config/workloads.yaml",
@@ -23,6 +21,7 @@ checkpoint plan_stage:
             "servelab/plan.py",
             "servelab/project.py",
             "servelab/quantization.py",
+            "servelab/search/*.py",
             "servelab/spec.py",
             "servelab/study.py",
         ),
@@ -33,9 +32,9 @@ checkpoint plan_stage:
     conda:
         "../envs/workflow.yaml"
     params:
-        previous=lambda wildcards: options(
-            previous_stage(f"studies/{wildcards.study}", wildcards.stage)
+        past=lambda wildcards: options(
+            past_stages(f"studies/{wildcards.study}", wildcards.stage)
         ),
     shell:
-        "python scripts/plan_stage.py --study {input.study} --stage {wildcards.stage} {params.previous}"
+        "python scripts/plan_stage.py --study {input.study} --stage {wildcards.stage} {params.past}"
         " --output {output.plan} > {log} 2>&1"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from servelab import schemas
 from servelab.cli import run
-from servelab.decide import decide_stage
 from servelab.deciding_pair import PlannedPair, read_pair
 from servelab.files import write_json
 from servelab.parse import read_table
+from servelab.search import decide
 from servelab.searched import load_searched, read_plan
 from servelab.study import Study
 
@@ -29,7 +29,7 @@ def main() -> None:
     if arguments.pair_status and isinstance(study, Study):
         planned = PlannedPair.model_validate_json(arguments.pair.read_text(encoding="utf-8"))
         pair = read_pair(planned, arguments.pair_status.parent, study)
-    decision = decide_stage(
+    decision = decide(
         study,
         read_plan(arguments.plan),
         read_table(arguments.table, schemas.STAGE_TABLE),

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from servelab import schemas
 from servelab.cli import run
-from servelab.decide import decide_stage
 from servelab.deciding_pair import choose_pair
 from servelab.files import write_json
 from servelab.parse import read_table
 from servelab.plan import Plan
+from servelab.search import decide
 from servelab.study import load_study
 
 
@@ -24,7 +24,7 @@ def main() -> None:
 
     study = load_study(arguments.study)
     plan = Plan.model_validate_json(arguments.plan.read_text(encoding="utf-8"))
-    by_runs_alone = decide_stage(
+    by_runs_alone = decide(
         study, plan, read_table(arguments.table, schemas.STAGE_TABLE), read_table(arguments.rounds, schemas.ROUNDS)
     )
     write_json(arguments.output, choose_pair(study, plan, by_runs_alone).model_dump(mode="json"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,12 @@ from servelab.statistics import ratio_ci95
 
 Row = dict[str, Any]
 """A row of schemas.STAGE_TABLE."""
+
+CONSTRAINT_MISSED = "constraint missed"
+NOT_RUN = "not run"
+"""Outcome and verdict of a candidate that the search left out."""
+_WRONG = {"invalid": "is invalid", CONSTRAINT_MISSED: "misses a constraint", NOT_RUN: "was not run"}
+"""Verdict of an incumbent that cannot be compared with → what is said of it; of others that it failed."""
 
 
 class Verdict(Strict):
@@ -54,6 +61,8 @@ class Decision(Strict):
     objective: str
     margin_percent: float
     candidates: list[Verdict]
+    survivors: tuple[str, ...] = ()
+    """Candidates that go on, the best first, where a stage only thins them out; the incumbent goes on with them."""
 
 
 def decide_stage(
@@ -68,7 +77,8 @@ def decide_stage(
     `table` has the columns of schemas.STAGE_TABLE, `rounds` those of schemas.ROUNDS. A candidate takes over when every
     request it had to serve succeeded (`min_success_rate`), its change on the incumbent exceeds the margin, and the
     change's 95 % interval excludes zero (single rounds have no interval: only the margin speaks). An invalid run never
-    wins. An incumbent that failed, or whose run is invalid, is replaced by the best candidate of which neither is true.
+    wins, nor does one that misses a constraint. An incumbent of which such a thing is true is replaced by the best
+    candidate of which it is not.
 
     `pair` is what the stage's leader has shown when it was measured again beside the incumbent: it then decides, and
     nobody else takes over.
@@ -83,18 +93,76 @@ def decide_stage(
     winner = max(better, key=lambda position: sign * float(rows[position]["objective_value"]), default=0)
     if winner:
         verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner"})
+    return _decision(study, plan, verdicts, winner, _reason(plan, verdicts, winner))
+
+
+def _decision(
+    study: SearchedStudy,
+    plan: SearchedPlan,
+    verdicts: list[Verdict],
+    winner: int,
+    reason: str,
+    survivors: Sequence[str] = (),
+) -> Decision:
+    incumbent, chosen = (
+        Choice(candidate=verdicts[position].candidate, run_id=verdicts[position].run_id) for position in (0, winner)
+    )
     return Decision(
         study=plan.study,
         stage=plan.stage,
         title=plan.title,
         applies=plan.applies,
-        reason=_reason(plan, verdicts, winner),
-        incumbent=Choice(candidate=incumbent["candidate"], run_id=_text(incumbent["run_id"])),
-        winner=Choice(candidate=rows[winner]["candidate"], run_id=_text(rows[winner]["run_id"])),
+        reason=reason,
+        incumbent=incumbent,
+        winner=chosen,
         changed=winner != 0,
         objective=study.objective.metric,
         margin_percent=study.objective.margin_percent,
         candidates=verdicts,
+        survivors=tuple(survivors),
+    )
+
+
+def undecided(study: SearchedStudy, plan: SearchedPlan, survivors: Sequence[str] = ()) -> Decision:
+    """What is taken for a stage's decision where there is none yet: the incumbent stays."""
+    verdicts = [
+        Verdict(
+            candidate=candidate.candidate,
+            run_id=candidate.runs[0].run_id if candidate.runs else None,
+            outcome="not run",
+            verdict="not run",
+            change_percent=None,
+            change_ci95_low_percent=None,
+            change_ci95_high_percent=None,
+            why="not decided yet",
+        )
+        for candidate in plan.candidates
+    ]
+    return _decision(study, plan, verdicts, 0, "not decided yet", survivors)
+
+
+def thin_out(
+    study: SearchedStudy,
+    plan: SearchedPlan,
+    table: pd.DataFrame,
+    rounds: pd.DataFrame,
+    survivors: Sequence[str],
+    rule: str,
+) -> Decision:
+    """The decision of a stage that chooses who goes on and no winner: `survivors`, the best first, by `rule`.
+
+    Candidates that cannot win have their verdict of `decide_stage`; of the others some survive and the rest is dropped.
+    """
+    rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    verdicts = []
+    for row in rows:
+        verdict = _verdict(study, row, rows[0], rounds)
+        if row["position"] != 0 and unfit(study, row) is None:
+            word = "survives" if row["candidate"] in survivors else "dropped"
+            verdict = verdict.model_copy(update={"verdict": word})
+        verdicts.append(verdict)
+    return _decision(
+        study, plan, verdicts, 0, f"{len(survivors)} of {len(rows) - 1} go on: {rule}", survivors=survivors
     )
 
 
@@ -106,11 +174,11 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, rounds: pd.DataFram
     elif wrong:
         verdict, why = wrong
     elif wrong_incumbent:
-        verdict, why = "better", f"the incumbent {'is invalid' if wrong_incumbent[0] == 'invalid' else 'failed'}"
+        verdict, why = "better", f"the incumbent {_WRONG.get(wrong_incumbent[0], 'failed')}"
     elif incumbent["objective_value"] == 0:
         verdict, why = _against_nothing(study, row, rounds)
     else:
-        change = _relative_change(study, row, incumbent, rounds)
+        change = relative_change(study, row, incumbent, rounds)
         verdict, why = compare(study, *change)
         if incumbent["validity"] == "suspect":
             why += f"; suspect, as the incumbent is: {incumbent['validity_note']}"
@@ -152,6 +220,8 @@ def _measured_again(study: SearchedStudy, verdict: Verdict, pair: PairEvidence) 
 
 def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
     """Verdict and reason for a run that can neither win nor be compared with; None for one that can."""
+    if row["outcome"] == NOT_RUN:
+        return NOT_RUN, str(row["message"])
     if row["outcome"] != "ok":
         return "refused" if row["reason"] == "refused" else "failed", f"{row['reason']}: {row['message']}"
     if row["success_rate"] < study.objective.min_success_rate:
@@ -161,7 +231,16 @@ def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
         return "failed", f"{study.objective.metric} could not be computed"
     if row["validity"] == "invalid":
         return "invalid", str(row["validity_note"])
+    if not pd.isna(row.get("constraints_missed")):
+        return CONSTRAINT_MISSED, str(row["constraints_missed"])
     return None
+
+
+def gain_percent(study: SearchedStudy, verdict: Verdict) -> float | None:
+    """By how much a candidate is better than the incumbent: negative where it is worse, None where nothing says."""
+    if verdict.change_percent is None:
+        return None
+    return verdict.change_percent if METRICS.get(study.objective.metric).higher_is_better else -verdict.change_percent
 
 
 def _against_nothing(study: SearchedStudy, row: Row, rounds: pd.DataFrame) -> tuple[str, str]:
@@ -173,17 +252,19 @@ def _against_nothing(study: SearchedStudy, row: Row, rounds: pd.DataFrame) -> tu
     return "within noise", f"the incumbent's {metric} is 0, and this one's is so in a round too"
 
 
-def _relative_change(
+def relative_change(
     study: SearchedStudy, row: Row, incumbent: Row, rounds: pd.DataFrame
 ) -> tuple[float, float | None, float | None]:
     """Percent change of the objective against the incumbent with its 95 % interval, on the study's basis."""
-    values = []
+    return ratio_ci95(objective_rounds(study, incumbent, rounds), objective_rounds(study, row, rounds))
+
+
+def objective_rounds(study: SearchedStudy, row: Row, rounds: pd.DataFrame) -> list[float]:
+    """The objective in each round of a row's run, on the study's basis."""
     metric, basis = study.objective.metric_and_basis
-    for side in (incumbent, row):
-        chosen = rounds[(rounds["run_id"] == side["run_id"]) & (rounds["metric"] == metric)]
-        factor, _ = per_basis(basis, int(side["accelerators"]), int(side["accelerators_per_node"]))
-        values.append([value * factor for value in chosen.sort_values("round")["value"]])
-    return ratio_ci95(values[0], values[1])
+    chosen = rounds[(rounds["run_id"] == row["run_id"]) & (rounds["metric"] == metric)]
+    factor, _ = per_basis(basis, int(row["accelerators"]), int(row["accelerators_per_node"]))
+    return [value * factor for value in chosen.sort_values("round")["value"]]
 
 
 def compare(study: SearchedStudy, change: float, low: float | None, high: float | None) -> tuple[str, str]:

@@ -75,7 +75,9 @@ def choose_pair(study: Study, plan: Plan, decision: Decision) -> PlannedPair:
         if entry.verdict in ("winner", "better", "within noise") and entry.change_percent is not None
     }
     leader = max(gains, key=lambda name: gains[name], default=None)
-    if leader is None or gains[leader] <= study.objective.margin_percent:
+    # one that takes over without such a gain is a choice turned back, which has to lose nothing
+    takes_over = decision.changed and leader == decision.winner.candidate
+    if leader is None or (gains[leader] <= study.objective.margin_percent and not takes_over):
         return PlannedPair(
             study=plan.study,
             stage=plan.stage,

@@ -7,18 +7,22 @@ on disk, or the incumbents where there are none, and a run takes what past runs 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from servelab.past_runs import PastTimes
-from servelab.plan import Incumbent, Plan, baseline, plan_stage, winner_of
+from servelab.plan import Plan, baseline
 from servelab.project import Project
 from servelab.run_time import longest_s
+from servelab.search import strategy_of
+from servelab.search.course import follow
 from servelab.spec import RunSpec, Strict
 from servelab.study import COMPARISON
+
+_MOST_SHOWN = 20
+"""Candidates of the next stage that are listed; nobody reads a thousand."""
 
 
 class Left(Strict):
@@ -62,13 +66,16 @@ class Forecast(Left):
     measured: int
     known: int
     engines: list[EngineLeft]
+    search: str | None
+    """How its strategy spreads the runs, where the study's stages do not say it."""
     next_stage: list[str]
-    """The first stage with runs left, and the serving command of each of its candidates that has one."""
+    """The first stage with runs left, and the serving commands of its first candidates that have one."""
 
     def lines(self) -> list[str]:
         """For a terminal: what is left in all, of each engine, and what comes next."""
         engines = [engine.line() for engine in self.engines] if self.most else []
-        return [self.line(), *(f"  {line}" for line in [*engines, *self.next_stage])]
+        search = [self.search] if self.search and self.most else []
+        return [self.line(), *(f"  {line}" for line in [*engines, *search, *self.next_stage])]
 
     def line(self) -> str:
         """One line for a terminal."""
@@ -92,31 +99,25 @@ def forecast(project: Project, results: Path) -> Forecast:
     tallies = {alias: _Tally() for alias in project.study.engines}
     measured: set[str] = set()
     next_stage: list[str] = []
-    incumbent, certain = baseline(project), True
-    reachable = {incumbent.configuration.engine}
     possible = 0
     pairs: list[RunSpec] = []
-    for stage in project.stage_names:
-        plan = plan_stage(project, stage, incumbent)
-        unmeasured = _unmeasured(plan, results)
+    for step in follow(project, results):
+        unmeasured = _unmeasured(step.plan, results)
         for run_id, (alias, spec) in unmeasured.items():
             tallies[alias].about[run_id] = spec
-            if certain:
+            if step.is_known:
                 tallies[alias].known[run_id] = spec
-        if certain:
-            measured |= set(plan.run_ids()) - unmeasured.keys()
+        if step.is_known:
+            measured |= set(step.plan.run_ids()) - unmeasured.keys()
             if unmeasured and not next_stage:
-                next_stage = _described(plan, set(unmeasured))
+                next_stage = _described(step.plan, unmeasured.keys())
         else:
-            possible += _most_runs(project, stage)
-            for alias, count in _most_by_engine(project, stage, reachable).items():
-                tallies[alias].possible += count
-        winner, is_decided = stage_winner(project, plan, results)
-        certain = certain and is_decided
-        if not certain and stage != COMPARISON:
-            pairs += [run.spec for run in plan.candidates[0].runs]  # what may be measured again beside a candidate
-        incumbent = winner or incumbent
-        reachable = {incumbent.configuration.engine} if certain else reachable | _named_engines(project, stage)
+            possible += len(step.outline.new_runs)
+            for engines in step.outline.new_runs:
+                for alias in engines or step.engines:  # a run that inherits its engine counts for each it may be
+                    tallies[alias].possible += 1
+        if not step.is_decided and step.plan.stage != COMPARISON:
+            pairs += [run.spec for run in step.plan.candidates[0].runs]  # may be measured again beside a candidate
     known = {run_id: spec for tally in tallies.values() for run_id, spec in tally.known.items()}
     about = {run_id: spec for tally in tallies.values() for run_id, spec in tally.about.items()}
     times = PastTimes(results / "runs") if about or possible else None
@@ -132,6 +133,7 @@ def forecast(project: Project, results: Path) -> Forecast:
             )
             for alias, tally in tallies.items()
         ],
+        search=strategy_of(project.study).summary(project.study),
         next_stage=next_stage,
     )
 
@@ -171,42 +173,12 @@ def _unmeasured(plan: Plan, results: Path) -> dict[str, tuple[str, RunSpec]]:
     }
 
 
-def _described(plan: Plan, unmeasured: set[str]) -> list[str]:
-    """A stage in lines: its title, and each candidate with runs left."""
-    left = [candidate for candidate in plan.candidates if unmeasured & {run.run_id for run in candidate.runs}]
-    return [f"next: {plan.title}", *(f"  {candidate.candidate}: {candidate.command}" for candidate in left)]
-
-
-def _most_runs(project: Project, stage: str) -> int:
-    """Runs a stage can add at most when its incumbent is not known yet."""
-    if stage == COMPARISON:  # the baseline's and the winner's runs of the deciding workload are already counted
-        return 2 * (len(project.study.workloads) - 1)
-    return len(next(entry for entry in project.study.stages if entry.name == stage).candidates)
-
-
-def _most_by_engine(project: Project, stage: str, reachable: set[str]) -> dict[str, int]:
-    """The same for each engine; a run that inherits its engine counts for each that may be the incumbent's by then."""
-    counts = dict.fromkeys(project.study.engines, 0)
-    if stage == COMPARISON:
-        others = len(project.study.workloads) - 1
-        counts[baseline(project).configuration.engine] += others
-        for alias in reachable:
-            counts[alias] += others
-        return counts
-    for candidate in next(entry for entry in project.study.stages if entry.name == stage).candidates:
-        for alias in [candidate.engine] if candidate.engine else reachable:
-            counts[alias] += 1
-    return counts
-
-
-def _named_engines(project: Project, stage: str) -> set[str]:
-    return {
-        candidate.engine
-        for entry in project.study.stages
-        if entry.name == stage
-        for candidate in entry.candidates
-        if candidate.engine
-    }
+def _described(plan: Plan, unmeasured: Set[str]) -> list[str]:
+    """A stage in lines: its title, and the first candidates with runs left."""
+    left = [candidate for candidate in plan.candidates if any(run.run_id in unmeasured for run in candidate.runs)]
+    shown = [f"  {candidate.candidate}: {candidate.command}" for candidate in left[:_MOST_SHOWN]]
+    more = [f"  … and {len(left) - _MOST_SHOWN} more"] if len(left) > _MOST_SHOWN else []
+    return [f"next: {plan.title}", *shown, *more]
 
 
 def _most_accelerators(project: Project) -> int:
@@ -223,21 +195,3 @@ def _hours(seconds: float) -> str:
     """Hours to a digit behind the point, or to one digit that is not 0."""
     hours = seconds / 3600
     return f"{hours:.1f}" if hours >= 0.1 or not hours else f"{hours:.1g}"
-
-
-def stage_winner(project: Project, plan: Plan, results: Path) -> tuple[Incumbent | None, bool]:
-    """The winner of a plan by the decision on disk, if that has one of its candidates.
-
-    Also whether that decision was made on exactly these runs; only then it is certain.
-    """
-    file = results / "studies" / plan.study / "stages" / plan.stage / "decision.json"
-    try:
-        decision = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None, False
-    planned = [(candidate.candidate, [run.run_id for run in candidate.runs][:1]) for candidate in plan.candidates]
-    decided = [(entry["candidate"], [entry["run_id"]] if entry["run_id"] else []) for entry in decision["candidates"]]
-    name = decision["winner"]["candidate"]
-    if name not in [candidate for candidate, _ in planned]:
-        return None, False
-    return winner_of(plan, name), planned == decided

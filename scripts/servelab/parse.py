@@ -15,7 +15,7 @@ from servelab.clients import CLIENTS, LoadStats
 from servelab.errors import ServelabError
 from servelab.files import replacing
 from servelab.metrics import RunData, summarise, summarise_rounds
-from servelab.objective import per_basis
+from servelab.objective import missed_constraints, per_basis
 from servelab.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.spec import RunSpec
 from servelab.study import Study
@@ -45,6 +45,7 @@ HEADLINE = {
     "tpot_ms_p99": ("tpot_ms", "p99"),
     "itl_ms_mean": ("itl_ms", "mean"),
     "e2el_ms_mean": ("e2el_ms", "mean"),
+    "slo_attainment": ("slo_attainment", "mean"),
 }
 """Column of the stage table → metric and statistic it repeats."""
 
@@ -75,6 +76,9 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> dict[str, pa.Tabl
         if candidate.refused is not None:
             refusal = {"workload": study.objective.on, "outcome": "failed", "reason": "refused", "rounds": 0}
             rows["table"].append({**row, **refusal, "message": candidate.refused})
+        if candidate.not_run is not None:
+            left_out = {"workload": study.objective.on, "outcome": "not run", "reason": "budget", "rounds": 0}
+            rows["table"].append({**row, **left_out, "message": candidate.not_run})
         for run in candidate.runs:
             status, data = read_run(study, runs_folder / run.run_id)
             parsed = parse_run(study, run.spec, status, data) if status["outcome"] == "ok" else {}
@@ -88,13 +92,16 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> dict[str, pa.Tabl
 def read_run(study: Study, folder: Path) -> tuple[dict[str, Any], RunData]:
     """Status and records of the run in a folder; `ServelabError` if it is not complete."""
     telemetry = folder / "telemetry.parquet"
+    price = study.hardware.price_per_accelerator_hour
     try:
         status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
         records = pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS)
         samples = pq.read_table(telemetry, schema=schemas.TELEMETRY) if telemetry.exists() else None
-    except (OSError, ValueError, pa.ArrowException) as error:
+        if price is not None:
+            price *= json.loads((folder / "spec.json").read_text(encoding="utf-8"))["hardware"]["count"]
+    except (OSError, ValueError, LookupError, pa.ArrowException) as error:
         raise ServelabError(f"{folder}: not a complete run ({error}); remove the folder and run again") from None
-    return status, RunData(records, study.objective.slos, samples)
+    return status, RunData(records, study.objective.slos, samples, price)
 
 
 def parse_run(study: Study, spec: RunSpec, status: dict[str, Any], data: RunData) -> dict[str, Rows]:
@@ -132,6 +139,9 @@ def _run_columns(
     for name, statistic in (("value", "mean"), ("ci95_low", "ci95_low"), ("ci95_high", "ci95_high")):
         if objective.get(statistic) is not None:
             columns[f"objective_{name}"] = objective[statistic] * factor
+    # the constraints are of the workload that decides, and of its parts, which are not among the study's workloads
+    if parsed and (run.workload == study.objective.on or run.workload not in study.workloads):
+        columns["constraints_missed"] = missed_constraints(study.objective.constraints, by_metric)
     validity, note = verdict(parsed["checks"]) if parsed else (None, None)
     return {
         **columns,
@@ -145,6 +155,7 @@ def _run_columns(
         "rounds": status["rounds"],
         "success_rate": status["success_rate"],
         "accelerator_s": status["accelerator_s"],
+        "load_accelerator_s": status["load_s"] * candidate.configuration.accelerators,
     }
 
 

@@ -5,18 +5,69 @@ A plan is a pure function of the study, the stage and the incumbent; it reads an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from servelab.engines import Serve
 from servelab.errors import ConfigError
-from servelab.identity import run_id
+from servelab.identity import canonical_json, run_id
 from servelab.metrics import METRICS
-from servelab.spec import ArgumentValue, EngineSpec, HardwareSpec, ModelSpec, RunSpec, Strict
-from servelab.study import COMPARISON, Candidate, Overrides, Stage
+from servelab.spec import (
+    ArgumentValue,
+    EngineSpec,
+    HardwareSpec,
+    ModelSpec,
+    ProtocolSpec,
+    RoundsSpec,
+    RunSpec,
+    Strict,
+    WorkloadSpec,
+)
+from servelab.study import COMPARISON, Candidate, Overrides, Stage, Study
 
 if TYPE_CHECKING:  # most readers of plans make none, and a project takes long to import
     from servelab.project import Project
+
+FEWEST_REQUESTS = 4
+PART_ROUNDS = 2
+"""Rounds of a part of a workload: the fewest that say how far apart rounds are."""
+
+
+class Load(Strict):
+    """What is put on a candidate: a workload of the study, or its first requests for fewer rounds."""
+
+    workload: str
+    divisor: int = 1
+    """1 for all of it; otherwise one of so many parts of its requests."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name; a part has a name of its own, for its figures are not the workload's."""
+        return self.workload if self.divisor == 1 else f"{self.workload}-1of{self.divisor}"
+
+    def requests(self, workload: WorkloadSpec) -> WorkloadSpec:
+        """The requests, of those that the whole workload has."""
+        if self.divisor == 1:
+            return workload
+        whole = int(workload.parameters["num_requests"])
+        part = max(min(FEWEST_REQUESTS, whole), -(-whole // self.divisor))
+        return workload.model_copy(update={"parameters": {**workload.parameters, "num_requests": part}})
+
+    def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
+        """How they are sent; of the same load as before where the whole workload is."""
+        if self.divisor == 1:
+            return whole
+        count = min(PART_ROUNDS, whole.rounds.max)
+        rounds = RoundsSpec(min=count, max=count, restart_server=whole.rounds.restart_server)
+        return whole.model_copy(
+            update={
+                "rounds": rounds,
+                "settle_requests": whole.settle_requests // self.divisor,
+                "ramp_up_s": whole.ramp_up_s / self.divisor,
+                "duration_s": whole.duration_s and whole.duration_s / self.divisor,
+            }
+        )
 
 
 class Configuration(Strict):
@@ -34,12 +85,21 @@ class PlannedRun(Strict):
     """One run: a configuration under one workload."""
 
     workload: str
+    """`Load.name`: the workload's, or that of a part of it."""
     run_id: str
     spec: RunSpec
 
+    @property
+    def load_size(self) -> int:
+        """Requests that it sends at most: what the time of runs of different loads is compared by."""
+        return int(self.spec.workload.parameters["num_requests"]) * self.spec.protocol.rounds.max
+
 
 class PlannedCandidate(Strict):
-    """A configuration of a stage; `refused` says why it cannot be run at all, and it then has no runs."""
+    """A configuration of a stage.
+
+    `refused` says why it cannot be run at all, `not_run` why the search does not run it; either has no runs.
+    """
 
     candidate: str
     is_incumbent: bool
@@ -47,6 +107,7 @@ class PlannedCandidate(Strict):
     changes: dict[str, object]
     command: str
     refused: str | None
+    not_run: str | None = None
     runs: list[PlannedRun]
 
 
@@ -58,6 +119,8 @@ class Plan(Strict):
     title: str
     applies: bool
     reason: str
+    load_divisor: int = 1
+    """`Load.divisor` of its runs."""
     candidates: list[PlannedCandidate]
 
     def run_ids(self) -> list[str]:
@@ -72,18 +135,30 @@ class Incumbent(Strict):
     configuration: Configuration
 
 
+class Variant(NamedTuple):
+    """A configuration beside the incumbent: its name in tables, and what it changes, for reading."""
+
+    name: str
+    configuration: Configuration
+    changes: dict[str, object]
+
+
 def baseline(project: Project) -> Incumbent:
     """The study's baseline as the first incumbent; its model is `base` and its accelerators 1 unless it says more."""
+    return start_of(project.study)
+
+
+def start_of(study: Study) -> Incumbent:
+    """The same of a study alone."""
     start = Configuration(
-        engine=str(project.study.baseline.engine),
+        engine=str(study.baseline.engine),
         model="base",
         options={},
         arguments={},
         environment_variables={},
         accelerators=1,
     )
-    candidate = project.study.baseline
-    return Incumbent(candidate=candidate.label or "baseline", configuration=apply(start, candidate))
+    return Incumbent(candidate=study.baseline.label or "baseline", configuration=apply(start, study.baseline))
 
 
 def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
@@ -109,26 +184,44 @@ def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
 def plan_stage(project: Project, stage_name: str, incumbent: Incumbent) -> Plan:
     """The plan of a stage that starts from `incumbent`; `comparison` is the reserved last stage."""
     if stage_name == COMPARISON:
-        return _plan_comparison(project, incumbent)
+        return plan_comparison(project, incumbent)
     stage = next(stage for stage in project.study.stages if stage.name == stage_name)
-    obstacle = _obstacle(project, stage, incumbent.configuration)
-    workloads = [project.study.objective.on]
-    candidates = [_planned(project, incumbent.candidate, True, incumbent.configuration, {}, workloads)]
-    if obstacle is None:
-        seen = {_key(incumbent.configuration)}
-        for candidate in stage.candidates:
-            configuration = apply(incumbent.configuration, candidate)
-            if _key(configuration) in seen:  # the winner of an earlier stage may stand here again
-                continue
-            seen.add(_key(configuration))
-            changes = _changes(candidate)
-            candidates.append(_planned(project, candidate.name, False, configuration, changes, workloads))
+    variants = [
+        Variant(candidate.name, apply(incumbent.configuration, candidate), changes_of(candidate))
+        for candidate in stage.candidates
+    ]
+    obstacle = obstacle_to(project.study, stage, incumbent.configuration)
+    return make_plan(project, stage.name, stage.title or stage.name, incumbent, variants, obstacle)
+
+
+def make_plan(
+    project: Project,
+    stage: str,
+    title: str,
+    incumbent: Incumbent,
+    variants: Iterable[Variant],
+    obstacle: str | None = None,
+    divisor: int = 1,
+) -> Plan:
+    """A plan on the workload that decides: the incumbent, and each variant whose configuration is not there before it.
+
+    An `obstacle` says why the stage does not apply: the incumbent is then alone.
+    """
+    loads = [Load(workload=project.study.objective.on, divisor=divisor)]
+    candidates = [_planned(project, incumbent.candidate, True, incumbent.configuration, {}, loads)]
+    seen = {key_of(incumbent.configuration)}
+    for variant in variants if obstacle is None else []:
+        key = key_of(variant.configuration)
+        if key not in seen:  # the winner of an earlier stage may stand here again
+            seen.add(key)
+            candidates.append(_planned(project, variant.name, False, variant.configuration, variant.changes, loads))
     return Plan(
         study=project.study.study,
-        stage=stage.name,
-        title=stage.title or stage.name,
+        stage=stage,
+        title=title,
         applies=obstacle is None,
         reason=obstacle or "",
+        load_divisor=divisor,
         candidates=candidates,
     )
 
@@ -139,11 +232,12 @@ def winner_of(plan: Plan, name: str) -> Incumbent:
     return Incumbent(candidate=chosen.candidate, configuration=chosen.configuration)
 
 
-def _plan_comparison(project: Project, winner: Incumbent) -> Plan:
-    workloads = project.study.workloads
+def plan_comparison(project: Project, winner: Incumbent) -> Plan:
+    """The reserved last stage: baseline and winner on every workload."""
+    workloads = [Load(workload=workload) for workload in project.study.workloads]
     start = baseline(project)
     candidates = [_planned(project, "baseline", True, start.configuration, {}, workloads)]
-    if _key(winner.configuration) != _key(start.configuration):
+    if key_of(winner.configuration) != key_of(start.configuration):
         candidates.append(_planned(project, "winner", False, winner.configuration, {}, workloads))
     return Plan(
         study=project.study.study,
@@ -161,7 +255,7 @@ def _planned(
     is_incumbent: bool,
     configuration: Configuration,
     changes: dict[str, object],
-    workloads: list[str],
+    loads: list[Load],
 ) -> PlannedCandidate:
     engine = project.engine(configuration.engine)
     model_id = project.study.model.variant_id(configuration.model)
@@ -177,7 +271,7 @@ def _planned(
             joined=entry.joined_values,
         )
         engine.command(_trial(configuration, model_id))  # refuses what it cannot serve that way
-        specs = {workload: run_spec(project, configuration, workload) for workload in workloads}
+        specs = {load.name: run_spec(project, configuration, load.workload, load.divisor) for load in loads}
         runs = [PlannedRun(workload=name, run_id=run_id(spec), spec=spec) for name, spec in specs.items()]
     except ConfigError as error:
         refused = str(error)
@@ -205,9 +299,14 @@ def _trial(configuration: Configuration, model_id: str) -> Serve:
     )
 
 
-def run_spec(project: Project, configuration: Configuration, workload: str) -> RunSpec:
-    """The specification of a configuration's run; `ConfigError` where its engine cannot serve it."""
+def run_spec(project: Project, configuration: Configuration, workload: str, divisor: int = 1) -> RunSpec:
+    """The specification of a configuration's run; `ConfigError` where its engine cannot serve it.
+
+    `divisor` is the load's.
+    """
     study = project.study
+    load = Load(workload=workload, divisor=divisor)
+    objective = METRICS.get(study.objective.metric)
     engine = project.engine(configuration.engine)
     quantization = study.model.variant(configuration.model).quantization
     source_format = study.model.variant_format(configuration.model)
@@ -233,21 +332,21 @@ def run_spec(project: Project, configuration: Configuration, workload: str) -> R
         hardware=HardwareSpec(
             accelerator=study.hardware.accelerator, device=study.hardware.device, count=configuration.accelerators
         ),
-        workload=project.workload_spec(workload),
-        objective=study.objective.metric,
-        slos=study.objective.slos if METRICS.get(study.objective.metric).needs_slos else {},
+        workload=load.requests(project.workload_spec(workload)),
+        objective=objective.measured_as or objective.tag,
+        slos=study.objective.slos if objective.needs_slos else {},
         client=project.client_spec(),
-        protocol=study.protocol,
+        protocol=load.protocol(study.protocol),
     )
 
 
-def _obstacle(project: Project, stage: Stage, configuration: Configuration) -> str | None:
+def obstacle_to(study: Study, stage: Stage, configuration: Configuration) -> str | None:
     """Why a stage does not apply to the incumbent, or None."""
     facts: dict[str, object] = {
-        "engine": project.study.engines[configuration.engine].engine or configuration.engine,
+        "engine": study.engines[configuration.engine].engine or configuration.engine,
         "model": configuration.model,
         "accelerators": configuration.accelerators,
-        "hardware.per_node": project.study.hardware.per_node,
+        "hardware.per_node": study.hardware.per_node,
         **{f"options.{name}": value for name, value in configuration.options.items()},
     }
     for key, wanted in stage.when.items():
@@ -256,9 +355,25 @@ def _obstacle(project: Project, stage: Stage, configuration: Configuration) -> s
     return None
 
 
-def _key(configuration: Configuration) -> str:
-    return configuration.model_dump_json()
+def key_of(configuration: Configuration) -> str:
+    """Equal for configurations that are the same run on the same load."""
+    return canonical_json(configuration.model_dump(mode="json"))
 
 
-def _changes(candidate: Candidate) -> dict[str, object]:
+def changes_of(candidate: Candidate) -> dict[str, object]:
+    """What a candidate changes, for reading; `Overrides` takes it back."""
     return candidate.model_dump(mode="json", exclude_defaults=True, exclude={"label"})
+
+
+def difference(before: Configuration, after: Configuration) -> dict[str, object]:
+    """What one configuration has other than another, for reading; null where it has nothing of it any more."""
+    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+    found: dict[str, object] = {}
+    for name in old:
+        if isinstance(old[name], dict):
+            keys = [key for key in {**old[name], **new[name]} if old[name].get(key) != new[name].get(key)]
+            if keys:
+                found[name] = {key: new[name].get(key) for key in keys}
+        elif old[name] != new[name]:
+            found[name] = new[name]
+    return found

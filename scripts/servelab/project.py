@@ -16,11 +16,13 @@ from servelab.engines.options import check_option_names
 from servelab.errors import ConfigError
 from servelab.identity import file_sha256
 from servelab.metrics import METRICS, slo_metrics
+from servelab.plan import Load
 from servelab.quantization import VERSION as QUANTIZER
 from servelab.registry import nearest
 from servelab.runtimes import RUNTIMES
+from servelab.search import STRATEGIES, stage_names, strategy_of
 from servelab.spec import ClientSpec, WorkloadSpec
-from servelab.study import COMPARISON, Candidate, Study, load_study
+from servelab.study import COMPARISON, RECHECK, Candidate, Study, load_study
 from servelab.workloads import WORKLOADS, NamedWorkload, load_workloads
 
 WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
@@ -84,13 +86,14 @@ class Project:
 
     @cached_property
     def stage_names(self) -> list[str]:
-        """Stages in order, the reserved last one included."""
-        return [stage.name for stage in self.study.stages] + [COMPARISON]
+        """Stages in order, as the search has them, the reserved last one included."""
+        return stage_names(self.study)
 
-    def previous_stage(self, stage: str) -> str | None:
-        """The stage before, None for the first."""
-        position = self.stage_names.index(stage)
-        return self.stage_names[position - 1] if position else None
+    @cached_property
+    def loads(self) -> list[Load]:
+        """All that runs of the study may be loaded with."""
+        whole = [Load(workload=workload) for workload in self.study.workloads]
+        return [*whole, *strategy_of(self.study).loads(self.study)]
 
 
 def load_project(file: Path, root: Path) -> Project:
@@ -131,26 +134,47 @@ def _check(project: Project) -> None:
     names: set[str] = set()
     for position, stage in enumerate(study.stages):
         key = f"stages.{position} ({stage.name})"
-        if stage.name in names or stage.name == COMPARISON:
-            raise _error(
-                project, key, "this name is reserved" if stage.name == COMPARISON else "this name stands twice"
-            )
+        is_reserved = stage.name in (COMPARISON, RECHECK)
+        if stage.name in names or is_reserved:
+            raise _error(project, key, "this name is reserved" if is_reserved else "this name stands twice")
         names.add(stage.name)
         for when in stage.when:
             if not when.startswith("options."):
                 _check_name(project, f"{key}.when", when, [*WHEN_KEYS, "options.<name>"], "condition")
         _check_candidates(project, key, stage.candidates)
+    _check_search(project)
+
+
+def _check_search(project: Project) -> None:
+    search = project.study.search
+    _check_name(project, "search.strategy", search.strategy, STRATEGIES.names(), "search strategy")
+    strategy = strategy_of(project.study)
+    for name in search.stop_when.given:
+        if name not in strategy.honours:
+            can = [each.name for each in STRATEGIES if name in each.honours]
+            wrong = f"`{strategy.name}` cannot be ended by it; leave it out, or take {' or '.join(can)}"
+            raise _error(project, f"search.stop_when.{name}", wrong)
+    if search.stop_when.slo_reached is not None and not project.study.objective.slos:
+        raise _error(project, "search.stop_when.slo_reached", "needs limits; add `objective.slos`")
+    strategy.outlines(project.study)
 
 
 def _check_objective(project: Project) -> None:
     objective = project.study.objective
     better = [metric.tag for metric in METRICS if metric.higher_is_better is not None]
     _check_name(project, "objective.metric", objective.metric, better, "metric with a better direction")
+    for metric, limits in objective.constraints.items():
+        _check_name(project, "objective.constraints", metric, better, "metric with a better direction")
+        if not limits:
+            raise _error(project, f"objective.constraints.{metric}", "names no statistic; write `{mean: 50}`, say")
     for metric in objective.slos:
         _check_name(project, "objective.slos", metric, slo_metrics(), "metric of single requests")
-    if METRICS.get(objective.metric).needs_slos and not objective.slos:
-        example = "`slos: {ttft_ms: 500, tpot_ms: 50}`"
-        raise _error(project, "objective.metric", f"{objective.metric} needs limits; add {example}")
+    for key, metric in [("metric", objective.metric), *(("constraints", each) for each in objective.constraints)]:
+        if METRICS.get(metric).needs_slos and not objective.slos:
+            example = "`slos: {ttft_ms: 500, tpot_ms: 50}`"
+            raise _error(project, f"objective.{key}", f"{metric} needs limits; add {example}")
+        if METRICS.get(metric).needs_price and project.study.hardware.price_per_accelerator_hour is None:
+            raise _error(project, f"objective.{key}", f"{metric} needs `hardware.price_per_accelerator_hour`")
 
 
 def _check_candidates(project: Project, key: str, candidates: list[Candidate]) -> None:

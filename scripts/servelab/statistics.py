@@ -24,7 +24,7 @@ def mean_ci95(values: Sequence[float]) -> Interval:
     mean = statistics.fmean(values)
     if len(values) < 2:
         return Interval(mean, None, None)
-    half = _t975(len(values) - 1) * math.sqrt(_variance_of_mean(values))
+    half = _t(0.975, len(values) - 1) * math.sqrt(_variance_of_mean(values))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -36,8 +36,29 @@ def relative_half_width_percent(values: Sequence[float]) -> float:
     return 100 * (high - low) / 2 / abs(mean)
 
 
+def pooled_relative_half_widths(samples: Sequence[Sequence[float]]) -> list[float]:
+    """Half the width of each sample's 95 % interval as a share of its mean, by the noise of all samples together.
+
+    The pooled variance within the samples, as in an analysis of variance, of values relative to their sample's mean:
+    s² = Σ (value / mean − 1)² / Σ (n − 1); half width = t(0.975, Σ (n − 1)) · s / √n. Infinite where there is no such
+    sample of two, or none of values above 0.
+    """
+    usable = [values for values in samples if len(values) > 1 and statistics.fmean(values) > 0]
+    freedom = sum(len(values) - 1 for values in usable)
+    if not freedom:
+        return [math.inf] * len(samples)
+    squares = sum((value / statistics.fmean(values) - 1) ** 2 for values in usable for value in values)
+    spread = _t(0.975, freedom) * math.sqrt(squares / freedom)
+    return [spread / math.sqrt(len(values)) if values else math.inf for values in samples]
+
+
 def ratio_ci95(baseline: Sequence[float], values: Sequence[float]) -> Interval:
-    """Change of the mean against the baseline's, in percent, with its 95 % interval; None below 2 rounds in either.
+    """Change of the mean against the baseline's, in percent, with its 95 % interval; see `ratio_interval`."""
+    return ratio_interval(baseline, values, 0.95)
+
+
+def ratio_interval(baseline: Sequence[float], values: Sequence[float], confidence: float) -> Interval:
+    """Change of the mean against the baseline's, in percent, with its interval; None below 2 rounds in either.
 
     Fieller's interval for the ratio of the means of two independent normal samples of unequal variance, with
     Satterthwaite's degrees of freedom at the estimated ratio, no fewer than 1: Fieller 1954, "Some problems in
@@ -57,7 +78,7 @@ def ratio_ci95(baseline: Sequence[float], values: Sequence[float]) -> Interval:
     if variance + scaled == 0:
         return Interval(change, change, change)
     freedom = (variance + scaled) ** 2 / (variance**2 / (len(values) - 1) + scaled**2 / (len(baseline) - 1))
-    t = _t975(max(1.0, freedom))
+    t = _t((1 + confidence) / 2, max(1.0, freedom))
     # The ratios r with (mean − r·base)² ≤ t² (variance + r²·base_variance): between the roots of a parabola.
     a = base**2 - t**2 * base_variance
     if a <= 0:
@@ -86,8 +107,8 @@ def _variance_of_mean(values: Sequence[float]) -> float:
     return statistics.variance(values) / len(values)
 
 
-def _t975(freedom: float) -> float:
+def _t(probability: float, freedom: float) -> float:
     # A quarter of a short job's time to load, and most jobs compute no interval.
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-    return float(stdtrit(freedom, 0.975))
+    return float(stdtrit(freedom, probability))

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from servelab.config_file import read_config
 from servelab.errors import ConfigError
 from servelab.metrics import METRICS
-from servelab.objective import Basis
+from servelab.objective import Basis, Statistic
 from servelab.spec import (
     ArgumentValue,
     HubSource,
@@ -28,6 +28,8 @@ from servelab.spec import (
 NAME = r"^[a-z0-9][a-z0-9._-]*$"
 COMPARISON = "comparison"
 """The reserved last stage: baseline and winner on every workload."""
+RECHECK = "recheck"
+"""The reserved stage before it: the winner against itself with each stage's choice turned back."""
 
 
 class ModelVariant(Strict):
@@ -99,6 +101,12 @@ class Hardware(Strict):
     accelerator: str = Field(description="Model of the accelerator, as you name it; part of every run's identity.")
     device: str = Field("nvidia", description="Kind of device: how it is leased and shown to the engine.")
     per_node: int = Field(1, ge=1, description="Accelerators of a node.")
+    price_per_accelerator_hour: float | None = Field(
+        None,
+        gt=0,
+        description="What an accelerator costs an hour, in any one currency: for `cost_per_million_tokens`. No part of "
+        "a run's identity: another price reruns nothing.",
+    )
 
 
 class Engine(Strict):
@@ -132,10 +140,22 @@ class Objective(Strict):
     on: str = Field(description="Workload that decides; the others are measured for baseline and winner.")
     min_success_rate: float = Field(1.0, ge=0, le=1, description="A candidate below it is never a winner.")
     margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not move the search.")
+    max_loss_percent: float = Field(
+        5.0,
+        ge=0,
+        description="The other workloads guard the answer: a winner that loses more on one of them is shown as such, "
+        "with what to use there instead.",
+    )
     slos: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {},
         description="Limits for `goodput_per_s`: metric of single requests (`ttft_ms`, `tpot_ms`, `e2el_ms`, …) → most "
         "it may be for a request to count. Another limit reruns nothing, unless goodput is the objective.",
+    )
+    constraints: dict[str, dict[Statistic, float]] = Field(
+        {},
+        description="What a winner must keep on the workload that decides: metric → statistic (`mean`, `median`, "
+        "`p90`, `p95`, `p99`, `minimum`, `maximum`) → limit, `{tpot_ms: {mean: 50}, ttft_ms: {p99: 2000}}`. At most, "
+        "or at least where higher is better. Another limit reruns nothing.",
     )
     interleaved_cycles: int = Field(
         0,
@@ -148,6 +168,12 @@ class Objective(Strict):
     def metric_and_basis(self) -> tuple[str, Basis]:
         """The metric, and the basis its figures are on: only a rate adds up over deployments."""
         return self.metric, self.per if METRICS.get(self.metric).is_rate else "deployment"
+
+    @property
+    def measured_metric_and_basis(self) -> tuple[str, Basis]:
+        """The same of what a run says while it is measured: for a cost, which needs a price, the rate behind it."""
+        measured_as = METRICS.get(self.metric).measured_as
+        return (measured_as, "accelerator") if measured_as else self.metric_and_basis
 
 
 class Overrides(Strict):
@@ -203,6 +229,54 @@ class Stage(Strict):
     candidates: list[Candidate] = Field(min_length=1, description="Configurations to try.")
 
 
+class StopWhen(Strict):
+    """What ends a search before its last stage; baseline and winner are compared all the same."""
+
+    accelerator_hours: float | None = Field(
+        None,
+        gt=0,
+        description="Budget of the search: a stage leaves out its last candidates where what the stages before it "
+        "took, and what its runs will take by their mean, exceeds it.",
+    )
+    objective_reached: float | None = Field(
+        None, description="No further stage once the incumbent's objective is as good as this, on the study's basis."
+    )
+    slo_reached: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="No further stage once this share of the incumbent's requests keeps `objective.slos`.",
+    )
+
+    @property
+    def given(self) -> list[str]:
+        """Names of those that the study sets."""
+        return [name for name in type(self).model_fields if getattr(self, name) is not None]
+
+
+class Search(Strict):
+    """How candidates are searched; docs/search.md explains it."""
+
+    strategy: str = Field(
+        "staged",
+        description="`staged`: stage by stage, each on the last winner. `grid`: every combination of the stages' "
+        "candidates. `halving`: every combination with a short load, the best ones with longer ones.",
+    )
+    recheck: bool = Field(
+        True,
+        description="For `staged`: at last the winner against itself with each changed stage's choice turned back, so "
+        "that a choice that no longer helps is dropped. It is one run for each stage but one that changed something.",
+    )
+    eta: int = Field(
+        4,
+        ge=2,
+        description="For `halving`: of each rung one in so many candidates goes on, and the next load is so many times "
+        "longer.",
+    )
+    rungs: int = Field(3, ge=2, le=6, description="For `halving`: how many loads; the last is the whole workload.")
+    stop_when: StopWhen = StopWhen()
+
+
 class Study(Strict):
     """One question: which configuration serves this model best on this hardware?"""
 
@@ -213,6 +287,7 @@ class Study(Strict):
     engines: dict[str, Engine] = Field(min_length=1, description="Engines with their versions.")
     objective: Objective
     protocol: ProtocolSpec = ProtocolSpec()
+    search: Search = Search()
     client: str = Field("servelab", description="Load client.")
     baseline: Candidate = Field(description="The configuration that everything is compared with.")
     stages: list[Stage] = Field(min_length=1, description="Questions, in order.")

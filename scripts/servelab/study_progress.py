@@ -14,6 +14,7 @@ from typing import Any
 from servelab.metrics import METRICS
 from servelab.objective import per_basis
 from servelab.run_folder import Attempt, attempts, read_status
+from servelab.search import strategy_of
 from servelab.statistics import Interval, ratio_ci95
 from servelab.study import COMPARISON, Study
 
@@ -83,8 +84,7 @@ class _Planned:
 
     run_id: str
     candidate: str
-    decides: bool
-    """It is measured under the workload that decides."""
+    workload: str
     accelerators: int
 
 
@@ -97,7 +97,10 @@ class StudyProgress:
         self._folder = results / "studies" / study.study / "stages"
         self._statuses: dict[str, dict[str, Any]] = {}
         self._plans: dict[str, tuple[int, list[_Planned]]] = {}
-        self.stages = [*(stage.name for stage in study.stages), COMPARISON]
+        outlines = strategy_of(study).outlines(study)
+        self._most_runs = {each.name: each.most_runs for each in outlines} | {COMPARISON: 2 * len(study.workloads)}
+        self.stages = list(self._most_runs)
+        self._metric, self._basis = study.objective.measured_metric_and_basis
 
     def stage(self, name: str) -> StageProgress:
         """One of `stages`."""
@@ -111,9 +114,9 @@ class StudyProgress:
         return StageProgress(
             study=self._study.study,
             stage=name,
-            metric=self._study.objective.metric,
+            metric=self._metric,
             runs=None if planned is None else len(runs),
-            most=self._most(name),
+            most=self._most_runs[name],
             done=len(done),
             failed=sum(status["outcome"] != "ok" for status in done.values()),
             running=running,
@@ -146,7 +149,7 @@ class StudyProgress:
         try:
             stamp = file.stat().st_mtime_ns
             if stage not in self._plans or self._plans[stage][0] != stamp:
-                self._plans[stage] = (stamp, list(_planned(_read_json(file), self._study.objective.on)))
+                self._plans[stage] = (stamp, list(_planned(_read_json(file))))
         except FileNotFoundError:
             return None
         return self._plans[stage][1]
@@ -155,11 +158,6 @@ class StudyProgress:
         if run_id not in self._statuses and (status := read_status(self._results / "runs" / run_id)):
             self._statuses[run_id] = status
         return self._statuses.get(run_id)
-
-    def _most(self, stage: str) -> int:
-        if stage == COMPARISON:
-            return 2 * len(self._study.workloads)
-        return 1 + next(len(entry.candidates) for entry in self._study.stages if entry.name == stage)
 
     def _winner(self, stage: str, runs: Iterable[str]) -> str | None:
         """The decided winner, if the decision was made on these runs."""
@@ -181,18 +179,19 @@ class StudyProgress:
     def _best(self, planned: list[_Planned], winner: str | None) -> Best | None:
         found = {}
         for run in planned:
-            if run.decides and winner in (None, run.candidate) and (values := self._values(run)):
+            decides = run.workload == self._study.objective.on or run.workload not in self._study.workloads
+            if decides and winner in (None, run.candidate) and (values := self._values(run)):
                 found[run.candidate] = values
         if not found:
             return None
-        sign = 1 if METRICS.get(self._study.objective.metric).higher_is_better else -1
+        sign = 1 if METRICS.get(self._metric).higher_is_better else -1
         name = max(found, key=lambda candidate: sign * fmean(found[candidate]))
-        return Best(name, fmean(found[name]), self._change(found[name]))
+        return Best(name, fmean(found[name]), self._change(found[name], planned[0]))
 
-    def _change(self, values: list[float]) -> Interval | None:
-        """Against the baseline, which is the first candidate of the first stage."""
-        first = self._planned(self.stages[0])
-        baseline = self._values(first[0]) if first else []
+    def _change(self, values: list[float], incumbent: _Planned) -> Interval | None:
+        """Against the baseline, the first candidate of the first stage; under a part of the load every incumbent is."""
+        first = (self._planned(self.stages[0]) or [incumbent])[0]
+        baseline = self._values(first if first.workload == incumbent.workload else incumbent)
         if not baseline or baseline == values or fmean(baseline) <= 0:
             return None
         change, low, high = ratio_ci95(baseline, values)
@@ -206,8 +205,7 @@ class StudyProgress:
             return []
         if status["success_rate"] < self._study.objective.min_success_rate:
             return []
-        _, basis = self._study.objective.metric_and_basis
-        factor, _ = per_basis(basis, run.accelerators, self._study.hardware.per_node)
+        factor, _ = per_basis(self._basis, run.accelerators, self._study.hardware.per_node)
         return [value * factor for value in status.get("objective_rounds", [])]
 
 
@@ -230,11 +228,11 @@ class ProgressLines:
         return lines
 
 
-def _planned(plan: dict[str, Any], on: str) -> Iterator[_Planned]:
+def _planned(plan: dict[str, Any]) -> Iterator[_Planned]:
     for candidate in plan["candidates"]:
         for run in candidate["runs"]:
             accelerators = candidate["configuration"]["accelerators"]
-            yield _Planned(run["run_id"], candidate["candidate"], run["workload"] == on, accelerators)
+            yield _Planned(run["run_id"], candidate["candidate"], run["workload"], accelerators)
 
 
 def _duration(seconds: float) -> str:

@@ -51,8 +51,8 @@ def table(rows: list[dict]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schemas.RUN_REQUESTS)
 
 
-def summary(rows: list[dict], slos=None) -> dict[str, dict]:
-    return {row["metric"]: row for row in metrics.summarise(metrics.RunData(table(rows), slos or {}))}
+def summary(rows: list[dict], slos=None, price=None) -> dict[str, dict]:
+    return {row["metric"]: row for row in metrics.summarise(metrics.RunData(table(rows), slos or {}, None, price))}
 
 
 def stream(sent: float, seconds: float, tokens: int, *, input_tokens: int = 10, **values) -> dict:

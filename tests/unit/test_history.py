@@ -6,23 +6,21 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_run import ROUNDS, records, telemetry
+from made_results import write_run as write
+from made_run import ROUNDS, records
 
 from servelab import schemas
 from servelab.answers import Answer, make_answer, question_id, read_answers, study_versions, versions_id
-from servelab.clients import LoadStats
 from servelab.errors import ServelabError
 from servelab.history import answers_table, build_history
-from servelab.identity import run_id
 from servelab.parse import parse_plan
 from servelab.past_runs import PastTimes, configuration_id, past_runs
 from servelab.plan import baseline, plan_stage
 from servelab.statistics import ratio_ci95
+from servelab.study import COMPARISON
 
 OLDER = {"version": "2026.9.11063", "environment_sha256": "0" * 64}
 OLDEST = {"version": "2026.2.1", "environment_sha256": "1" * 64}
-TIMES = ("scheduled_s", "started_s", "sent_s", "first_token_s", "last_token_s", "end_s")
-STATS = [LoadStats(wall_s=4.0, cpu_s=0.2, unread_p99_ms=0.4).model_dump(mode="json")] * ROUNDS
 CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
 
 
@@ -33,36 +31,13 @@ def project(study_content, make_project):
 
 @pytest.fixture
 def plans(project):
-    return [plan_stage(project, stage, baseline(project)) for stage in project.stage_names]
+    stages = [stage.name for stage in project.study.stages]
+    return [plan_stage(project, stage, baseline(project)) for stage in [*stages, COMPARISON]]
 
 
 def at(spec, **engine):
     """The same specification at another version of its engine."""
     return spec.model_copy(update={"engine": spec.engine.model_copy(update=engine)})
-
-
-def write(runs, spec, pace=1.0, day=1, kernel="6.1", seed=0, **status):
-    """A complete run, `pace` times as fast; `status` replaces what went well."""
-    folder = runs / run_id(spec)
-    folder.mkdir(parents=True)
-    rows = [] if status else records(spec.protocol, seed)
-    for row in rows:
-        row |= {name: row[name] / pace for name in TIMES}
-        row["chunk_gaps_ms"] = [gap / pace for gap in row["chunk_gaps_ms"]]
-    pq.write_table(pa.Table.from_pylist(rows, schema=schemas.RUN_REQUESTS), folder / "requests.parquet")
-    if rows:
-        samples = pa.Table.from_pandas(telemetry(rows), schema=schemas.TELEMETRY, preserve_index=False)
-        pq.write_table(samples, folder / "telemetry.parquet")
-    ok = {"outcome": "ok", "reason": None, "message": None, "rounds": ROUNDS, "success_rate": 1.0}
-    more = {"server_starts": 1, "client_rounds": STATS, "accelerator_s": 30.0}
-    finished = {"finished_at": f"2026-11-{day:02d}T12:00:00+00:00"}
-    machine = {"cpu": "a cpu", "cpus_usable": 2, "kernel": kernel}
-    (folder / "status.json").write_text(json.dumps(ok | more | finished | status))
-    (folder / "spec.json").write_text(spec.model_dump_json())
-    (folder / "manifest.json").write_text(
-        json.dumps({"devices": [{"name": "a cpu", "driver": None}], "machine": machine})
-    )
-    return folder
 
 
 def planned(plans, stage=0):

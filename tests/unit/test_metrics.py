@@ -14,6 +14,7 @@ from servelab.errors import ConfigError
 from servelab.metrics import METRICS, RunData
 
 SLOS = {"ttft_ms": 1200.0, "tpot_ms": 60.0, "e2el_ms": 2500.0}
+PRICE = 2.5
 
 
 # Each metric's observations of a round, from its rows, by the formulas of docs/metrics.md.
@@ -117,6 +118,13 @@ OBSERVATIONS = {
     "peak_output_tokens_per_s": lambda rows: [peak_output(rows)],
     "success_rate": lambda rows: [len(successes(rows)) / len(rows)],
     "goodput_per_s": lambda rows: [sum(map(is_good, successes(rows))) / duration(rows)],
+    "slo_attainment": lambda rows: [sum(map(is_good, successes(rows))) / len(rows)],
+    "cost_per_million_tokens": lambda rows: [
+        PRICE / 3600 * duration(rows) / (input_tokens(successes(rows)) + output_tokens(successes(rows))) * 1e6
+    ],
+    "cost_per_million_output_tokens": lambda rows: [
+        PRICE / 3600 * duration(rows) / output_tokens(successes(rows)) * 1e6
+    ],
     "concurrency": lambda rows: [sum(map(e2el, successes(rows))) / 1000 / duration(rows)],
     "peak_concurrency": lambda rows: [peak_concurrency(rows)],
     "request_rate_asked_per_s": lambda rows: [
@@ -167,7 +175,7 @@ def test_requests_recompute_every_figure(name, seed):
     per_round = [OBSERVATIONS[name](group) for group in by_round(rows)]
     values = [value for group in per_round for value in group]
     means = [statistics.fmean(group) for group in per_round if group]
-    figures = summary(rows, SLOS)[name]
+    figures = summary(rows, SLOS, PRICE)[name]
     assert figures["n"] == len(values)
     assert figures["rounds"] == len(means) == 3
     assert figures["mean"] == pytest.approx(statistics.fmean(values))
@@ -175,7 +183,7 @@ def test_requests_recompute_every_figure(name, seed):
     assert (figures["minimum"], figures["maximum"]) == pytest.approx((min(values), max(values)))
     for column, percent in {"median": 50, "p90": 90, "p95": 95, "p99": 99}.items():
         assert figures[column] == pytest.approx(percentile(values, percent))
-    assert metrics.round_values(RunData(table(rows), SLOS), name) == pytest.approx(means)
+    assert metrics.round_values(RunData(table(rows), SLOS, price_per_hour=PRICE), name) == pytest.approx(means)
     half = 4.30265273 * statistics.stdev(means) / 3**0.5  # t(0.975, 2)
     mean = statistics.fmean(means)
     assert (figures["ci95_low"], figures["ci95_high"]) == pytest.approx((mean - half, mean + half), rel=1e-6)
@@ -210,6 +218,7 @@ def test_figures_by_hand():
             "peak_output_tokens_per_s": 3 / 0.9,
             "success_rate": 1 / 3,
             "goodput_per_s": 1 / 0.9,
+            "slo_attainment": 1 / 3,
             "concurrency": 0.35 / 0.9,
             "peak_concurrency": 2,
             "ttft_ms": 200,
@@ -346,6 +355,7 @@ def test_a_client_that_defines_a_metric_otherwise_is_marked():
         "ttft_ms",
         "steady_ttft_ms",
         "goodput_per_s",
+        "slo_attainment",
     }
     assert {name for name, text in definition.items() if text == "none kept"} == {
         "itl_ms",
@@ -385,7 +395,7 @@ NO_MERIT |= {"request_rate_asked_per_s", "request_rate_sent_per_s"}
 def test_direction_and_whether_it_adds_up_over_deployments(name):
     entry = METRICS.get(name)
     assert entry.is_rate == (name in RATES)
-    assert entry.higher_is_better is (None if name in NO_MERIT else name in RATES | {"success_rate"})
+    assert entry.higher_is_better is (None if name in NO_MERIT else name in RATES | {"success_rate", "slo_attainment"})
 
 
 def test_unknown_metric():

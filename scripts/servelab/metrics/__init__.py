@@ -36,6 +36,8 @@ class RunData:
     """Metric → most it may be for a request to count as good."""
     telemetry: pa.Table | None = None
     """`schemas.TELEMETRY`."""
+    price_per_hour: float | None = None
+    """What all accelerators of the run cost an hour; None where the study names no price."""
 
     @cached_property
     def rounds(self) -> dict[int, Round]:
@@ -44,7 +46,7 @@ class RunData:
         records = records[records["phase"] != "settle"]
         telemetry = (schemas.TELEMETRY.empty_table() if self.telemetry is None else self.telemetry).to_pandas()
         return {
-            int(number): Round(frame, self.slos, telemetry[telemetry["round"] == number])
+            int(number): Round(frame, self.slos, telemetry[telemetry["round"] == number], self.price_per_hour)
             for number, frame in records.groupby("round", sort=True)
         }
 
@@ -65,6 +67,7 @@ class Round:
     slos: Mapping[str, float]
     telemetry: pd.DataFrame
     """The round's rows of `TELEMETRY`; empty where none was taken."""
+    price_per_hour: float | None = None
 
     @cached_property
     def successes(self) -> pd.DataFrame:
@@ -116,6 +119,11 @@ class Metric:
     """An amount served per second: what may be divided by accelerators or multiplied to fill a node."""
     needs_slos: bool = False
     """It counts requests that meet the study's SLOs, and has no observation without any."""
+    needs_price: bool = False
+    """It needs the price of an accelerator-hour, and has no observation without one."""
+    measured_as: str | None = None
+    """The metric whose interval ends the rounds of a run that is measured for this one: it says the same but for a
+    factor that is no part of a run, so that another price reruns nothing."""
     based_on: tuple[str, ...] = ()
     """Metrics whose definition is part of this one's: where a client defines one of them otherwise, this one too."""
     of_requests: OfRequests | None = None
@@ -135,13 +143,26 @@ def metric(
     higher_is_better: bool | None,
     is_rate: bool = False,
     needs_slos: bool = False,
+    needs_price: bool = False,
+    measured_as: str | None = None,
     based_on: tuple[str, ...] = (),
 ) -> Callable[[Observe], Observe]:
     """Registers the decorated function as the definition of a metric; the arguments are the fields of `Metric`."""
 
     def register(observe: Observe) -> Observe:
         entry = Metric(
-            tag, title, unit, formula, equals, higher_is_better, observe, is_rate, needs_slos, based_on=based_on
+            tag=tag,
+            title=title,
+            unit=unit,
+            formula=formula,
+            equals=equals,
+            higher_is_better=higher_is_better,
+            observe=observe,
+            is_rate=is_rate,
+            needs_slos=needs_slos,
+            needs_price=needs_price,
+            measured_as=measured_as,
+            based_on=based_on,
         )
         METRICS.register(tag, entry)
         return observe

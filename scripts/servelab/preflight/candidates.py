@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from servelab.forecast import stage_winner
-from servelab.plan import Configuration, Incumbent, Plan, PlannedCandidate, baseline, plan_stage
+from servelab.plan import Configuration, Incumbent, Plan, PlannedCandidate, baseline, key_of, plan_stage, winner_of
 from servelab.project import Project
+from servelab.search import strategy_of
+from servelab.search.course import decision_on_disk
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,32 @@ def known_candidates(project: Project, results: Path) -> list[Known]:
     After a stage that is not decided, the next one is put on the incumbent all the same; where it does not apply to
     that, on the first candidate before that it applies to. Each configuration is there once.
     """
-    start = baseline(project)
-    starts = [start]
-    found: dict[str, Known] = {}
+    strategy = strategy_of(project.study)
+    if strategy.plans_all_at_once:
+        return list(_added([strategy.plan(project, project.stage_names[0], [])]).values())
+    starts = [baseline(project)]
+    plans = []
     for stage in project.study.stages:
         plan = _first_that_applies(project, stage.name, starts)
-        found.setdefault(_key(start.configuration), Known("baseline", plan.candidates[0], True))
-        for planned in plan.candidates[1:]:
-            name = f"{stage.name}: {planned.candidate}"
-            found.setdefault(_key(planned.configuration), Known(name, planned, False))
-        winner, is_certain = stage_winner(project, plan, results)
+        plans.append(plan)
+        decision, is_certain = decision_on_disk(plan, results)
+        winner = winner_of(plan, decision.winner.candidate) if decision else None
         if winner and is_certain:
             starts = [winner]
         else:
             added = [Incumbent(candidate=item.candidate, configuration=item.configuration) for item in plan.candidates]
             starts = _distinct(project, [*([winner] if winner else []), *starts, *added])
-    return list(found.values())
+    return list(_added(plans).values())
+
+
+def _added(plans: list[Plan]) -> dict[str, Known]:
+    """The baseline, which the first plan starts from, and what each plan adds, by configuration."""
+    found = {key_of(plans[0].candidates[0].configuration): Known("baseline", plans[0].candidates[0], True)}
+    for plan in plans:
+        for planned in plan.candidates[1:]:
+            known = Known(f"{plan.stage}: {planned.candidate}", planned, False)
+            found.setdefault(key_of(planned.configuration), known)
+    return found
 
 
 def _first_that_applies(project: Project, stage: str, starts: list[Incumbent]) -> Plan:
@@ -66,7 +77,3 @@ def _distinct(project: Project, starts: list[Incumbent]) -> list[Incumbent]:
         options = tuple(sorted((name, value) for name, value in configuration.options.items() if name in named))
         kept.setdefault((configuration.engine, configuration.model, configuration.accelerators, options), start)
     return list(kept.values())
-
-
-def _key(configuration: Configuration) -> str:
-    return configuration.model_dump_json()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from servelab.audit import Run
 from servelab.metrics import METRICS
-from servelab.objective import per_basis
+from servelab.objective import missed_constraints, per_basis
 from servelab.parse import HEADLINE, TABLES
 from servelab.readers import VALUE, Block
 from servelab.recorded.checks import check_recorded
@@ -145,6 +145,8 @@ def _run_columns(
         value = by_metric.get(metric, {}).get(statistic)
         columns[f"objective_{name}"] = None if value is None else value * factor
     durations = [block.value("duration_s") or 0.0 for block in blocks]
+    if parsed and run.workload == study.objective.on:
+        columns["constraints_missed"] = missed_constraints(study.objective.constraints, by_metric)
     validity, note = verdict(parsed["checks"]) if parsed else (None, None)
     return {
         **columns,
@@ -157,5 +159,7 @@ def _run_columns(
         "validity_note": note,
         "rounds": len(blocks),
         "success_rate": by_metric.get("success_rate", {}).get("mean"),
+        # a log gives its load's duration, and nothing of the server's start
         "accelerator_s": sum(durations) * candidate.accelerators,
+        "load_accelerator_s": sum(durations) * candidate.accelerators,
     }

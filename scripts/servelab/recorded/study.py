@@ -190,6 +190,8 @@ def load_recorded(folder: Path) -> RecordedStudy:
 def _problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
     """Every mistake that no single field shows: its key and what is wrong."""
     yield from _unknown("objective.metric", study.objective.metric, METRICS.names(), "metric")
+    for metric in study.objective.constraints:
+        yield from _unknown("objective.constraints", metric, METRICS.names(), "metric")
     if study.objective.interleaved_cycles:
         yield "objective.interleaved_cycles", "a recorded study cannot measure anything again; leave it out"
     yield from _unknown("objective.on", study.objective.on, list(study.workloads), "workload")

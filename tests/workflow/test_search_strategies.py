@@ -1,0 +1,78 @@
+"""A study searched stage by stage with its re-check, and then by halving, with real runs."""
+
+import pandas as pd
+import pytest
+from workspace import Workspace, tiny_study, yaml
+
+SLOW = {"max_num_seqs": 1, "max_num_batched_tokens": 8, "threads": 1}
+"""Prompts are read eight tokens at a time by one thread: each of the two choices makes it faster, and both do."""
+PROMPTS = {
+    "title": "Prompts to read",
+    "kind": "random",
+    "parameters": {"input_tokens": 192, "output_tokens": 2, "num_requests": 8, "seed": 1},
+}
+STUDY = "results/studies/tiny"
+
+
+def stage(workspace, name, file):
+    return workspace.json(f"{STUDY}/stages/{name}/{file}.json")
+
+
+def loads(workspace, runs):
+    """Requests of the workload of each of these runs."""
+    specs = [workspace.json(f"results/runs/{run}/spec.json") for run in runs]
+    return sorted(spec["workload"]["parameters"]["num_requests"] for spec in specs)
+
+
+@pytest.mark.slow
+def test_staged_with_its_recheck_and_then_halving(tmp_path):
+    workspace = Workspace.create(tmp_path / "search")
+    study = tiny_study()
+    study["objective"] |= {"on": "prompts", "margin_percent": 0, "constraints": {"ttft_ms": {"p99": 60000}}}
+    study["protocol"]["rounds"] = {"min": 2, "max": 2}
+    study["baseline"] |= {"options": SLOW}
+    study["stages"] = [
+        {"name": "batch", "candidates": [{"label": "512", "options": {"max_num_batched_tokens": 512}}]},
+        {"name": "threads", "candidates": [{"label": "two", "options": {"threads": 2}}]},
+    ]
+    study["workloads"] = ["prompts"]
+    study["search"] = {"stop_when": {"accelerator_hours": 10}}
+    workspace.write_study(study)
+    workspace.write("config/workloads.yaml", yaml.safe_dump({"prompts": PROMPTS}, sort_keys=False))
+    workspace.snakemake()
+
+    changed = [stage(workspace, name, "decision")["changed"] for name in ("batch", "threads")]
+    recheck = stage(workspace, "recheck", "plan")
+    assert recheck["applies"] == all(changed)
+    names = [candidate["candidate"] for candidate in recheck["candidates"]]
+    assert names[1:] == (["without batch: 512", "without threads: two"] if all(changed) else [])
+    assert len(workspace.runs()) == 3 + all(changed)  # the last choice turned back was measured before
+    decision = stage(workspace, "recheck", "decision")
+    assert [verdict["candidate"] for verdict in decision["candidates"]] == names
+    winner = workspace.json(f"{STUDY}/recommended.json")["configuration"]
+    chosen = next(each for each in recheck["candidates"] if each["candidate"] == decision["winner"]["candidate"])
+    assert winner == chosen["configuration"]
+    table = pd.read_parquet(workspace.folder / STUDY / "stages/batch/table.parquet")
+    assert table["constraints_missed"].isna().all()
+    assert workspace.measured_by() == set()
+
+    study["search"] = {"strategy": "halving", "eta": 2, "rungs": 2}
+    workspace.write_study(study)
+    before = set(workspace.runs())
+    said = workspace.snakemake("-n")
+    assert "search: halving, 4 runs with 1/2 of the load, 3 or more with all of it; a grid has 4 with all of it" in said
+    new = workspace.measured_by() - before
+    first, last = (stage(workspace, f"halving-{rung}", "plan") for rung in (1, 2))
+    assert [len(plan["candidates"]) for plan in (first, last)] == [
+        4,
+        1 + len(stage(workspace, "halving-1", "decision")["survivors"]),
+    ]
+    assert loads(workspace, {run["run_id"] for each in first["candidates"] for run in each["runs"]}) == [4] * 4
+    whole = {run["run_id"] for each in last["candidates"] for run in each["runs"]}
+    assert loads(workspace, new) == [4] * 4 + [8] * len(whole - before)
+    tables = [pd.read_parquet(workspace.folder / STUDY / f"stages/halving-{rung}/table.parquet") for rung in (1, 2)]
+    assert [set(table["workload"]) for table in tables] == [{"prompts-1of2"}, {"prompts"}]
+    improvements = pd.read_parquet(workspace.folder / STUDY / "improvements.parquet")
+    assert set(improvements["workload"]) <= {"prompts"}  # a short load's figures are compared with no whole one's
+    assert (workspace.folder / STUDY / "report.html").exists()
+    assert workspace.measured_by() == set()
