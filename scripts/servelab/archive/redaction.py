@@ -47,7 +47,7 @@ _EVERYBODY = re.compile(
     r"root|user|admin|administrator|nobody|ubuntu|debian|centos|fedora|rocky|ec2-user|runner|jovyan|vagrant|docker|"
     r"servelab|default|localhost(\.localdomain)?|ip6-localhost|host|127(\.\d+){3}|0\.0\.0\.0|::1?|\[::1?\]|\*?|redacted-\w+"
 )
-_HOMES = re.compile(r"(?<![\w.-])(?:/home/[^/\s'\"<>:,;)\]}]+|/Users/[^/\s'\"<>:,;)\]}]+|/root(?![\w.-]))")
+_HOMES = re.compile(r"(?<![\w.-])(?:/home/[^/\s'\"<>:,;)\]}]+|/Users/[^/\s'\"<>:,;)\]}]+)")
 _OF_A_USER = frozenset({"user", "username", "login", "owner"})
 _OF_A_HOST = frozenset({"host", "hostname", "node", "nodename"})
 _PROXY_NAME = re.compile(r"\w*(?:http|https|all|ftp|no)_proxy|\w+_proxy", re.IGNORECASE)
@@ -97,7 +97,8 @@ class Redactor:
         return cls(
             project=project,
             environment=variables,
-            homes=sorted(home for home in homes if home.startswith("/") and home != "/"),
+            # `/root` is everybody's; it stands in source, and in reports for what lies in a container
+            homes=sorted(home for home in homes if home.startswith("/") and home not in ("/", "/root")),
             users=sorted(filter(None, users)),
             hosts=sorted(filter(None, named)),
             addresses=sorted(_addresses()),

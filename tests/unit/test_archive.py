@@ -1,0 +1,332 @@
+"""Archives: the same content gives the same bytes, what is missing or changed is refused, nothing is overwritten."""
+
+import json
+import os
+import re
+import subprocess
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import requests
+import yaml
+from rocrate import vocabs
+from rocrate_validator import services
+from rocrate_validator.utils.http import HttpRequester
+
+from servelab.archive.build import build_archive
+from servelab.archive.contents import ArchivedRun, Contents, archive_name
+from servelab.archive.difference import difference
+from servelab.archive.layout import MANIFEST, parse_manifest
+from servelab.archive.redaction import Redactor
+from servelab.archive.references import references
+from servelab.archive.restore import restore_archive
+from servelab.archive.source import Source, read_source
+from servelab.errors import ServelabError
+
+ROOT = Path(__file__).parents[2]
+RUN, OTHER_RUN, PAIR = "0" * 19 + "1", "0" * 19 + "2", "0" * 19 + "3"
+SOURCE = Source(["Snakefile"], "c" * 40, True, b"diff --git a/x b/x\n", "2026-11-21")
+
+
+def a_run(run_id, *, image=None, is_ok=True):
+    times = ("2026-11-21T10:00:00+00:00", "2026-11-21T10:01:00+00:00")
+    return ArchivedRun(run_id, "vllm", "1.0", "A/B", "NVIDIA H100", image, None, *times, is_ok)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files of an archive that is made of nothing but them."""
+    content = {
+        "workflow/Snakefile": "rule all:\n",
+        "workflow/config/recorded/small/study.yaml": "study: small\n",
+        "results/recorded/small/report.html": '<a href="logs/a.txt">1</a>',
+        "results/recorded/small/report.md": "1\n",
+        "results/recorded/small/logs/a.txt": "a log\n",
+        f"results/runs/{RUN}/server.log": "on machine-of-somebody\n",
+        f"results/runs/{RUN}/records.txt": "1 2 3\n",
+        f"results/runs/{OTHER_RUN}/spec.json": "{}",
+    }
+    found = {}
+    for name, text in content.items():
+        found[name] = tmp_path / "origin" / name
+        found[name].parent.mkdir(parents=True, exist_ok=True)
+        found[name].write_text(text)
+    return found
+
+
+@pytest.fixture
+def contents(files):
+    runs = [a_run(RUN, image="docker.io/vllm@sha256:1"), a_run(OTHER_RUN, is_ok=False)]
+    return Contents("A small study", "2026-11-21", ["recorded/small"], files, runs)
+
+
+@pytest.fixture
+def redactor(tmp_path):
+    return Redactor(project=tmp_path / "nowhere", environment={}, hosts=["machine-of-somebody"])
+
+
+@pytest.fixture
+def build(contents, redactor, tmp_path):
+    """Builds the archive under a name."""
+
+    def build(name="x.zip"):
+        build_archive(tmp_path / name, contents, SOURCE, ROOT, redactor)
+        return tmp_path / name
+
+    return build
+
+
+def manifest_of(archive):
+    with zipfile.ZipFile(archive) as file:
+        return parse_manifest(file.read(MANIFEST), "test")
+
+
+def test_two_builds_are_equal_to_the_byte(build, files):
+    one = build("one.zip").read_bytes()
+    for number, path in enumerate(files.values()):
+        os.utime(path, (number, number))
+        path.chmod(0o600)
+    assert build("other.zip").read_bytes() == one
+    next(iter(files.values())).write_text("something else")
+    assert build("third.zip").read_bytes() != one
+
+
+def test_members_are_sorted_and_all_but_the_manifest_are_in_it(build):
+    archive = build()
+    with zipfile.ZipFile(archive) as file:
+        assert file.testzip() is None
+        names = file.namelist()
+        assert {info.date_time for info in file.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert names == sorted(names)
+    assert set(names) - {MANIFEST} == set(manifest_of(archive).members)
+    assert {"README.md", "workflow.diff", "ro-crate-metadata.json"} < set(names)
+
+
+def test_what_must_not_be_archived_is_taken_out_and_told(build):
+    archive = build()
+    with zipfile.ZipFile(archive) as file:
+        assert b"machine-of-somebody" not in file.read(f"results/runs/{RUN}/server.log")
+    redacted = [name for name, member in manifest_of(archive).members.items() if member.redacted]
+    assert redacted == [f"results/runs/{RUN}/server.log"]
+
+
+def test_a_secret_in_what_must_stay_as_it_is_refuses_the_build(build, files, tmp_path):
+    log = files["results/recorded/small/logs/a.txt"]
+    log.write_text("token hf_" + "a1B2" * 9 + "\n")
+    with pytest.raises(ServelabError, match=re.escape(str(log))):
+        build()
+    assert [path.name for path in tmp_path.iterdir()] == ["origin"]
+
+
+def test_a_missing_file_fails_the_build_and_leaves_nothing(build, files, tmp_path):
+    files["results/recorded/small/report.md"].unlink()
+    with pytest.raises(ServelabError, match=r"report\.md: missing"):
+        build()
+    assert [path.name for path in tmp_path.iterdir()] == ["origin"]
+
+
+def test_a_file_that_changes_meanwhile_fails_the_build(build, files, tmp_path):
+    files["results/recorded/small/growing.txt"] = Path("/proc/self/io")  # counts what this process reads
+    with pytest.raises(ServelabError, match="/proc/self/io: changed while it was archived"):
+        build()
+    assert [path.name for path in tmp_path.iterdir()] == ["origin"]
+
+
+def test_memory_does_not_grow_with_the_files(build, files):
+    large = files[f"results/runs/{RUN}/records.txt"].with_name("requests.parquet")
+    values = pa.table({"sent_s": np.random.default_rng(1).random(2_500_000)})
+    pq.write_table(values, large, row_group_size=100_000)
+    assert large.stat().st_size > 16 * 2**20
+    files[f"results/runs/{RUN}/requests.parquet"] = large
+    build("first.zip")  # what is imported and cached is no part of it
+    tracemalloc.start()
+    build()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6 * 2**20
+
+
+def test_recorded_studies_have_a_folder_of_their_own():
+    assert archive_name("studies/a-b", "2026-11-21") == "a-b-2026-11-21.zip"
+    assert archive_name("recorded/a-b", "2026-11-21") == "recorded/a-b-2026-11-21.zip"
+
+
+PROFILES = ("ro-crate-1.1", "process-run-crate", "workflow-run-crate", "workflow-ro-crate")
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """RO-Crate's context as the library has it, in place of the one on the web; any other address fails.
+
+    The library's is of a later release, in which Bioschemas' terms have other addresses than in 1.1.
+    """
+    context = json.dumps(vocabs.RO_CRATE).replace("https://bioschemas.org/terms/", "https://bioschemas.org/")
+
+    def get(self, url, **options):
+        assert url == "https://w3id.org/ro/crate/1.1/context"
+        response = requests.Response()
+        response.status_code, response._content = 200, context.encode()
+        response.headers["Content-Type"] = "application/ld+json"
+        return response
+
+    monkeypatch.setattr(HttpRequester, "get", get, raising=False)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_crate_validates(profile, build, offline, tmp_path):
+    with zipfile.ZipFile(build()) as file:
+        file.extractall(tmp_path / "crate")
+    settings = services.ValidationSettings(
+        rocrate_uri=tmp_path / "crate",
+        profile_identifier=profile,
+        requirement_severity="REQUIRED",
+        offline=True,
+        cache_path=tmp_path / "cache",
+    )
+    result = services.validate(settings)
+    assert [f"{issue.check.name}: {issue.message}" for issue in result.get_issues()] == []
+
+
+def test_restoring_writes_what_is_missing_and_keeps_what_is_there(build, files, tmp_path):
+    archive, results = build(), tmp_path / "results"
+    restored = restore_archive(archive, results)
+    names = [name.removeprefix("results/") for name in files if name.startswith("results/")]
+    assert restored.written == len(names) and restored.there == 0
+    assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*") if path.is_file()) == sorted(
+        names
+    )
+    (results / f"runs/{RUN}/records.txt").unlink()
+    before = (results / "recorded/small/report.md").stat()
+    again = restore_archive(archive, results)
+    assert (again.written, again.there) == (1, len(names) - 1)
+    assert (results / "recorded/small/report.md").stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_conflict_is_refused_before_anything_is_written(build, tmp_path):
+    archive, results = build(), tmp_path / "results"
+    mine = results / f"runs/{RUN}/records.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("another measurement")
+    with pytest.raises(ServelabError, match=re.escape(str(mine))):
+        restore_archive(archive, results)
+    assert [path for path in results.rglob("*") if path.is_file()] == [mine]
+    assert mine.read_text() == "another measurement"
+
+
+def test_restored_tables_are_not_older_than_what_they_are_made_of(build, tmp_path):
+    results = tmp_path / "results"
+    restore_archive(build(), results)
+    raw = (results / f"runs/{OTHER_RUN}/spec.json").stat().st_mtime_ns
+    made = {path.stat().st_mtime_ns for path in (results / "recorded/small").rglob("*")}
+    assert len(made) == 1 and raw < made.pop()
+
+
+def test_references_are_found_wherever_they_stand(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"candidates": [{"runs": [{"run_id": RUN}]}], "note_id": OTHER_RUN}))
+    table = pa.table({"baseline_run_id": [RUN, None], "run_ids": [[OTHER_RUN], []], "pair_id": [PAIR, None]})
+    table = table.append_column("shared_with", pa.array([["studies/other/stage"], ["stage"]]))
+    pq.write_table(table, tmp_path / "b.parquet")
+    found = references([tmp_path / "a.json", tmp_path / "b.parquet"])
+    assert found.runs == {RUN: tmp_path / "a.json", OTHER_RUN: tmp_path / "b.parquet"}
+    assert found.pairs == {PAIR: tmp_path / "b.parquet"}
+    assert list(found.elsewhere) == ["studies/other/stage"]
+
+
+def table_file(path, values, name="value"):
+    pq.write_table(pa.table({"run": ["a", "b"], name: pa.array(values, pa.float64())}), path)
+
+
+def text_file(path, text):
+    path.write_text(text)
+
+
+SAID = {
+    "a value": (".parquet", table_file, [1.0, 2.0], [1.0, 2.5], "row 1, column value: 2.0; made again, 2.5"),
+    "a null": (".parquet", table_file, [1.0, None], [1.0, 2.5], "row 1, column value: None; made again, 2.5"),
+    "the last digit": (".parquet", table_file, [1.0, 0.1 + 0.2], [1.0, 0.3], None),
+    "a key": (".json", text_file, '{"a": {"b": 1}}', '{"a": {"c": 1}}', "a: b, c is in one of the two"),
+    "an entry": (".json", text_file, '{"a": [1, 2]}', '{"a": [1, 3]}', "a[1]: 2; made again, 3"),
+    "a truth": (".json", text_file, '{"a": true}', '{"a": 1}', "a: True; made again, 1"),
+    "a line": (".md", text_file, "a\n+1 %\n", "a\n+2 %\n", "line 2: +1 %; made again, +2 %"),
+    "a drawing in a page": (".html", text_file, "<p><svg><g/></svg>", "<p><svg><g x='1'/></svg>", None),
+    "where a mark lies": (".svg", text_file, '<p aria-label="x: 1" d="1"/>', '<p aria-label="x: 1" d="2"/>', None),
+    "what a mark says": (
+        ".svg",
+        text_file,
+        '<p aria-label="x: 1"/>',
+        '<p aria-label="x: 2"/>',
+        "line 1: x: 1; made again, x: 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_the_first_difference_is_said(what, tmp_path):
+    suffix, write, archived, again, said = SAID[what]
+    for name, content in (("archived", archived), ("again", again)):
+        write(tmp_path / f"{name}{suffix}", content)
+    found = difference(tmp_path / f"archived{suffix}", tmp_path / f"again{suffix}")
+    assert found == said
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    folder = tmp_path / "checkout"
+    for name in ("Snakefile", "scripts/a.py", "notes.txt", ".gitignore", "config/studies/x.yaml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("results/\n")
+    git(folder.parent, "init", "-q", "checkout")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "x", "--date=2020-01-01T00:00:00Z")
+    return folder
+
+
+def test_the_source_of_a_checkout_is_what_is_tracked_and_new_code(checkout):
+    clean = read_source(checkout)
+    assert clean.files == [".gitignore", "Snakefile", "config/studies/x.yaml", "notes.txt", "scripts/a.py"]
+    assert clean.diff == b"" and clean.dirty is False and len(clean.commit) == 40
+    for name in ("scripts/new.py", "private.txt", "config/studies/mine.yaml"):
+        (checkout / name).write_text("x\n")
+    (checkout / "Snakefile").write_text("changed\n")
+    (checkout / "notes.txt").unlink()
+    found = read_source(checkout)
+    assert found.files == [".gitignore", "Snakefile", "config/studies/x.yaml", "scripts/a.py", "scripts/new.py"]
+    assert found.dirty and b"+changed" in found.diff and b"deleted file" in found.diff
+    assert found.commit == clean.commit
+
+
+def test_without_a_checkout_the_parts_of_a_project_are_the_source(checkout, tmp_path):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in ("Snakefile", "scripts", "config", "notes.txt"):
+        (checkout / name).rename(folder / name)
+    (folder / "CITATION.cff").write_text("date-released: 2026-11-20\n")
+    found = read_source(folder)
+    assert found.files == ["CITATION.cff", "Snakefile", "config/studies/x.yaml", "scripts/a.py"]
+    assert (found.commit, found.dirty, found.diff, found.date) == (None, None, b"", "2026-11-20")
+
+
+def test_a_link_in_the_source_is_refused(checkout):
+    (checkout / "scripts/b.py").symlink_to("/etc/hostname")
+    with pytest.raises(ServelabError, match=r"b\.py: a link"):
+        read_source(checkout)
+
+
+def test_citation_has_what_the_format_asks_for():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
+    assert citation["authors"] and all({"name"} == set(author) for author in citation["authors"])
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", str(citation["date-released"]))
+    project = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert citation["version"] == project[1]
