@@ -22,6 +22,7 @@ include: "rules/recorded.smk"
 include: "rules/aggregate.smk"
 include: "rules/history.smk"
 include: "rules/report.smk"
+include: "rules/compare.smk"
 include: "rules/cluster.smk"
 
 
@@ -32,3 +33,7 @@ rule all:
         runs=runs_of_all_studies,
         reports=expand("results/{search}/report.html", search=SEARCHES),
         answers=expand("results/{search}/recommended.json", search=SEARCHES),
+        comparisons=expand(
+            "results/comparisons/{comparison}/comparison.html", comparison=COMPARED
+        ),
+        index="results/index.html",

@@ -46,6 +46,7 @@ rule build_history:
         code=code(
             "build_history.py",
             "servelab/answers.py",
+            "servelab/compare/verdict.py",
             "servelab/decide.py",
             "servelab/history.py",
             "servelab/metrics/*.py",

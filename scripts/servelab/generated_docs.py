@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from servelab import schemas
 from servelab.metrics import render_docs as render_metrics
+from servelab.output_files import render_docs as render_output
 from servelab.recorded.study import RecordedStudy
 from servelab.site import CheapRules, Placement, Site
 from servelab.spec import HubSource, PackageSource, PathSource, ProtocolSpec, RoundsSpec, Strict
@@ -20,7 +20,9 @@ from servelab.study import (
     Model,
     ModelVariant,
     Objective,
+    Search,
     Stage,
+    StopWhen,
     Study,
 )
 from servelab.support import render_docs as render_support
@@ -38,6 +40,8 @@ SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("`objective`", Objective),
     ("`protocol`", ProtocolSpec),
     ("`protocol.rounds`", RoundsSpec),
+    ("`search`", Search),
+    ("`search.stop_when`", StopWhen),
     ("`stages`", Stage),
     ("`baseline` and `stages.candidates`", Candidate),
 )
@@ -72,49 +76,6 @@ Everything that can change a measurement is part of a run's identity; labels, ti
 are not. See [architecture](architecture.md).
 """
 
-OUTPUT_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/schemas.py; edit there. -->
-# Output: every file, column, type and unit
-
-Everything lies below `results/`.
-
-| file | what it is |
-|---|---|
-| `runs/<run_id>/spec.json` | everything that can change the measurement; its hash is the run's name |
-| `runs/<run_id>/status.json` | outcome, and for a failure its reason and telling log lines |
-| `runs/<run_id>/requests.parquet` | a row a request, the raw records every figure is computed from |
-| `runs/<run_id>/telemetry.parquet` | what machine, accelerators and server did in each round |
-| `runs/<run_id>/server.log` | what the server printed |
-| `runs/<run_id>/mindie.json` | what MindIE was configured with, where it served |
-| `runs/<run_id>/extra_llm_api_options.yaml` | what TensorRT-LLM was told beside its flags, if anything |
-| `runs/<run_id>/manifest.json` | the machine and the devices it had, the command, versions and hashes |
-| `pairs/<pair_id>/{a,b}/` | incumbent and candidate of a pair measured again, each with the files of a run |
-| `pairs/<pair_id>/{pair,status}.json` | both specifications; the order, and whether a side failed |
-| `studies/<study>/preflight.json` | what could be told before it was measured, a row a check and candidate |
-| `studies/<study>/stages/<stage>/pair.json` | who is measured again, where the study asks for that |
-| `studies/<study>/stages/<stage>/plan.json` | candidates of a stage and their runs |
-| `studies/<study>/stages/<stage>/table.parquet` | a row a candidate and workload |
-| `studies/<study>/stages/<stage>/{metrics,rounds}.parquet` | metrics of its runs, and their values in each round |
-| `studies/<study>/stages/<stage>/checks.parquet` | what the checks made of its runs |
-| `studies/<study>/stages/<stage>/timeline.parquet` | requests in flight and tokens over the time of each round |
-| `studies/<study>/stages/<stage>/decision.json` | who won the stage, and why |
-| `studies/<study>/metrics.parquet` | every metric of every run of the study |
-| `studies/<study>/checks.parquet` | every check of every run of the study |
-| `studies/<study>/improvements.parquet` | percentages against the baseline |
-| `studies/<study>/recommended.json` | the serving command to use, and its gain on every workload |
-| `studies/<study>/answers/<versions_id>.json` | that answer under each set of versions of the engines |
-| `studies/<study>/answers.parquet` | these answers, a row each |
-| `studies/<study>/history.parquet` | each configuration at two versions of its engine |
-| `studies/<study>/report.{html,md}`, `charts/` | the report and its charts |
-| `recorded/<study>/` | a recorded study's files: the same as a live study's, and those below |
-| `recorded/<study>/claims.parquet` | what was published, computed again from the logs |
-| `recorded/<study>/logs/` | a copy of the logs |
-
-A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argument`, `missing_model`,
-`never_healthy`, `requests_failed`, `round_timeout`, `saturated`; a candidate that could not be run at all is `refused`,
-a recorded one `unsupported`.
-"""
-
 
 def documents() -> dict[str, str]:
     """Text of every generated file by its path from the root of the project."""
@@ -127,7 +88,7 @@ def documents() -> dict[str, str]:
         "docs/metrics.md": render_metrics(),
         "docs/validity.md": render_validity(),
         "docs/support.md": render_support(),
-        "docs/output.md": _output(),
+        "docs/output.md": render_output(),
     }
 
 
@@ -184,13 +145,3 @@ def _type_name(annotation: Any) -> str:
         return " or ".join(_type_name(argument) for argument in arguments if argument is not type(None))
     names: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
     return names.get(annotation) or str(annotation.__name__)
-
-
-def _output() -> str:
-    parts = [OUTPUT_HEAD]
-    for name, schema in schemas.TABLES.items():
-        rows = "\n".join(
-            f"| `{field.name}` | {field.type} | {(field.metadata or {})[b'description'].decode()} |" for field in schema
-        )
-        parts.append(f"## {name}\n\n| column | type | meaning |\n|---|---|---|\n{rows}\n")
-    return "\n".join(parts)

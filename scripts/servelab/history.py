@@ -7,7 +7,6 @@ the machine itself has changed, that is said.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +17,10 @@ from typing import Any
 import pyarrow as pa
 from packaging.version import InvalidVersion, Version
 
-from servelab import schemas
+from servelab import compared_schemas
 from servelab.answers import Answer, question_id, study_versions, versions_id
-from servelab.decide import compare, unfit
+from servelab.compare.verdict import comparison_row, judge, machine_changes, machine_of
+from servelab.decide import unfit
 from servelab.errors import ConfigError
 from servelab.metrics import METRICS
 from servelab.objective import per_basis
@@ -29,13 +29,11 @@ from servelab.past_runs import configuration_id, past_runs
 from servelab.plan import Plan, PlannedCandidate, run_spec
 from servelab.project import Project
 from servelab.spec import EngineSpec, RunSpec
-from servelab.statistics import Interval, mean_ci95, ratio_ci95
+from servelab.statistics import Interval, mean_ci95
 from servelab.study import COMPARISON, Study
 from servelab.validity import verdict
 
 Row = dict[str, Any]
-_MACHINE = ("cpu", "cpus_usable", "kernel")
-_FAILED = ("failed", "refused")
 _CHANGE = ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
 
 
@@ -92,7 +90,7 @@ def build_history(project: Project, plans: Sequence[Plan], runs: Path) -> pa.Tab
             place = {"study": study.study, "configuration_id": name, "workload": configuration.workload}
             candidate = ", ".join(configuration.labels)
             rows.append({**place, "candidate": candidate, **_compared(study, before, after)})
-    return pa.Table.from_pylist(rows, schema=schemas.HISTORY)
+    return pa.Table.from_pylist(rows, schema=compared_schemas.HISTORY)
 
 
 def _configurations(project: Project, plans: Sequence[Plan]) -> dict[str, _Configuration]:
@@ -131,12 +129,8 @@ def _measured_side(study: Study, folder: Path) -> _Side:
         parsed = parse_run(study, spec, status, data)
         validity, note = verdict(parsed["checks"])
         values = [entry["value"] * factor for entry in parsed["rounds"] if entry["metric"] == metric]
-    row = {name: status[name] for name in ("outcome", "reason", "message", "success_rate")} | {
-        "objective_value": sum(values) / len(values) if values else math.nan,
-        "validity": validity,
-        "validity_note": note,
-    }
-    return _Side(spec.engine, folder.name, row, values, status["finished_at"], _machine(folder / "manifest.json"))
+    row = comparison_row({**status, "validity": validity, "validity_note": note}, values)
+    return _Side(spec.engine, folder.name, row, values, status["finished_at"], machine_of(folder / "manifest.json"))
 
 
 def _refused_side(engine: EngineSpec, why: str) -> _Side:
@@ -144,29 +138,14 @@ def _refused_side(engine: EngineSpec, why: str) -> _Side:
     return _Side(engine, None, row, [], None, {})
 
 
-def _machine(manifest: Path) -> dict[str, str]:
-    """What of the machine can change a measurement beside what the specification says; empty where nothing is known."""
-    try:
-        content = json.loads(manifest.read_bytes())
-        devices = sorted({f"{device['name']}, driver {device['driver']}" for device in content["devices"]})
-        return {"devices": "; ".join(devices)} | {name: str(content["machine"][name]) for name in _MACHINE}
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
-
-
 def _compared(study: Study, before: _Side, after: _Side) -> Row:
-    word, why, change = _verdict(study, before, after)
+    word, why, change = judge(study, before, after)
     metric, basis = study.objective.metric_and_basis
-    changed = [
-        f"{name.replace('_', ' ')} {before.machine[name]} → {after.machine[name]}"
-        for name in before.machine.keys() & after.machine.keys()
-        if before.machine[name] != after.machine[name]
-    ]
     return {
         "engine": after.engine.name,
         **{f"{name}_before": value for name, value in _columns(study, before).items()},
         **{f"{name}_after": value for name, value in _columns(study, after).items()},
-        "machine_changes": "; ".join(sorted(changed)) or None,
+        "machine_changes": machine_changes(before.machine, after.machine),
         "metric": metric,
         "basis": basis,
         "higher_is_better": METRICS.get(metric).higher_is_better,
@@ -192,30 +171,6 @@ def _columns(study: Study, side: _Side) -> Row:
         "ci95_low": mean.low,
         "ci95_high": mean.high,
     }
-
-
-def _verdict(study: Study, before: _Side, after: _Side) -> tuple[str, str, Interval | None]:
-    """Verdict, reason and change: by the rule by which a stage is decided, with the version before as the incumbent."""
-    unfit_before, unfit_after = unfit(study, before.row), unfit(study, after.row)
-    was_ok, is_ok = (found is None or found[0] not in _FAILED for found in (unfit_before, unfit_after))
-    if unfit_before and unfit_after and not was_ok and not is_ok:
-        same = unfit_before[1] == unfit_after[1]
-        return "still fails", unfit_after[1] if same else f"{unfit_after[1]} (before: {unfit_before[1]})", None
-    if unfit_after and not is_ok:
-        return "new failure", unfit_after[1], None
-    if unfit_before and not was_ok:
-        return "fixed failure", f"before: {unfit_before[1]}", None
-    for side, found in (("before", unfit_before), ("after", unfit_after)):
-        if found:
-            return "not comparable", f"{side}: {found[0]}: {found[1]}", None
-    if sum(before.values) <= 0:
-        return "not comparable", f"before: {study.objective.metric} was 0", None
-    change = ratio_ci95(before.values, after.values)
-    word, why = compare(study, *change)
-    for side, row in (("before", before.row), ("after", after.row)):
-        if row["validity"] == "suspect":
-            why += f"; suspect {side}: {row['validity_note']}"
-    return word if word in ("better", "worse") else "no difference", why, change
 
 
 def answers_table(project: Project, answers: Mapping[str, Answer]) -> pa.Table:
@@ -253,7 +208,7 @@ def answers_table(project: Project, answers: Mapping[str, Answer]) -> pa.Table:
             }
         )
         before = answer
-    return pa.Table.from_pylist(rows, schema=schemas.ANSWERS)
+    return pa.Table.from_pylist(rows, schema=compared_schemas.ANSWERS)
 
 
 def _chosen(answer: Answer) -> object:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from servelab.columns import table_schema
+from servelab.compared_schemas import ANSWERS, COMPARISON, HISTORY
 
-def _schema(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
-    return pa.schema([pa.field(name, kind, metadata={"description": text}) for name, kind, text in columns])
-
-
-WORKLOAD_REQUESTS = _schema(
+WORKLOAD_REQUESTS = table_schema(
     ("request_index", pa.int32(), "Position in its phase, from 0."),
     ("phase", pa.string(), "`warmup` or `measured`; the two share no prompt."),
     ("prompt", pa.string(), "Text of the prompt; null where token ids are sent."),
@@ -22,7 +20,7 @@ WORKLOAD_REQUESTS = _schema(
     ("arrival_s", pa.float64(), "When it arrived in the recorded traffic, from 0; null where there is no record."),
 )
 
-RUN_REQUESTS = _schema(
+RUN_REQUESTS = table_schema(
     ("round", pa.int32(), "Round, from 0."),
     ("request_index", pa.int32(), "The request of the workload, from 0."),
     ("phase", pa.string(), "`measured`, or `settle` for what loads the server before anything is counted."),
@@ -49,7 +47,7 @@ RUN_REQUESTS = _schema(
     ("error", pa.string(), "Why the request failed; null for a success."),
 )
 
-METRICS = _schema(
+METRICS = table_schema(
     ("study", pa.string(), "Study."),
     ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
     ("workload", pa.string(), "Name of the workload."),
@@ -69,7 +67,7 @@ METRICS = _schema(
     ("ci95_high", pa.float64(), "Upper end of it."),
 )
 
-ROUNDS = _schema(
+ROUNDS = table_schema(
     ("study", pa.string(), "Study."),
     ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
     ("workload", pa.string(), "Name of the workload."),
@@ -78,7 +76,7 @@ ROUNDS = _schema(
     ("value", pa.float64(), "The round's rate, or the mean of the round's observations."),
 )
 
-STAGE_TABLE = _schema(
+STAGE_TABLE = table_schema(
     ("study", pa.string(), "Study."),
     ("stage", pa.string(), "Stage."),
     ("position", pa.int32(), "Order in the stage; 0 is the incumbent."),
@@ -119,7 +117,7 @@ STAGE_TABLE = _schema(
     ("accelerator_s", pa.float64(), "Accelerator-seconds the run held."),
 )
 
-IMPROVEMENTS = _schema(
+IMPROVEMENTS = table_schema(
     ("study", pa.string(), "Study."),
     ("stage", pa.string(), "Stage, or `comparison` for the winner on every workload."),
     ("candidate", pa.string(), "Label of the candidate."),
@@ -153,7 +151,7 @@ IMPROVEMENTS = _schema(
     ("change_ci95_high_percent", pa.float64(), "Upper end of it."),
 )
 
-CHECKS = _schema(
+CHECKS = table_schema(
     ("study", pa.string(), "Study."),
     ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
     ("workload", pa.string(), "Name of the workload."),
@@ -163,7 +161,7 @@ CHECKS = _schema(
     ("action", pa.string(), "What to do about it; null where there is nothing to do."),
 )
 
-TELEMETRY = _schema(
+TELEMETRY = table_schema(
     ("round", pa.int32(), "Round, from 0; its warm-up included."),
     ("time_s", pa.float64(), "On the round's clock, as in `requests.parquet`; negative before its load began."),
     ("source", pa.string(), "Who says so: `nvml`, `npu-smi`, `psutil`, `rapl`, `server`."),
@@ -172,7 +170,7 @@ TELEMETRY = _schema(
     ("value", pa.float64(), "What it was."),
 )
 
-TIMELINE = _schema(
+TIMELINE = table_schema(
     ("study", pa.string(), "Study."),
     ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
     ("workload", pa.string(), "Name of the workload."),
@@ -185,70 +183,7 @@ TIMELINE = _schema(
     ("output_tokens", pa.float64(), "Output tokens that arrived in it; an event's share is the request's mean."),
 )
 
-HISTORY = _schema(
-    ("study", pa.string(), "Study."),
-    ("configuration_id", pa.string(), "Hash of the specification without its engine's version and environment."),
-    ("candidate", pa.string(), "Labels that the configuration has in the study's stages."),
-    ("workload", pa.string(), "Name of the workload."),
-    ("engine", pa.string(), "Engine."),
-    *(
-        (f"{name}_{side}", kind, text)
-        for side in ("before", "after")
-        for name, kind, text in (
-            ("version", pa.string(), f"The engine's {'older' if side == 'before' else 'newer'} version of two."),
-            ("environment_sha256", pa.string(), "sha256 of its environment's lock, or the image's digest."),
-            ("run_id", pa.string(), "Run at that version; null for one refused before it ran."),
-            ("measured_at", pa.string(), "When that run ended, ISO 8601."),
-            ("outcome", pa.string(), "`ok`, `failed`, `refused`, or `invalid`, as a stage's decision takes it."),
-            ("validity", pa.string(), "`ok`, `suspect` or `invalid`; null for a failed run."),
-            ("value", pa.float64(), "Mean of the objective over rounds; null where there is none."),
-            ("ci95_low", pa.float64(), "Lower end of its 95 % interval; null below 2 rounds."),
-            ("ci95_high", pa.float64(), "Upper end of it."),
-        )
-    ),
-    ("machine_changes", pa.string(), "How machine or driver differ between the two runs; null where they do not."),
-    ("metric", pa.string(), "Metric the study improves."),
-    ("basis", pa.string(), "Basis of its figures: `deployment`, `accelerator` or `node`."),
-    ("higher_is_better", pa.bool_(), "Direction of the metric."),
-    ("change_percent", pa.float64(), "100 × (value_after / value_before − 1); null where the two are not comparable."),
-    (
-        "change_ci95_low_percent",
-        pa.float64(),
-        "Lower end of the change's 95 % interval (Fieller over rounds); null below 2 rounds.",
-    ),
-    ("change_ci95_high_percent", pa.float64(), "Upper end of it."),
-    (
-        "verdict",
-        pa.string(),
-        "`better`, `worse` or `no difference` by the rule that decides a stage; `new failure`, `fixed failure`, `still "
-        "fails`; or `not comparable`.",
-    ),
-    ("why", pa.string(), "The figures or the failure behind the verdict."),
-)
-
-ANSWERS = _schema(
-    ("study", pa.string(), "Study."),
-    ("versions_id", pa.string(), "Set of versions; its answer is `answers/<versions_id>.json`."),
-    ("versions", pa.string(), "Every engine of the study with its version."),
-    ("is_current", pa.bool_(), "The versions that the study has now."),
-    ("same_question", pa.bool_(), "But for versions and title the study was what it is now."),
-    ("winner_changed", pa.bool_(), "Another configuration than in the row before; null in the first."),
-    ("candidate", pa.string(), "Label of the winner."),
-    ("engine", pa.string(), "Its engine."),
-    ("engine_version", pa.string(), "Its engine's version."),
-    ("command", pa.string(), "Its serving command, for reading."),
-    ("metric", pa.string(), "Metric the study improves."),
-    ("basis", pa.string(), "Basis of its figures: `deployment`, `accelerator` or `node`."),
-    ("value", pa.float64(), "The winner's mean over rounds, on the workload that decides."),
-    ("ci95_low", pa.float64(), "Lower end of its 95 % interval; null below 2 rounds."),
-    ("ci95_high", pa.float64(), "Upper end of it."),
-    ("change_percent", pa.float64(), "Gain on the baseline under the same versions; null where the baseline won."),
-    ("change_ci95_low_percent", pa.float64(), "Lower end of the gain's 95 % interval; null below 2 rounds."),
-    ("change_ci95_high_percent", pa.float64(), "Upper end of it."),
-    ("run_id", pa.string(), "The winner's run."),
-    ("measured_at", pa.string(), "When the later of the winner's and the baseline's run ended, ISO 8601."),
-)
-CLAIMS = _schema(
+CLAIMS = table_schema(
     ("study", pa.string(), "Study."),
     ("source", pa.string(), "`publication` for what was claimed of the logs, `logs` for what they say themselves."),
     ("rule", pa.string(), "Rule that computed it again; see docs/recorded.md."),
@@ -283,6 +218,7 @@ TABLES = {
     "improvements": IMPROVEMENTS,
     "history": HISTORY,
     "answers": ANSWERS,
+    "comparison": COMPARISON,
     "checks": CHECKS,
     "telemetry": TELEMETRY,
     "timeline": TIMELINE,

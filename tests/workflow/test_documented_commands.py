@@ -18,6 +18,7 @@ IN_CI = {"make demo", "make test", "make slow-test"}
 BY_OTHERS = {
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",
+    "python scripts/compare_studies.py results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",
     "make format": "the checks refuse what it would change",
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",

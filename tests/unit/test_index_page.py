@@ -1,0 +1,86 @@
+"""The index page: finished studies with their gains, and those that are not finished, as such."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sample_study
+
+from servelab.index_page import index_page
+from servelab.page import render_html, render_markdown
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "render_index.py"
+
+
+@pytest.fixture
+def results(tmp_path):
+    results = tmp_path / "results"
+    folder = sample_study.write(results)
+    recommended = json.loads((folder / "recommended.json").read_text())
+    for row in recommended["improvements"]:
+        row |= {"change_percent": 121.64, "change_ci95_low_percent": 119.7, "change_ci95_high_percent": 123.7}
+    recommended |= {"validity": "suspect"}
+    (folder / "recommended.json").write_text(json.dumps(recommended))
+    (folder / "report.html").write_text("a report")
+    run = results / "runs" / recommended["run_id"]
+    (run / "status.json").write_text(json.dumps({"finished_at": "2026-11-21T10:00:00+00:00"}))
+    return results
+
+
+def rows(results, *expected):
+    sections = index_page(results, expected).sections
+    return {row[0].note.split(",")[0]: row for row in sections[0].table.rows}
+
+
+def test_a_finished_study_has_its_gain_and_a_link_to_its_report(results):
+    row = rows(results)[sample_study.STUDY]
+    assert (row[0].text, row[0].link) == ("Qwen3-32B on eight NPUs", f"studies/{sample_study.STUDY}/report.html")
+    assert [cell.text for cell in row[1:4]] == ["Qwen/Qwen3-32B", "Ascend 910B, 8 in a node", "sglang 0.5.6"]
+    assert row[4].text.replace("\u00a0", " ") == "+121.6 % ± 2.0 %" and row[4].mark == "†" and row[4].is_good
+    assert row[5].text == "2026-11-21"
+
+
+def test_what_is_missing_or_unfinished_or_broken_is_listed_as_such(results):
+    begun = results / "studies/begun/stages/engine"
+    begun.mkdir(parents=True)
+    broken = results / "recorded/broken"
+    broken.mkdir(parents=True)
+    (broken / "study.json").write_text('{"study": "broken"}')
+    (broken / "recommended.json").write_text("{}")
+    (results / "studies/checked").mkdir()
+    (results / "studies/checked/preflight.json").write_text("[]")
+    found = rows(results, "studies/wanted", f"studies/{sample_study.STUDY}")
+    assert set(found) == {sample_study.STUDY, "begun", "broken", "wanted"}
+    assert (found["begun"][3].text, found["wanted"][3].text) == ("not finished", "not begun")
+    assert found["broken"][3].text == "cannot be read" and "study.json: title" in found["broken"][3].note
+    assert "1 study with an answer, 3 without" in index_page(results, ["studies/wanted"]).lead
+
+
+def test_a_study_whose_baseline_won_and_one_within_noise(results):
+    file = results / "studies" / sample_study.STUDY / "recommended.json"
+    recommended = json.loads(file.read_text())
+    file.write_text(json.dumps(recommended | {"changed": False, "improvements": []}))
+    assert rows(results)[sample_study.STUDY][4].text == "none"
+    recommended["improvements"][0] |= {"change_ci95_low_percent": -1.0, "change_percent": 2.0}
+    file.write_text(json.dumps(recommended))
+    cell = rows(results)[sample_study.STUDY][4]
+    assert "within noise" in cell.note and not cell.is_good
+
+
+def test_comparisons_are_listed(results):
+    (results / "comparisons/a--b").mkdir(parents=True)
+    (results / "comparisons/a--b/comparison.html").write_text("a page")
+    (cell,) = index_page(results).sections[1].table.rows[0]
+    assert (cell.text, cell.link) == ("a and b", "comparisons/a--b/comparison.html")
+
+
+def test_pages_stand_alone_and_an_empty_folder_has_one_too(results, tmp_path):
+    subprocess.run([sys.executable, SCRIPT, "--results", results, "--expected", "recorded/x"], check=True)
+    html, markdown = (results / "index.html").read_text(), (results / "index.md").read_text()
+    for text in ("Qwen3-32B on eight NPUs", "not begun"):
+        assert text in html and text in markdown
+    assert "src=" not in html and "<link" not in html and "prefers-color-scheme" in html
+    empty = index_page(tmp_path / "nothing")
+    assert "0 studies with an answer." in render_html(empty) and "0 studies" in render_markdown(empty)

@@ -1,0 +1,103 @@
+"""Every file that a real study leaves is named in docs/output.md, with its columns, types and keys."""
+
+import json
+import os
+from functools import cache
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from workspace import Workspace
+
+from servelab import schemas
+from servelab.output_files import named, unit
+
+SHARED = ("datasets", "envs", "models")
+
+
+def left_by(results):
+    """Files below a folder of results, but for what is being made and the inside of environments."""
+    found = []
+    for folder, folders, names in os.walk(results, followlinks=True):
+        folders[:] = [name for name in folders if name != "venv" and not name.startswith(".")]
+        found += [os.path.relpath(f"{folder}/{name}", results) for name in names if not name.startswith(".")]
+    return sorted(found)
+
+
+@pytest.fixture(scope="module", params=["measured", pytest.param("all", marks=pytest.mark.slow)])
+def left(request, finished, everything):
+    """Results of a measured study; or of a recorded one beside it and of a comparison of the two, too."""
+    return everything() if request.param == "all" else finished.folder / "results"
+
+
+@pytest.fixture(scope="module")
+def everything(finished, tmp_path_factory):
+    """Makes results of all kinds, once."""
+
+    @cache
+    def make():
+        workspace = finished.copy(tmp_path_factory.mktemp("output") / "copy")
+        workspace.write("config/config.yaml", "studies: [tiny]\nrecorded: [example]\ncompare: [[tiny, example]]\n")
+        workspace.snakemake()
+        return workspace.folder / "results"
+
+    return make
+
+
+def test_every_file_is_named(left):
+    files = left_by(left)
+    assert {"index.html", "studies/tiny/report.html"} <= set(files)
+    assert [path for path in files if named(path) is None] == []
+
+
+def test_a_file_that_nobody_named_is_found():
+    assert named("studies/tiny/more.parquet") is None
+    assert named("runs/0123/more.json") is None
+    assert named("recorded/example/more.json") is None
+    assert named("recorded/example/stages/engine/plan.json").name == "studies/<study>/stages/<stage>/plan.json"
+
+
+def test_every_table_has_the_columns_and_types_of_the_page(left):
+    tables = [path for path in left_by(left) if path.endswith(".parquet")]
+    assert len(tables) > 20
+    for path in tables:
+        expected = schemas.TABLES[named(path).table]
+        assert pq.read_schema(left / path).remove_metadata().equals(expected.remove_metadata()), path
+
+
+def test_every_json_file_has_no_key_that_the_page_lacks(left):
+    seen = set()
+    for path in left_by(left):
+        entry = named(path)
+        if path.endswith(".json") and entry.keys:
+            seen.add(entry.name)
+            content = json.loads((left / path).read_text())
+            assert set(content) <= set(entry.keys), f"{path}: add the keys to scripts/servelab/output_files.py"
+    assert len(seen) > 10
+
+
+@pytest.mark.parametrize("name", schemas.TABLES)
+def test_every_quantity_has_a_unit(name):
+    for column in schemas.TABLES[name]:
+        if pa.types.is_floating(column.type):
+            assert unit(column), f"{name}.{column.name}"
+        assert column.metadata[b"description"]
+
+
+@pytest.mark.slow
+def test_the_index_lists_both_studies_and_the_comparison(everything):
+    left = everything()
+    page = (left / "index.html").read_text()
+    for link in ("studies/tiny/report.html", "recorded/example/report.html", "tiny--recorded-example/comparison.html"):
+        assert f'{link}"' in page and list(left.glob(f"**/{link}"))
+    table = pd.read_parquet(left / "comparisons/tiny--recorded-example/comparison.parquet")
+    assert set(table["verdict"]) <= {"only in a", "only in b", "not comparable"}
+
+
+def test_the_index_alone_measures_nothing_and_names_what_is_missing(tmp_path):
+    fresh = Workspace.create(tmp_path / "fresh")
+    fresh.snakemake("results/index.html")
+    assert fresh.runs() == {}
+    assert "not begun" in (fresh.folder / "results/index.html").read_text()
+    assert not list(fresh.folder.glob("results/studies/*/*"))

@@ -1,0 +1,79 @@
+"""docs/reading-results.md on the results of a real study: every block runs, and its figures are those of the tables."""
+
+import re
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from workspace import ROOT
+
+PAGE = (ROOT / "docs/reading-results.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CHECKS = """
+import json as _json
+_found = {
+    "ttft_p99_ms": float(ttft_p99_ms),
+    "run_id": recommended["run_id"],
+    "gains": len(gains),
+    "best": best.fetchall(),
+    "answers": answers.fetchall(),
+    "percentiles": {row[0]: row[3] for row in percentiles.fetchall()},
+    "configurations": configurations.fetchall(),
+}
+print("FOUND " + _json.dumps(_found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(finished):
+    """What the blocks, run one after another in the project's folder, have computed."""
+    import json
+
+    script = "\n".join(BLOCKS).replace("cpu-smollm2", "tiny") + CHECKS
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=finished.folder,
+        env=finished.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.split("FOUND ")[1])
+
+
+def test_there_are_blocks_for_both_tools():
+    assert sum("duckdb.sql" in block for block in BLOCKS) >= 3
+    assert sum("pd.read_parquet" in block for block in BLOCKS) >= 3
+
+
+def test_percentiles_of_the_records_are_those_of_the_tables(finished, found):
+    metrics = pd.read_parquet(finished.folder / "results/studies/tiny/metrics.parquet")
+    ttft = metrics[metrics["metric"] == "ttft_ms"].drop_duplicates("run_id").set_index("run_id")["p99"]
+    assert found["ttft_p99_ms"] == pytest.approx(ttft[found["run_id"]], rel=1e-6)
+    assert found["percentiles"] == pytest.approx(ttft.to_dict(), rel=1e-6)
+
+
+def test_joins_and_queries_find_every_row(finished, found):
+    improvements = pd.read_parquet(finished.folder / "results/studies/tiny/improvements.parquet")
+    rows = improvements.query("basis == 'deployment' and metric == 'total_tokens_per_s'")
+    assert found["gains"] == len(rows) > 0
+    assert len(found["best"]) == min(10, len(rows))
+    assert [row[0] for row in found["answers"]] == ["tiny"]
+    assert {row[2] for row in found["configurations"]} == {"llama.cpp", "old"}
+
+
+def test_the_notebook_runs(finished):
+    text = (ROOT / "docs/notebooks/first_look.py").read_text().replace('"cpu-smollm2"', '"tiny"')
+    script = text + '\nassert len(requests) > 10 and chart.to_dict()["data"]\nprint(sorted(set(requests["candidate"])))'
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=finished.folder,
+        env=finished.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "max_num_seqs=2" in done.stdout.splitlines()[-1]
