@@ -1,4 +1,4 @@
-"""Reads the tables of all stages; makes metrics.parquet, improvements.parquet and recommended.json of a study."""
+"""Reads the tables of all stages; makes metrics.parquet, improvements.parquet, search.parquet and recommended.json of a study."""
 
 
 rule aggregate:
@@ -38,10 +38,21 @@ rule aggregate:
 rule recommend:
     input:
         plan=f"results/{{search}}/stages/{COMPARISON}/plan.json",
-        table=f"results/{{search}}/stages/{COMPARISON}/table.parquet",
+        tables=lambda wildcards: stage_files(
+            wildcards.search, "table.parquet", all_stages(wildcards.search)
+        ),
+        rounds=lambda wildcards: stage_files(
+            wildcards.search, "rounds.parquet", all_stages(wildcards.search)
+        ),
         improvements="results/{search}/improvements.parquet",
         study=study_file,
-        code=code("recommend.py", "servelab/recommend.py"),
+        code=code(
+            "recommend.py",
+            "servelab/decide.py",
+            "servelab/guards.py",
+            "servelab/recommend.py",
+            "servelab/statistics.py",
+        ),
     output:
         recommended="results/{search}/recommended.json",
     log:
@@ -54,8 +65,44 @@ rule recommend:
             "--runs results/runs" if wildcards.search.startswith("studies/") else ""
         ),
     shell:
-        "python scripts/recommend.py --study {params.study} --plan {input.plan} --table {input.table}"
-        " --improvements {input.improvements} {params.runs} --output {output.recommended} > {log} 2>&1"
+        "python scripts/recommend.py --study {params.study} --plan {input.plan} --tables {input.tables}"
+        " --rounds {input.rounds} --improvements {input.improvements} {params.runs}"
+        " --output {output.recommended} > {log} 2>&1"
+
+
+rule audit_search:
+    input:
+        plans=lambda wildcards: stage_files(
+            wildcards.search, "plan.json", all_stages(wildcards.search)
+        ),
+        tables=lambda wildcards: stage_files(
+            wildcards.search, "table.parquet", all_stages(wildcards.search)
+        ),
+        decisions=lambda wildcards: stage_files(
+            wildcards.search, "decision.json", search_stages(wildcards.search)
+        ),
+        study=study_file,
+        code=code(
+            "audit_search.py",
+            "servelab/decide.py",
+            "servelab/describe.py",
+            "servelab/search_audit.py",
+        ),
+    output:
+        search="results/{search}/search.parquet",
+    log:
+        "results/logs/audit_search/{search}.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        study=study_path,
+        # the plans of other studies and the pairs behind decisions, as they stand
+        results=lambda wildcards: (
+            "--results results" if wildcards.search.startswith("studies/") else ""
+        ),
+    shell:
+        "python scripts/audit_search.py --study {params.study} --plans {input.plans} --tables {input.tables}"
+        " --decisions {input.decisions} {params.results} --output {output.search} > {log} 2>&1"
 
 
 rule describe_study:

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+import pandas as pd
+
 from servelab import schemas
 from servelab.cli import run
 from servelab.describe import workload_titles
@@ -17,16 +19,19 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="config/studies/X.yaml or config/recorded/X")
     parser.add_argument("--root", type=Path, default=Path(), help="folder that config/ and envs/ lie in")
     parser.add_argument("--plan", type=Path, required=True, help="plan of the reserved stage `comparison`")
-    parser.add_argument("--table", type=Path, required=True, help="its table")
+    parser.add_argument("--tables", type=Path, nargs="+", required=True, help="table.parquet of every stage")
+    parser.add_argument("--rounds", type=Path, nargs="+", required=True, help="rounds.parquet of every stage")
     parser.add_argument("--improvements", type=Path, required=True)
     parser.add_argument("--runs", type=Path, help="folder of the runs, results/runs; without it nothing ran here")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
+    rounds = pd.concat([read_table(path, schemas.ROUNDS) for path in arguments.rounds], ignore_index=True)
     recommended = recommend(
         load_searched(arguments.study),
         read_plan(arguments.plan),
-        read_table(arguments.table, schemas.STAGE_TABLE),
+        pd.concat([read_table(path, schemas.STAGE_TABLE) for path in arguments.tables], ignore_index=True),
+        rounds.drop_duplicates(["run_id", "workload", "metric", "round"]),
         read_table(arguments.improvements, schemas.IMPROVEMENTS),
         arguments.runs,
         workload_titles(arguments.study, arguments.root),

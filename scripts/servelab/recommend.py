@@ -12,23 +12,26 @@ from typing import Any
 import pandas as pd
 
 from servelab.figures import mark
+from servelab.guards import best_by_workload, guard
 from servelab.searched import SearchedPlan, SearchedStudy
 
 
 def recommend(
     study: SearchedStudy,
     comparison: SearchedPlan,
-    table: pd.DataFrame,
+    tables: pd.DataFrame,
+    rounds: pd.DataFrame,
     improvements: pd.DataFrame,
     runs_folder: Path | None,
     titles: dict[str, str],
 ) -> dict[str, Any]:
     """The content of `recommended.json`.
 
-    `table` is the comparison's stage table, `improvements` the study's; `titles` gives each workload's title. Where the
-    baseline itself is best, the baseline is recommended and there are no improvements. `runs_folder` holds the runs, or
-    is None where nothing ran here.
+    `tables` and `rounds` are those of all stages, the comparison's among them, `improvements` the study's; `titles`
+    gives each workload's title. Where the baseline itself is best, the baseline is recommended and there are no
+    improvements. `runs_folder` holds the runs, or is None where nothing ran here.
     """
+    table = tables[tables["stage"] == comparison.stage]
     winner = comparison.candidates[-1]
     run_of = {run.workload: run.run_id for run in winner.runs}
     baseline_run_of = {run.workload: run.run_id for run in comparison.candidates[0].runs}
@@ -44,11 +47,13 @@ def recommend(
         of_workload = gains[gains["workload"] == workload].to_dict("records")
         failed = table[(table["workload"] == workload) & (table["outcome"] != "ok")]
         if of_workload:
-            validity = _validity(table, comparison, workload)
-            rows.append(_improvement(of_workload[0], titles[workload], table) | validity)
+            row = _improvement(of_workload[0], titles[workload], table)
         elif not failed.empty:
-            validity = _validity(table, comparison, workload)
-            rows.append(_no_improvement(workload, titles[workload], study, _failures(failed)) | validity)
+            row = _no_improvement(workload, titles[workload], study, _failures(failed))
+        else:
+            continue
+        word, why = guard(study, table, workload, row)
+        rows.append(row | _validity(table, comparison, workload) | {"guard": word, "guard_why": why})
     return {
         "study": study.study,
         "command": winner.command,
@@ -63,6 +68,8 @@ def recommend(
         "objective": study.objective.metric,
         "per": basis,
         "improvements": rows,
+        "max_loss_percent": study.objective.max_loss_percent,
+        "by_workload": best_by_workload(study, tables, rounds, titles),
         **_validity(table, comparison, deciding),
         "run_id": run_of[deciding],
         "baseline_run_id": baseline_run_of[deciding],
@@ -144,8 +151,31 @@ def render_recommendation(recommended: dict[str, Any], report: Path) -> str:
         width = max((len(row["title"]) for row in recommended["improvements"]), default=0)
         lines.append(f"Against the baseline ({recommended['objective']} per {recommended['per']}):")
         lines += [f"    {row['title']:<{width}}  {_gain(row)}" for row in recommended["improvements"]]
+        lines += _losses(recommended)
+    lines += _elsewhere(recommended)
     lines += _doubts(recommended)
     return "\n".join([*lines, "", f"Report: {report}"])
+
+
+def _losses(recommended: dict[str, Any]) -> list[str]:
+    """Where the winner loses more than the study allows."""
+    lost = [row for row in recommended["improvements"] if row["guard"] == "loses"]
+    lines = [f"    {row['title']}: {row['guard_why']}" for row in lost]
+    most = recommended["max_loss_percent"]
+    return ["", f"It loses more than {most:g} % on {_workloads(len(lost))}:", *lines] if lines else []
+
+
+def _elsewhere(recommended: dict[str, Any]) -> list[str]:
+    """What to use instead on workloads where another configuration was measured to be better."""
+    lines = []
+    for row in recommended["by_workload"]:
+        if not row["is_winner"]:
+            lines += [f"    {row['title']}: {row['candidate']} ({row['why']})", f"        {row['command']}"]
+    return ["", "Better where a workload is all you serve:", *lines] if lines else []
+
+
+def _workloads(count: int) -> str:
+    return f"{count} workload{'' if count == 1 else 's'}"
 
 
 def _doubts(recommended: dict[str, Any]) -> list[str]:

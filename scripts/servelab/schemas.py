@@ -91,9 +91,9 @@ STAGE_TABLE = table_schema(
     ("command", pa.string(), "Serving command, for reading."),
     ("accelerators", pa.int32(), "Accelerators the run used."),
     ("accelerators_per_node", pa.int32(), "Accelerators of a node."),
-    ("outcome", pa.string(), "`ok`, or `failed`."),
-    ("reason", pa.string(), "Why it failed: see docs/output.md; null for `ok`."),
-    ("message", pa.string(), "The telling line of a failure."),
+    ("outcome", pa.string(), "`ok`, `failed`, or `not run` where the search left it out."),
+    ("reason", pa.string(), "Why it failed: see docs/output.md; `budget` for `not run`; null for `ok`."),
+    ("message", pa.string(), "The telling line of a failure, or why it was left out."),
     ("validity", pa.string(), "`ok`, `suspect` or `invalid`, by the worst of its checks; null for a failed run."),
     ("validity_note", pa.string(), "What the checks that are not ok saw; null where all are."),
     ("rounds", pa.int32(), "Rounds measured."),
@@ -109,12 +109,20 @@ STAGE_TABLE = table_schema(
     ("tpot_ms_p99", pa.float64(), "Its 99th percentile."),
     ("itl_ms_mean", pa.float64(), "Gap between successive events with content, mean over all gaps."),
     ("e2el_ms_mean", pa.float64(), "End-to-end latency, mean over successful requests."),
+    ("slo_attainment", pa.float64(), "Share of the requests that meet every SLO of the study; null where it has none."),
+    (
+        "constraints_missed",
+        pa.string(),
+        "Constraints of the objective that the run misses, and by how much; null where it keeps them, and for workloads "
+        "that do not decide.",
+    ),
     ("objective", pa.string(), "Metric the study improves."),
     ("objective_per", pa.string(), "Basis of the objective's figures: `deployment`, `accelerator` or `node`."),
     ("objective_value", pa.float64(), "Its mean over rounds."),
     ("objective_ci95_low", pa.float64(), "Lower end of its 95 % interval."),
     ("objective_ci95_high", pa.float64(), "Upper end of it."),
     ("accelerator_s", pa.float64(), "Accelerator-seconds the run held."),
+    ("load_accelerator_s", pa.float64(), "Of these under load: in a round, from its start to its last answer."),
 )
 
 IMPROVEMENTS = table_schema(
@@ -151,6 +159,34 @@ IMPROVEMENTS = table_schema(
     ("change_ci95_high_percent", pa.float64(), "Upper end of it."),
 )
 
+SEARCH = table_schema(
+    ("study", pa.string(), "Study."),
+    ("stage", pa.string(), "Stage, or `comparison` for baseline and winner on every workload."),
+    ("stage_title", pa.string(), "Its heading."),
+    ("position", pa.int32(), "Order in the stage; 0 is the incumbent."),
+    ("candidate", pa.string(), "Label of the candidate."),
+    ("is_incumbent", pa.bool_(), "The configuration this stage started from."),
+    (
+        "outcome",
+        pa.string(),
+        "`tried`, `suspect`, `constraint missed`, `invalid`, `failed`, `refused` before any run, or `not run`: of "
+        "several runs the worst.",
+    ),
+    ("verdict", pa.string(), "What the stage's decision made of it; null in `comparison`, and for what was not run."),
+    ("reason", pa.string(), "Why: the figures, the failure, what the checks saw, or why it was not run."),
+    ("run_ids", pa.list_(pa.string()), "Its runs; their records lie in `results/runs/<run_id>/`."),
+    ("pair_id", pa.string(), "Pair that was measured again beside the incumbent; null where none was."),
+    ("accelerator_s", pa.float64(), "Accelerator-seconds that its runs and its pair held; null where nothing ran."),
+    ("load_accelerator_s", pa.float64(), "Of these under load."),
+    ("new_accelerator_s", pa.float64(), "Of `accelerator_s` what no row before has: its sum is what the search took."),
+    ("new_load_accelerator_s", pa.float64(), "Of these under load."),
+    (
+        "shared_with",
+        pa.list_(pa.string()),
+        "Who else has one of its runs, which was measured once: `<stage>` of this study, or `studies/<study>/<stage>`.",
+    ),
+)
+
 CHECKS = table_schema(
     ("study", pa.string(), "Study."),
     ("run_id", pa.string(), "Run; its records lie in `results/runs/<run_id>/`."),
@@ -181,6 +217,27 @@ TIMELINE = table_schema(
     ("requests_sent", pa.int32(), "Requests sent in it."),
     ("requests_ended", pa.int32(), "Requests that ended in it, failed ones included."),
     ("output_tokens", pa.float64(), "Output tokens that arrived in it; an event's share is the request's mean."),
+)
+
+DISTRIBUTIONS = table_schema(
+    ("study", pa.string(), "Study."),
+    ("run_id", pa.string(), "Run of baseline or winner; its records lie in `results/runs/<run_id>/`."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("metric", pa.string(), "Latency: `ttft_ms`, `tpot_ms`, `itl_ms` or `e2el_ms`."),
+    ("n", pa.int64(), "Observations of all rounds."),
+    ("percentile", pa.float64(), "Percentile, 0 to 100."),
+    ("value_ms", pa.float64(), "Its value; linear interpolation."),
+)
+
+DEVICE_SERIES = table_schema(
+    ("study", pa.string(), "Study."),
+    ("run_id", pa.string(), "Run of baseline or winner; its samples lie in `results/runs/<run_id>/`."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("round", pa.int32(), "Round, from 0."),
+    ("source", pa.string(), "Source of the telemetry."),
+    ("metric", pa.string(), "What was read, unit in its name; see docs/telemetry.md."),
+    ("time_s", pa.float64(), "Mean time of the samples of a piece of the round, on its clock."),
+    ("value", pa.float64(), "Their mean, over the run's devices."),
 )
 
 CLAIMS = table_schema(
@@ -215,6 +272,7 @@ TABLES = {
     "metrics": METRICS,
     "rounds": ROUNDS,
     "stage_table": STAGE_TABLE,
+    "search": SEARCH,
     "improvements": IMPROVEMENTS,
     "history": HISTORY,
     "answers": ANSWERS,
@@ -222,6 +280,8 @@ TABLES = {
     "checks": CHECKS,
     "telemetry": TELEMETRY,
     "timeline": TIMELINE,
+    "distributions": DISTRIBUTIONS,
+    "device_series": DEVICE_SERIES,
     "claims": CLAIMS,
 }
 """Every table by name; docs/output.md is generated from it."""

@@ -34,7 +34,7 @@ def answer(study_content, make_project, tmp_path):
         table, rounds = (pd.concat(frames) for frames in zip(*made, strict=True))
         gains = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
         titles = {name: name.title() for name in study_content["workloads"]}
-        return recommend(project.study, plan, table, gains, tmp_path, titles)
+        return recommend(project.study, plan, table, rounds, gains, tmp_path, titles)
 
     return make
 
@@ -109,3 +109,23 @@ def test_valid_runs_need_no_word(answer):
     assert recommended["validity"] == recommended["baseline_validity"] == "ok"
     assert recommended["validity_note"] is None
     assert "checks found" not in render_recommendation(recommended, "report.html")
+
+
+def test_a_loss_is_said_with_what_to_use_there(answer):
+    rounds = {
+        "cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]},
+        "cpu-short": {"baseline": [100, 101, 99], "winner": [80, 81, 79]},
+    }
+    recommended = answer(rounds, Candidate(options={"max_num_seqs": 8}))
+    assert [row["guard"] for row in recommended["improvements"]] == ["holds", "loses"]
+    assert [row["candidate"] for row in recommended["by_workload"]] == ["winner", "baseline"]
+    said = render_recommendation(recommended, "report.html")
+    assert "It loses more than 5 % on 1 workload:\n    Cpu-Short: -20.0 % (95 % interval" in said
+    assert "Better where a workload is all you serve:\n    Cpu-Short: baseline (+25.0 %" in said
+    assert "        serve baseline" in said
+
+
+def test_without_a_loss_nothing_is_said_of_one(answer):
+    rounds = {"cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]}}
+    said = render_recommendation(answer(rounds, Candidate(options={"max_num_seqs": 8})), "report.html")
+    assert "loses" not in said and "Better where" not in said

@@ -81,6 +81,27 @@ class Improvement(Input):
     title: str
     n: int
     failed: str | None = None
+    guard: str = "holds"
+    """Whether the winner holds its ground here: `holds`, `loses` or `unclear`."""
+    guard_why: str = ""
+
+
+class BestOfWorkload(Input):
+    """The configuration to use on one workload."""
+
+    workload: str
+    title: str
+    candidate: str
+    is_winner: bool
+    why: str
+    command: str
+    run_id: str
+
+
+class Configuration(Input):
+    """What serves."""
+
+    accelerators: int
 
 
 class Recommended(Input):
@@ -93,8 +114,11 @@ class Recommended(Input):
     engine: str
     engine_version: str
     model: str
+    configuration: Configuration
     changed: bool
     improvements: list[Improvement]
+    max_loss_percent: float = 5.0
+    by_workload: list[BestOfWorkload] = []
     run_id: str
     baseline_run_id: str
 
