@@ -23,6 +23,7 @@ include: "rules/aggregate.smk"
 include: "rules/history.smk"
 include: "rules/report.smk"
 include: "rules/compare.smk"
+include: "rules/archive.smk"
 include: "rules/cluster.smk"
 
 

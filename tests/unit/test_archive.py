@@ -151,6 +151,14 @@ def test_memory_does_not_grow_with_the_files(build, files):
     assert peak < 6 * 2**20
 
 
+@pytest.mark.parametrize("search", ["studies/../../x", "studies//x", "runs/x", "studies/x/y", "studies/.."])
+def test_a_manifest_names_no_folder_but_a_studys(search, build):
+    """What is restored and computed again lies there; an archive may come from anybody."""
+    content = manifest_of(build()).model_dump(mode="json") | {"searches": [search]}
+    with pytest.raises(ServelabError, match=r"x\.zip: manifest\.json: searches\.0"):
+        parse_manifest(json.dumps(content).encode(), "x.zip")
+
+
 def test_recorded_studies_have_a_folder_of_their_own():
     assert archive_name("studies/a-b", "2026-11-21") == "a-b-2026-11-21.zip"
     assert archive_name("recorded/a-b", "2026-11-21") == "recorded/a-b-2026-11-21.zip"

@@ -24,6 +24,10 @@ BY_OTHERS = {
     "make docs": "the test of generated documents",
     "snakemake --profile profiles/default --configfile config/recorded.yaml": "test_recorded_studies.py",
     "snakemake --profile profiles/default preflight": "test_preflight_target.py",
+    "snakemake --profile profiles/default archive": "test_archive_workflow.py",
+    "python scripts/verify_archive.py FILE": "test_archive_workflow.py",
+    "python scripts/restore_archive.py FILE --results results": "test_archive_workflow.py",
+    "python scripts/compare_archives.py A B": "test_archive_workflow.py",
     "snakemake --profile profiles/slurm": "tests/slurm",
     "snakemake --profile profiles/slurm --unlock": "tests/slurm",
 }

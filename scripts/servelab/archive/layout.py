@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from servelab.config_file import describe_validation_error
 from servelab.errors import ServelabError
 from servelab.spec import Strict
+from servelab.study import NAME
 
 MANIFEST = "manifest.json"
 CRATE = "ro-crate-metadata.json"
@@ -59,10 +60,10 @@ class Manifest(Strict):
     """`manifest.json`: what an archive is, and every other member by its path."""
 
     format: Literal["servelab-archive/1"] = "servelab-archive/1"
-    study: str
+    study: str = Field(pattern=NAME)
     title: str
     date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="When its last run ended; see `contents.date_of`.")
-    searches: list[str] = Field(
+    searches: list[Annotated[str, Field(pattern=r"^(studies|recorded)/[a-z0-9][a-z0-9._-]*$")]] = Field(
         min_length=1, description="Folders below results/ whose tables are here; the first is the study's own."
     )
     commit: str | None = Field(description="The workflow's commit; null outside a checkout.")

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from servelab.archive import checks
 from servelab.archive.contents import study_files
 from servelab.archive.layout import MANIFEST, RESULTS, WORKFLOW, Manifest, media_type, parse_manifest
+from servelab.archive.member_names import shown
 from servelab.archive.recompute import differences, recompute
 from servelab.archive.references import references
 from servelab.archive.unpack import Archive, open_archive, unpacked
@@ -72,7 +73,7 @@ def read_manifest(archive: Archive) -> Manifest:
 def member_faults(archive: Archive, manifest: Manifest) -> Iterator[str]:
     """Members that are missing, not in the manifest, or not what it says of them; all of them are read."""
     for name in sorted(manifest.members.keys() - archive.members.keys()):
-        yield f"{name}: is in the manifest, and not in the archive"
+        yield f"{shown(name)}: is in the manifest, and not in the archive"
     for name in archive.members:
         if name == MANIFEST:
             continue
