@@ -4,16 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --profile profiles/default
 
-.PHONY: setup demo status test check slow-test slurm-test bench docs format lock
+PUBLISH_VENV := .venv-publish
+
+define BUILD_VENV
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+endef
+
+.PHONY: setup demo status publish test check slow-test slurm-test bench docs format lock
 
 setup: $(VENV)/.complete
 
 $(VENV)/.complete: envs/workflow.lock.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Servelab needs Python 3.11 or newer: make PYTHON=python3.11 …")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r envs/workflow.lock.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $@
+	$(BUILD_VENV)
 
 demo: setup  ## the main job on the embedded default: a real llama.cpp server, a real small model
 	$(SNAKEMAKE) --config 'studies=[cpu-smollm2]'
@@ -21,6 +27,14 @@ demo: setup  ## the main job on the embedded default: a real llama.cpp server, a
 
 status: setup  ## how far studies are, also while the workflow runs; STUDY=name for one
 	@$(BIN)/python scripts/status.py $(STUDY)
+
+$(PUBLISH_VENV)/.complete: envs/publish.lock.txt pyproject.toml
+	$(BUILD_VENV)
+
+publish: $(PUBLISH_VENV)/.complete  ## hands archives over, TO=s3://bucket/folder or TO=zenodo://deposition/ID; docs/publish.md
+	@test -n "$(TO)" || { echo "say where: make publish TO=s3://bucket/folder"; exit 2; }
+	PATH="$(CURDIR)/$(PUBLISH_VENV)/bin:$$PATH" $(PUBLISH_VENV)/bin/snakemake --profile profiles/default \
+		$(if $(S3),--storage-s3-endpoint-url $(S3)) $(ARGS) --config publish=$(TO) -- publish
 
 test: setup check  ## checks and the test suite
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" -n 2 tests/unit
@@ -60,6 +74,8 @@ ON_NVIDIA := vllm-0.11.0 vllm-0.17.1 sglang-0.5.5.post1 sglang-0.5.9
 
 lock:  ## new locks from envs/*.in; needs uv (pip install uv), and PyTorch's CPU index or a folder of its wheels
 	$(LOCK) --universal envs/workflow.in --output-file envs/workflow.lock.txt
+	$(LOCK) --universal envs/publish.in --output-file envs/publish.lock.txt
+	$(LOCK) --universal envs/kubernetes.in --output-file envs/kubernetes.lock.txt
 	$(LOCK) envs/llama.cpp.in --output-file envs/llama.cpp.lock.txt
 	$(LOCK) envs/aiperf.in --output-file envs/aiperf.lock.txt
 	for engine in $(ON_NVIDIA); do $(LOCK) --python-platform x86_64-manylinux_2_31 --only-binary :all: \

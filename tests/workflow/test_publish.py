@@ -1,0 +1,189 @@
+"""Archives handed over: to a server of S3's protocol on loopback for real, to Zenodo by dry run.
+
+The environment with the storage plugins is built from its lock, once for every content of it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+from patience import until
+from workspace import ROOT, Workspace
+from zenodo_stand_in import DEPOSIT, zenodo
+
+from servelab.identity import file_sha256
+from servelab.ports import lease_ports
+from servelab.processes import Supervised
+
+pytestmark = pytest.mark.slow
+KEY, SECRET, TOKEN = "AKEYTHATISPLANTED", "a-secret-that-is-planted", "a-token-that-is-planted"
+LOCK = ROOT / "envs/publish.lock.txt"
+PROGRAMS = f"publish-{file_sha256(LOCK)[:12]}"
+RECORDED = ["studies=[]", "recorded=[example]"]
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """The folder of an environment's programs that is built from the lock, as `make publish` builds it."""
+    folder = ROOT / "results/envs" / PROGRAMS
+    if not (folder / ".complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*pip, "--require-hashes", "-r", LOCK], check=True)
+        subprocess.run([*pip, "--no-build-isolation", "--editable", ROOT], check=True)
+        (folder / ".complete").touch()
+    return folder / "bin"
+
+
+class Publishing:
+    """A project with a finished study, and the environment to publish it from."""
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self.workspace = Workspace.create(folder)
+        for name in ("CITATION.cff", "docs"):
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy2)(source, folder / name)
+        self.programs = programs
+
+    def __call__(self, place: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """What `make publish` runs."""
+        command = [self.programs / "snakemake", "--profile", "profiles/default", *arguments]
+        command += ["--config", *RECORDED, f"publish={place}", "--", "publish"]
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SNAKEMAKE_STORAGE_"))
+        }
+        kept |= {"HOME": str(self.workspace.folder), "PYTHONPATH": str(self.workspace.folder / "scripts")}
+        return subprocess.run(
+            command,
+            cwd=self.workspace.folder,
+            env=kept | {"PATH": f"{self.programs}:{os.environ['PATH']}"} | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    def archives(self) -> list[Path]:
+        return sorted((self.workspace.folder / "results/archives").rglob("*.zip"))
+
+    def holds(self, word: str) -> list[str]:
+        """Files below the project that a word is in, members of archives among them."""
+        found = []
+        for path in (path for path in self.workspace.folder.rglob("*") if path.is_file() and not path.is_symlink()):
+            if word.encode() in path.read_bytes():
+                found.append(str(path))
+            if path.suffix == ".zip":
+                with zipfile.ZipFile(path) as archive:
+                    found += [f"{path}: {name}" for name in archive.namelist() if word.encode() in archive.read(name)]
+        return found
+
+
+@pytest.fixture(scope="module")
+def publish(tmp_path_factory, programs):
+    return Publishing(tmp_path_factory.mktemp("publish") / "project", programs)
+
+
+class Bucket:
+    """A server of S3's protocol; its objects are files."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self.address, self.folder = address, folder
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--storage-s3-endpoint-url", self.address]
+
+    def objects(self) -> dict[str, bytes]:
+        files = [path for path in self.folder.rglob("*") if path.is_file()]
+        hidden = [path for path in files if any(part.startswith(".") for part in path.relative_to(self.folder).parts)]
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in files if path not in hidden}
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory, programs):
+    folder = tmp_path_factory.mktemp("s3")
+    (folder / "data").mkdir()
+    ports = lease_ports("127.0.0.1")
+    command = [str(programs / "nanio"), "serve", "--data-dir", str(folder / "data"), "--host", "127.0.0.1"]
+    running = Supervised(
+        [*command, "--port", str(ports.ports[0])],
+        environment={**os.environ, "NANIO_ACCESS_KEY": KEY, "NANIO_SECRET_KEY": SECRET},
+        log=folder / "server.log",
+        keep_open=ports.descriptors,
+    )
+    address = f"http://127.0.0.1:{ports.ports[0]}"
+
+    def answers():
+        assert running.poll() is None, (folder / "server.log").read_text()
+        try:
+            return httpx.get(address, trust_env=False).status_code
+        except httpx.HTTPError:
+            return None
+
+    try:
+        until(answers, "the server answers")
+        yield Bucket(address, folder / "data")
+    finally:
+        running.stop()
+        ports.release()
+
+
+def test_an_archive_is_handed_over_to_s3(publish, bucket):
+    keys = {"SNAKEMAKE_STORAGE_S3_ACCESS_KEY": KEY, "SNAKEMAKE_STORAGE_S3_SECRET_KEY": SECRET}
+    place = "s3://studies/of/servelab"
+
+    asked = publish(place, "-n", *bucket.arguments, **keys)
+    assert asked.returncode == 0, asked.stdout[-3000:]
+    assert bucket.objects() == {}
+
+    done = publish(place, *bucket.arguments, **keys)
+    assert done.returncode == 0, done.stdout[-6000:]
+    (archive,) = publish.archives()
+    name = archive.relative_to(publish.workspace.folder / "results/archives")
+    assert bucket.objects() == {f"studies/of/servelab/{name}": archive.read_bytes()}
+
+    again = publish(place, *bucket.arguments, **keys)
+    assert again.returncode == 0, again.stdout[-3000:]
+    assert "Nothing to be done" in again.stdout
+
+    for word in (KEY, SECRET):
+        assert word not in asked.stdout + done.stdout + again.stdout
+        assert publish.holds(word) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"SNAKEMAKE_STORAGE_S3_ACCESS_KEY": KEY, "SNAKEMAKE_STORAGE_S3_SECRET_KEY": SECRET + "x"}, "Forbidden"),
+        ({}, "credentials"),
+    ],
+    ids=["wrong key", "no key"],
+)
+def test_without_the_right_key_nothing_is_handed_over(keys, says, publish, bucket):
+    before = bucket.objects()
+    done = publish("s3://others/servelab", *bucket.arguments, **keys)
+    assert done.returncode != 0
+    assert says in done.stdout
+    assert SECRET not in done.stdout and publish.holds(SECRET) == []
+    assert bucket.objects() == before
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_zenodo_by_dry_run(publish, tmp_path):
+    """The plugin asks the deposit for its files, and uploads nothing."""
+    with zenodo(tmp_path) as stand_in:
+        variables = stand_in.variables | {"SNAKEMAKE_STORAGE_ZENODO_ACCESS_TOKEN": TOKEN}
+        asked = publish(f"zenodo://deposition/{DEPOSIT}", "-n", **variables)
+    assert asked.returncode == 0, asked.stdout[-6000:]
+    assert f"zenodo://deposition/{DEPOSIT}/recorded/example-" in asked.stdout
+    assert "(send to storage)" in asked.stdout
+    assert {"CONNECT zenodo.org:443", f"GET /api/deposit/depositions/{DEPOSIT}/files"} == set(stand_in.asked)
+    assert stand_in.tokens == {f"Bearer {TOKEN}"}
+    assert TOKEN not in asked.stdout and publish.holds(TOKEN) == []
