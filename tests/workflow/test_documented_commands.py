@@ -28,6 +28,9 @@ BY_OTHERS = {
     "python scripts/verify_archive.py FILE": "test_archive_workflow.py",
     "python scripts/restore_archive.py FILE --results results": "test_archive_workflow.py",
     "python scripts/compare_archives.py A B": "test_archive_workflow.py",
+    "make publish TO=s3://my-bucket/servelab": "test_publish.py",
+    "make publish TO=s3://my-bucket/servelab S3=https://s3.example.org": "test_publish.py",
+    "make publish TO=zenodo://deposition/1234567": "test_publish.py, as far as Zenodo can be tested",
     "snakemake --profile profiles/slurm": "tests/slurm",
     "snakemake --profile profiles/slurm --unlock": "tests/slurm",
 }
