@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from made_search import TWO
 from made_study import demo_study
 from stub_server import StubServer
 
@@ -48,3 +49,26 @@ def server(stub):
     """Its address while it runs."""
     with stub.running() as base_url:
         yield base_url
+
+
+@pytest.fixture
+def project_with(study_content, make_project):
+    """The study of the tests with another `search`, and what else is to be changed."""
+
+    def make(strategy="staged", objective=None, stages=None, **settings):
+        study_content["search"] = {"strategy": strategy, **settings}
+        study_content["objective"] |= objective or {}
+        study_content["stages"] = stages or study_content["stages"]
+        return make_project(study_content)
+
+    return make
+
+
+@pytest.fixture
+def two(project_with):
+    """A study of two stages of one candidate each, `A` and `B`."""
+
+    def make(**settings):
+        return project_with(stages=[dict(stage) for stage in TWO], **settings)
+
+    return make

@@ -1,7 +1,7 @@
 """Successive halving: every combination with a short load, the best of them with longer ones, the last with all of it.
 
 Jamieson and Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization"; with one
-difference, for a short load tells little: who cannot be told from the last survivor survives too.
+difference, for a short load tells little: who cannot be told from the best survives too.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class Halving:
 def survivors(study: Study, table: pd.DataFrame, rounds: pd.DataFrame) -> tuple[list[str], str]:
     """Candidates of a rung that go on, the best first, and the rule in words; the incumbent is not among them.
 
-    One in `eta` of those that could win, and everyone whose 95 % interval overlaps that of the last of these. Intervals
-    rest on the noise of all candidates of the rung together, for two rounds of one of them say next to nothing. Single
-    rounds have no interval: only the order speaks.
+    One in `eta` of those that could win, and everyone whose difference to the best has a 95 % interval that includes 0.
+    It rests on the noise of all candidates of the rung together, for two rounds of one of them say next to nothing.
+    Single rounds have no interval: only the order speaks.
     """
     metric, _ = study.objective.metric_and_basis
     higher_is_better = METRICS.get(metric).higher_is_better
@@ -110,25 +110,24 @@ def survivors(study: Study, table: pd.DataFrame, rounds: pd.DataFrame) -> tuple[
     if not candidates:
         return [], "none could win"
     count = -(-len(candidates) // study.search.eta)
-    last = _interval(*candidates[count - 1])
+    best = _half_width(*candidates[0])
     kept = [
         str(row["candidate"])
         for position, (row, width) in enumerate(candidates)
-        if position < count or _overlap(_interval(row, width), last)
+        if position < count or _difference(row, candidates[0][0]) <= math.hypot(_half_width(row, width), best)
     ]
     rule = f"the best {count} of {len(candidates)}"
     if len(kept) > count:
-        rule += f", and {len(kept) - count} that cannot be told from the last of them"
+        rule += f", and {len(kept) - count} that cannot be told from the best"
     return kept, rule
 
 
-def _interval(row: dict[Any, Any], width: float) -> tuple[float, float]:
-    value, share = row["objective_value"], width if math.isfinite(width) else 0.0
-    return value * (1 - share), value * (1 + share)
+def _half_width(row: dict[Any, Any], width: float) -> float:
+    return float(row["objective_value"]) * width if math.isfinite(width) else 0.0
 
 
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
+def _difference(row: dict[Any, Any], best: dict[Any, Any]) -> float:
+    return abs(float(row["objective_value"]) - float(best["objective_value"]))
 
 
 def _stage(rung: int) -> str:

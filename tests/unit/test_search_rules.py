@@ -1,0 +1,194 @@
+"""The rules of each search strategy: the joint re-check, what a grid has, and who survives halving."""
+
+from __future__ import annotations
+
+import pytest
+from made_search import TWO, around, choices, measure, of, speed
+
+from servelab.deciding_pair import choose_pair
+from servelab.errors import ConfigError
+from servelab.plan import baseline
+from servelab.search.product import product
+from servelab.search.simulate import Measured, run_search
+from servelab.search.stopping import spent_s
+from servelab.study import RECHECK
+
+# staged: the joint re-check
+
+
+def rechecked(two, values, **settings):
+    past = run_search(two(**settings), of(values))
+    assert past[-1].plan.stage == RECHECK
+    return past[-1]
+
+
+def test_a_choice_that_hurts_beside_a_later_one_is_dropped(two):
+    recheck = rechecked(two, {"": 100, "A": 110, "AB": 130, "B": 140})
+    assert [candidate.candidate for candidate in recheck.plan.candidates] == [
+        "B",
+        "without first: A",
+        "without second: B",
+    ]
+    assert recheck.plan.candidates[1].changes == {"options": {"threads": None}}
+    assert choices(recheck.winner.configuration) == "B"
+    assert recheck.decision.changed and "the choice is dropped" in recheck.decision.reason
+
+
+def test_a_choice_that_gives_nothing_any_more_is_dropped(two):
+    recheck = rechecked(two, {"": 100, "A": 110, "AB": 130, "B": 130.4}, objective={"margin_percent": 3})
+    assert choices(recheck.winner.configuration) == "B"
+    verdict = recheck.decision.candidates[1]
+    assert verdict.verdict == "winner" and "nothing is lost without it" in verdict.why
+    assert verdict.change_percent == pytest.approx(0.3, abs=0.05)
+
+
+def test_choices_that_help_stay(two):
+    recheck = rechecked(two, {"": 100, "A": 110, "AB": 150, "B": 140})
+    assert not recheck.decision.changed
+    assert recheck.decision.reason == "every stage's choice still helps"
+    assert choices(recheck.winner.configuration) == "AB"
+
+
+def test_a_choice_that_cannot_be_turned_back_stays(two):
+    recheck = rechecked(two, {"": 100, "A": 110, "AB": 150, "B": "out_of_memory"})
+    assert choices(recheck.winner.configuration) == "AB"
+    assert recheck.decision.candidates[1].verdict == "failed"
+
+
+def test_the_recheck_costs_a_run_less_than_there_are_choices(two):
+    past = run_search(two(), of({"": 100, "A": 110, "AB": 150, "B": 140}))
+    before = {run for stage in past[:-1] for run in stage.plan.run_ids()}
+    assert len(set(past[-1].plan.run_ids()) - before) == 1
+
+
+def test_the_recheck_applies_where_two_stages_changed_something(two):
+    recheck = rechecked(two, {"": 100, "A": 110, "AB": 90, "B": 140})
+    assert not recheck.plan.applies and "at least two stages" in recheck.plan.reason
+    assert len(recheck.plan.candidates) == 1
+    assert choices(recheck.winner.configuration) == "A"
+
+
+def test_no_recheck_where_it_is_turned_off_or_there_is_one_stage(two, project_with):
+    assert RECHECK not in two(recheck=False).stage_names
+    assert RECHECK not in project_with(stages=TWO[:1]).stage_names
+
+
+def test_a_choice_that_only_another_one_allows_goes_with_it(project_with, study_content):
+    study_content["engines"]["vllm"] = {"version": "0.32.0"}
+    project = project_with(
+        stages=[
+            {"name": "engine", "candidates": [{"engine": "vllm"}]},
+            {"name": "eager", "when": {"engine": "vllm"}, "candidates": [{"options": {"enforce_eager": True}}]},
+        ]
+    )
+
+    def measured(configuration, load):
+        value = {"llama.cpp": 100}.get(configuration.engine, 120)
+        return Measured(around(value + (20 if configuration.options else 0)))
+
+    recheck = run_search(project, measured)[-1]
+    without_engine = recheck.plan.candidates[1]
+    assert without_engine.configuration == baseline(project).configuration
+
+
+def test_a_pair_is_measured_for_a_choice_that_would_be_dropped_for_nothing(two):
+    project = two(objective={"interleaved_cycles": 2, "margin_percent": 3})
+    recheck = run_search(project, of({"": 100, "A": 110, "AB": 130, "B": 130.4}))[-1]
+    assert choose_pair(project.study, recheck.plan, recheck.decision).candidate == "without first: A"
+
+
+# grid
+
+
+def test_the_product_takes_of_each_stage_nothing_or_one(project_with):
+    variants = product(project_with("grid").study)
+    assert len(variants) == 4 * 2 - 1
+    assert [variant.name for variant in variants][-1] == "max_num_seqs=32 + --flash-attn=off"
+    assert variants[-1].changes == {"options": {"max_num_seqs": 32}, "arguments": {"--flash-attn": "off"}}
+
+
+def test_the_product_keeps_conditions_and_leaves_out_what_is_there_already(project_with):
+    stages = [
+        {"name": "a", "candidates": [{"options": {"max_num_seqs": 8}}]},
+        {"name": "b", "when": {"options.max_num_seqs": 8}, "candidates": [{"options": {"threads": 1}}]},
+        {"name": "c", "candidates": [{"options": {"max_num_seqs": 8}}, {"options": {"max_num_seqs": None}}]},
+    ]
+    names = [variant.name for variant in product(project_with("grid", stages=stages).study)]
+    assert names == ["max_num_seqs=8", "max_num_seqs=8 + threads=1", "max_num_seqs=8 + threads=1 + max_num_seqs=none"]
+
+
+def test_labels_that_stand_twice_name_their_stages(project_with):
+    stages = [
+        {"name": name, "candidates": [{"label": "on", "options": {option: 8}}]}
+        for name, option in (("a", "max_num_seqs"), ("b", "threads"))
+    ]
+    names = [variant.name for variant in product(project_with("grid", stages=stages).study)]
+    assert names == ["a: on", "b: on", "on + on"]
+
+
+def test_too_many_combinations_are_refused_before_they_are_made(project_with):
+    stages = [
+        {"name": f"s{number}", "candidates": [{"arguments": {f"--x{number}": value}} for value in range(9)]}
+        for number in range(5)
+    ]
+    with pytest.raises(ConfigError, match=r"up to 100,000, more than 10,000; take `staged`"):
+        project_with("grid", stages=stages)
+
+
+# halving
+
+
+def test_short_loads_are_runs_of_their_own(project_with):
+    project = project_with("halving", eta=4, rungs=3)
+    past = run_search(project, measure)
+    whole = project.workload_spec("cpu-sharegpt").parameters["num_requests"]
+    loads = [stage.plan.candidates[0].runs[0] for stage in past]
+    assert [stage.plan.load_divisor for stage in past] == [16, 4, 1]
+    assert [run.workload for run in loads] == ["cpu-sharegpt-1of16", "cpu-sharegpt-1of4", "cpu-sharegpt"]
+    assert [run.spec.workload.parameters["num_requests"] for run in loads] == [4, 4, whole]
+    assert [run.spec.protocol.rounds.max for run in loads] == [2, 2, project.study.protocol.rounds.max]
+    assert len({run.run_id for run in loads[1:]}) == 2
+    assert {load.name for load in project.loads} >= {run.workload for run in loads}
+
+
+def test_one_in_eta_survives_and_the_baseline_always_goes_on(project_with):
+    project = project_with("halving", eta=2, rungs=3)
+    past = run_search(project, lambda configuration, load: Measured(around(speed(configuration), 0.001)))
+    assert [len(stage.plan.candidates) for stage in past] == [1 + 7, 1 + 4, 1 + 2]
+    assert all(stage.plan.candidates[0].candidate == "baseline" for stage in past)
+    assert past[0].decision.survivors[0] == "max_num_seqs=16"
+    assert "the best 4 of 7" in past[0].decision.reason
+    words = {verdict.verdict for verdict in past[0].decision.candidates}
+    assert words == {"incumbent", "survives", "dropped"}
+    assert past[-1].decision.candidates[1].verdict == "winner"
+
+
+def test_who_cannot_be_told_from_the_best_survives_too(project_with):
+    project = project_with("halving", eta=4, rungs=2)
+    quiet = run_search(project, lambda c, load: Measured(around(speed(c), 0.001)))
+    noisy = run_search(project, lambda c, load: Measured(around(speed(c), 0.05)))
+    assert len(quiet[0].decision.survivors) == 2 < len(noisy[0].decision.survivors)
+    assert "cannot be told from the best" in noisy[0].decision.reason
+
+
+def test_what_failed_under_a_short_load_does_not_go_on(project_with):
+    def measured(configuration, load):
+        if configuration.options.get("max_num_seqs") == 16:
+            return Measured(failed="out_of_memory")
+        return measure(configuration, load)
+
+    past = run_search(project_with("halving"), measured)
+    assert not any("16" in name for name in past[0].decision.survivors)
+    assert past[-1].winner.configuration.options == {"max_num_seqs": 32}
+
+
+def test_where_all_failed_the_baseline_goes_on_alone(project_with):
+    past = run_search(project_with("halving"), lambda configuration, load: Measured(failed="crashed"))
+    assert [len(stage.plan.candidates) for stage in past] == [8, 1, 1]
+
+
+def test_halving_takes_a_part_of_the_grids_time(project_with):
+    grid, halving = (
+        sum(spent_s(run_search(project_with(strategy), measure)).values()) for strategy in ("grid", "halving")
+    )
+    assert halving < 0.7 * grid
