@@ -1,5 +1,6 @@
 """Whatever is changed in an archive's bytes is found, and the message says where: no byte of it is free."""
 
+import hashlib
 import random
 import zipfile
 
@@ -7,13 +8,15 @@ import pytest
 
 from servelab.archive import container
 from servelab.archive.container import entry, seal
+from servelab.archive.layout import MANIFEST, Manifest, Member, media_type
 from servelab.archive.unpack import faults, open_archive
+from servelab.archive.verify import member_faults, read_manifest
 
 SEED, MUTATIONS = 20261121, 500
 DRAW = random.Random(SEED)
 CONTENTS = {
     "README.md": b"# A study\n\nIts records, tables and report.\n" * 8,
-    "manifest.json": b'{"study": "demo", "members": {}}\n',
+    "recipe/demo.yaml": b"study: demo\n",
     "results/runs/0123456789abcdef0123/empty.log": b"",
     "results/runs/0123456789abcdef0123/requests.parquet": DRAW.randbytes(3000),
     "results/runs/0123456789abcdef0123/server.log": b"".join(
@@ -177,3 +180,62 @@ def test_archives_of_very_many_members(tmp_path):
     path = tmp_path / "many.zip"
     write_sealed(path, {f"runs/{number:06d}/status.json": b"{}" for number in range(70_000)})
     assert faults(path) == []
+
+
+# Zips that are whole and sealed, and hold something else than their manifest says: what whoever changes one can do.
+
+
+def removed_member(draw, contents):
+    name = draw.choice(sorted(contents))
+    return [name], {other: content for other, content in contents.items() if other != name}
+
+
+def added_member(draw, contents):
+    name = f"results/runs/{draw.randrange(10**6)}.json"
+    return [name], contents | {name: b"{}"}
+
+
+def renamed_member(draw, contents):
+    name = draw.choice(sorted(contents))
+    return [name, f"{name}.old"], {
+        f"{other}.old" if other == name else other: content for other, content in contents.items()
+    }
+
+
+def swapped_members(draw, contents):
+    one, other = draw.sample(sorted(contents), 2)
+    return [one, other], contents | {one: contents[other], other: contents[one]}
+
+
+def changed_member(draw, contents):
+    name = draw.choice([name for name, content in sorted(contents.items()) if content])
+    return [name], contents | {name: changed_byte(draw, contents[name])[1]}
+
+
+def longer_member(draw, contents):
+    name = draw.choice(sorted(contents))
+    return [name], contents | {name: contents[name] + b"\n"}
+
+
+MEMBER_KINDS = [removed_member, added_member, renamed_member, swapped_members, changed_member, longer_member]
+
+
+@pytest.mark.parametrize("kind", MEMBER_KINDS, ids=lambda kind: kind.__name__)
+def test_what_is_not_as_the_manifest_says_is_found_and_named(kind, tmp_path):
+    told = {
+        name: Member(sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), media_type=media_type(name))
+        for name, content in CONTENTS.items()
+    }
+    about = {"study": "demo", "title": "Demo", "date": "2026-11-21", "commit": None, "dirty": None}
+    manifest = Manifest(searches=["studies/demo"], members=told, **about).model_dump_json().encode()
+    path, draw = tmp_path / "demo.zip", random.Random(f"{SEED} {kind.__name__}")
+    for changed in [None, *range(25)]:
+        names, contents = ([], CONTENTS) if changed is None else kind(draw, CONTENTS)
+        write_sealed(path, {MANIFEST: manifest} | contents)
+        assert faults(path) == []
+        with open_archive(path) as archive:
+            found = list(member_faults(archive, read_manifest(archive)))
+        assert len(found) == len(names)
+        for name in names:
+            spelt = (f"{name}: ", f"{name.encode('unicode_escape').decode()}: ")
+            assert any(line.startswith(spelt) for line in found), (names, found)

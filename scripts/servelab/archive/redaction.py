@@ -48,6 +48,11 @@ _EVERYBODY = re.compile(
     r"servelab|default|localhost(\.localdomain)?|ip6-localhost|host|127(\.\d+){3}|0\.0\.0\.0|::1?|\[::1?\]|\*?|redacted-\w+"
 )
 _HOMES = re.compile(r"(?<![\w.-])(?:/home/[^/\s'\"<>:,;)\]}]+|/Users/[^/\s'\"<>:,;)\]}]+)")
+_PROJECTS = re.compile(
+    r"(?<![\w.-])(?:/[^/\s'\"<>:,;=()\[\]{}]+)+?(?=/(?:scripts/(?:servelab/|\w+\.py)"
+    r"|results/(?:archives|datasets|envs|logs|models|pairs|recorded|runs|studies|workloads)/))"
+)
+"""Where a project lies, told by what is in it: what is archived may have been measured in another checkout."""
 _OF_A_USER = frozenset({"user", "username", "login", "owner"})
 _OF_A_HOST = frozenset({"host", "hostname", "node", "nodename"})
 _PROXY_NAME = re.compile(r"\w*(?:http|https|all|ftp|no)_proxy|\w+_proxy", re.IGNORECASE)
@@ -108,7 +113,7 @@ class Redactor:
         """A text without what must not be archived."""
         text = self._certain(text)
         text = _PROXY_GIVEN.sub(rf"\1{PROXY}", without_credentials(text))
-        text = _HOMES.sub(HOME, text)
+        text = _HOMES.sub(HOME, _PROJECTS.sub(PROJECT, text))
         for placed in self._placed:
             text = placed(text)
         return self._telling(self._addresses(text))
