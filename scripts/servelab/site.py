@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -80,6 +81,14 @@ class Placement(Strict):
         None, ge=1, description="Longest time that the partition gives a job, in minutes; no run asks for more."
     )
     extra: str = Field("", description="Further options of sbatch, such as `--exclusive`.")
+    gpu_manufacturer: Literal["nvidia", "amd"] | None = Field(
+        None,
+        description="On Kubernetes, whose GPUs a pod asks for. Leave it out for a CPU, and for NPUs, which a pod gets "
+        "from its namespace (cluster.md).",
+    )
+    machine_type: str | None = Field(
+        None, description="On Kubernetes, the type of node (its label `node.kubernetes.io/instance-type`)."
+    )
 
     @field_validator("extra")
     @classmethod
@@ -108,6 +117,20 @@ class Placement(Strict):
             "mem_mb": round(self.memory_gb * 1000 * hardware.count * attempt),
             "runtime": longest,
             "slurm_extra": self.extra or None,
+        }
+        return {key: value for key, value in request.items() if value is not None}
+
+    def pod_request(self, node: HardwareSpec) -> dict[str, str | int]:
+        """What a pod with all accelerators of a node asks Kubernetes for, by the names of its executor's resources.
+
+        `cpus` is not one of them: the executor goes by a rule's threads.
+        """
+        request: dict[str, str | int | None] = {
+            "cpus": self.cpus * node.count,
+            "mem_mb": round(self.memory_gb * 1000 * node.count),
+            "gpu": node.count if self.gpu_manufacturer else None,
+            "gpu_manufacturer": self.gpu_manufacturer,
+            "machine_type": self.machine_type,
         }
         return {key: value for key, value in request.items() if value is not None}
 

@@ -74,6 +74,14 @@ def test_every_name_that_may_be_asked_for_is_known(tmp_path):
     assert set(site.placement(NPUS).request(NPUS, runtime_min=1, attempt=1)) == set(RESOURCES)
 
 
+def test_a_pod_asks_for_all_accelerators_of_a_node(tmp_path):
+    h100 = {"cpus": 8, "memory_gb": 100.5, "gpu_manufacturer": "nvidia", "machine_type": "large"}
+    site = load_site(write(tmp_path, accelerators={"H100": h100}), [GPUS, CPU])
+    asked = site.placement(GPUS).pod_request(GPUS)
+    assert asked == {"cpus": 32, "mem_mb": 402000, "gpu": 4, "gpu_manufacturer": "nvidia", "machine_type": "large"}
+    assert site.placement(CPU).pod_request(CPU) == {"cpus": 16, "mem_mb": 64000}
+
+
 def test_what_was_ended_for_want_of_memory_gets_more(tmp_path):
     placement = load_site(write(tmp_path)).placement(CPU)
     assert [placement.request(CPU, 1, attempt)["mem_mb"] for attempt in (1, 2, 3)] == [64000, 128000, 192000]
