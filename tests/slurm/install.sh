@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Debian packages that the tests in this folder run Slurm from. No daemon is left running: the tests start their own.
+# Debian packages that the tests in this folder run Slurm from, and rsync for tests/pods. No daemon is left running: the
+# tests start their own.
 set -euo pipefail
 missing=()
-for package in munge slurmctld slurmd slurm-client; do
+for package in munge slurmctld slurmd slurm-client rsync; do
   dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-  echo "not installed: ${missing[*]}; only root can, on Debian or Ubuntu: the tests on Slurm are skipped"
+  echo "not installed: ${missing[*]}; only root can, on Debian or Ubuntu: the tests that need them are skipped"
   exit 0
 fi
 # A policy of its own keeps the packages from starting their daemons.

@@ -19,8 +19,7 @@ def test_what_cannot_change_a_measurement_measures_nothing(workspace):
     study = dict(reversed(workspace.study("npus").items()))
     study["stages"][0]["candidates"][0]["label"] = "all of the node"
     study["objective"]["margin_percent"] = 900
-    others = [workspace.study("demo"), workspace.study("gpus"), study | {"study": "other"}]
-    workspace.choose([study | {"title": "Another title"}, *others])
+    workspace.choose([study | {"title": "Another title"}, workspace.study("gpus"), study | {"study": "other"}])
     workspace.edit("config/studies/npus.yaml", "study: npus", "# a comment\nstudy: npus")
     for name in ("charts/improvement.py", "parse.py", "report/render.py", "measure.py", "load/sender.py"):
         with (workspace.folder / "scripts/servelab" / name).open("a") as file:
@@ -41,6 +40,7 @@ def test_a_fresh_checkout_without_snakemakes_records_measures_nothing(finished, 
 
 def test_an_added_a_changed_and_a_lost_candidate_are_measured_and_no_other(workspace):
     study = workspace.study("gpus")
+    workspace.choose([study])
     candidates = study["stages"][0]["candidates"]
     specs = {run: workspace.spec(run) for run in workspace.runs()}
     (lost,) = [
@@ -60,6 +60,7 @@ def test_an_added_a_changed_and_a_lost_candidate_are_measured_and_no_other(works
 def test_raising_an_engines_version_measures_exactly_its_runs_and_back_none(workspace):
     before = workspace.runs()
     study = workspace.study("npus")
+    workspace.choose([study])
     released = study["engines"]["llama.cpp"]
     study["engines"]["llama.cpp"] = {"version": OLD, "lock": f"envs/llama.cpp-{OLD}.lock.txt"}
     workspace.write_study(study)
