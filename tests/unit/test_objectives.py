@@ -95,7 +95,7 @@ def parsed(study_content, make_project, tmp_path):
         project = make_project(study_content)
         plan = plan_stage(project, "sequences", baseline(project))
         for run_id in plan.run_ids():
-            write(tmp_path / run_id, load_s=4.0)
+            write(tmp_path / run_id)
             (tmp_path / run_id / "spec.json").write_text(json.dumps(spec().model_dump(mode="json")))
         left_out = plan.candidates[-1].model_copy(update={"runs": [], "not_run": "over the budget"})
         plan = plan.model_copy(update={"candidates": [*plan.candidates[:-1], left_out]})

@@ -15,7 +15,8 @@ from servelab.parse import TABLES, parse_plan
 from servelab.plan import baseline, plan_stage
 from servelab.validity import CHECKS
 
-OK = {"outcome": "ok", "reason": None, "message": None, "rounds": ROUNDS, "success_rate": 1.0, "accelerator_s": 30.0}
+OK = {"outcome": "ok", "reason": None, "message": None, "rounds": ROUNDS, "success_rate": 1.0}
+OK |= {"accelerator_s": 30.0, "load_s": 12.0}
 STATS = [LoadStats(wall_s=4.0, cpu_s=0.2, unread_p99_ms=0.4).model_dump(mode="json")] * ROUNDS
 
 
