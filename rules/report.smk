@@ -1,9 +1,44 @@
-"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON) and its report (HTML, Markdown)."""
+"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON), its report (HTML, Markdown) and tables.
+
+`snakemake --report` shows reports, charts and tables, by study; the captions lie in rules/captions/.
+"""
+
+
+report: "captions/workflow.rst"
+
+
+def drawn_of_runs(search):
+    """Tables of single runs that charts draw, of a live study; of a recorded one there are none."""
+    if not search.startswith("studies/"):
+        return {}
+    return {
+        **history_files(search, "history", "distributions", "device_series"),
+        "timeline": f"{stage_folder(search, COMPARISON)}/timeline.parquet",
+    }
+
+
+rule condense_records:
+    input:
+        # made anew whenever a run is
+        table=f"results/studies/{{study}}/stages/{COMPARISON}/table.parquet",
+        code=code(
+            "condense_records.py", "servelab/condensed.py", "servelab/metrics/*.py"
+        ),
+    output:
+        distributions="results/studies/{study}/distributions.parquet",
+        device_series="results/studies/{study}/device_series.parquet",
+    log:
+        "results/logs/condense_records/{study}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "python scripts/condense_records.py --table {input.table} --runs results/runs"
+        " --output-distributions {output.distributions} --output-device-series {output.device_series} > {log} 2>&1"
 
 
 rule plot_charts:
     input:
-        unpack(lambda wildcards: history_files(wildcards.search, "history")),
+        unpack(lambda wildcards: drawn_of_runs(wildcards.search)),
         study="results/{search}/study.json",
         stages=lambda wildcards: stage_files(
             wildcards.search, "table.parquet", all_stages(wildcards.search)
@@ -16,19 +51,27 @@ rule plot_charts:
             "plot_charts.py",
             "servelab/chart_files.py",
             "servelab/figures.py",
+            "servelab/tradeoff.py",
             "servelab/charts/*.py",
         ),
     output:
-        charts=directory("results/{search}/charts"),
+        charts=report(
+            directory("results/{search}/charts"),
+            patterns=["{chart}.svg"],
+            caption="captions/chart.rst",
+            category="{search}",
+            subcategory="Charts",
+            labels={"chart": "{chart}"},
+        ),
     log:
         "results/logs/plot_charts/{search}.log",
     conda:
         "../envs/workflow.yaml"
     params:
-        history=lambda wildcards: options(history_files(wildcards.search, "history")),
+        of_runs=lambda wildcards: options(drawn_of_runs(wildcards.search)),
     shell:
         "python scripts/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
-        " --improvements {input.improvements} {params.history} --output {output.charts} > {log} 2>&1"
+        " --improvements {input.improvements} {params.of_runs} --output {output.charts} > {log} 2>&1"
 
 
 rule render_report:
@@ -46,17 +89,34 @@ rule render_report:
         improvements="results/{search}/improvements.parquet",
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",
+        audit="results/{search}/search.parquet",
         recommended="results/{search}/recommended.json",
         charts="results/{search}/charts",
         code=code(
             "render_report.py",
             "servelab/figures.py",
+            "servelab/tradeoff.py",
             "servelab/report/*.py",
+            "servelab/report/forms/*.py",
             "servelab/report/templates/*",
         ),
     output:
-        html="results/{search}/report.html",
+        html=report(
+            "results/{search}/report.html",
+            caption="captions/report.rst",
+            category="{search}",
+            subcategory="Report",
+            labels={"report": "The whole report"},
+        ),
         markdown="results/{search}/report.md",
+        tables=report(
+            directory("results/{search}/tables"),
+            patterns=["{table}.csv"],
+            caption="captions/table.rst",
+            category="{search}",
+            subcategory="Tables",
+            labels={"table": "{table}"},
+        ),
     log:
         "results/logs/render_report/{search}.log",
     conda:
@@ -72,6 +132,6 @@ rule render_report:
     shell:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
-        " --recommended {input.recommended}"
+        " --search {input.audit} --recommended {input.recommended}"
         " {params.origin} {params.beside} {params.history} --charts-dir {input.charts}"
-        " --output-md {output.markdown} --output-html {output.html} > {log} 2>&1"
+        " --output-md {output.markdown} --output-html {output.html} --output-tables {output.tables} > {log} 2>&1"

@@ -1,4 +1,4 @@
-"""Writes a study's report, as Markdown and as one self-contained HTML file."""
+"""Writes a study's report, as Markdown and as one self-contained HTML file, and its tables as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from servelab.recorded.origin import RecordedLogs
 from servelab.report.inputs import Decision, Recommended, Study, read
 from servelab.report.provenance import MeasuredRuns
 from servelab.report.render import render_html, render_markdown, report_content
+from servelab.report.tables import write_tables
+
+OPTIONAL = {
+    "claims": "claims.parquet, where something was published on a recorded study",
+    "beside": "improvements.parquet of the other study of this name, live or recorded",
+    "history": "history.parquet, of a live study",
+    "answers": "answers.parquet, of a live study",
+}
 
 
 def main() -> None:
@@ -22,36 +30,35 @@ def main() -> None:
     parser.add_argument("--improvements", required=True, type=Path)
     parser.add_argument("--metrics", required=True, type=Path)
     parser.add_argument("--checks", required=True, type=Path)
+    parser.add_argument("--search", required=True, type=Path, help="search.parquet, the audit of the search")
     parser.add_argument("--recommended", required=True, type=Path)
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("--runs", type=Path, help="results/runs, with the runs of all stages of a live study")
     origin.add_argument("--recorded", type=Path, help="folder config/recorded/<study>, whose logs were its runs")
-    parser.add_argument("--claims", type=Path, help="claims.parquet, where something was published on a recorded study")
-    parser.add_argument(
-        "--beside", type=Path, help="improvements.parquet of the other study of this name, live or recorded"
-    )
-    parser.add_argument("--history", type=Path, help="history.parquet, of a live study")
-    parser.add_argument("--answers", type=Path, help="answers.parquet, of a live study")
+    for name, what in OPTIONAL.items():
+        parser.add_argument(f"--{name}", type=Path, help=what)
     parser.add_argument("--charts-dir", required=True, type=Path)
     parser.add_argument("--output-md", required=True, type=Path)
     parser.add_argument("--output-html", required=True, type=Path)
+    parser.add_argument("--output-tables", required=True, type=Path, help="folder")
     args = parser.parse_args()
 
     study = read(args.study, Study)
+    stages, metrics, search = read_tables(args.stages), read_tables([args.metrics]), read_tables([args.search])
     content = report_content(
         study,
         read(args.recommended, Recommended),
-        read_tables(args.stages),
+        stages,
         [read(path, Decision) for path in args.decisions],
         read_tables([args.improvements]),
-        read_tables([args.metrics]),
+        metrics,
         read_tables([args.checks]),
         RecordedLogs(args.recorded) if args.recorded else MeasuredRuns(args.runs, study.study),
-        read_tables([args.claims]) if args.claims else None,
-        read_tables([args.beside]) if args.beside else None,
-        read_tables([args.history]) if args.history else None,
-        read_tables([args.answers]) if args.answers else None,
+        search=search,
+        drawn={path.stem for path in args.charts_dir.glob("*.svg")},
+        **{name: read_tables([path]) for name in OPTIONAL if (path := getattr(args, name))},
     )
+    write_tables(args.output_tables, content, {"stages": stages, "metrics": metrics, "search": search})
     write_text(args.output_md, render_markdown(content))
     write_text(args.output_html, render_html(content, args.charts_dir))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -38,11 +38,13 @@ def study_charts(
     decisions: Sequence[Decision],
     improvements: pd.DataFrame,
     history: pd.DataFrame | None = None,
+    of_runs: Mapping[str, pd.DataFrame] | None = None,
 ) -> Iterator[tuple[str, Chart, pd.DataFrame]]:
     """Each chart of a study's report: name of its files, the chart, and its rows.
 
     `table` has the rows of all stage tables. Of the improvements, those of the study's objective are drawn.
-    A chart of versions is drawn where `history` (rows of schemas.HISTORY) has any.
+    A chart of versions is drawn where `history` (rows of schemas.HISTORY) has any, one of the comparison's runs where
+    `of_runs` has rows of them under the name that the chart `reads`.
     """
     metric, basis = study.objective.metric_and_basis
     comparison = table[table["stage"] == COMPARISON].reset_index(drop=True)
@@ -52,14 +54,25 @@ def study_charts(
         "comparison": comparison,
         "search": search,
     }
+    optional = {name: add_sides(rows, study, comparison) for name, rows in (of_runs or {}).items()}
+    if history is not None:
+        optional["history"] = history
     for chart in CHARTS:
         if chart.reads == "stage":
             for stage in study.stages:
                 yield chart.stem(stage.name), chart, select(search, {"stage": stage.name})
-        elif chart.reads != "history":
+        elif chart.reads in whole:
             yield chart.stem(), chart, whole[chart.reads]
-        elif history is not None and len(history):
-            yield chart.stem(), chart, history
+        elif len(optional.get(chart.reads, ())):
+            yield chart.stem(), chart, optional[chart.reads]
+
+
+def add_sides(rows: pd.DataFrame, study: Study, comparison: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the comparison's runs with `candidate` and `validity`; the workload that decides first, then in order."""
+    sides = comparison[["run_id", "workload", "candidate", "validity"]].drop_duplicates(["run_id", "workload"])
+    joined = rows.merge(sides, on=["run_id", "workload"])
+    order = [study.objective.on, *study.workloads]
+    return joined.sort_values("workload", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
 
 
 def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.DataFrame:

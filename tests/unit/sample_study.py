@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -282,6 +283,61 @@ def checks() -> list[dict[str, Any]]:
     return rows
 
 
+def of_runs() -> dict[str, pd.DataFrame]:
+    """Timeline, distributions and device series of the comparison's runs, as they were if each ran for 40 s."""
+    found: dict[str, list[dict[str, Any]]] = {"timeline": [], "distributions": [], "device_series": []}
+    for row in STAGES["comparison"]:
+        names = {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"]}
+        for number in range(2):
+            found["timeline"] += [
+                names
+                | {
+                    "round": number,
+                    "start_s": 0.5 * bucket,
+                    "seconds": 0.5,
+                    "requests_in_flight": min(64.0, 4.0 * bucket),
+                }
+                | {"requests_sent": 2, "requests_ended": 2, "output_tokens": row["output_tokens_per_s"] / 2 + bucket}
+                for bucket in range(80)
+            ]
+            for metric, source, value in (
+                ("npu_utilization_percent", "npu-smi", 88.0),
+                ("power_w", "npu-smi", 310.0),
+                ("memory_used_bytes", "npu-smi", 55 * 2**30),
+            ):
+                found["device_series"] += [
+                    names
+                    | {"round": number, "source": source, "metric": metric, "time_s": 5.0 * step, "value": value + step}
+                    for step in range(8)
+                ]
+        for metric in ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"):
+            found["distributions"] += [
+                names
+                | {"metric": metric, "n": 3000, "percentile": percent}
+                | {"value_ms": row[f"{metric}_mean"] * (0.5 + percent / 100)}
+                for percent in (0.0, 25.0, 50.0, 75.0, 90.0, 99.0, 100.0)
+            ]
+    return {name: pd.DataFrame(rows) for name, rows in found.items()}
+
+
+def search() -> list[dict[str, Any]]:
+    """The audit of the search: a row each candidate and stage, and one that was not run."""
+    rows = []
+    for stage, candidates in STAGES.items():
+        for row in candidates:
+            outcome = {"refused": "refused"}.get(str(row["reason"]), "failed") if row["outcome"] != "ok" else "tried"
+            seconds = 0.0 if outcome == "refused" else row["accelerator_s"]
+            rows.append(
+                {"study": STUDY, "stage": stage, "stage_title": TITLES.get(stage, stage), "outcome": outcome}
+                | {name: row[name] for name in ("position", "candidate", "is_incumbent")}
+                | {"verdict": "winner" if WINNERS.get(stage) == row["candidate"] else None, "reason": row["message"]}
+                | {"run_ids": [row["run_id"]] if row["run_id"] else [], "shared_with": []}
+                | {"accelerator_s": seconds, "load_accelerator_s": seconds * 0.6}
+                | {"new_accelerator_s": seconds, "new_load_accelerator_s": seconds * 0.6}
+            )
+    return rows
+
+
 def recommended() -> dict[str, Any]:
     rows = [row for row in improvements() if row["basis"] == "accelerator"]
     return {
@@ -291,6 +347,7 @@ def recommended() -> dict[str, Any]:
         "engine": "sglang",
         "engine_version": "0.5.6",
         "model": "Qwen/Qwen3-32B",
+        "configuration": {"accelerators": 4},
         "environment_variables": {},
         "changed": True,
         "objective": OBJECTIVE,
@@ -356,6 +413,7 @@ def write(results: Path) -> Path:
     pq.write_table(pa.Table.from_pylist(improvements(), schema=schemas.IMPROVEMENTS), folder / "improvements.parquet")
     pq.write_table(pa.Table.from_pylist(metrics(), schema=schemas.METRICS), folder / "metrics.parquet")
     pq.write_table(pa.Table.from_pylist(checks(), schema=schemas.CHECKS), folder / "checks.parquet")
+    pq.write_table(pa.Table.from_pylist(search(), schema=schemas.SEARCH), folder / "search.parquet")
     (folder / "recommended.json").write_text(json.dumps(recommended()))
     (folder / "study.json").write_text(json.dumps(study()))
     for row in [row for rows in STAGES.values() for row in rows if row["run_id"]]:

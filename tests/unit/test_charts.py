@@ -13,12 +13,13 @@ import sample_history
 import sample_study
 
 from servelab import schemas
-from servelab.chart_files import add_decisions, read_tables, select, write_chart
+from servelab.chart_files import add_decisions, add_sides, read_tables, select, write_chart
 from servelab.charts import CHARTS
 from servelab.errors import ConfigError, ServelabError
 from servelab.figures import MARKS, MARKS_KEY
-from servelab.report.inputs import Decision, read
+from servelab.report.inputs import Decision, Study, read
 
+OF_RUNS = {chart.name: chart.reads for chart in CHARTS if chart.reads in sample_study.of_runs()}
 SCRIPT = Path(__file__).parents[2] / "scripts" / "plot_charts.py"
 
 
@@ -29,6 +30,10 @@ def study(tmp_path_factory):
 
 def frame_of(name: str, study: Path, stage: str = "parallelism") -> pd.DataFrame:
     """The rows the workflow gives a chart."""
+    if name in OF_RUNS:
+        comparison = read_tables([study / "stages/comparison/table.parquet"])
+        rows = sample_study.of_runs()[OF_RUNS[name]]
+        return add_sides(rows, read(study / "study.json", Study), comparison)
     if name == "improvement":
         frame = read_tables([study / "improvements.parquet"])
         return select(frame, {"metric": sample_study.OBJECTIVE, "basis": "accelerator"})
@@ -61,6 +66,10 @@ EXPECTED = {
         "× failed: out of memory",
         "× failed: refused",
     ],
+    "pareto": ["Mean TTFT (ms)", "Mean TPOT (ms)", "Baseline", "Winner", "On the Pareto front"],
+    "latency_distributions": ["TTFT (ms)", "TPOT (ms)", "ITL (ms)", "% of observations", "sharegpt", "Optimized"],
+    "load_over_time": ["Requests in flight", "Output tokens/s", "Time (s)", "very-long-32000x100"],
+    "device_telemetry": ["NPU utilisation (%)", "Power of a device (W)", "Memory of a device (GiB)", "Time (s)"],
     "version_changes": [
         "tensor_parallel_size=4",
         "+5.3\u00a0%",
@@ -77,6 +86,10 @@ MARKED = {
     "latency": ["72.0† → 71.8 · −0.4\u00a0%", "1,465 → 634† · −56.7\u00a0%"],
     "search_path": ["†", "‡"],
     "stage_candidates": ["570† · +0.5\u00a0%", "2,500‡ · –"],
+    "pareto": ["†", "‡"],
+    "latency_distributions": [],
+    "load_over_time": [],
+    "device_telemetry": [],
     "version_changes": ["+0.4\u00a0%†"],
 }
 """Figures of suspect and invalid runs: the mark stands behind each, or above its point."""
@@ -85,6 +98,8 @@ MARKED = {
 @pytest.mark.parametrize("name", CHARTS.names())
 def test_suspect_and_invalid_figures_are_marked(name, study, tmp_path):
     frame = frame_of(name, study, stage="batching")
+    if name == "device_telemetry":  # it draws one workload, and the one that decides has valid runs
+        frame = select(frame, {"workload": "short-128x4"})
     texts = draw(name, frame, tmp_path)
     assert [text for text in [*MARKED[name], MARKS_KEY] if text not in texts] == []
     valid = [column for column in frame if "validity" in column]
@@ -121,8 +136,10 @@ def test_chart_fits_a_page(name, study, tmp_path):
 
 @pytest.mark.parametrize("name", CHARTS.names())
 def test_chart_columns_are_in_the_schemas(name):
-    added = {"is_winner", "stage_title", "change_percent"}
-    known = set(schemas.STAGE_TABLE.names) | set(schemas.IMPROVEMENTS.names) | set(schemas.HISTORY.names) | added
+    known = {"is_winner", "stage_title", "change_percent"}
+    tables = (schemas.STAGE_TABLE, schemas.IMPROVEMENTS, schemas.HISTORY, schemas.TIMELINE)
+    for table in (*tables, schemas.DISTRIBUTIONS, schemas.DEVICE_SERIES):
+        known |= set(table.names)
     assert set(CHARTS.get(name).columns) <= known
 
 
@@ -180,9 +197,12 @@ def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
     command += ["--decisions", *decisions, "--improvements", str(study / "improvements.parquet")]
     sample_history.history().to_parquet(tmp_path / "history.parquet")
     command += ["--history", str(tmp_path / "history.parquet")]
+    for name, rows in sample_study.of_runs().items():
+        rows.to_parquet(tmp_path / f"{name}.parquet")
+        command += [f"--{name.replace('_', '-')}", str(tmp_path / f"{name}.parquet")]
     subprocess.run([*command, "--output", str(tmp_path / "charts")], check=True)
     of_stages = {f"stage_candidates-{stage}" for stage in sample_study.TITLES}
-    stems = {"improvement", "latency", "search_path", "version_changes"} | of_stages
+    stems = set(CHARTS.names()) - {"stage_candidates"} | of_stages
     wanted = {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png", "json")}
     assert {path.name for path in (tmp_path / "charts").iterdir()} == wanted
     texts = {stem: svg_texts(tmp_path / "charts" / f"{stem}.svg") for stem in stems}

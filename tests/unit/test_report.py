@@ -13,14 +13,14 @@ import sample_history
 import sample_study
 from markdown_it import MarkdownIt
 
-from servelab.chart_files import add_decisions, read_tables, select, write_chart
-from servelab.charts import CHARTS
+from servelab.chart_files import read_tables, study_charts, write_chart
 from servelab.errors import ServelabError
 from servelab.figures import MARKS, MARKS_KEY
 from servelab.report.inputs import Decision, Recommended, Study, read
 from servelab.report.provenance import MeasuredRuns
 from servelab.report.render import render_html, render_markdown, report_content
-from servelab.report.table import Measured
+from servelab.report.table import Cell, Measured, Table
+from servelab.report.tables import frame, tables_of
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -61,23 +61,16 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     folder = sample_study.write(tmp_path_factory.mktemp("results"))
-    stages = [folder / "stages" / stage for stage in sample_study.TITLES]
-    frame = add_decisions(
-        read_tables([stage / "table.parquet" for stage in stages]),
-        [read(stage / "decision.json", Decision) for stage in stages],
+    charts = study_charts(
+        read(folder / "study.json", Study),
+        read_tables([folder / "stages" / stage / "table.parquet" for stage in sample_study.STAGES]),
+        [read(folder / "stages" / stage / "decision.json", Decision) for stage in sample_study.TITLES],
+        read_tables([folder / "improvements.parquet"]),
+        sample_history.history(),
+        sample_study.of_runs(),
     )
-    improvements = select(
-        read_tables([folder / "improvements.parquet"]), {"metric": sample_study.OBJECTIVE, "basis": "deployment"}
-    )
-    tables = {
-        "improvement": improvements,
-        "latency": read_tables([folder / "stages/comparison/table.parquet"]),
-        "version_changes": sample_history.history(),
-    }
-    for chart in CHARTS:
-        for stage in sample_study.TITLES if chart.reads == "stage" else [None]:
-            rows = tables.get(chart.name, select(frame, {"stage": stage}) if stage else frame)
-            write_chart(chart, rows, {"svg": folder / "charts" / f"{chart.stem(stage)}.svg"})
+    for stem, chart, rows in charts:
+        write_chart(chart, rows, {"svg": folder / "charts" / f"{stem}.svg"})
     return folder
 
 
@@ -93,7 +86,8 @@ def content(folder: Path, *, recommended=None, table=None, improvements=None, ch
         read_tables([folder / "metrics.parquet"]),
         read_tables([folder / "checks.parquet"]) if checks is None else checks,
         MeasuredRuns(folder.parents[1] / "runs", folder.name),
-        **others,
+        search=read_tables([folder / "search.parquet"]),
+        **{"drawn": {path.stem for path in (folder / "charts").glob("*.svg")}} | others,
     )
 
 
@@ -122,7 +116,8 @@ SAID = [
     "no interval: a single round, or rounds too far apart",
     "3 rounds, 3,000 requests",
     "3 runs, 92 min of accelerator time",
-    "Speculative decoding, eagle: applies where model is draft; the incumbent's is base",
+    "applies where model is draft; the incumbent's is base",
+    "17 candidates in 5 stages",
     "refused before any run: engine sglang has no option pipeline",
     "8 × driver 24.1, memory 64.0 GiB, name Ascend 910B",
     "ttft_ms 500.0, tpot_ms 50.0",
@@ -195,10 +190,13 @@ def test_checks_of_a_foreign_run_are_refused(study):
 
 
 def test_html_stands_alone(page):
-    assert not {"script", "link", "img", "iframe"} & set(page.tags)
-    assert page.tags.count("svg") == 3 + 3  # study charts, and one for each stage that applies
+    assert not {"link", "img", "iframe"} & set(page.tags)
+    assert page.tags.count("script") == 1
+    assert page.tags.count("svg") == 7 + 3  # study charts, and one for each stage that applies
     assert len(page.ids) == len(set(page.ids))
-    assert all(link.startswith("../../") for link in page.links)
+    own = ("#", "tables/", "charts/")
+    assert all(link.startswith(("../../", *own)) for link in page.links)
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
 
 
 def test_every_link_leads_to_a_file_of_the_results(page, markdown, study):
@@ -208,7 +206,8 @@ def test_every_link_leads_to_a_file_of_the_results(page, markdown, study):
         Path(target).name for target in runs
     }
     for target in targets:
-        if "workloads" not in target and not target.endswith("server.log"):
+        made_elsewhere = target.startswith(("#", "tables/", "charts/")) or target.endswith("server.log")
+        if "workloads" not in target and not made_elsewhere:
             assert (study / target).exists(), target
 
 
@@ -269,11 +268,7 @@ def test_a_log_that_does_not_say_how_many_requests_it_is_of():
 
 def test_bases_that_tell_the_same_are_left_out(study):
     improvements = read_tables([study / "improvements.parquet"])
-    as_run = improvements[improvements["basis"] == "deployment"].set_index(["workload", "metric"])
-    for column in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent"):
-        improvements[column] = [
-            as_run.loc[(w, m), column] for w, m in zip(improvements["workload"], improvements["metric"], strict=True)
-        ]
+    improvements = improvements.assign(factor=1.0, baseline_factor=1.0, extrapolated=False)
     columns = content(study, improvements=improvements)["objective_table"].columns
     assert columns == ["Workload", "Baseline (Total tokens/s)", "Optimized (Total tokens/s)", "Change", "n"]
 
@@ -310,10 +305,16 @@ def test_command_line(study, tmp_path):
     command += ["--improvements", str(study / "improvements.parquet"), "--metrics", str(study / "metrics.parquet")]
     command += ["--checks", str(study / "checks.parquet")]
     command += ["--recommended", str(study / "recommended.json"), "--runs", str(study.parents[1] / "runs")]
+    command += ["--search", str(study / "search.parquet"), "--output-tables", str(tmp_path / "tables")]
     command += ["--charts-dir", str(study / "charts")]
     command += ["--output-md", str(tmp_path / "report.md"), "--output-html", str(tmp_path / "report.html")]
     subprocess.run([*command, "--decisions", *decisions], check=True)
-    assert (tmp_path / "report.md").read_text() == render_markdown(content(study))
+    said = content(study)
+    assert (tmp_path / "report.md").read_text() == render_markdown(said)
+    named = {table.name for table in tables_of(said)} | {"stages", "metrics", "search"}
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == {
+        f"{name}.{kind}" for name in named for kind in ("csv", "parquet")
+    }
     wrong = subprocess.run([*command, "--decisions", *decisions[:-1]], capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
     assert wrong.stderr == "error: no decision.json was given for stage speculative of study npu-qwen\n"
@@ -349,7 +350,7 @@ def test_versions_have_a_section_with_gains_failures_and_the_answers(study):
     page = Page(render_html(result, study / "charts"))
     text = plain(page.text)
     assert [said for said in VERSIONS_SAID if said not in text] == []
-    assert page.tags.count("svg") == 3 + 3 + 1
+    assert page.tags.count("svg") == 7 + 3 + 1
     assert f"../../runs/{sample_study.run_id('--old-flag=1 0.5.5')}/" in page.links
     shown = plain(MarkdownIt("commonmark").enable("table").render(render_markdown(result)))
     assert "Versions" in shown and "charts/version_changes.svg" in shown
@@ -366,3 +367,51 @@ def test_an_answer_under_new_versions_is_shown_though_no_configuration_was_measu
     text = plain(Page(render_html(result, study / "charts")).text)
     assert "No configuration was measured at two versions of its engine." in text
     assert "The answer under each set of versions" in text
+
+
+def test_every_table_has_its_files_with_numbers_texts_and_runs(study):
+    said = content(study)
+    tables = {table.name: table for table in tables_of(said)}
+    assert {"objective", "other-metrics", "front", "stage-engine", "stage-parallelism-failures", "checks"} <= set(
+        tables
+    )
+    objective = frame(tables["objective"])
+    row = objective.iloc[0]
+    assert row["Optimized (Total tokens/s)"] == pytest.approx(2048 * 1.108)
+    assert row["Optimized (Total tokens/s), as shown"] == "2,269 ± 34"
+    assert row["Optimized (Total tokens/s), run"] == sample_study.recommended()["run_id"]
+    assert row["Per node, note"] == "2,048 → 4,538 total tokens/s, extrapolated (× 2)"
+    page = Page(render_html(said, study / "charts"))
+    linked = {link for link in page.links if link.startswith("tables/")}
+    shown = {name for name, table in tables.items() if table.rows}
+    assert {f"tables/{name}.{kind}" for name in shown for kind in ("csv", "parquet")} <= linked
+
+
+def test_two_tables_of_one_name_are_refused():
+    table = Table(["A"], [[Cell("1")]], name="same")
+    with pytest.raises(ServelabError, match="two tables of the report are named same"):
+        list(tables_of({"one": table, "other": [table]}))
+
+
+def test_of_a_large_table_the_best_rows_are_shown_and_the_files_have_all(study):
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    template = table[(table["stage"] == "engine") & (table["position"] == 1)].iloc[0]
+    more = pd.DataFrame(
+        [
+            template.to_dict()
+            | {"position": 10 + number, "candidate": f"c{number}", "run_id": sample_study.run_id("engine sglang None")}
+            | {"objective_value": 100.0 + number}
+            for number in range(300)
+        ]
+    )
+    result = content(study, table=pd.concat([table, more], ignore_index=True))
+    stage = result["stages"][0].table
+    assert (len(stage.rows), len(stage.shown)) == (303, 100)
+    assert [row[0].text for row in stage.shown[:3]] == ["baseline", "sglang", "c299"]
+    page = plain(Page(render_html(result, study / "charts")).text)
+    assert "100 of 303 rows; all of them: CSV Parquet" in page and "c150" not in page.partition("What the search")[0]
+
+
+def test_all_forms_of_the_command_are_in_both_reports(page, markdown):
+    for text in ("docker run --rm", "#SBATCH --gres=npu:4", "huawei.com/Ascend910: 4", "PLACEHOLDER"):
+        assert text in page.text and text in markdown

@@ -16,3 +16,11 @@ def finished(tmp_path_factory):
 def workspace(finished, tmp_path):
     """A copy of the finished study to change."""
     return finished.copy(tmp_path / "copy")
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory):
+    """The recorded studies, made once. No test changes them."""
+    workspace = Workspace.create(tmp_path_factory.mktemp("recorded") / "project")
+    workspace.log = workspace.snakemake("--configfile", "config/recorded.yaml")
+    return workspace

@@ -23,6 +23,7 @@ BY_OTHERS = {
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",
     "snakemake --profile profiles/default --configfile config/recorded.yaml": "test_recorded_studies.py",
+    "snakemake --profile profiles/default --report report.zip": "test_snakemake_report.py",
     "snakemake --profile profiles/default preflight": "test_preflight_target.py",
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
     "python scripts/verify_archive.py FILE": "test_archive_workflow.py",

@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from workspace import Workspace
 
 PUBLISHED = {  # study → recommended command, as its page prints it (model names as the winner's command has them)
     "qwen3-235b-a22b-h100": "vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 -tp 4 --max-num-batched-tokens 16384",
@@ -84,10 +83,8 @@ WINDOWS = {"token_rate", "token_latency", "peak_rate"}
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    workspace = Workspace.create(tmp_path_factory.mktemp("recorded") / "project")
-    workspace.log = workspace.snakemake("--configfile", "config/recorded.yaml")
-    return workspace
+def finished(recorded):
+    return recorded
 
 
 @pytest.fixture(scope="module", params=PUBLISHED)

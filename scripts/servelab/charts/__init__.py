@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from servelab.figures import MARKS_KEY, mark, metric_label
 from servelab.metrics import METRICS
+from servelab.objective import per_basis
 from servelab.registry import Registry
 
-AnyChart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
+AnyChart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
 
 BACKGROUND = "#ffffff"
 INK = "#24292f"
@@ -39,19 +41,39 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 PADDING = {"left": 20, "right": 20, "top": 6, "bottom": 6}
 """Room at the sides for browsers that have none of these fonts and take a wider one."""
 
+EXTRAPOLATED = "*"
+EXTRAPOLATED_KEY = "* extrapolated: one deployment × as many as fit a node; nothing that large was run"
+
+SIDES = {"Baseline": GREY, "Optimized": BLUE}
+SIDE_OF = {"baseline": "Baseline", "winner": "Optimized"}
+"""Candidate of the comparison → its name in charts."""
+
+MOST_ROWS = 24
+"""Rows of a chart that has a row a candidate: the best are drawn, the table beside it has all."""
+
+MOST_POINTS = 300
+"""Points of a cloud that are drawn; of more, some are left out evenly."""
+
+Reads = Literal[
+    "improvements", "comparison", "search", "stage", "history", "timeline", "distributions", "device_series"
+]
+Section = Literal["answer", "search", "latency", "time", "stage", "versions"]
+
 
 @dataclass(frozen=True)
 class Chart:
     """A chart.
 
     `reads` names its tables: the study's `improvements` (the rows of its objective), the `comparison`'s table, the
-    tables of all stages of the `search` with their decisions, those of one `stage`, which the report then shows in each
-    stage's section, or the `history` of versions, which has a section of its own. `build` gets the rows of all of them,
-    in order, with at least `columns`.
+    tables of all stages of the `search` with their decisions, those of one `stage`, or the `history` of versions; or of
+    the comparison's runs the `timeline`, the `distributions` of their latencies and the `device_series` of their
+    telemetry, each with `candidate` and `validity`. `section` says where the report shows it, one of a `stage` in each
+    stage's own. `build` gets the rows of all its tables, in order, with at least `columns`.
     """
 
     name: str
-    reads: Literal["improvements", "comparison", "search", "stage", "history"]
+    reads: Reads
+    section: Section
     caption: str
     columns: tuple[str, ...]
     build: Callable[[pd.DataFrame], AnyChart]
@@ -108,13 +130,33 @@ def nothing_to_show(reason: str) -> AnyChart:
     )
 
 
-def finish(chart: AnyChart, validity: Iterable[str | None] = ()) -> AnyChart:
-    """The looks that all charts share; where any of the shown runs is not valid, a key of the marks."""
-    if mark(*validity):
-        chart = chart.properties(title=alt.Title(MARKS_KEY, orient="bottom", fontSize=12, fontWeight="normal"))
+def spread(frame: pd.DataFrame, column: str, most: int) -> pd.DataFrame:
+    """At most so many rows, evenly taken in the order of a column, its smallest and largest among them."""
+    if len(frame) <= most:
+        return frame
+    places = np.unique(np.linspace(0, len(frame) - 1, most).astype(int))
+    return frame.sort_values(column, kind="stable").iloc[places]
+
+
+def is_extrapolated(row: Mapping[Any, Any]) -> bool:
+    """Whether a stage table's row has an objective that multiplies what was run."""
+    return per_basis(row["objective_per"], int(row["accelerators"]), int(row["accelerators_per_node"]))[1]
+
+
+def side_colour() -> alt.Color:
+    """The colour of a column `side`, which has names of `SIDES`."""
+    return alt.Color("side:N", scale=alt.Scale(domain=list(SIDES), range=list(SIDES.values())))
+
+
+def finish(chart: AnyChart, validity: Iterable[str | None] = (), extrapolated: bool = False) -> AnyChart:
+    """The looks that all charts share; below it a key of the marks, where any of its figures has one."""
+    keys = [*([MARKS_KEY] if mark(*validity) else []), *([EXTRAPOLATED_KEY] if extrapolated else [])]
+    if keys:
+        chart = chart.properties(title=alt.Title(_lines(keys), orient="bottom", fontSize=12, fontWeight="normal"))
     configured: AnyChart = chart.configure(
         font=FONT,
         background=BACKGROUND,
+        aria=False,  # names every mark in long words; the report has a table beside each chart
         padding=PADDING,
         view=alt.ViewConfig(stroke=None),
         axis=alt.AxisConfig(
@@ -136,6 +178,10 @@ def finish(chart: AnyChart, validity: Iterable[str | None] = ()) -> AnyChart:
         title=alt.TitleConfig(anchor="start", color=INK, fontSize=13),
     )
     return configured
+
+
+def _lines(sentences: Sequence[str]) -> list[str]:
+    return [line for sentence in sentences for line in textwrap.wrap(sentence, 64)]
 
 
 CHARTS.load(__name__)

@@ -6,24 +6,22 @@ import altair as alt
 import pandas as pd
 
 from servelab.charts import (
-    BLUE,
     CHARTS,
-    GREY,
     INK,
     PLOT_WIDTH,
+    SIDES,
     AnyChart,
     Chart,
     axis_title,
     finish,
     nothing_to_show,
     rows,
+    side_colour,
     side_text,
 )
 from servelab.errors import ConfigError
 from servelab.figures import figure, mark, percent
 from servelab.study import COMPARISON
-
-SIDES = {"Baseline": GREY, "Optimized": BLUE}
 
 
 def build(frame: pd.DataFrame) -> AnyChart:
@@ -56,10 +54,12 @@ def build(frame: pd.DataFrame) -> AnyChart:
     bars = pd.concat([baseline, optimized.astype({"low": float, "high": float})], ignore_index=True)
     bars = bars.astype({"low": float, "high": float})[["row", "side", "percent", "low", "high", "text"]]
 
-    title = f"{axis_title(metric, basis)}, in % of the baseline"
+    extrapolated = bool(frame["extrapolated"].any())
+    label = axis_title(metric, basis) + (" (extrapolated)" if extrapolated else "")
+    title = f"{label}, in % of the baseline"
     y = rows([str(workload) for workload in frame["workload"]])
     offset = alt.YOffset("side:N", sort=list(SIDES))
-    color = alt.Color("side:N", scale=alt.Scale(domain=list(SIDES), range=list(SIDES.values())))
+    color = side_colour()
     base = alt.Chart(bars)
     layers = alt.layer(
         base.mark_bar().encode(x=alt.X("percent:Q", title=title), y=y, yOffset=offset, color=color),
@@ -77,12 +77,14 @@ CHARTS.register(
     Chart(
         name="improvement",
         reads="improvements",
+        section="answer",
         caption="Baseline against optimized on every workload; line = 95 % interval of the change, over rounds.",
         columns=(
             "stage",
             "workload",
             "metric",
             "basis",
+            "extrapolated",
             "baseline_value",
             "value",
             "baseline_validity",

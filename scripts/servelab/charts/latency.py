@@ -6,16 +6,17 @@ import altair as alt
 import pandas as pd
 
 from servelab.charts import (
-    BLUE,
     CHARTS,
     GREY,
     INK,
     PLOT_WIDTH,
+    SIDES,
     AnyChart,
     Chart,
     finish,
     nothing_to_show,
     rows,
+    side_colour,
     side_text,
 )
 from servelab.figures import figure, mark, percent
@@ -27,7 +28,6 @@ LATENCIES = {
     "itl_ms_mean": "ITL: gap between output events (ms)",
     "e2el_ms_mean": "E2EL: end-to-end latency (ms)",
 }
-SIDES = {"Baseline": GREY, "Optimized": BLUE}
 
 
 def build(frame: pd.DataFrame) -> AnyChart:
@@ -68,7 +68,7 @@ def _panel(pairs: pd.DataFrame, column: str, title: str, y: alt.Y) -> AnyChart:
     points = data.melt(id_vars=["row"], value_vars=list(SIDES), var_name="side", value_name="ms")
     scale = alt.Scale(type="log", nice=False, padding=8)
     x = alt.X("ms:Q", title=None, scale=scale, axis=alt.Axis(grid=False, labelOverlap="greedy", labelSeparation=8))
-    color = alt.Color("side:N", scale=alt.Scale(domain=list(SIDES), range=list(SIDES.values())))
+    color = side_colour()
     shape = alt.Shape("side:N", scale=alt.Scale(domain=list(SIDES), range=["circle", "diamond"]))
     layers = alt.layer(
         alt.Chart(data).mark_rule(color=GREY).encode(x=alt.X("Baseline:Q", title=None), x2="Optimized:Q", y=y),
@@ -83,6 +83,7 @@ CHARTS.register(
     Chart(
         name="latency",
         reads="comparison",
+        section="latency",
         caption="Mean latencies of baseline and winner on every workload, in ms on log scales; lower is better.",
         columns=("stage", "candidate", "workload", "outcome", "validity", *LATENCIES),
         build=build,

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import pandas as pd
 
 from servelab.charts import (
     BLUE,
     CHARTS,
+    EXTRAPOLATED,
     GREY,
     INK,
+    MOST_POINTS,
     PLOT_WIDTH,
     AnyChart,
     Chart,
     axis_title,
     finish,
+    is_extrapolated,
     nothing_to_show,
     rows,
     side_text,
+    spread,
 )
 from servelab.figures import figure, mark, percent
 from servelab.study import COMPARISON
@@ -34,12 +40,12 @@ def build(frame: pd.DataFrame) -> AnyChart:
     winners = frame[frame["is_winner"]].drop_duplicates("stage")
     winners = winners.assign(row=[stages.index(stage) + 1 for stage in winners["stage"]])
     path = pd.concat([start, winners], ignore_index=True)
-    path["text"] = [figure(row["objective_value"]) + mark(row["validity"]) for row in path.to_dict("records")]
+    path["text"] = [_figure(row) for row in path.to_dict("records")]
     if not start.empty:  # a baseline that failed has no figure to compare with
         changes = 100 * (path["objective_value"] / start["objective_value"].iloc[0] - 1)
         path["text"] += ["" if row == 0 else f" · {percent(c)}" for row, c in zip(path["row"], changes, strict=True)]
     others = frame.assign(row=[stages.index(stage) + 1 for stage in frame["stage"]])
-    others = others[~others["is_winner"]]
+    others = spread(others[~others["is_winner"]], "objective_value", MOST_POINTS)
     titles = [str(frame.loc[frame["stage"] == stage, "stage_title"].iloc[0]) for stage in stages]
 
     y = rows(["Baseline", *titles])
@@ -63,7 +69,13 @@ def build(frame: pd.DataFrame) -> AnyChart:
         .encode(x=x, y=y, text="mark:N"),
         side_text(alt.Chart(path), y, "text"),
     )
-    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(40)), frame["validity"])
+    extrapolated = any(is_extrapolated(row) for row in path.to_dict("records"))
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(40)), points["validity"], extrapolated)
+
+
+def _figure(row: dict[Any, Any]) -> str:
+    extrapolated = EXTRAPOLATED if is_extrapolated(row) else ""
+    return figure(row["objective_value"]) + extrapolated + mark(row["validity"])
 
 
 CHARTS.register(
@@ -71,6 +83,7 @@ CHARTS.register(
     Chart(
         name="search_path",
         reads="search",
+        section="search",
         caption="Objective of the configuration kept after each stage, with its 95 % interval and the change "
         "against the baseline; crosses are the other candidates that were measured.",
         columns=(
@@ -86,6 +99,8 @@ CHARTS.register(
             "objective_value",
             "objective_ci95_low",
             "objective_ci95_high",
+            "accelerators",
+            "accelerators_per_node",
         ),
         build=build,
     ),

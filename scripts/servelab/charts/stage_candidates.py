@@ -10,8 +10,10 @@ import pandas as pd
 from servelab.charts import (
     BLUE,
     CHARTS,
+    EXTRAPOLATED,
     GREY,
     INK,
+    MOST_ROWS,
     PLOT_WIDTH,
     SKY,
     VERMILLION,
@@ -19,19 +21,27 @@ from servelab.charts import (
     Chart,
     axis_title,
     finish,
+    is_extrapolated,
     nothing_to_show,
     rows,
     side_text,
 )
 from servelab.figures import figure, mark, percent
+from servelab.metrics import METRICS
 
 ROLES = {"Winner": BLUE, "Incumbent": GREY, "Candidate": SKY}
 
 
 def build(frame: pd.DataFrame) -> AnyChart:
-    """Bars, a row each in the order of the stage; with several workloads, a row for each of them."""
+    """Bars, a row each in the order of the stage; with several workloads, a row for each of them.
+
+    Of more than `MOST_ROWS` candidates the best are drawn, beside incumbent and winner; a line says so.
+    """
+    frame = frame[frame["outcome"].isin(("ok", "failed"))]
     if frame.empty:
         return nothing_to_show("No candidate was measured in this stage.")
+    everything = len(frame)
+    frame = _best(frame)
     frame = frame.sort_values(["workload", "position"], kind="stable").reset_index(drop=True)
     frame["row"] = frame.index
     records = frame.to_dict("records")
@@ -42,6 +52,8 @@ def build(frame: pd.DataFrame) -> AnyChart:
     ok = frame[frame["outcome"] == "ok"]
 
     title = axis_title(str(frame["objective"].iloc[0]), str(frame["objective_per"].iloc[0]))
+    if len(frame) < everything:
+        title += f"; the best of {everything:,}"
     x = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=True))
     color = alt.Color("role:N", scale=alt.Scale(domain=list(ROLES), range=list(ROLES.values())))
     bars = alt.Chart(ok).mark_bar(height=18).encode(x=x, y=y, color=color)
@@ -56,7 +68,18 @@ def build(frame: pd.DataFrame) -> AnyChart:
         .encode(x=alt.value(4), y=y, text="text:N")
     )
     layers = alt.layer(bars, intervals, failures, side_text(alt.Chart(ok), y, "text"))
-    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(36)), frame["validity"])
+    extrapolated = any(is_extrapolated(row) for row in ok.to_dict("records"))
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(36)), frame["validity"], extrapolated)
+
+
+def _best(frame: pd.DataFrame) -> pd.DataFrame:
+    """At most `MOST_ROWS` rows: incumbent and winner, then those with the best objective."""
+    if len(frame) <= MOST_ROWS:
+        return frame
+    higher_is_better = bool(METRICS.get(str(frame["objective"].iloc[0])).higher_is_better)
+    ordered = frame.sort_values("objective_value", ascending=not higher_is_better, na_position="last", kind="stable")
+    always = ordered["is_incumbent"] | ordered["is_winner"]
+    return pd.concat([ordered[always], ordered[~always]]).head(MOST_ROWS)
 
 
 def _role(record: dict[Any, Any]) -> str:
@@ -72,7 +95,8 @@ def _text(record: dict[Any, Any]) -> str:
         role = "incumbent, kept" if record["is_winner"] else "incumbent"
     else:
         role = f"{percent(record['change_percent'])}{', winner' if record['is_winner'] else ''}"
-    return f"{figure(record['objective_value'])}{mark(record['validity'])} · {role}"
+    extrapolated = EXTRAPOLATED if is_extrapolated(record) else ""
+    return f"{figure(record['objective_value'])}{extrapolated}{mark(record['validity'])} · {role}"
 
 
 CHARTS.register(
@@ -80,6 +104,7 @@ CHARTS.register(
     Chart(
         name="stage_candidates",
         reads="stage",
+        section="stage",
         caption="Objective of each candidate: mean over rounds, line = 95 % interval, change against the incumbent.",
         columns=(
             "position",
@@ -91,6 +116,8 @@ CHARTS.register(
             "outcome",
             "validity",
             "reason",
+            "accelerators",
+            "accelerators_per_node",
             "objective",
             "objective_per",
             "objective_value",

@@ -95,6 +95,7 @@ CHARTS.register(
     Chart(
         name="version_changes",
         reads="history",
+        section="versions",
         caption="The newer version against the older on the same configuration; line = 95 % interval, over rounds.",
         columns=(
             "candidate",

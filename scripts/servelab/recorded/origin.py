@@ -45,6 +45,10 @@ class RecordedLogs:
         """None: nothing was measured here."""
         return None
 
+    def image(self, run_id: str) -> str | None:
+        """None: logs tell of no image."""
+        return None
+
     def provenance(self, study: Study, workload_of: dict[str, str]) -> dict[str, Table]:
         """Source, engines, workloads, logs, and where a tool's figures mean something else than docs/metrics.md."""
         recorded = self._study

@@ -37,10 +37,10 @@ def audit_section(claims: pd.DataFrame) -> AuditSection:
     held = [row for row in published if row["rule"] != "change" and row["verdict"] != "contradicted"]
     return AuditSection(
         summary=f"Published claims: {_counted(published)}. Checks of the logs themselves: {_counted(logs)}.",
-        contradicted=_table([row for row in published if row["verdict"] == "contradicted"], with_verdict=False),
-        percentages=_table(changes, with_verdict=True),
-        others=_table(held, with_verdict=True),
-        logs=_table([row for row in logs if row["verdict"] in ("contradicted", "unproven")], with_verdict=False),
+        contradicted=_table("claims-contradicted", [row for row in published if row["verdict"] == "contradicted"]),
+        percentages=_table("claims-percentages", changes, with_verdict=True),
+        others=_table("claims-others", held, with_verdict=True),
+        logs=_table("claims-logs", [row for row in logs if row["verdict"] in ("contradicted", "unproven")]),
     )
 
 
@@ -55,7 +55,7 @@ def _counted(rows: list[Row]) -> str:
     return f"{len(rows)}, of these {', '.join(counts)}" if rows else "none"
 
 
-def _table(rows: list[Row], *, with_verdict: bool) -> Table:
+def _table(name: str, rows: list[Row], *, with_verdict: bool = False) -> Table:
     columns = ["Claim", "Where", "Published", "Recomputed", *(["Verdict"] if with_verdict else []), "Why"]
     return Table(
         columns,
@@ -70,6 +70,7 @@ def _table(rows: list[Row], *, with_verdict: bool) -> Table:
             ]
             for row in rows
         ],
+        name=name,
     )
 
 

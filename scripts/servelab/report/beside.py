@@ -37,7 +37,7 @@ def beside_table(study: Study, kind: str, own: pd.DataFrame, other: pd.DataFrame
             for row in (found[each].get(workload) for each in KINDS)
         ]
         rows.append(cells)
-    return Table(["Workload", *columns, *(f"Change, {each}" for each in KINDS)], rows)
+    return Table(["Workload", *columns, *(f"Change, {each}" for each in KINDS)], rows, name="measured-and-recorded")
 
 
 def _rows(study: Study, improvements: pd.DataFrame) -> dict[str, Row]:

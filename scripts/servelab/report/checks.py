@@ -37,7 +37,7 @@ class Marks:
 
     def on(self, table: Table) -> Table:
         """The table with its figures marked, each with why."""
-        return Table(table.columns, [[self._cell(cell) for cell in row] for row in table.rows])
+        return dataclasses.replace(table, rows=[[self._cell(cell) for cell in row] for row in table.rows])
 
     def _cell(self, cell: Cell) -> Cell:
         run_ids = [run_id for run_id in (cell.run_id, cell.against) if run_id in self._runs]
@@ -74,4 +74,4 @@ def checks_table(study: Study, checks: pd.DataFrame, table: pd.DataFrame) -> Tab
             name = Cell(run["candidate"], finding["run_id"], place)
             check = Cell(str(finding["check"]).replace("_", " "), note=level)
             rows.append([name, check, Cell(finding["saw"]), Cell(value_or_none(finding["action"]) or "")])
-    return Table(["Run", "Check", "What it saw", "What to do"], rows)
+    return Table(["Run", "Check", "What it saw", "What to do"], rows, name="checks")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from servelab.figures import NO_BREAK, change, figure, interval, is_noise, metric_label
+from servelab.metrics import METRICS
 from servelab.report.inputs import Recommended, Study
 from servelab.report.table import NO_INTERVAL, Cell, Measured, Table, change_cell, value_or_none
 from servelab.study import COMPARISON
@@ -57,12 +57,12 @@ def headline(study: Study, recommended: Recommended, improvements: pd.DataFrame)
 def objective_table(
     study: Study, recommended: Recommended, improvements: pd.DataFrame, measured: Measured, table: pd.DataFrame
 ) -> Table:
-    """The objective as run on every workload; per accelerator and per node too where the change differs there."""
+    """The objective as run on every workload; per accelerator and per node too where these are other figures."""
     metric = study.objective.metric
     label = metric_label(metric)
     as_run = _rows(improvements, metric, "deployment")
     scaled = {basis: _rows(improvements, metric, basis) for basis in ("accelerator", "node")}
-    others = {basis: found for basis, found in scaled.items() if _differ(as_run, found)}
+    others = {basis: found for basis, found in scaled.items() if _is_scaled(found)}
     columns = [
         "Workload",
         f"Baseline ({label})",
@@ -85,7 +85,7 @@ def objective_table(
             cells += [Cell("–", note=failures.get(workload) or "")] + [Cell("–") for _ in others]
         cells.append(measured.counts(sides[sides["outcome"] == "ok"]["run_id"]))
         rows.append(cells)
-    return Table([*columns, "n"], rows)
+    return Table([*columns, "n"], rows, name="objective")
 
 
 def other_metrics_table(study: Study, improvements: pd.DataFrame, measured: Measured) -> Table:
@@ -106,21 +106,28 @@ def other_metrics_table(study: Study, improvements: pd.DataFrame, measured: Meas
         ]
         for row in records
     ]
-    return Table(["Metric", "Baseline", "Optimized", "Change", "n"], rows)
+    return Table(["Metric", "Baseline", "Optimized", "Change", "n"], rows, name="other-metrics")
 
 
 def accelerators_text(study: Study, table: pd.DataFrame) -> str:
-    """How many accelerators each side used, where they differ; empty otherwise."""
+    """How many accelerators of a node each side used, and what that makes of figures per accelerator and per node."""
     comparison = table[table["stage"] == COMPARISON]
     counts = {row["candidate"]: int(row["accelerators"]) for row in comparison.to_dict("records")}
-    if len(set(counts.values())) < 2:
-        return ""
     node = study.hardware.per_node
-    return (
-        f"The baseline used {counts['baseline']} of {node} accelerators of a node, the optimized configuration "
-        f"{counts['winner']}. Figures per node are extrapolated: they multiply one deployment by the number that "
-        "fits a node; nothing that large was run."
-    )
+    if set(counts.values()) == {node} == {1}:
+        return "A node has one accelerator: figures per accelerator and per node are those of the deployment."
+    used = f"Baseline and optimized configuration used {counts['baseline']} of {node} accelerators of a node."
+    if len(set(counts.values())) > 1:
+        used = (
+            f"The baseline used {counts['baseline']} of {node} accelerators of a node, the optimized configuration "
+            f"{counts['winner']}."
+        )
+    if METRICS.get(study.objective.metric).is_rate and any(node // count > 1 for count in counts.values()):
+        used += (
+            " Figures per node are extrapolated: they multiply one deployment by the number that fits a node; nothing "
+            "that large was run."
+        )
+    return used
 
 
 def _rows(improvements: pd.DataFrame, metric: str, basis: str) -> dict[str, Row]:
@@ -130,12 +137,9 @@ def _rows(improvements: pd.DataFrame, metric: str, basis: str) -> dict[str, Row]
     return {row["workload"]: row for row in chosen.to_dict("records")}
 
 
-def _differ(as_run: dict[str, Row], scaled: dict[str, Row]) -> bool:
-    """True where a basis tells another change than the deployments as run: the sides used unlike shares of a node."""
-    return any(
-        not math.isclose(row["change_percent"], as_run[workload]["change_percent"], abs_tol=1e-9)
-        for workload, row in scaled.items()
-    )
+def _is_scaled(rows: dict[str, Row]) -> bool:
+    """True where figures on a basis are not those of the deployments as run."""
+    return any(row["factor"] != 1 or row["baseline_factor"] != 1 for row in rows.values())
 
 
 def _values(row: Row, measured: Measured) -> list[Cell]:

@@ -38,6 +38,10 @@ class Origin(Protocol):
         """The commit a run was measured at; None where nobody knows."""
         ...
 
+    def image(self, run_id: str) -> str | None:
+        """The container image, by digest, that a run was served in; None where no container is known of."""
+        ...
+
     def provenance(self, study: Study, workload_of: dict[str, str]) -> dict[str, Table]:
         """Tables by heading: software, model, workloads, machines; `workload_of` names the workload of each run."""
         ...

@@ -43,6 +43,11 @@ class MeasuredRuns:
         commit: str | None = _manifest(self._folder, run_id).get("git", {}).get("commit")
         return commit
 
+    def image(self, run_id: str) -> str | None:
+        """The image of its environment; None where it was none."""
+        image: str | None = _manifest(self._folder, run_id).get("environment", {}).get("image")
+        return image
+
     def provenance(self, study: Study, workload_of: dict[str, str]) -> dict[str, Table]:
         """From `spec.json` and `manifest.json` of all runs; a run without its files is a `ServelabError`."""
         return _tables(study, self._folder, list(workload_of), workload_of)

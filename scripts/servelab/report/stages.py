@@ -10,26 +10,36 @@ from typing import Any
 import pandas as pd
 
 from servelab.errors import ServelabError
-from servelab.figures import NO_BREAK, duration, estimate, metric_label
+from servelab.figures import NO_BREAK, duration, estimate, figure, metric_label
 from servelab.metrics import METRICS
 from servelab.objective import per_basis
 from servelab.report.inputs import Decision, StageOutline, Study, Verdict
+from servelab.report.origin import Origin
 from servelab.report.table import Cell, Measured, Table, change_cell, value_or_none
 
 Row = dict[Any, Any]
 
 RATES = ("total_tokens_per_s", "output_tokens_per_s", "requests_per_s")
 LATENCIES = ("ttft_ms", "tpot_ms")
+STATISTICS = {"std": "Std", "minimum": "Min", "median": "Median", "p90": "P90", "p95": "P95", "p99": "P99"} | {
+    "maximum": "Max"
+}
+"""Column of schemas.METRICS → heading."""
+
+ROWS_OF_ALL = 600
+DETAILS_OF_ALL = 80
+"""Candidates that all stages together show in their tables, and with command and every metric; the files of the tables
+have all. A report of a thousand runs stays small enough to be sent."""
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A candidate that could not be measured, with the telling line."""
+class Details:
+    """One candidate's command, and every metric of its run; None where it was not measured."""
 
     candidate: str
-    reason: str
-    message: str
     run_id: str | None
+    command: str
+    metrics: Table | None
 
 
 @dataclass(frozen=True)
@@ -43,13 +53,15 @@ class StageSection:
     reason: str
     effort: str = ""
     table: Table | None = None
-    failures: list[Failure] = field(default_factory=list)
+    failures: Table | None = None
+    """Candidates that could not be measured, with the telling line."""
+    details: list[Details] = field(default_factory=list)
     not_tried: list[tuple[str, str]] = field(default_factory=list)
     """Candidates that were not run, and why."""
 
 
 def stage_sections(
-    study: Study, table: pd.DataFrame, decisions: Sequence[Decision], measured: Measured
+    study: Study, table: pd.DataFrame, decisions: Sequence[Decision], measured: Measured, origin: Origin
 ) -> list[StageSection]:
     """The sections in the order of the search; `ServelabError` for a stage without decision or table."""
     decision_of = {decision.stage: decision for decision in decisions}
@@ -57,40 +69,50 @@ def stage_sections(
         if missing := [stage.name for stage in study.stages if stage.name not in known]:
             raise ServelabError(f"no {kind} was given for stage {', '.join(missing)} of study {study.study}")
     return [
-        _section(stage, table[table["stage"] == stage.name], decision_of[stage.name], measured)
+        _section(
+            stage,
+            table[table["stage"] == stage.name],
+            decision_of[stage.name],
+            measured,
+            origin,
+            share=1 / len(study.stages),
+        )
         for stage in study.stages
     ]
 
 
-def _section(stage: StageOutline, table: pd.DataFrame, decision: Decision, measured: Measured) -> StageSection:
+def _section(
+    stage: StageOutline,
+    table: pd.DataFrame,
+    decision: Decision,
+    measured: Measured,
+    origin: Origin,
+    share: float,
+) -> StageSection:
     if not decision.applies:
         not_tried = [(candidate, decision.reason) for candidate in stage.candidates]
         outcome = "Not applicable"
         return StageSection(stage.name, decision.title, False, outcome, decision.reason, not_tried=not_tried)
-    rows = table.sort_values("position").to_dict("records")
+    most = max(8, int(ROWS_OF_ALL * share))
+    planned = _in_order(table, decision, most)
+    rows = [row for row in planned if row["outcome"] in ("ok", "failed")]
     verdicts = {verdict.candidate: verdict for verdict in decision.candidates}
-    failures = [
-        Failure(
+    left_out = [
+        (
             row["candidate"],
-            str(row["reason"]).replace("_", " "),
-            str(value_or_none(row["message"]) or ""),
-            row["run_id"],
+            f"refused before any run: {row['message']}" if row["outcome"] == "failed" else str(row["message"]),
         )
-        for row in rows
-        if row["outcome"] != "ok" and value_or_none(row["run_id"])
-    ]
-    refused = [
-        (row["candidate"], f"refused before any run: {row['message']}")
-        for row in rows
+        for row in planned
         if not value_or_none(row["run_id"])
     ]
-    seen = {row["candidate"] for row in rows}
+    seen = {row["candidate"] for row in planned}
     same = [
         (candidate, "the same configuration as the incumbent or another candidate")
         for candidate in stage.candidates
         if candidate not in seen
     ]
     outcome = "Winner" if decision.changed else "The incumbent stays"
+    shown = _table(rows, verdicts, measured) if rows else None
     return StageSection(
         stage.name,
         decision.title,
@@ -98,9 +120,55 @@ def _section(stage: StageOutline, table: pd.DataFrame, decision: Decision, measu
         outcome,
         decision.reason,
         _effort(table),
-        _table(rows, verdicts, measured),
-        failures,
-        refused + same,
+        shown and replace(shown, name=f"stage-{stage.name}", most=min(most, shown.most)),
+        _failures(stage.name, rows, origin),
+        [_details(row, measured) for row in rows[: max(2, int(DETAILS_OF_ALL * share))]],
+        left_out + same,
+    )
+
+
+def _in_order(table: pd.DataFrame, decision: Decision, most: int) -> list[Row]:
+    """Rows in the order of the stage; where not all of them can be shown, incumbent, winner and the best first."""
+    table = table.sort_values("position", kind="stable")
+    if len(table) > most:
+        higher_is_better = bool(METRICS.get(str(table["objective"].iloc[0])).higher_is_better)
+        first = table["is_incumbent"] | (table["candidate"] == decision.winner.candidate)
+        others = table[~first].sort_values("objective_value", ascending=not higher_is_better, kind="stable")
+        table = pd.concat([table[first], others])
+    return table.to_dict("records")
+
+
+def _failures(stage: str, rows: Sequence[Row], origin: Origin) -> Table | None:
+    failed = [row for row in rows if row["outcome"] != "ok" and value_or_none(row["run_id"])]
+    cells = [
+        [
+            Cell(row["candidate"], row["run_id"]),
+            Cell(str(row["reason"]).replace("_", " "), link=origin.failure_href(row["run_id"])),
+            Cell(str(value_or_none(row["message"]) or "")),
+        ]
+        for row in failed
+    ]
+    columns = ["Candidate", "Failed because of", "Telling line of its log"]
+    return Table(columns, cells, name=f"stage-{stage}-failures", most=50) if cells else None
+
+
+def _details(row: Row, measured: Measured) -> Details:
+    found = measured.of_run(row["run_id"])
+    cells = [
+        [
+            Cell(metric_label(str(entry["metric"])), note=value_or_none(entry["definition"]) or ""),
+            measured.cell(row["run_id"], entry["metric"]),
+            *(Cell(figure(value_or_none(entry[statistic]))) for statistic in STATISTICS),
+            Cell("–" if value_or_none(entry["n"]) is None else f"{int(entry['n']):,}"),
+        ]
+        for entry in found
+    ]
+    columns = ["Metric", "Mean", *STATISTICS.values(), "Observations"]
+    return Details(
+        row["candidate"],
+        value_or_none(row["run_id"]),
+        value_or_none(row["command"]) or "",
+        Table(columns, cells) if cells else None,
     )
 
 
@@ -162,7 +230,8 @@ def _objective(row: Row) -> Cell:
         return Cell("–")
     text = estimate(value, row["objective_ci95_low"], row["objective_ci95_high"])
     factor, extrapolated = per_basis(row["objective_per"], int(row["accelerators"]), int(row["accelerators_per_node"]))
-    return Cell(text, row["run_id"], f"extrapolated (×{NO_BREAK}{factor:g})" if extrapolated else "")
+    note = f"extrapolated (×{NO_BREAK}{factor:g})" if extrapolated else ""
+    return Cell(text, row["run_id"], note, value=value)
 
 
 def _change(row: Row, verdicts: dict[str, Verdict], incumbent: str | None) -> Cell:

@@ -67,7 +67,11 @@ def _changes(study: Study, history: pd.DataFrame) -> Table:
                 verdict,
             ]
         )
-    return Table(["Configuration", "Versions", f"Before ({label})", f"After ({label})", "Change", "Verdict"], rows)
+    return Table(
+        ["Configuration", "Versions", f"Before ({label})", f"After ({label})", "Change", "Verdict"],
+        rows,
+        name="versions",
+    )
 
 
 def _note(row: Mapping[Any, Any]) -> str:
@@ -100,7 +104,7 @@ def _answers(study: Study, answers: pd.DataFrame) -> Table:
     label = metric_label(*study.objective.metric_and_basis)
     columns = ["Versions", "Winner", f"Winner ({label})", "Against its baseline", "Measured"]
     if len(answers) < 2:
-        return Table(columns, [])
+        return Table(columns, [], name="answers")
     rows = []
     for row in answers.to_dict("records"):
         here = ["as the study is now"] if row["is_current"] else []
@@ -118,4 +122,4 @@ def _answers(study: Study, answers: pd.DataFrame) -> Table:
                 Cell(str(row["measured_at"])[:10]),
             ]
         )
-    return Table(columns, rows)
+    return Table(columns, rows, name="answers")

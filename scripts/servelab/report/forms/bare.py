@@ -1,0 +1,13 @@
+"""The command as it is typed on a machine that has the engine."""
+
+from __future__ import annotations
+
+from servelab.report.forms import FORMS, Deployment, Form
+
+
+def build(deployment: Deployment) -> str:
+    """The command and nothing else."""
+    return deployment.command
+
+
+FORMS.register("bare", Form("bare", "Command", 0, "sh", build))

@@ -1,0 +1,201 @@
+"""Reports in a real Chromium: nothing fails, nothing is fetched, charts are drawn, buttons work, phones can read it.
+
+With SERVELAB_SCREENSHOTS=<folder> the pages are kept as pictures, wide and 380 pixels narrow, light and dark.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from workspace import ROOT
+
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
+NUMBER = re.compile(r"^[+-]?[\d,]*\.?\d+")
+PUBLISHED = ("qwen3-14b-h100", "qwen3-32b-h100", "qwen3-235b-a22b-h100", "qwen3-30b-a3b-910b", "qwen3.5-9b-h100")
+LIVE = ("cpu-smollm2", "cpu-engines")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """The chromium on PATH; nothing is downloaded."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no chromium on PATH")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=program)
+        yield launched
+        launched.close()
+
+
+class Visit:
+    """A page that was opened, with what went wrong on it and what it asked for beside its own file."""
+
+    def __init__(self, browser, report: Path, **options) -> None:
+        self.errors: list[str] = []
+        self.outside: list[str] = []
+        self.context = browser.new_context(viewport=WIDE, **options)
+        self.context.route("**/*", self._pass)
+        self.page = self.context.new_page()
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.goto(report.as_uri())
+
+    def _pass(self, route) -> None:
+        if route.request.url.startswith("file:"):
+            route.continue_()
+        else:
+            self.outside.append(route.request.url)
+            route.abort()
+
+    def keep(self, name: str) -> None:
+        """A picture of the whole page, where somebody wants to look at it."""
+        if folder := os.environ.get("SERVELAB_SCREENSHOTS"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+@contextlib.contextmanager
+def visit(browser, report: Path, **options):
+    opened = Visit(browser, report, **options)
+    try:
+        yield opened
+    finally:
+        opened.context.close()
+
+
+CHARTS = """() => [...document.querySelectorAll("figure svg")].map((svg) => {
+  const box = svg.getBoundingClientRect();
+  const marks = [...svg.querySelectorAll("[class*=role-mark] :is(path, line, text, rect)")];
+  const drawn = marks.filter((mark) => { const b = mark.getBoundingClientRect(); return b.width + b.height > 0; });
+  return {name: svg.closest("figure").id, width: box.width, height: box.height, marks: drawn.length};
+})"""
+TOO_WIDE = """() => [...document.querySelectorAll("main *")].filter((each) => {
+  const box = each.getBoundingClientRect();
+  return !each.closest("svg") && box.width > 0 && box.right > document.documentElement.clientWidth + 1;
+}).map((each) => each.tagName + " " + each.className + ": " + each.textContent.slice(0, 60))"""
+COLUMN = """([place, column]) => [...document.querySelectorAll("table")[place].tBodies[0].rows].map((row) => {
+  const cell = row.cells[column].cloneNode(true);
+  cell.querySelectorAll("small, abbr").forEach((part) => part.remove());
+  return cell.textContent.trim();
+})"""
+TABLES = """() => [...document.querySelectorAll("table")].map((table) => ({
+  rows: table.tBodies[0].rows.length, columns: table.tHead.rows[0].cells.length,
+  visible: table.checkVisibility(), sortable: table.classList.contains("sortable"),
+}))"""
+INK = "() => getComputedStyle(document.querySelector('figure svg text')).fill"
+PAPER = "() => getComputedStyle(document.body).backgroundColor"
+
+
+def look_at(browser, report: Path, name: str) -> None:
+    """Everything a report in a browser must hold to."""
+    with visit(browser, report, color_scheme="light") as seen:
+        page = seen.page
+        seen.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        charts = page.evaluate(CHARTS)
+        assert len(charts) >= 4
+        assert [
+            chart for chart in charts if not (chart["width"] > 100 and chart["height"] > 20 and chart["marks"])
+        ] == []
+        light = page.evaluate(PAPER), page.evaluate(INK)
+        seen.keep(f"{name}-wide-light")
+        copies(page, report)
+        sorts(page)
+
+        page.emulate_media(color_scheme="dark")
+        dark = page.evaluate(PAPER), page.evaluate(INK)
+        assert light[0] == "rgb(255, 255, 255)" and luminance(dark[0]) < 0.1 < 0.5 < luminance(dark[1])
+        assert luminance(light[1]) < 0.45
+        seen.keep(f"{name}-wide-dark")
+
+        page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        page.set_viewport_size(PHONE)
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"], page.evaluate(TOO_WIDE)
+        assert page.evaluate(TOO_WIDE) == []
+        page.evaluate("() => document.querySelectorAll('article details').forEach((each) => { each.open = false; })")
+        seen.keep(f"{name}-phone-dark")
+        page.emulate_media(color_scheme="light")
+        seen.keep(f"{name}-phone-light")
+        assert seen.errors == [] and seen.outside == []
+    with visit(browser, report, java_script_enabled=False) as seen:
+        assert seen.page.locator("#command pre code").first.is_visible()
+        assert seen.page.locator("#provenance table").first.is_visible()
+        assert seen.page.locator("button").count() == 0
+        assert seen.errors == [] and seen.outside == []
+
+
+def copies(page, report: Path) -> None:
+    """The first button copies the recommended command; each form has one."""
+    recommended = pd.read_json(report.parent / "recommended.json", typ="series")
+    button = page.locator("#command .copy-button").first
+    button.click()
+    assert page.evaluate("() => navigator.clipboard.readText()") == recommended["command"]
+    assert button.text_content() == "Copied"
+    assert page.locator("#command pre.copy").count() == page.locator("#command .copy-button").count() == 4
+
+
+def sorts(page) -> None:
+    """Each column of the tables with figures comes into order, both ways, and keeps its rows."""
+    tables = page.evaluate(TABLES)
+    assert any(table["sortable"] for table in tables)
+    checked = 0
+    for place, table in enumerate(tables):
+        assert table["sortable"] == (table["rows"] > 1)
+        if not (table["sortable"] and table["visible"]) or checked == 4:
+            continue
+        checked += 1
+        for column in range(table["columns"]):
+            before = page.evaluate(COLUMN, [place, column])
+            head = page.locator("table").nth(place).locator("thead th").nth(column)
+            ways = []
+            for way in ("ascending", "descending"):
+                head.locator("button").click()
+                assert head.get_attribute("aria-sort") == way
+                after = page.evaluate(COLUMN, [place, column])
+                assert sorted(after) == sorted(before)
+                ways.append([number(text) for text in after if number(text) is not None])
+            if len(ways[0]) == len(before):
+                assert ways[0] == sorted(ways[0]) and ways[1] == sorted(ways[1], reverse=True), before
+    assert checked
+
+
+def number(text: str) -> float | None:
+    found = NUMBER.match(text.replace("−", "-"))
+    return float(found.group().replace(",", "")) if found else None
+
+
+def luminance(colour: str) -> float:
+    """0 for black, 1 for white."""
+    red, green, blue = (int(part) / 255 for part in re.findall(r"\d+", colour)[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_the_report_of_a_live_study(browser, finished):
+    look_at(browser, finished.folder / "results/studies/tiny/report.html", "tiny")
+
+
+def test_the_report_of_a_recorded_study(browser, recorded):
+    look_at(browser, recorded.folder / "results/recorded/qwen3-235b-a22b-h100/report.html", "qwen3-235b-a22b-h100")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", [study for study in PUBLISHED if study != "qwen3-235b-a22b-h100"])
+def test_the_reports_of_all_recorded_studies(browser, recorded, study):
+    look_at(browser, recorded.folder / f"results/recorded/{study}/report.html", study)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", LIVE)
+def test_the_reports_of_the_live_studies(browser, study):
+    """Those that lie in this checkout's results; the README says how to make them."""
+    report = ROOT / f"results/studies/{study}/report.html"
+    if not report.exists():
+        pytest.skip(f"{study} was not run here")
+    script = (ROOT / "scripts/servelab/report/templates/report.js").read_text()
+    if script not in report.read_text():
+        pytest.skip(f"the report of {study} here is of another version of the project; run the workflow again")
+    look_at(browser, report, study)
