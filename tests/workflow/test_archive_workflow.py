@@ -83,9 +83,7 @@ def test_a_second_build_gives_the_same_bytes(archived, tmp_path):
 
 def test_a_restored_study_has_nothing_to_do_and_renders_the_same_report(archived, restored):
     target = "results/studies/tiny/report.html"
-    assert EMPTY in restored.snakemake("-n", target, "results/studies/tiny/recommended.json")
-    shown = restored.snakemake("-n")
-    assert not re.search(r"^(measure|parse_stage|decide_stage|render_report)\b", shown, re.MULTILINE), shown
+    assert EMPTY in restored.snakemake("-n")
     report = restored.folder / target
     before, time = report.read_bytes(), report.stat().st_mtime_ns
     restored.snakemake("--forcerun", "render_report", "--", target)

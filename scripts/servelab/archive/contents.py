@@ -10,7 +10,7 @@ from typing import Any
 
 from servelab.archive import checks
 from servelab.archive.layout import PROVENANCE, RESULTS, WORKFLOW
-from servelab.archive.references import References, read_json, references
+from servelab.archive.references import read_json, references
 from servelab.archive.source import Source
 from servelab.errors import ServelabError
 from servelab.identity import content_id, file_sha256, workload_id
@@ -118,12 +118,12 @@ def _live(root: Path, results: Path, search: str) -> Contents:
     own = _finished(results, search, project.stage_names)
     named = references(path for path in own if path.suffix in (".json", ".parquet") and "charts" not in path.parts)
     planned = _planned(results, search, project.stage_names)
-    specs = {run_id: _spec(results, run_id, named) for run_id in named.runs}
+    faults = [*checks.run_faults(results, named.runs), *checks.pair_faults(results, named.pairs)]
+    checks.raise_faults(faults, _FINISH)
+    specs = {run_id: read_json(results / "runs" / run_id / "spec.json") for run_id in named.runs}
     workloads = {content_id(spec["workload"]) for spec in specs.values()}
     locks = sorted({project.lock(alias) for alias in project.study.engines})
     faults = [
-        *checks.run_faults(results, named.runs),
-        *checks.pair_faults(results, named.pairs),
         *checks.workload_faults(results, workloads),
         *checks.sent_faults(results, named.runs),
         *checks.lock_faults(results, planned, locks),
@@ -177,14 +177,6 @@ def _last_day(results: Path, run_ids: Iterable[str]) -> str:
     if not days:
         raise ServelabError(f"{results}: no candidate of the study could be run, so there is nothing to archive")
     return str(max(days))
-
-
-def _spec(results: Path, run_id: str, named: References) -> dict[str, Any]:
-    path = results / "runs" / run_id / "spec.json"
-    if not path.is_file():
-        raise ServelabError(f"{path}: missing, and {named.runs[run_id]} names this run; {_FINISH}")
-    spec: dict[str, Any] = read_json(path)
-    return spec
 
 
 def _archived(results: Path, run_id: str, spec: dict[str, Any]) -> ArchivedRun:

@@ -55,7 +55,7 @@ def verify_archive(path: Path, code: Path | None) -> Verdict:
             tempfile.TemporaryDirectory(prefix="servelab-verify-") as scratch,
             unpacked(archive, Path(scratch)) as folder,
         ):
-            faults = [fault.replace(f"{folder}/", "") for fault in _record_faults(folder, manifest)]
+            faults = [fault.replace(f"{folder}/", "") for fault in _told_faults(folder, manifest)]
             verdict.faults += faults
             verdict.holds += [] if faults else [f"{_count_runs(manifest)} by the hash that names them"]
             _trace(folder, manifest, verdict)
@@ -101,6 +101,14 @@ def _count_runs(manifest: Manifest) -> str:
     logs = [name for name in manifest.members if re.match(rf"{RESULTS}/recorded/[^/]+/logs/", name)]
     parts = [f"{len(runs)} runs"] if runs else []
     return " and ".join([*parts, *([f"{len(logs)} logs"] if logs else [])])
+
+
+def _told_faults(folder: Path, manifest: Manifest) -> list[str]:
+    """The same as `_record_faults`, also of records that no workflow has written."""
+    try:
+        return list(_record_faults(folder, manifest))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        return [f"{RESULTS}: records that are none of this workflow: {type(error).__name__}: {error}"]
 
 
 def _record_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
