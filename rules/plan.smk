@@ -4,7 +4,9 @@
 checkpoint plan_stage:
     input:
         unpack(
-            lambda wildcards: past_stages(f"studies/{wildcards.study}", wildcards.stage)
+            lambda wildcards: past_stages(
+                f"studies/{wildcards.study}", wildcards.stage
+            )
         ),
         study="config/studies/{study}.yaml",
         workloads="config/workloads.yaml",
