@@ -70,7 +70,8 @@ def checks_table(study: Study, checks: pd.DataFrame, table: pd.DataFrame) -> Tab
             run = runs.get(finding["run_id"])
             if run is None:
                 raise ServelabError(f"the checks name run {finding['run_id']}, which is in no stage's table")
-            place = f"{titles.get(run['stage'], run['stage'].capitalize())}, {study.workloads[finding['workload']]}"
+            workload = study.workloads.get(finding["workload"], finding["workload"])  # a part of one has no title
+            place = f"{titles.get(run['stage'], run['stage'].capitalize())}, {workload}"
             name = Cell(run["candidate"], finding["run_id"], place)
             check = Cell(str(finding["check"]).replace("_", " "), note=level)
             rows.append([name, check, Cell(finding["saw"]), Cell(value_or_none(finding["action"]) or "")])
