@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 from patience import until
 
-PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", "squeue", "sbatch", "srun", "scancel", "scontrol", "sinfo")
-CLIENTS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
+CLIENTS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo", "sacctmgr", "sshare")
+PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", *CLIENTS)
 SBIN = "/usr/sbin:/sbin"
 ACCELERATORS = {"gpu1": "gpu:h100", "npu1": "npu:ascend910b", "cpu1": None}
 """Nodes and what they have 8 of."""

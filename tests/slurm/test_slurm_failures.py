@@ -9,8 +9,8 @@ from slurm.conftest import H100, SITE, SlurmWorkspace, gpu_study, npu_study, stu
 from workflow.workspace import yaml
 
 pytestmark = pytest.mark.slurm
-START_S = 120.0
-END_S = 600.0
+START_S = 300.0
+END_S = 900.0
 
 
 @contextmanager
@@ -63,18 +63,20 @@ def test_whatever_ends_a_job_its_run_is_measured_in_the_end(cluster, tmp_path):
         ended["CANCELLED"] = serving(workspace, "gpu1")
         cluster.ask("scancel", ended["CANCELLED"]["id"])
         ended["TIMEOUT"] = until(
-            lambda: next((job for job in cluster.jobs("RUNNING") if job["node"] == "gpu1"), None), "another job"
+            lambda: next((job for job in cluster.jobs("RUNNING") if job["node"] == "gpu1"), None),
+            "another job",
+            START_S,
         )
         cluster.ask("scontrol", "update", f"JobId={ended['TIMEOUT']['id']}", "EndTime=now")
         down = serving(workspace, "npu1")
         cluster.ask("scontrol", "update", "NodeName=npu1", "State=DOWN", "Reason=test")
         dead = serving(workspace, "cpu1")
         cluster.kill_slurmd("cpu1")
-        until(lambda: cluster.state("cpu1") == "down", "cpu1 to be given up")
+        until(lambda: cluster.state("cpu1") == "down", "cpu1 to be given up", START_S)
         for job in (ended["CANCELLED"], down, dead):
             assert job["run"] not in workspace.runs()
         for state, job in ended.items():
-            until(lambda job=job, state=state: state_of(cluster, job) == state, f"the end of job {job['id']}")
+            until(lambda job=job, state=state: state_of(cluster, job) == state, f"the end of job {job['id']}", START_S)
         cluster.ask("scontrol", "update", "NodeName=npu1", "State=RESUME")
         cluster.start_slurmd("cpu1")
         workflow.wait(END_S)

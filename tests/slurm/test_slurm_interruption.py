@@ -60,8 +60,8 @@ def test_interrupted_it_cancels_its_jobs_and_goes_on_later(slow, cluster):
     workflow, job = started(slow)
     os.killpg(workflow.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
     ended(slow, workflow)
-    until(lambda: not cluster.jobs(), "the end of all jobs")
-    until(lambda: not processes(slow), "the end of all processes")
+    until(lambda: not cluster.jobs(), "the end of all jobs", END_S)
+    until(lambda: not processes(slow), "the end of all processes", END_S)
     assert state_of(cluster, job) == "CANCELLED"
     assert slow.runs() == {}
     slow.snakemake()
