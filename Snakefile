@@ -24,6 +24,7 @@ include: "rules/history.smk"
 include: "rules/report.smk"
 include: "rules/compare.smk"
 include: "rules/archive.smk"
+include: "rules/publish.smk"
 include: "rules/cluster.smk"
 
 
