@@ -87,10 +87,8 @@ CHARTS: Registry[Chart] = Registry("chart")
 
 
 def rows(labels: Sequence[str]) -> alt.Y:
-    """The y channel of a column `row` that numbers the labels from 0; long labels are wrapped, then cut."""
-    wrapped = [
-        textwrap.wrap(label, 26, max_lines=2, placeholder=" …", break_on_hyphens=False) or [""] for label in labels
-    ]
+    """The y channel of a column `row` that numbers the labels from 0; long labels are wrapped, then cut inside."""
+    wrapped = [_label_lines(label) for label in labels]
     lookup = f"({json.dumps(wrapped)})[datum.value]"
     axis = alt.Axis(
         title=None,
@@ -178,6 +176,12 @@ def finish(chart: AnyChart, validity: Iterable[str | None] = (), extrapolated: b
         title=alt.TitleConfig(anchor="start", color=INK, fontSize=13),
     )
     return configured
+
+
+def _label_lines(label: str) -> list[str]:
+    """At most two lines; of a longer label its begin and its end, for either may tell it from others."""
+    lines = [line.replace("/ ", "/") for line in textwrap.wrap(label.replace("/", "/ "), 26, break_on_hyphens=False)]
+    return (lines or [""]) if len(lines) < 3 else [lines[0], f"…{label[-25:].lstrip()}"]
 
 
 def _lines(sentences: Sequence[str]) -> list[str]:

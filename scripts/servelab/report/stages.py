@@ -190,10 +190,11 @@ def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: Measured) ->
         columns["Accelerators"] = [Cell(str(row["accelerators"])) for row in rows]
     columns[metric_label(objective, per)] = [_objective(row) for row in rows]
     columns["Change"] = [_change(row, verdicts, rows[0]["run_id"]) for row in rows]
+    as_run = all(per_basis(row["objective_per"], *_counts(row))[0] == 1 for row in rows)
     others = {
         metric_label(rate): [measured.cell(row["run_id"], rate) for row in rows]
         for rate in RATES
-        if per != "deployment" or rate != objective
+        if rate != objective or not as_run
     }
     for latency in LATENCIES:
         others[metric_label(latency)] = [measured.cell(row["run_id"], latency, with_p99=True) for row in rows]
@@ -207,7 +208,8 @@ def _candidate(row: Row, verdicts: dict[str, Verdict]) -> Cell:
     found = verdicts.get(row["candidate"])
     verdict = found.verdict if found else row["outcome"]
     # What was measured and still cannot win says why here; what was not measured has a message of its own.
-    said = f"{verdict}: {found.why}" if found and verdict == "failed" and row["outcome"] == "ok" else verdict
+    cannot_win = verdict in ("failed", "constraint missed") and row["outcome"] == "ok"
+    said = f"{verdict}: {found.why}" if found and cannot_win else verdict
     changes = _changes(json.loads(row["changes"]))
     note = said if changes in ("", row["candidate"]) else f"{said}; {changes}"
     return Cell(row["candidate"], value_or_none(row["run_id"]), note, is_good=verdict == "winner")
@@ -224,12 +226,17 @@ def _changes(changes: dict[str, Any]) -> str:
     return ", ".join(texts)
 
 
+def _counts(row: Row) -> tuple[int, int]:
+    """Accelerators of a run, and of a node."""
+    return int(row["accelerators"]), int(row["accelerators_per_node"])
+
+
 def _objective(row: Row) -> Cell:
     value = value_or_none(row["objective_value"])
     if value is None:
         return Cell("–")
     text = estimate(value, row["objective_ci95_low"], row["objective_ci95_high"])
-    factor, extrapolated = per_basis(row["objective_per"], int(row["accelerators"]), int(row["accelerators_per_node"]))
+    factor, extrapolated = per_basis(row["objective_per"], *_counts(row))
     note = f"extrapolated (×{NO_BREAK}{factor:g})" if extrapolated else ""
     return Cell(text, row["run_id"], note, value=value)
 

@@ -40,7 +40,7 @@ def build(deployment: Deployment) -> str:
             "replicas": 1,
             "selector": {"matchLabels": labels},
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": dict(labels)},  # a second one, for YAML would write an anchor
                 "spec": {
                     "containers": [container],
                     "volumes": [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
