@@ -166,7 +166,7 @@ def test_one_in_eta_survives_and_the_baseline_always_goes_on(project_with):
 def test_who_cannot_be_told_from_the_best_survives_too(project_with):
     project = project_with("halving", eta=4, rungs=2)
     quiet = run_search(project, lambda c, load: Measured(around(speed(c), 0.001)))
-    noisy = run_search(project, lambda c, load: Measured(around(speed(c), 0.05)))
+    noisy = run_search(project, lambda c, load: Measured(around(speed(c), 0.2)))
     assert len(quiet[0].decision.survivors) == 2 < len(noisy[0].decision.survivors)
     assert "cannot be told from the best" in noisy[0].decision.reason
 

@@ -4,13 +4,13 @@ import pandas as pd
 import pytest
 from workspace import Workspace, tiny_study, yaml
 
-SLOW = {"max_num_seqs": 1, "max_num_batched_tokens": 2, "context_length": 2048}
-"""Prompts are read two tokens at a time, and one request waits for the other: either choice brings the first token
+SLOW = {"max_num_seqs": 1, "max_num_batched_tokens": 4, "context_length": 2048, "threads": 1}
+"""Prompts are read four tokens at a time, and one request waits for the other: either choice brings the first token
 several times sooner, and both bring it soonest, on a busy machine too."""
 PROMPTS = {
     "title": "Prompts to read",
     "kind": "random",
-    "parameters": {"input_tokens": 96, "output_tokens": 16, "num_requests": 8, "seed": 1},
+    "parameters": {"input_tokens": 64, "output_tokens": 8, "num_requests": 8, "seed": 1},
 }
 STUDY = "results/studies/tiny"
 
