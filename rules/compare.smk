@@ -86,6 +86,7 @@ rule compare_studies:
             "servelab/page/templates/*",
             "servelab/report/table.py",
             "servelab/report/templates/report.css",
+            "servelab/report/templates/report.js",
             "servelab/statistics.py",
         ),
     output:
@@ -118,6 +119,7 @@ rule render_index:
             "servelab/page/templates/*",
             "servelab/report/table.py",
             "servelab/report/templates/report.css",
+            "servelab/report/templates/report.js",
         ),
     output:
         html="results/index.html",

@@ -113,8 +113,8 @@ STAGE_TABLE = table_schema(
     (
         "constraints_missed",
         pa.string(),
-        "Constraints of the objective that the run misses, and by how much; null where it keeps them, and for workloads "
-        "that do not decide.",
+        "Constraints of the objective that the run misses, and by how much; null where it keeps them, and for "
+        "workloads that do not decide.",
     ),
     ("objective", pa.string(), "Metric the study improves."),
     ("objective_per", pa.string(), "Basis of the objective's figures: `deployment`, `accelerator` or `node`."),

@@ -48,7 +48,7 @@ def comparison_page(comparison: Comparison, folder: Path) -> Page:
         Section(
             "Not comparable, and why",
             _not_comparable(others, label, links),
-            "The fields that differ, as `a → b`." if len(others) else "Every run has its counterpart.",
+            "The fields that differ, as a → b." if len(others) else "Every run has its counterpart.",
         ),
     ]
     if len(rest):
@@ -127,7 +127,7 @@ def _told(side: StudySide) -> Iterator[tuple[str, str]]:
 def _pairs(pairs: pd.DataFrame, label: str, links: _Links) -> Table:
     rows = []
     for row in pairs.to_dict("records"):
-        good = row["verdict"] == "better"
+        good = row["verdict"] == "better" and value_or_none(row["change_ci95_low_percent"]) is not None
         rows.append(
             [
                 Cell(_names(row), note=str(row["workload"])),
@@ -200,12 +200,14 @@ def _note(row: Record) -> str:
 
 def _differs(row: Record) -> str:
     """What a compared pair differs in; a pair that is not compared says it in its reason."""
-    is_compared = row["verdict"] in _COMPARED
-    return (value_or_none(row["differs"]) or "nothing but when they ran") if is_compared else "–"
+    if row["verdict"] not in _COMPARED or row["verdict"] == SAME:
+        return "–"
+    alike = "nothing that is known" if value_or_none(row["not_known"]) else "nothing but when they ran"
+    return value_or_none(row["differs"]) or alike
 
 
 def _not_known(row: Record) -> str:
-    unknown = value_or_none(row["not_known"])
+    unknown = None if row["verdict"] == SAME else value_or_none(row["not_known"])
     return f"not known of both: {unknown}" if unknown else ""
 
 

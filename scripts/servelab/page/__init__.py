@@ -45,11 +45,12 @@ def write_page(page: Page, html: Path, markdown: Path) -> None:
 
 
 def render_html(page: Page) -> str:
-    """One file with its style in it; readable on a phone, light and dark."""
+    """One file with its style and script in it; readable on a phone, light and dark, and without the script."""
     environment = _environment()
     assert environment.loader is not None
-    style = environment.loader.get_source(environment, "report.css")[0]
-    environment.globals["style"] = Markup(style)  # noqa: S704 (our own file)
+    for name, file in (("style", "report.css"), ("script", "report.js")):
+        text = environment.loader.get_source(environment, file)[0]
+        environment.globals[name] = Markup(text)  # noqa: S704 (our own file)
     return environment.get_template("page.html.j2").render(page=page)
 
 
