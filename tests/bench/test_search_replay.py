@@ -29,6 +29,8 @@ from servelab.search.product import product
 from servelab.search.simulate import Measured, run_search
 from servelab.statistics import relative_half_width_percent
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/data/grid"
 TRIES = 200
