@@ -55,6 +55,7 @@ PLAN = {
     "title": "Its heading.",
     "applies": "Whether it applies to the incumbent.",
     "reason": "Why not.",
+    "load_divisor": "1 where the whole workload is put on; otherwise one of so many parts of its requests (search.md).",
     "candidates": "Candidates, the incumbent first: configuration, command, why one is refused, and their runs with "
     "specification and run id.",
 }
@@ -67,6 +68,7 @@ DECISION = {
     "incumbent": "Where the stage started: candidate and run.",
     "winner": "Where it ended.",
     "changed": "Whether these differ.",
+    "survivors": "Candidates that the next stage tries with more load, where the search halves; empty otherwise.",
     "objective": "Metric the study improves.",
     "margin_percent": "Smaller gains do not move the search.",
     "candidates": "Each candidate's verdict, `change_percent` on the incumbent with its 95 % interval, and why.",
@@ -85,6 +87,8 @@ RECOMMENDED = {
     "objective": "Metric the study improves.",
     "per": "Basis of its figures: `deployment`, `accelerator` or `node`.",
     "improvements": "The gain on each workload: values in the metric's unit, `change_percent` with its 95 % interval.",
+    "max_loss_percent": "A winner that loses more on a workload is shown as such.",
+    "by_workload": "What to use on each workload, the winner or another candidate, and why.",
     "validity": "What the checks made of the winner's run on the workload that decides.",
     "validity_note": "What those saw that are not ok.",
     "baseline_validity": "The same of the baseline's run.",
@@ -99,6 +103,7 @@ STUDY = {
     "hardware": "Accelerator, kind of device, accelerators of a node.",
     "engines": "Engines with their versions.",
     "objective": "Metric, basis, margin, workload that decides.",
+    "search": "Strategy, re-check, and what ends the search; not in a recorded study.",
     "protocol": "How the load is put on; not in a recorded study.",
     "client": "Load client; not in a recorded study.",
     "baseline": "What everything is compared with.",
