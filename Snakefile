@@ -31,8 +31,9 @@ include: "rules/cluster.smk"
 rule all:
     default_target: True
     input:
-        # every run, for a run that is missing while the report stands would otherwise not be measured again
-        runs=runs_of_all_studies,
+        plans=plans_of_all_studies,
+        # for a run that is missing while the report stands would otherwise not be measured again
+        runs=missing_runs,
         reports=expand("results/{search}/report.html", search=SEARCHES),
         answers=expand("results/{search}/recommended.json", search=SEARCHES),
         comparisons=expand(

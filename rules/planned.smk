@@ -5,6 +5,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+from snakemake.exceptions import IncompleteCheckpointException
+
 from servelab.deciding_pair import PairSpec
 from servelab.devices import DEVICES
 from servelab.site import RESOURCES
@@ -29,7 +31,8 @@ class PlanIndex:
         )
         until = time.monotonic() + patience_s
         while key not in self.found:
-            self.look()
+            for plan in RESULTS.glob(f"studies/*/stages/*/{self.name}"):
+                self.ids(plan)
             if key not in self.found:
                 if time.monotonic() >= until:
                     raise WorkflowError(
@@ -38,13 +41,14 @@ class PlanIndex:
                 time.sleep(1)
         return self.found[key]
 
-    def look(self):
-        """Reads what is new on disk."""
-        for plan in RESULTS.glob(f"studies/*/stages/*/{self.name}"):
-            stamp = plan.stat().st_mtime_ns
-            if self.read.get(plan) != stamp:
-                self.read[plan] = stamp
-                self.found.update(self.entries(json.loads(plan.read_bytes())))
+    def ids(self, plan):
+        """What one plan asks for, in order."""
+        written = plan.stat().st_mtime_ns
+        if plan not in self.read or self.read[plan][0] != written:
+            entries = self.entries(json.loads(plan.read_bytes()))
+            self.read[plan] = written, list(entries)
+            self.found.update(entries)
+        return self.read[plan][1]
 
 
 def planned_specs(plan):
@@ -143,24 +147,36 @@ def spec_json(spec):
 
 
 def planned_runs(study, stage):
-    """Status files of a stage's runs, once its plan is known."""
-    plan = Path(checkpoints.plan_stage.get(study=study, stage=stage).output.plan)
-    return status_files(plan, plan.stat().st_mtime_ns)
+    """Status files of a stage's runs, once its plan is known: each once, in order."""
+    plan = Path(stage_folder(f"studies/{study}", stage)) / "plan.json"
+    if not plan.exists():
+        return (
+            []
+        )  # whoever asks reads the plan too, and is asked again once that is made
+    checkpoints.plan_stage.get(study=study, stage=stage)
+    return [f"results/runs/{run_id}/status.json" for run_id in spec_of.ids(plan)]
 
 
-@cache
-def status_files(plan, stamp):
-    """Status files of the runs of a plan, which was written at that time: each once, in order."""
-    candidates = json.loads(plan.read_bytes())["candidates"]
-    runs = [run["run_id"] for candidate in candidates for run in candidate["runs"]]
-    return [f"results/runs/{run_id}/status.json" for run_id in dict.fromkeys(runs)]
-
-
-def runs_of_all_studies(wildcards):
-    """Status files of all runs of all studies, as far as they are planned."""
+def plans_of_all_studies(wildcards):
+    """Plans of all stages of all studies."""
     return [
-        run
+        f"{stage_folder(f'studies/{study}', stage)}/plan.json"
         for study, project in PROJECTS.items()
         for stage in project.stage_names
-        for run in planned_runs(study, stage)
     ]
+
+
+def missing_runs(wildcards):
+    """Status files that are not there, of all runs of all studies that are planned.
+
+    Those that are there are left out: Snakemake looks at all of them again whenever a plan is made.
+    """
+    missing = []
+    for study, project in PROJECTS.items():
+        for stage in project.stage_names:
+            try:
+                runs = planned_runs(study, stage)
+            except IncompleteCheckpointException:
+                continue  # an older plan: it is made anew, and then this is asked again
+            missing += [run for run in runs if not Path(run).exists()]
+    return missing

@@ -169,7 +169,7 @@ def _unmeasured(plan: Plan, results: Path) -> dict[str, tuple[str, RunSpec]]:
         run.run_id: (candidate.configuration.engine, run.spec)
         for candidate in plan.candidates
         for run in candidate.runs
-        if not (results / "runs" / run.run_id / "status.json").exists()
+        if not Path(f"{results}/runs/{run.run_id}/status.json").exists()
     }
 
 

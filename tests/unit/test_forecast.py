@@ -165,3 +165,11 @@ def test_halving_says_how_its_runs_are_spread(content, make_project, tmp_path):
         "a grid has 8 with all of it"
     )
     assert found.lines()[3] == "  next: Every combination with 1/16 of the load"
+
+
+def test_of_a_long_stage_the_first_candidates_are_listed(content, make_project, tmp_path):
+    content["stages"][0]["candidates"] = [{"arguments": {"--seed": number}} for number in range(30)]
+    lines = forecast(make_project(content), tmp_path).lines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("  next: "))
+    assert len(lines[first + 1 : -1]) == 20
+    assert lines[-1] == "    … and 11 more"  # of the baseline and 30 candidates

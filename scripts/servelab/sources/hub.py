@@ -6,15 +6,8 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from huggingface_hub import HfApi
-from huggingface_hub.errors import (  # type: ignore[attr-defined]  # it does not say that it exports HTTPError
-    GatedRepoError,
-    HTTPError,  # of the HTTP library that it uses, which has changed between its releases
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from pydantic import Field
 
 from servelab.content import Content, ContentError, holds
@@ -23,6 +16,9 @@ from servelab.download import download
 from servelab.errors import Outage, ServelabError
 from servelab.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.spec import HubSource
+
+if TYPE_CHECKING:  # it takes long to import, and every start of a workflow imports this
+    from huggingface_hub import HfApi
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 NOT_SERVED = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "*.tflite", "onnx/*", "original/*"]
@@ -59,6 +55,10 @@ def fetch_model(source: HubSource, folder: Path) -> Path:
 
     The hub's library resumes and retries; every file whose sha256 the hub knows is then checked against it.
     """
+    # HTTPError is of the HTTP library that it uses, which has changed between its releases
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
     api = HfApi(endpoint=endpoint())
     snapshot = folder / "snapshot"
     try:
@@ -82,6 +82,14 @@ def fetch_model(source: HubSource, folder: Path) -> Path:
 
 def probe_model(source: HubSource, timeout_s: float) -> Probe:
     """Asks the hub for the revision, the sizes of its files, and its config.json."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # it does not say that it exports HTTPError
+        GatedRepoError,
+        HTTPError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
     api = HfApi(endpoint=endpoint())
     name = f"{source.id} at {source.revision[:12]}"
     try:
