@@ -7,14 +7,7 @@
 report: "captions/workflow.rst"
 
 
-def drawn_of_runs(search):
-    """Tables of single runs that charts draw, of a live study; of a recorded one there are none."""
-    if not search.startswith("studies/"):
-        return {}
-    return {
-        **history_files(search, "history", "distributions", "device_series"),
-        "timeline": f"{stage_folder(search, COMPARISON)}/timeline.parquet",
-    }
+OF_LIVE_RUNS = ("history", "distributions", "device_series")
 
 
 rule condense_records:
@@ -38,7 +31,7 @@ rule condense_records:
 
 rule plot_charts:
     input:
-        unpack(lambda wildcards: drawn_of_runs(wildcards.search)),
+        unpack(lambda wildcards: history_files(wildcards.search, *OF_LIVE_RUNS)),
         study="results/{search}/study.json",
         stages=lambda wildcards: stage_files(
             wildcards.search, "table.parquet", all_stages(wildcards.search)
@@ -47,6 +40,7 @@ rule plot_charts:
             wildcards.search, "decision.json", search_stages(wildcards.search)
         ),
         improvements="results/{search}/improvements.parquet",
+        timeline=f"results/{{search}}/stages/{COMPARISON}/timeline.parquet",
         code=code(
             "plot_charts.py",
             "servelab/chart_files.py",
@@ -68,10 +62,12 @@ rule plot_charts:
     conda:
         "../envs/workflow.yaml"
     params:
-        of_runs=lambda wildcards: options(drawn_of_runs(wildcards.search)),
+        of_runs=lambda wildcards: options(
+            history_files(wildcards.search, *OF_LIVE_RUNS)
+        ),
     shell:
         "python scripts/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
-        " --improvements {input.improvements} {params.of_runs} --output {output.charts} > {log} 2>&1"
+        " --improvements {input.improvements} --timeline {input.timeline} {params.of_runs} --output {output.charts} > {log} 2>&1"
 
 
 rule render_report:

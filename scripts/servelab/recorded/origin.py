@@ -28,7 +28,7 @@ class RecordedLogs:
             for reference, candidate in self._study.candidates.items()
             for workload in candidate.logs
         }
-        self.target = f"--configfile config/recorded.yaml results/recorded/{self._study.study}/report.html"
+        self.target = f"results/recorded/{self._study.study}/report.html --configfile config/recorded.yaml"
 
     def href(self, run_id: str) -> str:
         """The run's log, the first one where there are several; empty for a run without."""
