@@ -58,7 +58,7 @@ class Cluster:
         self._write_configuration()
         self._start_munged()
         self._daemon("slurmctld", "slurmctld", "-i")
-        until(lambda: self._quietly("scontrol", "ping"), "an answer of slurmctld")
+        until(lambda: self.does("scontrol", "ping"), "an answer of slurmctld")
         for node in ACCELERATORS:
             self.start_slurmd(node)
         for node in ACCELERATORS:
@@ -69,7 +69,7 @@ class Cluster:
         for node in ACCELERATORS:
             if f"slurmd-{node}" not in self._started:  # without it, its jobs' processes would live on
                 self.start_slurmd(node)
-        self._quietly("scancel", "--me")
+        self.does("scancel", "--me")
         until(lambda: not self.jobs(), "the end of all jobs")
         for name in reversed(list(self._started)):
             self._end(name, signal.SIGTERM)
@@ -85,6 +85,11 @@ class Cluster:
     def ask(self, *command: str) -> str:
         """What a client of Slurm prints."""
         return subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True).stdout
+
+    def does(self, *command: str) -> bool:
+        """Whether a client of Slurm does what it is told."""
+        done = subprocess.run(command, env=self._environment, capture_output=True, check=False, timeout=30)
+        return done.returncode == 0
 
     def state(self, node: str) -> str:
         """A node's state, as sinfo names it, without its flags."""
@@ -120,7 +125,7 @@ class Cluster:
         files = {"key-file": "key", "socket": "socket/munge", "seed-file": "seed", "log-file": "log"}
         options = [f"--{option}={folder / name}" for option, name in files.items()]
         self._daemon("munged", "munged", *options, f"--pid-file={self.folder / 'pids/munged.pid'}", "--force")
-        until(lambda: self._quietly("munge", "-S", str(folder / "socket/munge"), "-n"), "an answer of munged")
+        until(lambda: self.does("munge", "-S", str(folder / "socket/munge"), "-n"), "an answer of munged")
 
     def _daemon(self, name: str, *command: str) -> None:
         """Starts a daemon, which writes its own pid."""
@@ -137,10 +142,6 @@ class Cluster:
             lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE,
             f"the end of {name}",
         )
-
-    def _quietly(self, *command: str) -> bool:
-        done = subprocess.run(command, env=self._environment, capture_output=True, check=False, timeout=30)
-        return done.returncode == 0
 
     def _write_configuration(self) -> None:
         folder, user, host = self.folder, psutil.Process().username(), socket.gethostname()
