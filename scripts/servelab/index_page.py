@@ -17,7 +17,7 @@ from servelab.report.inputs import read
 from servelab.report.table import Cell, Table
 from servelab.study import Hardware
 
-KINDS = {"studies": "measured here", "recorded": "recorded logs"}
+KINDS = {"studies": "live", "recorded": "recorded logs"}
 """Folder below the results → where its studies' figures come from."""
 WITHOUT_ANSWER = NOT_BEGUN, NOT_FINISHED, BROKEN = "not begun", "not finished", "cannot be read"
 COLUMNS = ["Study", "Model", "Hardware", "Recommended", "Gain on the baseline", "Measured"]
