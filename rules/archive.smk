@@ -41,7 +41,9 @@ def archived_search(archive):
 def archived_files(wildcards):
     """What goes into an archive, as far as a change of it makes another one."""
     search = archived_search(wildcards.archive)
-    others = [finished(other)["reports"] for other in shown_beside(search)]
+    others = [
+        report for other in shown_beside(search) for report in finished(other)["reports"]
+    ]
     return {**finished(search), "others": others}
 
 
