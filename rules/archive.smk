@@ -42,7 +42,7 @@ def archived_files(wildcards):
     """What goes into an archive, as far as a change of it makes another one."""
     search = archived_search(wildcards.archive)
     others = [
-        report for other in shown_beside(search) for report in finished(other)["reports"]
+        page for other in shown_beside(search) for page in finished(other)["reports"]
     ]
     return {**finished(search), "others": others}
 
