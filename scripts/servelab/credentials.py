@@ -16,7 +16,7 @@ _NO_SECRET = re.compile(r"|none|null|true|false|on|off|auto|[-+\d.e]+|\*+|redact
 
 _VALUE = r"(?!(?:none|null|true|false|\d+|redacted-\w+)(?![^\s'\",;&()\[\]{}<>]))[^\s'\",;&()\[\]{}<>]{4,}"
 _TOKENS = re.compile(
-    r"(?<![A-Za-z0-9_])(?:hf_[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+    r"(?<![A-Za-z0-9_])(?:hf\\?_[A-Za-z0-9]{16,}|gh[opsur]\\?_[A-Za-z0-9]{20,}|github\\?_pat\\?_[\w\\]{20,}|glpat-[\w-]{16,}"
     r"|sk-[\w-]{20,}|nvapi-[\w-]{20,}|pypi-[\w-]{50,}|xox[abprs]-[\w-]{10,}|A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9])"
     r"|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
 )

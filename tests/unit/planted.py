@@ -38,6 +38,8 @@ TEXTS = {
     "a token of the environment in a URL": ("?p=p%22%3Cw%3E%26%2F%25%C3%B6%20staple", "?p=redacted-secret"),
     "a line of a secret": ("x second line of a secret y", "x redacted-secret y"),
     "an unknown token": (f"git said {GIT}!", "git said redacted-secret!"),
+    "a token in Markdown": (f"| {HUB} |".replace("_", r"\_"), "| redacted-secret |"),
+    "a secret of the environment in Markdown": (PASSWORD.replace("-", r"\-"), "redacted-secret"),
     "an access key": (f"key={AWS}", "key=redacted-secret"),
     "a web token": (f"got {WEB}", "got redacted-secret"),
     "a private key": (f"a\n{KEY}\nb", "a\nredacted-secret\nb"),

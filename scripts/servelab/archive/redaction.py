@@ -243,8 +243,14 @@ def _replacing(words: Mapping[str, str], before: str = "", after: str = "") -> C
     if not words:
         return lambda text: text
     longest_first = sorted(words, key=lambda literal: (-len(literal), literal))
-    pattern = re.compile(before + "(?:" + "|".join(map(re.escape, longest_first)) + ")" + after)
-    return lambda text: pattern.sub(lambda match: words[match[0]], text)
+    pattern = re.compile(before + "(?:" + "|".join(map(_as_in_markdown, longest_first)) + ")" + after)
+    plain = {literal.replace("\\", ""): word for literal, word in words.items()}
+    return lambda text: pattern.sub(lambda match: plain[match[0].replace("\\", "")], text)
+
+
+def _as_in_markdown(literal: str) -> str:
+    """A pattern of a text, also where Markdown has put backslashes before what means something to it."""
+    return "".join(c if c.isalnum() else r"\\?" + re.escape(c) for c in literal)
 
 
 def _placed(name: str, word: str) -> Callable[[str], str]:

@@ -1,0 +1,175 @@
+"""What opens something, or says who measured where, is planted in all that an archive is made from; none gets in."""
+
+import html
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from io import BytesIO
+
+import pyarrow.parquet as pq
+import pytest
+from workspace import Workspace
+
+from servelab.archive.unpack import faults
+
+pytestmark = pytest.mark.slow
+# put together here, so that no file of the project holds anything of such a form
+HUB, GIT = "hf_" + "QwErTyUi" * 4, "ghp_" + "z9Y8x7W6" * 5
+KEY, PASSWORD = "mock-turtle-soup-17", 'b"e<a>u&tiful+soup'
+USER, HOST, HOME = "aliceliddell", "looking-glass-07", "/home/aliceliddell"
+PROXY = "proxy.wonder.example:3128"
+ENVIRONMENT = {
+    "HF_TOKEN": HUB,
+    "WONDER_API_KEY": KEY,
+    "DB_PASSWORD": PASSWORD,
+    "HOME": HOME,
+    "USER": USER,
+    "LOGNAME": USER,
+    "HOSTNAME": HOST,
+    "https_proxy": f"http://{USER}:{KEY}@{PROXY}",
+    "no_proxy": "localhost,.wonder.example",
+}
+PLANTED = [HUB, GIT, KEY, PASSWORD, USER, HOST, "node-of-the-cluster-5", PROXY, "wonder.example"]
+LINE = f"{USER}@{HOST}: {HOME}/bin/serve --api-key {KEY} {HUB} {GIT} {PASSWORD} via http://{PROXY}"
+
+
+def git(workspace, *arguments):
+    named = ["-c", f"user.name={USER}", "-c", f"user.email={USER}@wonder.example", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *named, *arguments], cwd=workspace.folder, check=True, capture_output=True)
+
+
+def failed_run(workspace):
+    """The run of the tiny study that fails, whose message gets into tables and report."""
+    for path in sorted(workspace.folder.glob("results/runs/*/status.json")):
+        if json.loads(path.read_bytes())["outcome"] == "failed":
+            return path.parent
+    raise AssertionError("no run of the tiny study failed")
+
+
+def edit_json(path, change):
+    value = json.loads(path.read_bytes())
+    change(value)
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def plant(workspace):
+    """Everywhere: a checkout with its remote and changes, configuration, manifests, statuses, records and logs."""
+    git(workspace, "init", "--quiet")
+    git(workspace, "add", "Snakefile", "config", "rules", "scripts", "envs", "profiles")
+    git(workspace, "commit", "--quiet", "--message", "all")
+    git(workspace, "remote", "add", "origin", f"https://{USER}:{GIT}@git.wonder.example/a.git")
+    config = workspace.folder / "config/config.yaml"
+    config.write_text(f"{config.read_text()}# {LINE}\n")
+    for number, run in enumerate(sorted(workspace.folder.glob("results/runs/*"))):
+        with (run / "server.log").open("a") as log:
+            log.write(f"=== {LINE}\nHF_TOKEN={HUB} WONDER_API_KEY={KEY}\n")
+        if (run / "manifest.json").stat().st_size > 10:
+            edit_json(run / "manifest.json", lambda value: plant_in_manifest(value))
+        if number == 0:
+            table = pq.read_table(run / "requests.parquet")
+            pq.write_table(table.replace_schema_metadata({"from": LINE}), run / "requests.parquet")
+    edit_json(
+        failed_run(workspace) / "status.json",
+        lambda value: value.update(message=f"cannot open {HOME}/x of {USER} with {HUB}", log_lines=[LINE]),
+    )
+    for log in sorted(workspace.folder.glob("results/logs/**/*.log")):
+        log.write_text(f"{log.read_text()}{LINE}\n{workspace.folder}/results/x\n")
+
+
+def plant_in_manifest(value):
+    value["command"] += ["--api-key", KEY, f"{HOME}/model"]
+    value["environment_variables"] |= {"HF_TOKEN": HUB, "EXTRA": f"http://{PROXY}"}
+    value["placement"]["batch"]["node"] = "node-of-the-cluster-5"
+
+
+def run_script(workspace, *arguments):
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=workspace.folder,
+        env=workspace.environment() | ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def archive(finished, tmp_path_factory):
+    """The archive of a study with everything planted, its tables and report made after that."""
+    workspace: Workspace = finished.copy(tmp_path_factory.mktemp("planted") / "tiny")
+    plant(workspace)
+    workspace.snakemake()
+    report = (workspace.folder / "results/studies/tiny/report.html").read_text()
+    assert USER in report, "what is planted gets as far as the report"
+    path = workspace.folder / "planted.zip"
+    run_script(workspace, "scripts/archive_study.py", "--search", "studies/tiny", "--output", str(path))
+    return workspace, path
+
+
+def markdown(word):
+    return re.sub(r"([_*-])", r"\\\1", word)
+
+
+def texts(name, content):
+    """What a reader can get out of a member: its bytes, and what is packed in them."""
+    yield content
+    if name.endswith(".parquet"):
+        file = pq.ParquetFile(BytesIO(content))
+        yield json.dumps(file.read().to_pylist(), ensure_ascii=False, default=str).encode()
+        yield repr((file.schema_arrow.metadata, file.metadata.to_dict())).encode()
+
+
+def test_nothing_planted_is_in_the_archive(archive):
+    workspace, path = archive
+    words = [*PLANTED, HOME, str(workspace.folder)]
+    forms = {form for word in words for form in (word, json.dumps(word)[1:-1], html.escape(word), markdown(word))}
+    raw = path.read_bytes()
+    found = [("the zip itself", word) for word in forms if word.encode() in raw]
+    with zipfile.ZipFile(path) as file:
+        for name in file.namelist():
+            for text in texts(name, file.read(name)):
+                found += [(name, word) for word in forms if word.encode() in text]
+        manifest = json.loads(file.read("manifest.json"))
+    assert found == []
+    changed = [name for name, member in manifest["members"].items() if member["redacted"]]
+    for part in ("server.log", "status.json", "manifest.json", "requests.parquet", "table.parquet", "report.html"):
+        assert any(name.endswith(part) for name in changed), (part, changed)
+    assert {"workflow/config/config.yaml", "workflow.diff"} <= set(changed)
+    assert any(name.startswith("results/logs/") for name in changed)
+
+
+def test_the_archive_still_verifies(archive):
+    """Tables and report made again from what is left of the records are those of the archive."""
+    workspace, path = archive
+    assert faults(path) == []
+    said = run_script(workspace, "scripts/verify_archive.py", str(path))
+    assert f"{path}: holds: " in said
+
+
+def test_a_second_build_gives_the_same_bytes(archive, tmp_path):
+    workspace, path = archive
+    again = tmp_path / "again.zip"
+    run_script(workspace, "scripts/archive_study.py", "--search", "studies/tiny", "--output", str(again))
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_credential_in_a_specification_ends_the_build(archive, tmp_path):
+    """It is part of the run's name, and nothing that is there can be taken out of it."""
+    workspace, _ = archive
+    copy = workspace.copy(tmp_path / "copy")
+    run = failed_run(copy)
+    edit_json(run / "spec.json", lambda value: value["environment_variables"].update(SOME_TOKEN="white-rabbit"))
+    command = ["scripts/archive_study.py", "--search", "studies/tiny", "--output", "never.zip"]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"{run.name}/spec.json" in done.stderr
+    assert "white-rabbit" not in done.stderr + done.stdout
+    assert not (copy.folder / "never.zip").exists()
