@@ -44,7 +44,7 @@ slow-test: setup  ## what needs minutes or gigabytes: real vLLM, containers, upg
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slow
 
 slurm-test: setup  ## studies on a Slurm that the tests start and end; docs/cluster.md
-	tests/slurm/install.sh
+	tests/install_packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slurm tests/slurm
 
 bench: setup  ## the client beside others, and what it can tell apart; docs/benchmarks.md

@@ -142,7 +142,7 @@ def npu_study(name="npus", workloads=("tiny",)):
 def cluster():
     """A Slurm with a node of 8 GPUs, one of 8 NPUs and one without accelerators."""
     if missing := missing_programs():
-        pytest.skip(f"not installed: {', '.join(missing)}; as root, tests/slurm/install.sh installs them")
+        pytest.skip(f"not installed: {', '.join(missing)}; as root, tests/install_packages.sh installs them")
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # its sockets' paths must be short
     cluster = Cluster(folder)
     try:
