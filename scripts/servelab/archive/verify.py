@@ -25,6 +25,8 @@ from servelab.manifest import git_state
 _HREF = re.compile(r'<a\b[^>]*\bhref="([^"#][^"]*)"')
 _OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:")
 """A link that leads into the world, and to no file."""
+_INDEX = f"{RESULTS}/index.html"
+"""The page over all studies: it is of no study, and restoring makes it."""
 
 
 @dataclass
@@ -151,6 +153,8 @@ def _trace(folder: Path, manifest: Manifest, verdict: Verdict) -> None:
             if _OUTSIDE.match(href):
                 continue
             target = normpath(join(f"{RESULTS}/{search}", href))
+            if target == _INDEX:
+                continue
             if target in links:
                 links[target] += 1
             elif target in manifest.members or target in manifest.omitted or (folder / target).is_dir():
