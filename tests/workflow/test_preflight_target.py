@@ -34,6 +34,7 @@ def test_nothing_is_measured_again_for_it(printed, finished):
     assert "Nothing to be done" in finished.snakemake()
 
 
+@pytest.mark.slow
 def test_start_of_a_run_says_what_is_wrong_with_what_is_left(finished, tmp_path):
     workspace = finished.copy(tmp_path / "copy")
     study = workspace.study()

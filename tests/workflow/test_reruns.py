@@ -3,6 +3,7 @@
 import shutil
 import time
 
+import pytest
 from workspace import Workspace, tiny_study
 
 from servelab.clients import CLIENTS
@@ -39,6 +40,7 @@ def test_change_one_argument_measures_one(workspace):
     assert [spec["arguments"] for spec in specs(workspace, changed)] == [{"--threads": 1}]
 
 
+@pytest.mark.slow
 def test_bump_an_engines_version_measures_exactly_that_engines_runs(workspace):
     before = workspace.runs()
     study = workspace.study()
@@ -70,6 +72,7 @@ def test_edit_a_chart_a_parser_or_the_report_measures_nothing(workspace):
     assert report.stat().st_mtime_ns > before  # but the report is made anew
 
 
+@pytest.mark.slow
 def test_edit_the_clients_code_measures_nothing_until_its_version_is_raised(workspace):
     for name in ("measure.py", "servelab/measure.py", "servelab/load/sender.py"):
         with (workspace.folder / "scripts" / name).open("a") as file:
