@@ -148,8 +148,8 @@ def test_a_failed_candidate_is_a_finding(finished, study):
 def test_dry_run_says_what_is_left_and_what_it_can_cost(finished, tmp_path):
 
     fresh = Workspace.create(tmp_path / "fresh")
-    # 3 candidates beside the baseline; one choice turned back; baseline and winner on two more workloads; 60 s to start,
-    # 120 s twice for load
+    # 3 candidates beside the baseline; one choice turned back; baseline and winner on two more workloads; 60 s to
+    # start, 120 s twice for load
     assert "tiny: at most 9 runs left to measure (0 measured), at most 0.8 accelerator-hours" in fresh.snakemake("-n")
     assert "tiny: nothing left to measure (6 runs measured)" in finished.snakemake("-n")
 
