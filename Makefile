@@ -13,7 +13,7 @@ define BUILD_VENV
 	touch $@
 endef
 
-.PHONY: setup demo status publish test check slow-test slurm-test bench docs format lock
+.PHONY: setup demo status publish test check slow-test long-test slurm-test bench docs format lock
 
 setup: $(VENV)/.complete
 
@@ -41,7 +41,11 @@ test: setup check  ## checks and the test suite
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" tests/engines tests/workflow
 
 slow-test: setup  ## what needs minutes or gigabytes: real vLLM, containers, upgrades
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slow
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "slow and not long"
+
+long-test: setup  ## the slow tests that take longest: Kubernetes, archives of all studies, upgrades
+	tests/install_packages.sh
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m long
 
 slurm-test: setup  ## studies on a Slurm that the tests start and end; docs/cluster.md
 	tests/install_packages.sh

@@ -223,11 +223,13 @@ def test_a_recorded_study_archived_and_restored(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_five_recorded_studies_archived_and_restored(tmp_path):
     assert len(list(archive_and_restore(tmp_path, "--configfile", "config/recorded.yaml"))) == 5
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_study_beside_a_recorded_one_of_its_name_takes_both_along(finished, tmp_path):
     workspace = finished.copy(tmp_path / "copy")
     shutil.copy2(ROOT / "CITATION.cff", workspace.folder)

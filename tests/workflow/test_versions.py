@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from workspace import NEW, OLD, Workspace, tiny_study
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 COSTS = re.compile(r"llama\.cpp (\S+): (\d+) runs left, about (\S+) accelerator-hours by past runs, at most")
 REPORT_ANSWERS = "The answer under each set of versions"
