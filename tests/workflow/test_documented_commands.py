@@ -16,6 +16,7 @@ PROGRAMS = ("make", "snakemake", "python", "cp", "source", "export", "pip")
 IN_CI = {"make demo", "make test", "make slow-test"}
 """Shown, and run by .ci/run itself."""
 BY_OTHERS = {
+    "make long-test": "what .ci/run has no time for",
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",
     "python scripts/compare_studies.py results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",
