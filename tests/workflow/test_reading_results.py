@@ -1,5 +1,6 @@
 """docs/reading-results.md on the results of a real study: every block runs, and its figures are those of the tables."""
 
+import json
 import re
 import subprocess
 import sys
@@ -25,22 +26,25 @@ print("FOUND " + _json.dumps(_found))
 """
 
 
-@pytest.fixture(scope="module")
-def found(finished):
-    """What the blocks, run one after another in the project's folder, have computed."""
-    import json
-
-    script = "\n".join(BLOCKS).replace("cpu-smollm2", "tiny") + CHECKS
+def printed(workspace, script):
+    """What Python code prints in the project's folder, which must end well."""
     done = subprocess.run(
         [sys.executable, "-c", script],
-        cwd=finished.folder,
-        env=finished.environment(),
+        cwd=workspace.folder,
+        env=workspace.environment(),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.split("FOUND ")[1])
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def found(finished):
+    """What the blocks, run one after another in the project's folder, have computed."""
+    script = "\n".join(BLOCKS).replace("cpu-smollm2", "tiny") + CHECKS
+    return json.loads(printed(finished, script).split("FOUND ")[1])
 
 
 def test_there_are_blocks_for_both_tools():
@@ -67,13 +71,4 @@ def test_joins_and_queries_find_every_row(finished, found):
 def test_the_notebook_runs(finished):
     text = (ROOT / "docs/notebooks/first_look.py").read_text().replace('"cpu-smollm2"', '"tiny"')
     script = text + '\nassert len(requests) > 10 and chart.to_dict()["data"]\nprint(sorted(set(requests["candidate"])))'
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=finished.folder,
-        env=finished.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "max_num_seqs=2" in done.stdout.splitlines()[-1]
+    assert "max_num_seqs=2" in printed(finished, script).splitlines()[-1]
