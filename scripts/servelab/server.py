@@ -83,17 +83,18 @@ class Server:
         cpus: frozenset[int] = frozenset(),
         enter: Enter = lambda command, variables: (command, variables),
         root: Callable[[int], int] = lambda pid: pid,
+        clear: Callable[[list[str]], None] = lambda started: None,
     ) -> None:
         """`serve.port` is ignored: each start leases one. `variables` are the devices' and the study's.
 
         It is kept on `cpus`, on none in particular if they are empty.
 
         `enter` leads a command into the engine's environment; `root` tells the server's main process by the one that
-        was started, which is another where a daemon runs it.
+        was started, which is another where a daemon runs it; `clear` strikes off what is left of one that has ended.
         """
         self._engine, self._serve, self._variables = engine, serve, dict(variables)
         self._log, self._startup_timeout_s, self._keep_open = log, startup_timeout_s, list(keep_open)
-        self._cpus, self._enter, self._root = cpus, enter, root
+        self._cpus, self._enter, self._root, self._clear = cpus, enter, root, clear
         self._ports: PortLease | None = None
         self._log_start = 0
         self._oom_kills = _oom_kills()
@@ -139,6 +140,7 @@ class Server:
         if self.process is not None:
             self.process.stop()
             self.process = None
+            self._clear(self.launch.command)
         if self._ports is not None:
             self._ports.release()
             self._ports = None

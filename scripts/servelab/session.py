@@ -148,6 +148,7 @@ class Session:
                 ),
             ),
             root=runtime.root,
+            clear=runtime.clear,
         )
 
     def round(self) -> list[float]:

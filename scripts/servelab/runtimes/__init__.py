@@ -134,6 +134,10 @@ class Runtime(Protocol):
         """The process that all of a server's descend from, where `pid` is what was started to `enter`."""
         ...
 
+    def clear(self, started: list[str]) -> None:
+        """Strikes off what it still keeps of a server whose processes are gone; `started` is what `enter` gave."""
+        ...
+
 
 class HostRuntime:
     """A runtime whose programs are the host's: what they are to run needs no way in."""
@@ -147,6 +151,9 @@ class HostRuntime:
     def root(self, pid: int) -> int:
         """See `Runtime.root`."""
         return pid
+
+    def clear(self, started: list[str]) -> None:
+        """See `Runtime.clear`."""
 
 
 def asked_version(tool: Tool, command: list[str], environment: Mapping[str, str] | None = None) -> str:

@@ -94,6 +94,9 @@ class ContainerRuntime(ABC):
         """See `Runtime.root`."""
         return pid
 
+    def clear(self, started: list[str]) -> None:
+        """See `Runtime.clear`."""
+
     def _built(self, tool: Tool, lock: Path, described: ImageDescription, folder: Path) -> Environment:
         home = folder.absolute() / _HOME
         home.mkdir(exist_ok=True)

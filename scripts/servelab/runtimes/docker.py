@@ -83,7 +83,7 @@ class Docker(ContainerRuntime):
             command = psutil.Process(pid).cmdline()
         except psutil.Error:
             return pid  # it has ended, which the one who started it sees
-        name = command[command.index("--name") + 1]
+        name = _name(command)
         asked = [self.name, "container", "inspect", "--format", "{{.State.Pid}}", name]
         said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
         if said in ("", "0"):
@@ -91,6 +91,11 @@ class Docker(ContainerRuntime):
         if not psutil.pid_exists(int(said)):
             raise Outage(f"container {name} is not seen here: its daemon must run on this machine, beside the workflow")
         return int(said)
+
+    def clear(self, started: list[str]) -> None:
+        """See `Runtime.clear`: a killed warden takes with it what would have done so."""
+        remove = [self.name, "rm", "--force", _name(started)]
+        subprocess.run(remove, capture_output=True, check=False)  # most often, none is left of that name
 
     def _fetch(self, reference: str, folder: Path) -> Path | None:
         if not self._has(reference):
@@ -133,6 +138,10 @@ class Docker(ContainerRuntime):
         usable = {cpu for device in needs.devices for cpu in device.cpus} or os.sched_getaffinity(0)
         everything = usable >= set(range(os.cpu_count() or 1))
         return [] if everything else [f"--cpuset-cpus={','.join(map(str, sorted(usable)))}"]
+
+
+def _name(started: list[str]) -> str:
+    return started[started.index("--name") + 1]
 
 
 def _home(image: Image) -> list[Bind]:
