@@ -43,13 +43,13 @@ test: setup check  ## checks and the test suite
 slow-test: setup  ## what needs minutes or gigabytes: real vLLM, containers, upgrades
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "slow and not long"
 
-long-test: setup  ## the slow tests that take longest: Kubernetes, archives of all studies, upgrades
+long-test: setup  ## the slow tests that take longest: Kubernetes, archives of all studies, upgrades, two engines
 	tests/install_packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m long
 
 slurm-test: setup  ## studies on a Slurm that the tests start and end; docs/cluster.md
-	tests/install_packages.sh
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slurm tests/slurm
+	-tests/install_packages.sh
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "slurm and not long" -n 3 --dist loadfile tests/slurm
 
 bench: setup  ## the client beside others, and what it can tell apart; docs/benchmarks.md
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m bench -p no:xdist -s tests/bench

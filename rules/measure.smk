@@ -7,7 +7,7 @@ The only rule that holds an accelerator. A run's name is a hash of everything th
 
 rule measure:
     input:
-        unpack(lambda wildcards: run_inputs(spec_of(wildcards.run_id))),
+        unpack(with_signature(lambda wildcards: run_inputs(spec_of(wildcards.run_id)))),
     output:
         # `update`: Snakemake removes an output before its job, and another workflow may have measured the run meanwhile.
         # The folder appears in one step, so that this file stands for all of it.
@@ -18,12 +18,14 @@ rule measure:
     retries: 2 if workflow.is_main_process else 0
     conda:
         "../envs/workflow.yaml"
-    threads: lambda wildcards: run_threads(spec_of(wildcards.run_id))
+    threads: with_signature(lambda wildcards: run_threads(spec_of(wildcards.run_id)))
     resources:
         **asked_of_cluster(lambda *job: run_request(*job)),
-        accelerators=lambda wildcards: spec_of(wildcards.run_id).hardware.count,
+        accelerators=with_signature(
+            lambda wildcards: spec_of(wildcards.run_id).hardware.count
+        ),
     params:
-        spec=lambda wildcards: spec_json(spec_of(wildcards.run_id)),
+        spec=with_signature(lambda wildcards: spec_json(spec_of(wildcards.run_id))),
     shell:
         "python scripts/measure.py --spec {params.spec:q} --environment {input.environment}"
         " --client-environment {input.client_environment} --model {input.model}"

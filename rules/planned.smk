@@ -1,5 +1,6 @@
 """Reads the plans on disk: the runs and pairs that they ask for, and what each is made from. Makes nothing."""
 
+import inspect
 import json
 import time
 from functools import cache
@@ -113,6 +114,12 @@ def requests_path(workload):
     return f"results/workloads/{name}/requests.parquet"
 
 
+def with_signature(function):
+    """The function with its signature found: Snakemake looks it up time and again for each of thousands of runs."""
+    function.__signature__ = inspect.signature(function)
+    return function
+
+
 def run_inputs(spec):
     """What a run is made from; one function, for Snakemake asks each for each of thousands of runs."""
     return {
@@ -135,7 +142,9 @@ def asked_of_cluster(request):
 
     def resource(name):
         nothing = 0 if name == "mem_mb" else None  # Snakemake wants a number of it
-        return lambda wildcards, attempt: request(wildcards, attempt).get(name, nothing)
+        return with_signature(
+            lambda wildcards, attempt: request(wildcards, attempt).get(name, nothing)
+        )
 
     # Snakemake asks each for each of thousands of runs; without a site there is no cluster
     return {name: resource(name) for name in (RESOURCES if "site" in config else [])}

@@ -22,9 +22,12 @@ SITE = {
     "devices": {"cpu": {"partition": "cpu", "cpus": 2, "memory_gb": 8, "extra": "--exclusive"}},
 }
 SLOW = {
-    "title": "A load of some seconds",
-    "kind": "random",
-    "parameters": {"input_tokens": 16, "output_tokens": 200, "num_requests": 2, "seed": 1},
+    f"slow-{count}-s": {
+        "title": "A request a second: it lasts as long on however fast a machine",
+        "kind": "random",
+        "parameters": {"input_tokens": 16, "output_tokens": 4, "num_requests": count, "seed": 1},
+    }
+    for count in (20, 40)
 }
 NVIDIA_SMI = """\
 case "$1" in
@@ -57,7 +60,7 @@ class SlurmWorkspace(Workspace):
         workspace.cluster = cluster
         (workspace.folder / "config/sites").mkdir(exist_ok=True)
         workspace.write("config/sites/loopback.yaml", yaml.safe_dump(SITE))
-        workspace.write("config/workloads.yaml", yaml.safe_dump({**WORKLOADS, "slow": SLOW}, sort_keys=False))
+        workspace.write("config/workloads.yaml", yaml.safe_dump(WORKLOADS | SLOW, sort_keys=False))
         workspace.choose(studies)
         return workspace
 
@@ -112,6 +115,7 @@ def study(name, hardware, baseline, candidates, workloads=("tiny",)):
             "rounds": {"min": 1, "max": 1},
             "startup_timeout_s": 120,
             "round_timeout_s": 240,
+            **({"arrivals": "constant", "request_rate": 1.0} if workloads[0] in SLOW else {}),
         },
         "baseline": {"engine": "llama.cpp", "options": {"threads": 1}, **baseline},  # all nodes are one machine
         "stages": [{"name": "sequences", "candidates": candidates}],
@@ -160,8 +164,9 @@ def finished(cluster, tmp_path_factory):
     """All three studies, run to their end at once. Tests change copies of it."""
     folder = tmp_path_factory.mktemp("slurm") / "workspace"
     workspace = SlurmWorkspace.on(cluster, folder, [demo_study(), gpu_study(), npu_study()])
+    earlier = [job["id"] for job in cluster.jobs("all")]
     workspace.output = workspace.snakemake()
-    workspace.jobs = cluster.jobs("all")
+    workspace.jobs = [job for job in cluster.jobs("all") if job["id"] not in earlier]
     return workspace
 
 

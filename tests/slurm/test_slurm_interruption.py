@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slurm
 @pytest.fixture
 def slow(cluster, tmp_path):
     """Two runs, which go on at once."""
-    return SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1, workloads=["slow"])])
+    return SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1, workloads=["slow-20-s"])])
 
 
 def started(workspace):

@@ -11,7 +11,7 @@ from workflow.workspace import OLD
 
 from servelab.clients import CLIENTS
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
 
 def test_what_cannot_change_a_measurement_measures_nothing(workspace):

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = ("make", "snakemake", "python", "cp", "source", "export", "pip")
 
-IN_CI = {"make demo", "make test", "make slow-test"}
+IN_CI = {"make demo", "make test", "make slow-test", "make slurm-test"}
 """Shown, and run by .ci/run itself."""
 BY_OTHERS = {
     "make long-test": "what .ci/run has no time for",
