@@ -87,4 +87,4 @@ rule copy_logs:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "(mkdir -p {output.logs} && cp {input.logs:q} {output.logs}/) > {log} 2>&1"
+        "(mkdir -p {output.logs} && cp {input.logs:q} {output.logs}/ || (rm -rf {output.logs}; exit 1)) > {log} 2>&1"

@@ -82,3 +82,17 @@ def test_ended_workflow_leaves_nothing_and_goes_on(ending, long_workspace):
     assert [workspace.json(f"results/runs/{run}/spec.json")["options"] for run in measured] == [{"max_num_seqs": 1}]
     assert not measured & interrupted
     shutil.rmtree(workspace.folder)
+
+
+def test_a_job_that_is_ended_when_its_run_is_complete_loses_nothing(workspace):
+    study = workspace.study()
+    study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 1}})
+    workspace.write_study(study)
+    before = set(workspace.runs())
+    ended = "import atexit, os\natexit.register(os._exit, 75)\ncli.run(main)"  # as by a signal before it says its end
+    workspace.edit("scripts/measure.py", "cli.run(main)", ended)
+    assert "Error in rule measure" in workspace.snakemake(check=False)
+    assert len(set(workspace.runs()) - before) == 1
+    workspace.edit("scripts/measure.py", ended, "cli.run(main)")
+    assert workspace.measured_by() == set()
+    assert (workspace.folder / "results/studies/tiny/report.html").exists()

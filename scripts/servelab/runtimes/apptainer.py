@@ -37,6 +37,9 @@ class Apptainer(ContainerRuntime):
         flags = [*needs.passthrough.flags.get(self.name, ()), *binds, *image.flags]
         return [*_exec(image), *flags, str(image.file), *command], _given({**environment.variables, **variables})
 
+    def clear(self, started: list[str]) -> None:
+        """See `Runtime.clear`: a container here is its processes, and nothing lists it."""
+
     def _fetch(self, reference: str, folder: Path) -> Path | None:
         call(["apptainer", "pull", "--force", str(folder / _IMAGE), f"docker://{reference}"])
         return folder / _IMAGE

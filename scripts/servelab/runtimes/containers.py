@@ -94,6 +94,7 @@ class ContainerRuntime(ABC):
         """See `Runtime.root`."""
         return pid
 
+    @abstractmethod
     def clear(self, started: list[str]) -> None:
         """See `Runtime.clear`."""
 
