@@ -5,6 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from slurm.cluster import Cluster, missing_programs
@@ -94,6 +95,17 @@ class SlurmWorkspace(Workspace):
 
     def spec(self, run):
         return self.json(f"results/runs/{run}/spec.json")
+
+    def processes(self):
+        """Processes that work in the workspace."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.cwd().startswith(str(self.folder)) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
 
     def left_overs(self):
         """What an attempt that did not finish would leave: folders that are no whole run."""

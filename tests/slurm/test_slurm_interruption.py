@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 
-import psutil
 import pytest
 from patience import until
 from slurm.conftest import SlurmWorkspace, gpu_study
@@ -44,24 +43,12 @@ def ended(workspace, workflow):
     return (workspace.folder / "said.log").read_text()
 
 
-def processes(workspace):
-    """Processes that work in the workspace."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cwd().startswith(str(workspace.folder)) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 def test_interrupted_it_cancels_its_jobs_and_goes_on_later(slow, cluster):
     workflow, job = started(slow)
     os.killpg(workflow.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
     ended(slow, workflow)
     until(lambda: not cluster.jobs(), "the end of all jobs", END_S)
-    until(lambda: not processes(slow), "the end of all processes", END_S)
+    until(lambda: not slow.processes(), "the end of all processes", END_S)
     assert state_of(cluster, job) == "CANCELLED"
     assert slow.runs() == {}
     slow.snakemake()
@@ -92,7 +79,7 @@ def test_killed_its_jobs_are_cancelled_before_their_runs_start_again(slow, clust
     assert since == ["CANCELLED", "COMPLETED"]
     assert len(slow.runs()) == 2
     assert slow.left_overs() == []
-    assert processes(slow) == []
+    assert slow.processes() == []
 
 
 def test_killed_its_jobs_may_end_and_are_not_measured_again(slow, cluster):
@@ -105,4 +92,4 @@ def test_killed_its_jobs_may_end_and_are_not_measured_again(slow, cluster):
     assert job["run"] in slow.runs()
     slow.snakemake("--unlock")
     assert job["run"] not in slow.measured_by()
-    assert processes(slow) == []
+    assert slow.processes() == []
