@@ -5,6 +5,7 @@ from workspace import PREFILL_ONLY, SLOW_PREFILL, Workspace, tiny_study, yaml
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_pair_decides_and_is_measured_once(tmp_path):
     workspace = Workspace.create(tmp_path / "pair")
     study = tiny_study()
