@@ -102,7 +102,7 @@ def test_whatever_ends_a_job_its_run_is_measured_in_the_end(cluster, tmp_path):
     assert {(status["outcome"], status["requests"]) for status in statuses.values()} == {("ok", 40)}
     assert workspace.left_overs() == []
     for process in workspace.processes():
-        assert "llama" not in " ".join(process.cmdline())
+        assert "llama_cpp_server.py" not in " ".join(process.cmdline())
         process.kill()  # a job's own Snakemake: without cgroups, Slurm does not end it where a node is set down
 
 
