@@ -37,8 +37,9 @@ rule archive_study:
         ],
         workflow=lambda wildcards: workflow_id(),
     shell:
-        "(python scripts/archive_study.py --search {params.search} {params.beside}"
-        " && python scripts/verify_archive.py {output.archive} || (rm -f {output.archive}; exit 1)) 2>&1 | tee -i {log}"
+        "(trap 'rm -f {output.archive}' EXIT;"
+        " python scripts/archive_study.py --search {params.search} {params.beside}"
+        " && python scripts/verify_archive.py {output.archive} && trap - EXIT) 2>&1 | tee -i {log}"
 
 
 rule archive:

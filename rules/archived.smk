@@ -16,7 +16,7 @@ def finished(search):
     measured = [
         run
         for stage in (all_stages(search) if kind == "studies" else [])
-        for run in planned_runs(study, stage)
+        for run in measured_runs(study, stage)
     ]
     reports = [f"results/{search}/report.html", f"results/{search}/report.md"]
     return {"runs": list(dict.fromkeys(measured)), "reports": reports}

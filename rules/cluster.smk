@@ -10,6 +10,7 @@ from servelab.slurm_jobs import cancel_jobs
 from servelab.spec import HardwareSpec
 
 MEASURING = ("measure", "measure_pair")
+HERE = ("collect_runs",)
 NEED_NETWORK = ("download_dataset", "download_model", "build_environment")
 
 
@@ -83,7 +84,7 @@ ELSEWHERE = [each for each in workflow.rules if each.name not in MEASURING]
 if SITE is None or SITE.cheap_rules is None:
     workflow.localrules(*(each.name for each in ELSEWHERE))
 else:
-    workflow.localrules(*NEED_NETWORK)
+    workflow.localrules(*HERE, *NEED_NETWORK)
     for each in ELSEWHERE:
         for name, value in SITE.cheap_rules.request().items():
             each.resources[name] = value

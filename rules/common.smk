@@ -1,6 +1,10 @@
 """Reads the studies of the configuration, and finds the files that belong together. Makes nothing."""
 
 import gc
+
+# Thousands of jobs stay for the whole workflow: looking through them for garbage again and again takes a third of a start.
+gc.set_threshold(100_000, 20, 100)
+
 import os
 from functools import cache
 from pathlib import Path
@@ -19,9 +23,6 @@ from servelab.project import load_project
 from servelab.quantization import FORMATS
 from servelab.recorded.study import load_recorded
 from servelab.study import COMPARISON
-
-# Thousands of jobs stay for the whole workflow: looking through them for garbage again and again takes a third of a start.
-gc.set_threshold(100_000, 20, 100)
 
 RESULTS = Path("results")
 STUDIES = list(config["studies"])

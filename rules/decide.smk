@@ -1,10 +1,18 @@
 """Reads a stage's plan and the records of its runs; makes its tables and its decision."""
 
 
+checkpoint collect_runs:
+    input:
+        plan="results/studies/{study}/stages/{stage}/plan.json",
+        runs=lambda wildcards: missing_runs(wildcards.study, wildcards.stage),
+    output:
+        mark=touch(MEASURED),
+
+
 rule parse_stage:
     input:
         plan="results/studies/{study}/stages/{stage}/plan.json",
-        runs=lambda wildcards: planned_runs(wildcards.study, wildcards.stage),
+        runs=lambda wildcards: measured_runs(wildcards.study, wildcards.stage),
         study="config/studies/{study}.yaml",
         code=code(
             "parse_stage.py",
@@ -24,8 +32,10 @@ rule parse_stage:
         "results/logs/parse_stage/{study}-{stage}.log",
     conda:
         "../envs/workflow.yaml"
+    threads: min(workflow.cores or 1, 8)
     shell:
         "python scripts/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs"
+        " --processes {threads}"
         " --output-table {output.table} --output-metrics {output.metrics} --output-rounds {output.rounds}"
         " --output-checks {output.checks} --output-timeline {output.timeline} > {log} 2>&1"
 

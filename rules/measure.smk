@@ -1,17 +1,22 @@
 """Reads environment, model and requests; makes results/runs/<run_id>: serve, load, stop.
 
-The only rule that holds an accelerator. A run's name is a hash of everything that can change it, so its inputs are
-`ancient` and its script is not an input: what is measured once is never measured again.
+The only rule that holds an accelerator. A run's name is a hash of everything that can change it: what is measured once
+is never measured again, so that nothing asks for a complete run, and its inputs and its script are not compared.
 """
 
 
 rule measure:
     input:
-        unpack(with_signature(lambda wildcards: run_inputs(spec_of(wildcards.run_id)))),
+        # of what is there Snakemake need not know: it would look at each file for each of thousands of runs
+        unpack(
+            with_signature(
+                lambda wildcards: not_there(run_files(spec_of(wildcards.run_id)))
+            )
+        ),
     output:
         # `update`: Snakemake removes an output before its job, and another workflow may have measured the run meanwhile.
         # The folder appears in one step, so that this file stands for all of it.
-        status=update("results/runs/{run_id}/status.json"),
+        manifest=update("results/runs/{run_id}/manifest.json"),
     log:
         "results/logs/measure/{run_id}.log",
     # a job on a cluster fails at once: the workflow tries again, with a job of its own
@@ -25,8 +30,6 @@ rule measure:
             lambda wildcards: spec_of(wildcards.run_id).hardware.count
         ),
     params:
-        spec=with_signature(lambda wildcards: spec_json(spec_of(wildcards.run_id))),
+        options=with_signature(lambda wildcards: run_options(spec_of(wildcards.run_id))),
     shell:
-        "python scripts/measure.py --spec {params.spec:q} --environment {input.environment}"
-        " --client-environment {input.client_environment} --model {input.model}"
-        " --requests {input.requests} --output results/runs/{wildcards.run_id} 2>&1 | tee -i {log}"
+        "python scripts/measure.py {params.options} --output results/runs/{wildcards.run_id} 2>&1 | tee -i {log}"

@@ -31,16 +31,16 @@ checkpoint plan_pair:
 
 rule measure_pair:
     input:
-        environments=lambda wildcards: [
-            engine_environment(spec) for spec in sides_of(wildcards.pair_id)
-        ],
-        client_environment=lambda wildcards: client_environment(
-            sides_of(wildcards.pair_id)[0]
+        environments=lambda wildcards: ancient(
+            files_of_sides(wildcards.pair_id, "environment")
         ),
-        models=lambda wildcards: [
-            ancient(model_file(spec.model)) for spec in sides_of(wildcards.pair_id)
-        ],
-        requests=lambda wildcards: requests_file(sides_of(wildcards.pair_id)[0]),
+        client_environment=lambda wildcards: ancient(
+            files_of_sides(wildcards.pair_id, "client_environment")[:1]
+        ),
+        models=lambda wildcards: ancient(files_of_sides(wildcards.pair_id, "model")),
+        requests=lambda wildcards: ancient(
+            files_of_sides(wildcards.pair_id, "requests")[:1]
+        ),
     output:
         status=update("results/pairs/{pair_id}/status.json"),
     log:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shlex
 import time
 from functools import cache
 from pathlib import Path
@@ -17,15 +18,23 @@ from servelab.spec import RunSpec, WorkloadSpec
 class PlanIndex:
     """What the plans on disk ask for, by its id; each plan is read once.
 
-    `entries` gives the ids and contents of one plan, `kind` says what they are.
+    `entries` gives the ids and contents of one plan, `kind` says what these are.
     """
 
     def __init__(self, name, kind, entries):
         self.name, self.kind, self.entries = name, kind, entries
         self.found = {}
         self.read = {}
+        self.validated = {}
 
     def __call__(self, key):
+        if key not in self.validated:
+            self.wait_for(key)
+            self.validated[key] = self.kind.model_validate(self.found[key])
+        return self.validated[key]
+
+    def wait_for(self, key):
+        """Reads the plans until one asks for it."""
         # A job on another node may see a plan a while after the node that wrote it.
         patience_s = (
             0 if workflow.is_main_process else workflow.execution_settings.latency_wait
@@ -37,10 +46,9 @@ class PlanIndex:
             if key not in self.found:
                 if time.monotonic() >= until:
                     raise WorkflowError(
-                        f"no plan under {RESULTS}/studies asks for {self.kind} {key}"
+                        f"no {self.name} under {RESULTS}/studies asks for {key}"
                     )
                 time.sleep(1)
-        return self.found[key]
 
     def ids(self, plan):
         """What one plan asks for, in order."""
@@ -55,7 +63,7 @@ class PlanIndex:
 def planned_specs(plan):
     """Specifications of a stage's runs by their ids."""
     return {
-        run["run_id"]: RunSpec.model_validate(run["spec"])
+        run["run_id"]: run["spec"]
         for candidate in plan["candidates"]
         for run in candidate["runs"]
     }
@@ -63,13 +71,11 @@ def planned_specs(plan):
 
 def planned_pair(plan):
     """The pair of a stage by its id, if it has one."""
-    return (
-        {plan["pair_id"]: PairSpec.model_validate(plan["pair"])} if plan["pair"] else {}
-    )
+    return {plan["pair_id"]: plan["pair"]} if plan["pair"] else {}
 
 
-spec_of = PlanIndex("plan.json", "run", planned_specs)
-pair_of = PlanIndex("pair.json", "pair", planned_pair)
+spec_of = PlanIndex("plan.json", RunSpec, planned_specs)
+pair_of = PlanIndex("pair.json", PairSpec, planned_pair)
 
 
 def sides_of(pair_id):
@@ -90,44 +96,48 @@ def pair_evidence(wildcards):
     return {"pair": planned, **measured}
 
 
-def engine_environment(spec):
-    """The environment a run's server comes from."""
-    return ancient(environment_file(spec.engine.name, spec.engine.environment_sha256))
-
-
-def client_environment(spec):
-    """The environment of a run's load client, if it has one of its own."""
-    if spec.client.environment_sha256 is None:
-        return []
-    return ancient(environment_file(spec.client.name, spec.client.environment_sha256))
-
-
-def requests_file(spec):
-    """The requests of a run's workload."""
-    return ancient(requests_path(spec.workload.model_dump_json()))
-
-
 @cache
-def requests_path(workload):
-    """The same for a workload as JSON: thousands of runs share one."""
+def requests_file(workload):
+    """The requests of a workload, by its specification as JSON."""
     name = workload_id(WorkloadSpec.model_validate_json(workload))
     return f"results/workloads/{name}/requests.parquet"
+
+
+def run_files(spec):
+    """What a run is made from, by its name as an option of the script."""
+    engine, client = spec.engine, spec.client
+    files = {
+        "environment": environment_file(engine.name, engine.environment_sha256),
+        "model": model_file(spec.model),
+        "requests": requests_file(spec.workload.model_dump_json()),
+    }
+    if client.environment_sha256 is not None:
+        files["client_environment"] = environment_file(
+            client.name, client.environment_sha256
+        )
+    return files
+
+
+def run_options(spec):
+    """The options of the script for a run; in one parameter, for Snakemake formats each for each of thousands of runs."""
+    return f"--spec {shlex.quote(spec_json(spec))} {options(run_files(spec))}"
+
+
+def files_of_sides(pair_id, name):
+    """The files of that name of a pair's two sides."""
+    sides = map(run_files, sides_of(pair_id))
+    return [files[name] for files in sides if name in files]
+
+
+def not_there(files):
+    """Those of the files that are to be made first."""
+    return {name: file for name, file in files.items() if not Path(file).exists()}
 
 
 def with_signature(function):
     """The function with its signature found: Snakemake looks it up time and again for each of thousands of runs."""
     function.__signature__ = inspect.signature(function)
     return function
-
-
-def run_inputs(spec):
-    """What a run is made from; one function, for Snakemake asks each for each of thousands of runs."""
-    return {
-        "environment": engine_environment(spec),
-        "client_environment": client_environment(spec),
-        "model": ancient(model_file(spec.model)),
-        "requests": requests_file(spec),
-    }
 
 
 def serving_threads(spec):
@@ -155,15 +165,58 @@ def spec_json(spec):
     return canonical_json(spec.model_dump(mode="json"))
 
 
+# The mark that all runs of a stage are there: this workflow's own, and read by nobody.
+MEASURED = ".snakemake/measured/{study}/{stage}"
+
+
+def run_file(run_id):
+    """What stands for a run that is to be measured; its folder appears in one step."""
+    return f"results/runs/{run_id}/manifest.json"
+
+
+def status_file(run_id):
+    """What stands for a run that was measured."""
+    return f"results/runs/{run_id}/status.json"
+
+
 def planned_runs(study, stage):
-    """Status files of a stage's runs, once its plan is known: each once, in order."""
+    """Ids of a stage's runs, once its plan is known: each once, in order."""
     plan = Path(stage_folder(f"studies/{study}", stage)) / "plan.json"
     if not plan.exists():
         return (
             []
         )  # whoever asks reads the plan too, and is asked again once that is made
     checkpoints.plan_stage.get(study=study, stage=stage)
-    return [f"results/runs/{run_id}/status.json" for run_id in spec_of.ids(plan)]
+    return spec_of.ids(plan)
+
+
+def missing_runs(study, stage):
+    """What is to be measured of a stage, once its plan is known.
+
+    Complete runs are left out: nothing can ask for them again, and Snakemake need not look at thousands of jobs.
+    """
+    return [
+        run_file(run_id)
+        for run_id in planned_runs(study, stage)
+        if not Path(status_file(run_id)).exists()
+    ]
+
+
+def runs_to_wait_for(study, stage):
+    """What is there once no run of a stage is missing: nothing where none is."""
+    missing = missing_runs(study, stage)
+    # with one of them, for there may be a mark of an earlier time
+    return [MEASURED.format(study=study, stage=stage), missing[0]] if missing else []
+
+
+def measured_runs(study, stage):
+    """Status files of a stage's runs: files that no rule makes, so that they cost no job.
+
+    Where some are missing, what to wait for: then this is asked again.
+    """
+    # within a job on another node they are there, and may be seen a while later
+    waiting = runs_to_wait_for(study, stage) if workflow.is_main_process else []
+    return waiting or [status_file(run) for run in planned_runs(study, stage)]
 
 
 def plans_of_all_studies(wildcards):
@@ -175,17 +228,13 @@ def plans_of_all_studies(wildcards):
     ]
 
 
-def missing_runs(wildcards):
-    """Status files that are not there, of all runs of all studies that are planned.
-
-    Those that are there are left out: Snakemake looks at all of them again whenever a plan is made.
-    """
-    missing = []
+def runs_of_all_studies(wildcards):
+    """What is there once no run of any stage that is planned is missing."""
+    awaited = []
     for study, project in PROJECTS.items():
         for stage in project.stage_names:
             try:
-                runs = planned_runs(study, stage)
+                awaited += runs_to_wait_for(study, stage)
             except IncompleteCheckpointException:
                 continue  # an older plan: it is made anew, and then this is asked again
-            missing += [run for run in runs if not Path(run).exists()]
-    return missing
+    return awaited

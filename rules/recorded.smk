@@ -87,4 +87,5 @@ rule copy_logs:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "(mkdir -p {output.logs} && cp {input.logs:q} {output.logs}/ || (rm -rf {output.logs}; exit 1)) > {log} 2>&1"
+        "(trap 'rm -rf {output.logs}' EXIT;"
+        " mkdir -p {output.logs} && cp {input.logs:q} {output.logs}/ && trap - EXIT) > {log} 2>&1"

@@ -84,6 +84,7 @@ def decide_stage(
     nobody else takes over.
     """
     rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    rounds = rounds_of_objective(study, rounds)
     incumbent = rows[0]
     verdicts = [_verdict(study, row, incumbent, rounds) for row in rows]
     if pair is not None:
@@ -154,6 +155,7 @@ def thin_out(
     Candidates that cannot win have their verdict of `decide_stage`; of the others some survive and the rest is dropped.
     """
     rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    rounds = rounds_of_objective(study, rounds)
     verdicts = []
     for row in rows:
         verdict = _verdict(study, row, rows[0], rounds)
@@ -257,6 +259,12 @@ def relative_change(
 ) -> tuple[float, float | None, float | None]:
     """Percent change of the objective against the incumbent with its 95 % interval, on the study's basis."""
     return ratio_ci95(objective_rounds(study, incumbent, rounds), objective_rounds(study, row, rounds))
+
+
+def rounds_of_objective(study: SearchedStudy, rounds: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `rounds` that a decision reads, for each of thousands of candidates."""
+    metric, _ = study.objective.metric_and_basis
+    return rounds[rounds["metric"] == metric]
 
 
 def objective_rounds(study: SearchedStudy, row: Row, rounds: pd.DataFrame) -> list[float]:

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise Outage(f"cannot write {path}: {error.strerror or error}; mend that and run again") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where its folder could not be made
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,9 @@ TABLES = {
 
 Rows = list[dict[str, Any]]
 
+_RUNS_A_PROCESS = 100
+"""With fewer a process takes longer to start than it saves."""
+
 HEADLINE = {
     "output_tokens_per_s": ("output_tokens_per_s", "mean"),
     "requests_per_s": ("requests_per_s", "mean"),
@@ -50,12 +57,13 @@ HEADLINE = {
 """Column of the stage table → metric and statistic it repeats."""
 
 
-def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> dict[str, pa.Table]:
-    """The `TABLES` of a plan whose runs are all measured.
+def parse_plan(study: Study, plan: Plan, runs_folder: Path, processes: int = 1) -> dict[str, pa.Table]:
+    """The `TABLES` of a plan whose runs are all measured; of many runs in so many `processes`.
 
     A broken or missing run folder is a `ServelabError` that names it.
     """
     rows: dict[str, Rows] = {name: [] for name in TABLES}
+    measured = _read_and_parse_all(study, plan, runs_folder, processes)
     for position, candidate in enumerate(plan.candidates):
         row = {
             "study": plan.study,
@@ -80,13 +88,32 @@ def parse_plan(study: Study, plan: Plan, runs_folder: Path) -> dict[str, pa.Tabl
             left_out = {"workload": study.objective.on, "outcome": "not run", "reason": "budget", "rounds": 0}
             rows["table"].append({**row, **left_out, "message": candidate.not_run})
         for run in candidate.runs:
-            status, data = read_run(study, runs_folder / run.run_id)
-            parsed = parse_run(study, run.spec, status, data) if status["outcome"] == "ok" else {}
+            status, parsed = next(measured)
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
             for name, found in parsed.items():
                 rows[name] += [{**names, **entry} for entry in found]
             rows["table"].append({**row, **_run_columns(study, candidate, run, status, parsed)})
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
+
+
+def _read_and_parse_all(
+    study: Study, plan: Plan, runs_folder: Path, processes: int
+) -> Iterator[tuple[dict[str, Any], dict[str, Rows]]]:
+    """Status and rows of a plan's runs, in order."""
+    runs = [run for candidate in plan.candidates for run in candidate.runs]
+    read = partial(_read_and_parse, study, runs_folder)
+    processes = min(processes, len(runs) // _RUNS_A_PROCESS)
+    if processes < 2:
+        yield from map(read, runs)
+        return
+    # not forked: the threads of pyarrow would be missing
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(read, runs, chunksize=_RUNS_A_PROCESS)
+
+
+def _read_and_parse(study: Study, runs_folder: Path, run: PlannedRun) -> tuple[dict[str, Any], dict[str, Rows]]:
+    status, data = read_run(study, runs_folder / run.run_id)
+    return status, parse_run(study, run.spec, status, data) if status["outcome"] == "ok" else {}
 
 
 def read_run(study: Study, folder: Path) -> tuple[dict[str, Any], RunData]:

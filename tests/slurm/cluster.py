@@ -66,13 +66,18 @@ class Cluster:
 
     def stop(self) -> None:
         """Cancels what is left, and ends the daemons."""
-        for node in ACCELERATORS:
-            if f"slurmd-{node}" not in self._started:  # without it, its jobs' processes would live on
-                self.start_slurmd(node)
+        self.mend()  # without its daemon, a node's jobs' processes would live on
         self.does("scancel", "--me")
         until(lambda: not self.jobs(), "the end of all jobs")
         for name in reversed(list(self._started)):
             self._end(name, signal.SIGTERM)
+
+    def mend(self) -> None:
+        """Has every node back that lost its daemon or was set down."""
+        for node in ACCELERATORS:
+            if f"slurmd-{node}" not in self._started:
+                self.start_slurmd(node)
+            self.does("scontrol", "update", f"NodeName={node}", "State=RESUME")  # refused where it is up
 
     def start_slurmd(self, node: str) -> None:
         """Starts a node's daemon."""

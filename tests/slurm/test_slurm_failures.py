@@ -58,19 +58,13 @@ def out_of_time(cluster, other):
     return next((job for job in found if cluster.does("scontrol", "update", f"JobId={job['id']}", "EndTime=now")), None)
 
 
-def mend(cluster):
-    """Both nodes back."""
-    cluster.ask("scontrol", "update", "NodeName=npu1", "State=RESUME")
-    cluster.start_slurmd("cpu1")
-
-
 @contextmanager
 def whole_again(cluster):
     """A test that fails halfway leaves the cluster to the next as it was."""
     try:
         yield
     except BaseException:
-        mend(cluster)
+        cluster.mend()
         raise
 
 
@@ -94,7 +88,7 @@ def test_whatever_ends_a_job_its_run_is_measured_in_the_end(cluster, tmp_path):
             assert job["run"] not in workspace.runs()
         for state, job in ended.items():
             until(lambda job=job, state=state: state_of(cluster, job) == state, f"the end of job {job['id']}", START_S)
-        mend(cluster)
+        cluster.mend()
         workflow.wait(END_S)
     assert workflow.returncode == 0, workspace.output[-6000:]
     statuses = {run: workspace.json(f"results/runs/{run}/status.json") for run in workspace.runs()}

@@ -56,4 +56,4 @@ def stage_rows(candidates, stage="stage", accelerators=None, per_node=1, workloa
         if ok:
             for number, value in enumerate(values):
                 rounds.append({"run_id": run, "metric": "total_tokens_per_s", "round": number, "value": value})
-    return pd.DataFrame(table), pd.DataFrame(rounds)
+    return pd.DataFrame(table), pd.DataFrame(rounds, columns=["run_id", "metric", "round", "value"])

@@ -113,3 +113,20 @@ def test_a_lost_run_is_measured_again_and_only_that(workspace):
     lost = min(workspace.runs())
     shutil.rmtree(workspace.folder / "results/runs" / lost)
     assert workspace.measured_by() == {lost}
+
+
+def test_a_run_that_was_measured_again_elsewhere_makes_its_tables_anew(workspace):
+    lost = min(workspace.runs())
+    stages = [workspace.json(f"results/studies/tiny/stages/{name}/plan.json") for name in ("engine", "sequences")]
+    tables = [workspace.folder / f"results/studies/tiny/stages/{plan['stage']}/table.parquet" for plan in stages]
+    asked = [lost in str(plan) for plan in stages]
+    before = [table.stat().st_mtime_ns for table in tables]
+    shutil.rmtree(workspace.folder / "results/runs" / lost)
+    assert workspace.measured_by(f"results/runs/{lost}/manifest.json") == {lost}
+    assert workspace.measured_by() == set()
+    assert [table.stat().st_mtime_ns > made for table, made in zip(tables, before, strict=True)] == asked
+
+
+def test_nothing_asks_for_a_complete_run_again(workspace):
+    said = workspace.snakemake("--dry-run", "--forceall")
+    assert "rule parse_stage:" in said and "rule measure:" not in said

@@ -58,9 +58,9 @@ class RunData:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Round:
-    """One round of a run."""
+    """One round of a run; equal to itself alone, so that what is computed of it can be kept."""
 
     requests: pd.DataFrame
     """The counted rows of `RUN_REQUESTS`: those of the settle phase are not among them."""

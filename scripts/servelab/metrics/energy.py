@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pandas as pd
 
@@ -54,8 +56,13 @@ def _mean_power_w(data: Round) -> Observations:
 
 
 def _per(amount: float, data: Round) -> Observations:
-    joules = energy_j(data.telemetry, data.start_s, data.start_s + data.duration_s)
+    joules = _joules(data)
     return np.array([joules / amount] if joules is not None and amount > 0 else [])
+
+
+@lru_cache(maxsize=16)
+def _joules(data: Round) -> float | None:
+    return energy_j(data.telemetry, data.start_s, data.start_s + data.duration_s)
 
 
 def energy_j(telemetry: pd.DataFrame, start_s: float, end_s: float) -> float | None:

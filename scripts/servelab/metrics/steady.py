@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ class Window(NamedTuple):
         return np.asarray((moments > self.start_s) & (moments <= self.end_s))
 
 
+@lru_cache(maxsize=16)
 def steady_window(data: Round) -> Window | None:
     """From the first to the last moment with at least 90 % of the peak concurrency in flight.
 

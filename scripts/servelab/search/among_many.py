@@ -9,7 +9,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from servelab.decide import Decision, Row, Verdict, compare, decide_stage, objective_rounds, relative_change, unfit
+from servelab.decide import (
+    Decision,
+    Row,
+    Verdict,
+    compare,
+    decide_stage,
+    objective_rounds,
+    relative_change,
+    rounds_of_objective,
+    unfit,
+)
 from servelab.deciding_pair import PairEvidence
 from servelab.metrics import METRICS
 from servelab.plan import Plan
@@ -36,8 +46,11 @@ def decide_among_many(
     if pair is not None or not decision.changed:
         return decision
     rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    rounds = rounds_of_objective(study, rounds)
+    tried = sum(unfit(study, row) is None for row in rows[1:])
     verdicts = [
-        _by_chance(study, rows, verdict, position, rounds) for position, verdict in enumerate(decision.candidates)
+        _by_chance(study, rows, verdict, position, rounds, tried)
+        for position, verdict in enumerate(decision.candidates)
     ]
     sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
     better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
@@ -58,20 +71,21 @@ def decide_among_many(
     return _with(decision, verdicts, winner, f"{verdicts[winner].candidate}: {why}")
 
 
-def _by_chance(study: Study, rows: list[Row], verdict: Verdict, position: int, rounds: pd.DataFrame) -> Verdict:
-    """A better candidate's verdict once the number of candidates is minded; the others' as it is."""
+def _by_chance(
+    study: Study, rows: list[Row], verdict: Verdict, position: int, rounds: pd.DataFrame, tried: int
+) -> Verdict:
+    """A better candidate's verdict once it is minded how many were `tried`; the others' as it is."""
     if verdict.verdict not in ("winner", "better"):
         return verdict
     found = verdict.model_copy(update={"verdict": "better"})
     if verdict.change_ci95_low_percent is None or verdict.change_ci95_high_percent is None:
         return found  # nothing to compare with, or a single round: only the margin speaks
-    candidates = sum(unfit(study, row) is None for row in rows[1:])
     values = [objective_rounds(study, row, rounds) for row in (rows[0], rows[position])]
-    _, low, high = ratio_interval(values[0], values[1], 1 - CHANCE / candidates)
+    _, low, high = ratio_interval(values[0], values[1], 1 - CHANCE / tried)
     if low is None or high is None or not low <= 0 <= high:
         return found
     interval = f"{low:+.1f} to {high:+.1f} %" if math.isfinite(low + high) else "unbounded"
-    why = f"{verdict.why}; as one of {candidates} tried it may be so by chance ({interval})"
+    why = f"{verdict.why}; as one of {tried} tried it may be so by chance ({interval})"
     return verdict.model_copy(update={"verdict": "within noise", "why": why})
 
 

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from servelab.content import Content, ContentError, holds
 from servelab.credentials import without_credentials
-from servelab.download import download
 from servelab.errors import Outage, ServelabError
 from servelab.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.spec import HubSource
@@ -35,6 +34,8 @@ class HubFile(FileSource):
 
     def fetch(self, content: Content, destination: Path) -> None:
         """Downloads it."""
+        from servelab.download import download  # here, for httpx takes a tenth of a workflow's start
+
         token = os.environ.get("HF_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         url = f"{endpoint()}/datasets/{self.id}/resolve/{self.revision}/{self.path}"

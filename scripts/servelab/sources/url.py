@@ -8,7 +8,6 @@ from typing import Literal
 from pydantic import Field
 
 from servelab.content import Content
-from servelab.download import download
 from servelab.sources import FILE_SOURCES, FileSource
 
 
@@ -20,6 +19,8 @@ class UrlFile(FileSource):
 
     def fetch(self, content: Content, destination: Path) -> None:
         """Downloads it."""
+        from servelab.download import download  # here, for httpx takes a tenth of a workflow's start
+
         download(self.url, destination, content)
 
     def describe(self) -> str:

@@ -60,6 +60,8 @@ class Evidence:
     def samples(self, metric: str) -> pd.DataFrame:
         """Telemetry of one metric while the load ran: from the round's zero to its last end."""
         found = self.telemetry[self.telemetry["metric"] == metric]
+        if found.empty:
+            return found
         ends = found["round"].map(self.records.groupby("round")["end_s"].max())
         return found[(found["time_s"] >= 0) & (found["time_s"] <= ends)]
 

@@ -76,6 +76,8 @@ def _counter(evidence: Evidence, number: int, metric: str) -> float | None:
     """What a counter of the server rose by during a round's load; None where it was not read twice, or fell."""
     table = evidence.telemetry
     found = table[(table["round"] == number) & (table["metric"] == metric)].sort_values("time_s")
+    if found.empty:
+        return None
     during = found[found["time_s"] > 0]["value"]
     before = found[found["time_s"] <= 0]["value"].tail(1)
     values = pd.concat([before, during])
