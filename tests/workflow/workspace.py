@@ -149,7 +149,8 @@ class Workspace:
 
     def environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return os.environ | {"PATH": path, "PYTHONPATH": str(self.folder / "scripts")}
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return kept | {"PATH": path, "PYTHONPATH": str(self.folder / "scripts")}
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--profile", "profiles/default", *arguments]
