@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import shlex
 import time
 from functools import cache
@@ -131,7 +132,7 @@ def files_of_sides(pair_id, name):
 
 def not_there(files):
     """Those of the files that are to be made first."""
-    return {name: file for name, file in files.items() if not Path(file).exists()}
+    return {name: file for name, file in files.items() if not os.path.exists(file)}
 
 
 def with_signature(function):
@@ -198,7 +199,7 @@ def missing_runs(study, stage):
     return [
         run_file(run_id)
         for run_id in planned_runs(study, stage)
-        if not Path(status_file(run_id)).exists()
+        if not os.path.exists(status_file(run_id))
     ]
 
 
