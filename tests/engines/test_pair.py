@@ -43,6 +43,7 @@ def output(tmp_path):
     return lambda pair: tmp_path / "pairs" / pair_id(pair)
 
 
+@pytest.mark.slow
 def test_sides_alternate_and_each_is_a_run_of_its_own(installed, requests_path, output):
     pair = planned(installed, options={"context_length": 2048, "max_num_seqs": 2})
     folder = output(pair)

@@ -31,6 +31,7 @@ def long_workspace(workspace):
     return workspace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda ending: ending.name)
 def test_ended_workflow_leaves_nothing_and_goes_on(ending, long_workspace):
     workspace = long_workspace

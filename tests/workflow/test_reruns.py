@@ -32,6 +32,7 @@ def test_add_a_candidate_measures_one(workspace):
     assert [spec["options"] for spec in specs(workspace, added)] == [{"max_num_seqs": 3}]
 
 
+@pytest.mark.slow
 def test_change_one_argument_measures_one(workspace):
     study = workspace.study()
     study["stages"][1]["candidates"][0]["arguments"] = {"--threads": 1}

@@ -132,6 +132,7 @@ def toy(tmp_path, monkeypatch):
     return workspace
 
 
+@pytest.mark.slow
 def test_the_engine_of_the_page_is_measured_for_real(toy):
     planned = toy.snakemake("--dry-run")
     assert "toy-serve --model toy-model" in planned, planned[-3000:]

@@ -28,6 +28,7 @@ def checkouts(tmp_path):
     return first, second
 
 
+@pytest.mark.slow
 def test_each_run_is_measured_once_and_both_have_their_reports(checkouts):
     logs = [workspace.folder / "said.log" for workspace in checkouts]
     running = []
