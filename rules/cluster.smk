@@ -73,11 +73,11 @@ def pair_request(wildcards, attempt):
     )
 
 
-def run_threads(spec):
+def run_threads(hardware):
     """CPU cores of a run: the site's on a cluster, the device's share of this machine's otherwise."""
     if workflow.local_exec:
-        return serving_threads(spec)
-    return placement(spec.hardware).cpus * spec.hardware.count
+        return serving_threads(hardware)
+    return placement(hardware).cpus * hardware.count
 
 
 ELSEWHERE = [each for each in workflow.rules if each.name not in MEASURING]

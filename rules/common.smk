@@ -3,7 +3,7 @@
 import gc
 
 # Thousands of jobs stay for the whole workflow: looking through them for garbage again and again takes a third of a start.
-gc.set_threshold(100_000, 20, 100)
+gc.set_threshold(1_000_000, 20, 100)
 
 import os
 from functools import cache

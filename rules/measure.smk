@@ -10,7 +10,7 @@ rule measure:
         # of what is there Snakemake need not know: it would look at each file for each of thousands of runs
         unpack(
             with_signature(
-                lambda wildcards: not_there(run_files(spec_of(wildcards.run_id)))
+                lambda wildcards: not_there(needs_of(wildcards.run_id).files)
             )
         ),
     output:
@@ -23,13 +23,11 @@ rule measure:
     retries: 2 if workflow.is_main_process else 0
     conda:
         "../envs/workflow.yaml"
-    threads: with_signature(lambda wildcards: run_threads(spec_of(wildcards.run_id)))
+    threads: with_signature(lambda wildcards: run_threads(needs_of(wildcards.run_id).hardware))
     resources:
         **asked_of_cluster(lambda *job: run_request(*job)),
-        accelerators=with_signature(
-            lambda wildcards: spec_of(wildcards.run_id).hardware.count
-        ),
+        accelerators=accelerators_of_runs(),
     params:
-        options=with_signature(lambda wildcards: run_options(spec_of(wildcards.run_id))),
+        options=with_signature(lambda wildcards: run_options(wildcards.run_id)),
     shell:
         "python scripts/measure.py {params.options} --output results/runs/{wildcards.run_id} 2>&1 | tee -i {log}"

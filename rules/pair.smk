@@ -49,7 +49,10 @@ rule measure_pair:
     retries: 2 if workflow.is_main_process else 0
     conda:
         "../envs/workflow.yaml"
-    threads: lambda wildcards: max(run_threads(spec) for spec in sides_of(wildcards.pair_id))
+    threads:
+        lambda wildcards: max(
+            run_threads(spec.hardware) for spec in sides_of(wildcards.pair_id)
+        )
     resources:
         **asked_of_cluster(lambda *job: pair_request(*job)),
         accelerators=lambda wildcards: max(

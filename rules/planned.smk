@@ -12,14 +12,15 @@ from snakemake.exceptions import IncompleteCheckpointException
 
 from servelab.deciding_pair import PairSpec
 from servelab.devices import DEVICES
+from servelab.plan import accelerator_counts
 from servelab.site import RESOURCES
-from servelab.spec import RunSpec, WorkloadSpec
+from servelab.spec import RunSpec
 
 
 class PlanIndex:
     """What the plans on disk ask for, by its id; each plan is read once.
 
-    `entries` gives the ids and contents of one plan, `kind` says what these are.
+    `entries` gives the ids and contents of one plan, as JSON; `kind` says what these are.
     """
 
     def __init__(self, name, kind, entries):
@@ -30,12 +31,11 @@ class PlanIndex:
 
     def __call__(self, key):
         if key not in self.validated:
-            self.wait_for(key)
-            self.validated[key] = self.kind.model_validate(self.found[key])
+            self.validated[key] = self.kind.model_validate_json(self.text(key))
         return self.validated[key]
 
-    def wait_for(self, key):
-        """Reads the plans until one asks for it."""
+    def text(self, key):
+        """Its JSON; reads the plans until one asks for it."""
         # A job on another node may see a plan a while after the node that wrote it.
         patience_s = (
             0 if workflow.is_main_process else workflow.execution_settings.latency_wait
@@ -50,6 +50,7 @@ class PlanIndex:
                         f"no {self.name} under {RESULTS}/studies asks for {key}"
                     )
                 time.sleep(1)
+        return self.found[key]
 
     def ids(self, plan):
         """What one plan asks for, in order."""
@@ -61,22 +62,52 @@ class PlanIndex:
         return self.read[plan][1]
 
 
+class Needs:
+    """What a run needs: thousands of runs differ by their server's settings, and need the same."""
+
+    def __init__(self, spec):
+        self.files = run_files(spec)
+        self.options = options(self.files)
+        self.hardware = spec.hardware
+
+
+# Of each run that a plan asks for, by its id.
+NEEDS = {}
+NO_SETTINGS = {"options": {}, "arguments": {}, "environment_variables": {}}
+
+
+@cache
+def needs_of_specification(text):
+    """Needs of the runs that have this specification but for their settings."""
+    return Needs(RunSpec.model_validate_json(text))
+
+
 def planned_specs(plan):
     """Specifications of a stage's runs by their ids."""
-    return {
+    specs = {
         run["run_id"]: run["spec"]
         for candidate in plan["candidates"]
         for run in candidate["runs"]
     }
+    for run_id, spec in specs.items():
+        without_settings = canonical_json({**spec, **NO_SETTINGS})
+        NEEDS[run_id] = needs_of_specification(without_settings)
+    return {run_id: canonical_json(spec) for run_id, spec in specs.items()}
 
 
 def planned_pair(plan):
     """The pair of a stage by its id, if it has one."""
-    return {plan["pair_id"]: plan["pair"]} if plan["pair"] else {}
+    return {plan["pair_id"]: canonical_json(plan["pair"])} if plan["pair"] else {}
 
 
 spec_of = PlanIndex("plan.json", RunSpec, planned_specs)
 pair_of = PlanIndex("pair.json", PairSpec, planned_pair)
+
+
+def needs_of(run_id):
+    """What a run needs, once a plan asks for it."""
+    spec_of.text(run_id)
+    return NEEDS[run_id]
 
 
 def sides_of(pair_id):
@@ -97,20 +128,13 @@ def pair_evidence(wildcards):
     return {"pair": planned, **measured}
 
 
-@cache
-def requests_file(workload):
-    """The requests of a workload, by its specification as JSON."""
-    name = workload_id(WorkloadSpec.model_validate_json(workload))
-    return f"results/workloads/{name}/requests.parquet"
-
-
 def run_files(spec):
     """What a run is made from, by its name as an option of the script."""
     engine, client = spec.engine, spec.client
     files = {
         "environment": environment_file(engine.name, engine.environment_sha256),
         "model": model_file(spec.model),
-        "requests": requests_file(spec.workload.model_dump_json()),
+        "requests": f"results/workloads/{workload_id(spec.workload)}/requests.parquet",
     }
     if client.environment_sha256 is not None:
         files["client_environment"] = environment_file(
@@ -119,9 +143,10 @@ def run_files(spec):
     return files
 
 
-def run_options(spec):
+def run_options(run_id):
     """The options of the script for a run; in one parameter, for Snakemake formats each for each of thousands of runs."""
-    return f"--spec {shlex.quote(spec_json(spec))} {options(run_files(spec))}"
+    spec = shlex.quote(spec_of.text(run_id))
+    return f"--spec {spec} {needs_of(run_id).options}"
 
 
 def files_of_sides(pair_id, name):
@@ -141,11 +166,18 @@ def with_signature(function):
     return function
 
 
-def serving_threads(spec):
+def serving_threads(hardware):
     """Cores a run takes of the machine's."""
-    return DEVICES.get(spec.hardware.device).threads(
-        workflow.cores, spec.hardware.count
-    )
+    return DEVICES.get(hardware.device).threads(workflow.cores, hardware.count)
+
+
+def accelerators_of_runs():
+    """Accelerators of a run: a number where all take as many, for a function is asked for each of thousands of runs."""
+    studies = [project.study for project in PROJECTS.values()]
+    counts = {count for study in studies for count in accelerator_counts(study)}
+    if len(counts) == 1:
+        return counts.pop()
+    return with_signature(lambda wildcards: needs_of(wildcards.run_id).hardware.count)
 
 
 def asked_of_cluster(request):

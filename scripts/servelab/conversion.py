@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from servelab import gguf
 from servelab.errors import ServelabError
-from servelab.models import load_model, write_model
+
+if TYPE_CHECKING:
+    from servelab.gguf import Metadata
 
 CONVERTER = "gguf-to-safetensors 1"
 """Converter and its version, part of a run's identity: raise it when the result changes."""
@@ -29,6 +31,10 @@ def convert_model(model_json: Path, folder: Path) -> Path:
     Raises:
         ServelabError: the model is not GGUF, or transformers cannot read its architecture.
     """
+    # here, for who asks for a converter's version need not wait for them
+    from servelab import gguf
+    from servelab.models import load_model, write_model
+
     stored, path, tokenizer_json = load_model(model_json)
     if stored.format != "gguf":
         raise ServelabError(f"{model_json}: format is {stored.format}; only gguf is converted")
@@ -47,7 +53,7 @@ def convert_model(model_json: Path, folder: Path) -> Path:
     return write_model(folder, model_folder, "safetensors", model_folder / "tokenizer.json", stored.source, CONVERTER)
 
 
-def _write_weights(path: Path, metadata: gguf.Metadata, folder: Path) -> None:
+def _write_weights(path: Path, metadata: Metadata, folder: Path) -> None:
     """Weights, config.json and generation_config.json."""
     import torch
     import transformers

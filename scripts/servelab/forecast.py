@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from servelab.past_runs import PastTimes
-from servelab.plan import Plan, baseline
+from servelab.plan import Plan, accelerator_counts
 from servelab.project import Project
 from servelab.run_time import longest_s
 from servelab.search import strategy_of
@@ -147,7 +147,7 @@ def _left(
     pairs: Sequence[RunSpec] = (),
 ) -> dict[str, Any]:
     """The fields of `Left`; `pairs` are incumbents that may be measured again beside a candidate."""
-    protocol, most_accelerators = project.study.protocol, _most_accelerators(project)
+    protocol, most_accelerators = project.study.protocol, max(accelerator_counts(project.study))
     most_s = longest_s(protocol, protocol.rounds.max)
     runs_a_pair = 4 * project.study.objective.interleaved_cycles / protocol.rounds.max
     runs = sum(spec.hardware.count for spec in known.values()) + possible * most_accelerators
@@ -179,12 +179,6 @@ def _described(plan: Plan, unmeasured: Set[str]) -> list[str]:
     shown = [f"  {candidate.candidate}: {candidate.command}" for candidate in left[:_MOST_SHOWN]]
     more = [f"  … and {len(left) - _MOST_SHOWN} more"] if len(left) > _MOST_SHOWN else []
     return [f"next: {plan.title}", *shown, *more]
-
-
-def _most_accelerators(project: Project) -> int:
-    """Accelerators that a candidate of the study uses at most."""
-    named = [candidate.accelerators or 1 for stage in project.study.stages for candidate in stage.candidates]
-    return max([*named, baseline(project).configuration.accelerators])
 
 
 def _runs(count: int) -> str:

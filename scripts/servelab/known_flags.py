@@ -12,7 +12,6 @@ from servelab.engines import Engine
 from servelab.errors import ServelabError
 from servelab.files import write_json
 from servelab.runtimes import RUNTIMES, Environment, Needs
-from servelab.server import Launch
 
 TIMEOUT_S = 300.0
 """Importing vLLM alone takes ten seconds and more, on a busy machine minutes."""
@@ -63,6 +62,8 @@ def _file(marker: Path) -> Path:
 
 def _ask(engine: Engine, environment: Environment, command: list[str]) -> tuple[str, str | None]:
     """What a help command prints, and why it failed; no accelerator is shown to it."""
+    from servelab.server import Launch  # here, for httpx takes a tenth of a workflow's start
+
     needs = Needs(reads=[], writes=[], device=DEVICES.get("cpu"), devices=[])
     inside, variables = RUNTIMES.get(environment.runtime).enter(environment, command, {"COLUMNS": "200"}, needs)
     try:

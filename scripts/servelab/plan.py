@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # most readers of plans make none, and a project takes long t
 FEWEST_REQUESTS = 4
 PART_ROUNDS = 2
 """Rounds of a part of a workload: the fewest that say how far apart rounds are."""
+_PYTHON, _MODEL = Path("python"), Path("model")
+"""Of a server that is never started."""
 
 
 class Load(Strict):
@@ -159,6 +161,12 @@ def start_of(study: Study) -> Incumbent:
         accelerators=1,
     )
     return Incumbent(candidate=study.baseline.label or "baseline", configuration=apply(start, study.baseline))
+
+
+def accelerator_counts(study: Study) -> set[int]:
+    """Accelerators that runs of a study may take: those of the baseline, and all that candidates name."""
+    named = {candidate.accelerators for stage in study.stages for candidate in stage.candidates}
+    return {start_of(study).configuration.accelerators} | {count for count in named if count is not None}
 
 
 def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
@@ -289,8 +297,8 @@ def _planned(
 def _trial(configuration: Configuration, model_id: str) -> Serve:
     """A server like the one that a run starts, but for paths and port."""
     return Serve(
-        python=Path("python"),
-        model_path=Path("model"),
+        python=_PYTHON,
+        model_path=_MODEL,
         model_name=model_id,
         port=0,
         options=configuration.options,

@@ -57,7 +57,12 @@ class Project:
 
     def workload_spec(self, name: str) -> WorkloadSpec:
         """The identity of a workload for this study's model; all its variants share the base model's tokenizer."""
-        return self.workloads[name].spec(self.study.model.variant_source("base"))
+        return self._workload_specs[name]
+
+    @cached_property
+    def _workload_specs(self) -> dict[str, WorkloadSpec]:
+        tokenizer = self.study.model.variant_source("base")
+        return {name: self.workloads[name].spec(tokenizer) for name in self.study.workloads}
 
     @property
     def client_lock(self) -> Path | None:
@@ -67,6 +72,10 @@ class Project:
 
     def client_spec(self) -> ClientSpec:
         """The load client, its version with its release, and its environment."""
+        return self._client_spec
+
+    @cached_property
+    def _client_spec(self) -> ClientSpec:
         client, lock = CLIENTS.get(self.study.client), self.client_lock
         return ClientSpec(
             name=client.name,

@@ -1,0 +1,36 @@
+"""What a dry-run says of each run that is planned."""
+
+import re
+
+import pytest
+from workspace import Workspace, tiny_study
+
+PLAN = "results/studies/tiny/stages/engine/plan.json"
+JOB = re.compile(r"^rule measure:\n(?P<said>(?: {4}.*\n)+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "taken"), [(1, None, {1}), (2, None, {2}), (1, 2, {1, 2})], ids=["one", "two", "both"]
+)
+def test_a_run_takes_the_accelerators_and_the_settings_of_its_candidate(tmp_path, baseline, candidate, taken):
+    workspace = Workspace.create(tmp_path / "workspace")
+    study = tiny_study()
+    study["hardware"] |= {"per_node": 2}
+    study["baseline"] |= {"accelerators": baseline}
+    study["stages"] = [
+        {"name": "engine", "candidates": [{"engine": "old", "options": {"threads": 1}, "accelerators": candidate}]}
+    ]
+    workspace.write_study(study)
+    workspace.snakemake("--quiet", "all", "--", PLAN)
+    plan = workspace.json(PLAN)
+    specs = {run["run_id"]: run["spec"] for each in plan["candidates"] for run in each["runs"]}
+    said = workspace.snakemake("--dry-run", "--printshellcmds")
+    jobs = {re.search(r"run_id=(\w+)", job["said"])[1]: job["said"] for job in JOB.finditer(said)}
+    assert jobs.keys() == specs.keys() and len(jobs) == 2
+    assert {spec["hardware"]["count"] for spec in specs.values()} == taken
+    for run_id, spec in specs.items():
+        assert f"accelerators={spec['hardware']['count']}" in jobs[run_id]
+        lock = spec["engine"]["environment_sha256"][:12]
+        command = next(line for line in said.splitlines() if f"--output results/runs/{run_id} " in line)
+        assert f"--environment results/envs/llama.cpp-{lock}/environment.json" in command
+        assert ('"threads":1' in command) == ("threads" in spec["options"])
