@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import shlex
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -62,24 +63,9 @@ class PlanIndex:
         return self.read[plan][1]
 
 
-class Needs:
-    """What a run needs: thousands of runs differ by their server's settings, and need the same."""
-
-    def __init__(self, spec):
-        self.files = run_files(spec)
-        self.options = options(self.files)
-        self.hardware = spec.hardware
-
-
-# Of each run that a plan asks for, by its id.
-NEEDS = {}
+# Thousands of runs differ by their server's settings alone: what else they are is one text for them all, by their ids.
+WITHOUT_SETTINGS = {}
 NO_SETTINGS = {"options": {}, "arguments": {}, "environment_variables": {}}
-
-
-@cache
-def needs_of_specification(text):
-    """Needs of the runs that have this specification but for their settings."""
-    return Needs(RunSpec.model_validate_json(text))
 
 
 def planned_specs(plan):
@@ -90,8 +76,7 @@ def planned_specs(plan):
         for run in candidate["runs"]
     }
     for run_id, spec in specs.items():
-        without_settings = canonical_json({**spec, **NO_SETTINGS})
-        NEEDS[run_id] = needs_of_specification(without_settings)
+        WITHOUT_SETTINGS[run_id] = sys.intern(canonical_json({**spec, **NO_SETTINGS}))
     return {run_id: canonical_json(spec) for run_id, spec in specs.items()}
 
 
@@ -104,10 +89,23 @@ spec_of = PlanIndex("plan.json", RunSpec, planned_specs)
 pair_of = PlanIndex("pair.json", PairSpec, planned_pair)
 
 
+class Needs:
+    """What a run needs, by the JSON of its specification without settings."""
+
+    def __init__(self, text):
+        spec = RunSpec.model_validate_json(text)
+        self.files = run_files(spec)
+        self.options = options(self.files)
+        self.hardware = spec.hardware
+
+
+needs = cache(Needs)
+
+
 def needs_of(run_id):
     """What a run needs, once a plan asks for it."""
     spec_of.text(run_id)
-    return NEEDS[run_id]
+    return needs(WITHOUT_SETTINGS[run_id])
 
 
 def sides_of(pair_id):

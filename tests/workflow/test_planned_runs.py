@@ -34,3 +34,15 @@ def test_a_run_takes_the_accelerators_and_the_settings_of_its_candidate(tmp_path
         command = next(line for line in said.splitlines() if f"--output results/runs/{run_id} " in line)
         assert f"--environment results/envs/llama.cpp-{lock}/environment.json" in command
         assert ('"threads":1' in command) == ("threads" in spec["options"])
+
+
+def test_a_plan_that_an_older_version_left_is_in_nobodys_way(tmp_path):
+    workspace = Workspace.create(tmp_path / "workspace")
+    workspace.snakemake("--quiet", "all", "--", PLAN)
+    left = workspace.folder / "results/studies/left/stages/engine/plan.json"
+    left.parent.mkdir(parents=True)
+    left.write_text('{"candidates": [{"runs": [{"run_id": "0", "spec": {"of": "an older version"}}]}]}')
+    run_id = workspace.json(PLAN)["candidates"][0]["runs"][0]["run_id"]
+    # a run asked for by its name, as a job on a node does, is looked for in all plans
+    said = workspace.snakemake("--dry-run", "--", f"results/runs/{run_id}/manifest.json")
+    assert JOB.search(said)
