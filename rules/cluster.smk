@@ -110,3 +110,8 @@ onstart:
         coordinate()
         cancel_left_jobs()
         say_troubles()
+
+
+onerror:
+    if set(workflow.dag_settings.targets) != {"preflight"}:
+        show_what_is_there()

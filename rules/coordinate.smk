@@ -1,4 +1,4 @@
-"""Keeps two workflows from making one study at once, and says how far each stage is. Makes nothing."""
+"""Keeps two workflows from making one study at once; says how far each stage is, and what is there after a failure."""
 
 import atexit
 import logging
@@ -42,3 +42,15 @@ def coordinate():
                 f"{search}: {error}; wait for it, or ask for other studies"
             )
     logger.addHandler(ProgressHandler())
+
+
+def show_what_is_there():
+    """For the end of a workflow in which a job failed: no rule makes an index then, and other studies may be done."""
+    from servelab.index_page import index_page  # here, for most workflows end well
+    from servelab.page import write_page
+
+    try:
+        page = index_page(RESULTS, list(SEARCHES))
+        write_page(page, RESULTS / "index.html", RESULTS / "index.md")
+    except (ServelabError, OSError) as error:
+        logger.warning(f"{RESULTS}/index.html: {error}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from workspace import Workspace
+from workspace import Workspace, tiny_study
 
 from servelab import schemas
 from servelab.output_files import named, unit
@@ -103,3 +104,16 @@ def test_the_index_alone_measures_nothing_and_names_what_is_missing(tmp_path):
     assert fresh.runs() == {}
     assert "not begun" in (fresh.folder / "results/index.html").read_text()
     assert not list(fresh.folder.glob("results/studies/*/*"))
+
+
+def test_the_index_is_renewed_where_a_study_of_the_same_call_cannot_be_made(finished, tmp_path):
+    workspace = finished.copy(tmp_path / "copy")
+    lost = tiny_study("lost")
+    lost["model"] |= {"format": "gguf", "source": {"kind": "path", "path": "/nowhere/model.gguf", "revision": "1"}}
+    workspace.write_study(lost)
+    workspace.write("config/config.yaml", "studies: [tiny, lost]\n")
+    said = workspace.snakemake(check=False)
+    assert "/nowhere/model.gguf" in said
+    page = (workspace.folder / "results/index.md").read_text()
+    assert "1 study with an answer, 1 without" in page
+    assert re.search(r"lost, live.*not finished", page) and "studies/tiny/report.html" in page
