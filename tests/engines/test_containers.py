@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from engines.conftest import Installed, install
 from image_registry import registry
-from test_kill import ROOT, WAYS, until
+from test_kill import ROOT, WAYS, kill_each, until
 from test_kill import running as running_run
 
 from servelab.errors import Outage
@@ -175,8 +175,7 @@ def test_a_container_ends_with_its_job(way, image, contained, endless_path, tmp_
             WAYS[way](run)
         else:
             clients = [process for process in run.tree if process.name() == name]
-            for process in clients if way == CLIENT else run.tree:
-                process.kill()
+            kill_each(clients if way == CLIENT else run.tree)
         lives = lambda process: process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # noqa: E731
         until(lambda: not any(lives(process) for process in [*inside, *run.tree]), "the end of the container")
         with lease("cpu", 1):

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from engines import doubles
-from engines.test_kill import below, until
+from engines.test_kill import below, kill_each, until
 
 from servelab import server as serving
 from servelab.errors import Outage
@@ -170,8 +170,7 @@ def measured_while_one_is_killed(each_engine, requests: Path, folder: Path, vict
         measuring.join(60)
         assert not measuring.is_alive(), "it was not found out"
     finally:
-        for process in serving_tree():
-            process.kill()
+        kill_each(serving_tree())
         measuring.join()
     assert [process for process in tree if process.is_running()] == []
     assert set(psutil.Process().children()) - before == set()

@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,13 @@ def below(process: psutil.Process, text: str) -> list[psutil.Process]:
     return found
 
 
+def kill_each(processes: Iterable[psutil.Process]) -> None:
+    """Kills those that have not ended meanwhile, as some do when their parent is killed."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 @contextlib.contextmanager
 def running(installed, requests: Path, folder: Path, wait_for: str, count: int) -> Iterator[Running]:
     """A run, once that many of its processes have `wait_for` in their command line."""
@@ -75,9 +82,7 @@ def running(installed, requests: Path, folder: Path, wait_for: str, count: int) 
     finally:
         coordinator.kill()
         coordinator.wait()
-        for process in tree:
-            if process.is_running():
-                process.kill()
+        kill_each(tree)
         shell.kill()
         shell.wait()
 
