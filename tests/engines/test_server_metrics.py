@@ -38,7 +38,8 @@ def test_server_metrics_follow_the_requests(installed, tmp_path):
                 client.post("/v1/completions", json={**body, "max_tokens": 8}).raise_for_status()
             after = until(figures, lambda now: now["generation_tokens_total"] >= 24)
             with client.stream("POST", "/v1/completions", json={**body, "max_tokens": 2000, "stream": True}) as answer:
-                next(answer.iter_bytes())
+                parts = answer.iter_bytes()  # kept: one that is collected closes the connection, which ends the request
+                next(parts)
                 during = until(figures, lambda now: now["requests_running"] == 1)
         until(figures, lambda now: now["requests_running"] == 0)
     finally:
