@@ -1,7 +1,9 @@
 """Where jobs run on a cluster: what measures goes where the site says, all else stays here or goes to CPU nodes.
 
-Included last, for it places every rule. On one machine it says nothing.
+Included last, for it places every rule. On one machine it says no more than where temporary files go.
 """
+
+import tempfile
 
 from servelab.past_runs import PastTimes
 from servelab.run_time import pair_runtime_min, runtime_min
@@ -88,6 +90,12 @@ else:
     for each in ELSEWHERE:
         for name, value in SITE.cheap_rules.request().items():
             each.resources[name] = value
+
+
+# Without a site no job runs elsewhere. Snakemake would evaluate this default of its own for each of thousands of runs.
+for each in workflow.rules if SITE is None else []:
+    if getattr(each.resources.get("tmpdir"), "raw", None) == "system_tmpdir":
+        each.resources["tmpdir"] = tempfile.gettempdir()
 
 
 def cancel_left_jobs():

@@ -8,11 +8,7 @@ is never measured again, so that nothing asks for a complete run, and its inputs
 rule measure:
     input:
         # of what is there Snakemake need not know: it would look at each file for each of thousands of runs
-        unpack(
-            with_signature(
-                lambda wildcards: not_there(needs_of(wildcards.run_id).files)
-            )
-        ),
+        unpack(with_signature(lambda wildcards: needs_of(wildcards.run_id).not_there())),
     output:
         # `update`: Snakemake removes an output before its job, and another workflow may have measured the run meanwhile.
         # The folder appears in one step, so that this file stands for all of it.

@@ -23,6 +23,7 @@ checkpoint plan_stage:
             "servelab/plan.py",
             "servelab/project.py",
             "servelab/quantization.py",
+            "servelab/run_specs.py",
             "servelab/search/*.py",
             "servelab/spec.py",
             "servelab/study.py",

@@ -9,6 +9,7 @@ import time
 from functools import cache
 from pathlib import Path
 
+from pydantic_core import to_json
 from snakemake.exceptions import IncompleteCheckpointException
 
 from servelab.deciding_pair import PairSpec
@@ -68,6 +69,11 @@ WITHOUT_SETTINGS = {}
 NO_SETTINGS = {"options": {}, "arguments": {}, "environment_variables": {}}
 
 
+def json_of(planned):
+    """What a plan asks for, in its own order, for an engine takes arguments as they are given."""
+    return to_json(planned).decode()
+
+
 def planned_specs(plan):
     """Specifications of a stage's runs by their ids."""
     specs = {
@@ -76,13 +82,13 @@ def planned_specs(plan):
         for run in candidate["runs"]
     }
     for run_id, spec in specs.items():
-        WITHOUT_SETTINGS[run_id] = sys.intern(canonical_json({**spec, **NO_SETTINGS}))
-    return {run_id: canonical_json(spec) for run_id, spec in specs.items()}
+        WITHOUT_SETTINGS[run_id] = sys.intern(json_of({**spec, **NO_SETTINGS}))
+    return {run_id: json_of(spec) for run_id, spec in specs.items()}
 
 
 def planned_pair(plan):
     """The pair of a stage by its id, if it has one."""
-    return {plan["pair_id"]: canonical_json(plan["pair"])} if plan["pair"] else {}
+    return {plan["pair_id"]: json_of(plan["pair"])} if plan["pair"] else {}
 
 
 spec_of = PlanIndex("plan.json", RunSpec, planned_specs)
@@ -97,6 +103,16 @@ class Needs:
         self.files = run_files(spec)
         self.options = options(self.files)
         self.hardware = spec.hardware
+        self.missing = self.files
+
+    def not_there(self):
+        """Those of the files that are to be made first; what was there once is not looked for again."""
+        self.missing = {
+            name: file
+            for name, file in self.missing.items()
+            if not os.path.exists(file)
+        }
+        return self.missing
 
 
 needs = cache(Needs)
@@ -151,11 +167,6 @@ def files_of_sides(pair_id, name):
     """The files of that name of a pair's two sides."""
     sides = map(run_files, sides_of(pair_id))
     return [files[name] for files in sides if name in files]
-
-
-def not_there(files):
-    """Those of the files that are to be made first."""
-    return {name: file for name, file in files.items() if not os.path.exists(file)}
 
 
 def with_signature(function):

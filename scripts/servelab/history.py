@@ -26,8 +26,9 @@ from servelab.metrics import METRICS
 from servelab.objective import per_basis
 from servelab.parse import parse_run, read_run
 from servelab.past_runs import configuration_id, past_runs
-from servelab.plan import Plan, PlannedCandidate, run_spec
+from servelab.plan import Load, Plan, PlannedCandidate
 from servelab.project import Project
+from servelab.run_specs import run_spec
 from servelab.spec import EngineSpec, RunSpec
 from servelab.statistics import Interval, mean_ci95
 from servelab.study import COMPARISON, Study
@@ -113,7 +114,7 @@ def _refused_spec(project: Project, candidate: PlannedCandidate) -> dict[str, Ru
     """What a refused candidate would have run, by workload; nothing where not even that can be said."""
     workload = project.study.objective.on
     try:
-        return {workload: run_spec(project, candidate.configuration, workload)}
+        return {workload: run_spec(project, candidate.configuration, Load(workload=workload))}
     except ConfigError:
         return {}
 

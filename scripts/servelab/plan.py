@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from servelab.engines import Serve
 from servelab.errors import ConfigError
-from servelab.identity import canonical_json, run_id
-from servelab.metrics import METRICS
-from servelab.spec import (
-    ArgumentValue,
-    EngineSpec,
-    HardwareSpec,
-    ModelSpec,
-    ProtocolSpec,
-    RoundsSpec,
-    RunSpec,
-    Strict,
-    WorkloadSpec,
-)
+from servelab.identity import canonical_json
+from servelab.run_specs import RunSpecs
+from servelab.spec import ArgumentValue, ProtocolSpec, RoundsSpec, RunSpec, Strict, WorkloadSpec
 from servelab.study import COMPARISON, Candidate, Overrides, Stage, Study
 
 if TYPE_CHECKING:  # most readers of plans make none, and a project takes long to import
@@ -215,14 +205,15 @@ def make_plan(
 
     An `obstacle` says why the stage does not apply: the incumbent is then alone.
     """
-    loads = [Load(workload=project.study.objective.on, divisor=divisor)]
-    candidates = [_planned(project, incumbent.candidate, True, incumbent.configuration, {}, loads)]
+    loads, specs = [Load(workload=project.study.objective.on, divisor=divisor)], RunSpecs(project)
+    candidates = [_planned(project, incumbent.candidate, True, incumbent.configuration, {}, loads, specs)]
     seen = {key_of(incumbent.configuration)}
     for variant in variants if obstacle is None else []:
         key = key_of(variant.configuration)
         if key not in seen:  # the winner of an earlier stage may stand here again
             seen.add(key)
-            candidates.append(_planned(project, variant.name, False, variant.configuration, variant.changes, loads))
+            name, configuration, changes = variant
+            candidates.append(_planned(project, name, False, configuration, changes, loads, specs))
     return Plan(
         study=project.study.study,
         stage=stage,
@@ -243,10 +234,10 @@ def winner_of(plan: Plan, name: str) -> Incumbent:
 def plan_comparison(project: Project, winner: Incumbent) -> Plan:
     """The reserved last stage: baseline and winner on every workload."""
     workloads = [Load(workload=workload) for workload in project.study.workloads]
-    start = baseline(project)
-    candidates = [_planned(project, "baseline", True, start.configuration, {}, workloads)]
+    start, specs = baseline(project), RunSpecs(project)
+    candidates = [_planned(project, "baseline", True, start.configuration, {}, workloads, specs)]
     if key_of(winner.configuration) != key_of(start.configuration):
-        candidates.append(_planned(project, "winner", False, winner.configuration, {}, workloads))
+        candidates.append(_planned(project, "winner", False, winner.configuration, {}, workloads, specs))
     return Plan(
         study=project.study.study,
         stage=COMPARISON,
@@ -264,6 +255,7 @@ def _planned(
     configuration: Configuration,
     changes: dict[str, object],
     loads: list[Load],
+    specs: RunSpecs,
 ) -> PlannedCandidate:
     engine = project.engine(configuration.engine)
     model_id = project.study.model.variant_id(configuration.model)
@@ -279,8 +271,8 @@ def _planned(
             joined=entry.joined_values,
         )
         engine.command(_trial(configuration, model_id))  # refuses what it cannot serve that way
-        specs = {load.name: run_spec(project, configuration, load.workload, load.divisor) for load in loads}
-        runs = [PlannedRun(workload=name, run_id=run_id(spec), spec=spec) for name, spec in specs.items()]
+        planned = {load.name: specs(configuration, load) for load in loads}
+        runs = [PlannedRun(workload=name, run_id=run_id, spec=spec) for name, (run_id, spec) in planned.items()]
     except ConfigError as error:
         refused = str(error)
     return PlannedCandidate(
@@ -304,47 +296,6 @@ def _trial(configuration: Configuration, model_id: str) -> Serve:
         options=configuration.options,
         arguments=configuration.arguments,
         count=configuration.accelerators,
-    )
-
-
-def run_spec(project: Project, configuration: Configuration, workload: str, divisor: int = 1) -> RunSpec:
-    """The specification of a configuration's run; `ConfigError` where its engine cannot serve it.
-
-    `divisor` is the load's.
-    """
-    study = project.study
-    load = Load(workload=workload, divisor=divisor)
-    objective = METRICS.get(study.objective.metric)
-    engine = project.engine(configuration.engine)
-    quantization = study.model.variant(configuration.model).quantization
-    source_format = study.model.variant_format(configuration.model)
-    model_format = source_format if source_format in engine.model_formats else engine.model_formats[0]
-    return RunSpec(
-        engine=EngineSpec(
-            name=engine.name,
-            version=study.engines[configuration.engine].version,
-            runtime=study.engines[configuration.engine].runtime,
-            environment_sha256=project.environment_sha256(configuration.engine),
-        ),
-        model=ModelSpec(
-            id=study.model.variant_id(configuration.model),
-            variant=configuration.model,
-            source=study.model.variant_source(configuration.model),
-            format=model_format,
-            quantization=quantization,
-            conversion=project.conversion(source_format, model_format, quantization, engine.name),
-        ),
-        options=configuration.options,
-        arguments=configuration.arguments,
-        environment_variables=configuration.environment_variables,
-        hardware=HardwareSpec(
-            accelerator=study.hardware.accelerator, device=study.hardware.device, count=configuration.accelerators
-        ),
-        workload=load.requests(project.workload_spec(workload)),
-        objective=objective.measured_as or objective.tag,
-        slos=study.objective.slos if objective.needs_slos else {},
-        client=project.client_spec(),
-        protocol=load.protocol(study.protocol),
     )
 
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
+from typing import TYPE_CHECKING, get_args
 
 from servelab.errors import ServelabError
 from servelab.models import load_model, write_model
+from servelab.spec import Quantization
+
+if TYPE_CHECKING:  # each start of the workflow asks for the names below, and gguf takes long to import
+    from gguf import GGUFReader
 
 VERSION = "gguf-quantize 1"
 """The way of doing it, part of a run's identity: raise it when the result changes."""
 
-FORMATS = {
-    "q4_0": (GGMLQuantizationType.Q4_0, LlamaFileType.MOSTLY_Q4_0),
-    "q8_0": (GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0),
-    "bf16": (GGMLQuantizationType.BF16, LlamaFileType.MOSTLY_BF16),
-    "f16": (GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16),
-}
+FORMATS: tuple[str, ...] = get_args(Quantization)
 """Formats by the name that `model.variants.<name>.quantization` takes."""
 
 
@@ -35,6 +33,8 @@ def quantize_model(model_json: Path, quantization: str, folder: Path) -> Path:
     Raises:
         ServelabError: the model is not GGUF, or its tensors are in a format that cannot be read.
     """
+    from gguf import GGUFReader
+
     stored, path, tokenizer = load_model(model_json)
     if stored.format != "gguf":
         raise ServelabError(f"{model_json}: format is {stored.format}; only gguf is quantised anew")
@@ -48,7 +48,9 @@ def quantize_model(model_json: Path, quantization: str, folder: Path) -> Path:
 
 
 def _write(reader: GGUFReader, file: Path, quantization: str) -> None:
-    kind, file_type = FORMATS[quantization]
+    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, quants
+
+    kind, file_type = GGMLQuantizationType[quantization.upper()], LlamaFileType[f"MOSTLY_{quantization.upper()}"]
     writer = GGUFWriter(file, reader.fields["general.architecture"].contents())
     for field in reader.fields.values():
         if field.name.startswith("GGUF.") or field.name in ("general.architecture", "general.file_type"):

@@ -6,7 +6,7 @@ and never reused wrongly. Labels, comments, key order and the study's name are n
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -157,6 +157,14 @@ class WorkloadSpec(Strict):
     parameters: dict[str, Any] = Field(description="The generator's parameters, dataset sha256 and seed among them.")
     tokenizer: ModelSource = Field(description="The model whose tokenizer counts the tokens.")
     generator_version: str
+
+
+class Settings(TypedDict):
+    """What runs of one engine, model and load differ by."""
+
+    options: dict[str, ArgumentValue]
+    arguments: dict[str, ArgumentValue]
+    environment_variables: dict[str, str]
 
 
 class RunSpec(Strict):

@@ -22,8 +22,9 @@ import yaml
 
 from servelab.config_file import read_yaml
 from servelab.identity import run_id
-from servelab.plan import Configuration, Load, baseline, run_spec
+from servelab.plan import Configuration, Load, baseline
 from servelab.project import Project, load_project
+from servelab.run_specs import run_spec
 from servelab.search import STRATEGIES, plan
 from servelab.search.product import product
 from servelab.search.simulate import Measured, run_search
@@ -94,7 +95,9 @@ class Grid:
         """The recorded run of a configuration: of the same name as one that would be measured."""
         key = configuration.model_dump_json()
         if key not in self._names:
-            self._names[key] = run_id(run_spec(self.project, configuration, self.project.study.objective.on))
+            self._names[key] = run_id(
+                run_spec(self.project, configuration, Load(workload=self.project.study.objective.on))
+            )
         return self.runs[self._names[key]]
 
     def drawn(self, draw: np.random.Generator, configuration: Configuration, load: Load) -> Measured:

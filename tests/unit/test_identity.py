@@ -7,8 +7,12 @@ import pytest
 import yaml
 from made_study import demo_study
 
-from servelab.plan import baseline, plan_stage
+from servelab.identity import run_id
+from servelab.plan import Load, apply, baseline, plan_stage
 from servelab.project import load_project
+from servelab.run_specs import RunSpecs, run_spec
+from servelab.spec import RunSpec
+from servelab.study import Overrides
 
 ROOT = Path(__file__).parents[2]
 STUDY = demo_study()
@@ -37,6 +41,27 @@ def test_labels_titles_comments_and_order_change_nothing(tmp_path, before):
     assert run_ids(tmp_path, study | {"study": "another"}, name="another") == before
     study["objective"]["margin_percent"] = 10
     assert run_ids(tmp_path, study) == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"options": {"max_num_seqs": 8, "enable_prefix_caching": True}},
+        {"arguments": {"--zeta": 1e16, "--alpha": 0.1, "--bare": None, '--naïve "quoted"': "a, {b}: ü\\n"}},
+        {"environment_variables": {"Z": "1", "A": ""}},
+        {"model": "q8_0", "accelerators": 2, "options": {"threads": 1}},
+    ],
+    ids=["none", "options", "arguments", "variables", "another model and count"],
+)
+def test_runs_that_share_their_specification_are_named_as_each_alone_would_be(settings):
+    project = load_project(ROOT / "config/studies/cpu-smollm2.yaml", ROOT)
+    specs, load = RunSpecs(project), Load(workload=project.study.objective.on)
+    start = baseline(project).configuration
+    for configuration in (start, apply(start, Overrides(**settings)), start):
+        name, spec = specs(configuration, load)
+        assert spec == run_spec(project, configuration, load)
+        assert name == run_id(spec) == run_id(RunSpec.model_validate_json(spec.model_dump_json()))
 
 
 def test_a_new_candidate_adds_one(tmp_path, before):

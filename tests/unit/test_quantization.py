@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from gguf import GGUFReader, GGUFValueType, GGUFWriter, quants
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
 
 from servelab.errors import ServelabError
 from servelab.quantization import FORMATS, VERSION, quantize_model
@@ -45,7 +45,7 @@ def test_same_weights_within_the_formats_precision(quantization, model, tmp_path
     written = json.loads(quantize_model(model, quantization, tmp_path / "out").read_text())
     assert written["conversion"] == f"{VERSION}: {quantization}"
     before, after = tensors(model.parent / "m.gguf"), tensors(tmp_path / "out" / written["path"])
-    assert after["blk.0.weight"].tensor_type == FORMATS[quantization][0]
+    assert after["blk.0.weight"].tensor_type == GGMLQuantizationType[quantization.upper()]
     floats = quants.dequantize(after["blk.0.weight"].data, after["blk.0.weight"].tensor_type)
     expected = before["blk.0.weight"].data.astype(np.float32)
     assert np.abs(floats - expected).max() <= STEP[quantization] * np.abs(expected).max()

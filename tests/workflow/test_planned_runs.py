@@ -1,6 +1,7 @@
 """What a dry-run says of each run that is planned."""
 
 import re
+import tempfile
 
 import pytest
 from workspace import Workspace, tiny_study
@@ -34,6 +35,24 @@ def test_a_run_takes_the_accelerators_and_the_settings_of_its_candidate(tmp_path
         command = next(line for line in said.splitlines() if f"--output results/runs/{run_id} " in line)
         assert f"--environment results/envs/llama.cpp-{lock}/environment.json" in command
         assert ('"threads":1' in command) == ("threads" in spec["options"])
+
+
+def test_arguments_keep_their_order_and_temporary_files_their_folder(tmp_path):
+    workspace = Workspace.create(tmp_path / "workspace")
+    study = tiny_study()
+    study["baseline"] |= {"arguments": {"--zeta": 1, "--alpha": 2}}
+    study["stages"] = [{"name": "engine", "candidates": [{"arguments": {"--beta": 3}}]}]
+    workspace.write_study(study)
+    workspace.snakemake("--quiet", "all", "--", PLAN)
+
+    said = workspace.snakemake("--dry-run", "--printshellcmds")
+    assert '"arguments":{"--zeta":1,"--alpha":2}' in said
+    assert '"arguments":{"--zeta":1,"--alpha":2,"--beta":3}' in said
+    jobs = [job["said"] for job in JOB.finditer(said)]
+    assert jobs and all(f"tmpdir={tempfile.gettempdir()}," in job for job in jobs)
+    for option, value in (("--default-resources", "tmpdir='/a'"), ("--set-resources", "measure:tmpdir='/a'")):
+        jobs = [job["said"] for job in JOB.finditer(workspace.snakemake("--dry-run", option, value))]
+        assert jobs and all("tmpdir=/a," in job for job in jobs)
 
 
 def test_a_plan_that_an_older_version_left_is_in_nobodys_way(tmp_path):
