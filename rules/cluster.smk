@@ -9,7 +9,6 @@ from servelab.past_runs import PastTimes
 from servelab.run_time import pair_runtime_min, runtime_min
 from servelab.site import load_site
 from servelab.slurm_jobs import cancel_jobs
-from servelab.spec import HardwareSpec
 
 MEASURING = ("measure", "measure_pair")
 HERE = ("collect_runs",)
@@ -92,10 +91,32 @@ else:
             each.resources[name] = value
 
 
-# Without a site no job runs elsewhere. Snakemake would evaluate this default of its own for each of thousands of runs.
-for each in workflow.rules if SITE is None else []:
+def asked_alike():
+    """What all runs ask of the cluster whatever their hardware and attempt: Snakemake need not ask each of thousands."""
+    requests = [
+        placement(hardware).request(hardware, runtime_min=number, attempt=number)
+        for hardware in hardware_of_runs()
+        for number in (1, 2)
+    ]
+    asked = {name: {request.get(name) for request in requests} for name in RESOURCES}
+    return {name: values.pop() for name, values in asked.items() if len(values) == 1}
+
+
+if SITE is not None:
+    for each in [each for each in workflow.rules if each.name in MEASURING]:
+        for name, value in asked_alike().items():
+            each.resources[name] = value
+
+
+# Snakemake would evaluate this default of its own as an expression for each of thousands of runs. Without a site no job
+# runs elsewhere, where it may have another value.
+for each in workflow.rules:
     if getattr(each.resources.get("tmpdir"), "raw", None) == "system_tmpdir":
-        each.resources["tmpdir"] = tempfile.gettempdir()
+        each.resources["tmpdir"] = (
+            tempfile.gettempdir()
+            if SITE is None
+            else with_signature(lambda wildcards: tempfile.gettempdir())
+        )
 
 
 def cancel_left_jobs():

@@ -16,7 +16,7 @@ from servelab.deciding_pair import PairSpec
 from servelab.devices import DEVICES
 from servelab.plan import accelerator_counts
 from servelab.site import RESOURCES
-from servelab.spec import RunSpec
+from servelab.spec import HardwareSpec, RunSpec
 
 
 class PlanIndex:
@@ -180,10 +180,22 @@ def serving_threads(hardware):
     return DEVICES.get(hardware.device).threads(workflow.cores, hardware.count)
 
 
+def hardware_of_runs():
+    """All that runs of the studies may take."""
+    return {
+        HardwareSpec(
+            accelerator=study.hardware.accelerator,
+            device=study.hardware.device,
+            count=count,
+        )
+        for study in [project.study for project in PROJECTS.values()]
+        for count in accelerator_counts(study)
+    }
+
+
 def accelerators_of_runs():
     """Accelerators of a run: a number where all take as many, for a function is asked for each of thousands of runs."""
-    studies = [project.study for project in PROJECTS.values()]
-    counts = {count for study in studies for count in accelerator_counts(study)}
+    counts = {hardware.count for hardware in hardware_of_runs()}
     if len(counts) == 1:
         return counts.pop()
     return with_signature(lambda wildcards: needs_of(wildcards.run_id).hardware.count)

@@ -36,6 +36,12 @@ def test_a_run_takes_the_accelerators_and_the_settings_of_its_candidate(tmp_path
         assert f"--environment results/envs/llama.cpp-{lock}/environment.json" in command
         assert ('"threads":1' in command) == ("threads" in spec["options"])
 
+    # of a cluster all ask alike but for what goes with their accelerators
+    said = workspace.snakemake("--dry-run", "--config", "site=example")
+    for job in [job["said"] for job in JOB.finditer(said)]:
+        assert "slurm_partition=cpu" in job and "slurm_extra=--exclusive" in job
+        assert ("cpus_per_task" in job) == (len(taken) == 1)
+
 
 def test_arguments_keep_their_order_and_temporary_files_their_folder(tmp_path):
     workspace = Workspace.create(tmp_path / "workspace")
