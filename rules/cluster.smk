@@ -19,12 +19,7 @@ def read_site():
     """The site that the configuration names, if it names one; it has a place for every study."""
     if "site" not in config:
         return None
-    hardware = [project.study.hardware for project in PROJECTS.values()]
-    wanted = [
-        HardwareSpec(accelerator=each.accelerator, device=each.device, count=1)
-        for each in hardware
-    ]
-    return load_site(Path(f"config/sites/{config['site']}.yaml"), wanted)
+    return load_site(Path(f"config/sites/{config['site']}.yaml"), hardware_of_runs())
 
 
 try:
@@ -105,7 +100,9 @@ def asked_alike():
 if SITE is not None:
     for each in [each for each in workflow.rules if each.name in MEASURING]:
         for name, value in asked_alike().items():
-            each.resources[name] = value
+            # what `--set-resources` gave is the user's, and has a text or no function
+            if each.resources[name].is_evaluable() and each.resources[name].raw is None:
+                each.resources[name] = value
 
 
 # Snakemake would evaluate this default of its own as an expression for each of thousands of runs. Without a site no job

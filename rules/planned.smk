@@ -16,7 +16,7 @@ from servelab.deciding_pair import PairSpec
 from servelab.devices import DEVICES
 from servelab.plan import accelerator_counts
 from servelab.site import RESOURCES
-from servelab.spec import HardwareSpec, RunSpec
+from servelab.spec import HardwareSpec, RunSpec, Settings
 
 
 class PlanIndex:
@@ -66,7 +66,7 @@ class PlanIndex:
 
 # Thousands of runs differ by their server's settings alone: what else they are is one text for them all, by their ids.
 WITHOUT_SETTINGS = {}
-NO_SETTINGS = {"options": {}, "arguments": {}, "environment_variables": {}}
+NO_SETTINGS = {name: {} for name in Settings.__annotations__}
 
 
 def json_of(planned):
@@ -181,16 +181,18 @@ def serving_threads(hardware):
 
 
 def hardware_of_runs():
-    """All that runs of the studies may take."""
-    return {
-        HardwareSpec(
-            accelerator=study.hardware.accelerator,
-            device=study.hardware.device,
-            count=count,
+    """All that runs of the studies may take, each once."""
+    return list(
+        dict.fromkeys(
+            HardwareSpec(
+                accelerator=study.hardware.accelerator,
+                device=study.hardware.device,
+                count=count,
+            )
+            for study in [project.study for project in PROJECTS.values()]
+            for count in sorted(accelerator_counts(study))
         )
-        for study in [project.study for project in PROJECTS.values()]
-        for count in accelerator_counts(study)
-    }
+    )
 
 
 def accelerators_of_runs():

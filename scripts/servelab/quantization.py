@@ -21,7 +21,7 @@ VERSION = "gguf-quantize 1"
 """The way of doing it, part of a run's identity: raise it when the result changes."""
 
 FORMATS: tuple[str, ...] = get_args(Quantization)
-"""Formats by the name that `model.variants.<name>.quantization` takes."""
+"""Names of formats that `model.variants.<name>.quantization` takes."""
 
 
 def quantize_model(model_json: Path, quantization: str, folder: Path) -> Path:

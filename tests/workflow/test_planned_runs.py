@@ -37,10 +37,14 @@ def test_a_run_takes_the_accelerators_and_the_settings_of_its_candidate(tmp_path
         assert ('"threads":1' in command) == ("threads" in spec["options"])
 
     # of a cluster all ask alike but for what goes with their accelerators
-    said = workspace.snakemake("--dry-run", "--config", "site=example")
-    for job in [job["said"] for job in JOB.finditer(said)]:
+    asked = [job["said"] for job in JOB.finditer(workspace.snakemake("--dry-run", "--config", "site=example"))]
+    assert len(asked) == 2
+    for job in asked:
         assert "slurm_partition=cpu" in job and "slurm_extra=--exclusive" in job
         assert ("cpus_per_task" in job) == (len(taken) == 1)
+    mine = ("--dry-run", "--set-resources", "measure:slurm_partition=mine", "--config", "site=example")
+    asked = [job["said"] for job in JOB.finditer(workspace.snakemake(*mine))]
+    assert len(asked) == 2 and all("slurm_partition=mine" in job and "slurm_extra" in job for job in asked)
 
 
 def test_arguments_keep_their_order_and_temporary_files_their_folder(tmp_path):
