@@ -1,25 +1,42 @@
-# Everything runs from the locked environment in .venv; `make setup` builds it from envs/workflow.lock.txt.
+# Everything runs from the locked environment in .venv: `make setup` builds it from envs/workflow.lock.txt, and
+# `make tools` adds what tests, checks and examples need, from envs/test.lock.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --profile profiles/default
 
+# ONLY=--last-failed runs what failed before.
+# Environments that tests build with pip are not compiled either: for vLLM that takes a minute.
+PYTEST := PIP_COMPILE=0 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(ONLY)
+# Two files of tests at a time, those with long tests first; tests/conftest.py says what stays together.
+PARALLEL := -n 2 --no-loadscope-reorder
+
 PUBLISH_VENV := .venv-publish
+
+# Python compiles a module when it is first imported; compiling all of them would take 80 MB more.
+unexport PYTHONDONTWRITEBYTECODE
+INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 
 define BUILD_VENV
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(INSTALL) --require-hashes -r $<
+	$(INSTALL) --no-build-isolation --editable .
 	touch $@
 endef
 
-.PHONY: setup demo status publish test check slow-test long-test slurm-test bench docs format lock
+.PHONY: setup tools demo status publish test check slow-test long-test slurm-test bench docs format lock
 
 setup: $(VENV)/.complete
 
 $(VENV)/.complete: envs/workflow.lock.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Servelab needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	$(BUILD_VENV)
+
+tools: $(VENV)/.tools  ## what tests and checks need, and DuckDB for docs/reading-results.md
+
+$(VENV)/.tools: envs/test.lock.txt $(VENV)/.complete
+	$(INSTALL) --require-hashes -r $<
+	touch $@
 
 demo: setup  ## the main job on the embedded default: a real llama.cpp server, a real small model
 	$(SNAKEMAKE) --config 'studies=[cpu-smollm2]'
@@ -36,33 +53,34 @@ publish: $(PUBLISH_VENV)/.complete  ## hands archives over, TO=s3://bucket/folde
 	PATH="$(CURDIR)/$(PUBLISH_VENV)/bin:$$PATH" $(PUBLISH_VENV)/bin/snakemake --profile profiles/default \
 		$(if $(S3),--storage-s3-endpoint-url $(S3)) $(ARGS) --config publish=$(TO) -- publish
 
-test: setup check  ## checks and the test suite
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" -n 2 tests/unit
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow and not bench" tests/engines tests/workflow
+test: tools check  ## checks and the test suite
+	$(PYTEST) $(PARALLEL) -m "not slow and not bench" tests/engines tests/workflow tests/unit
 
-slow-test: setup  ## what needs minutes or gigabytes: real vLLM, containers, upgrades
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "slow and not long"
+slow-test: tools  ## what needs minutes or gigabytes: real vLLM, containers, upgrades
+	$(PYTEST) $(PARALLEL) -m "slow and not long"
 
-long-test: setup  ## the slow tests that take longest: Kubernetes, archives of all studies, upgrades, two engines
+long-test: tools  ## the slow tests that take longest: Kubernetes, archives of all studies, upgrades, two engines
 	tests/install_packages.sh
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m long
+	$(PYTEST) -m long
 
-slurm-test: setup  ## studies on a Slurm that the tests start and end; docs/cluster.md
+slurm-test: tools  ## studies on a Slurm that the tests start and end; docs/cluster.md
 	-tests/install_packages.sh
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "slurm and not long" -n 3 --dist loadfile tests/slurm
+	$(PYTEST) -m "slurm and not long" -n 3 --dist loadfile tests/slurm
 
-bench: setup  ## the client beside others, and what it can tell apart; docs/benchmarks.md
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m bench -p no:xdist -s tests/bench
+bench: tools  ## the client beside others, and what it can tell apart; docs/benchmarks.md
+	$(PYTEST) -m bench -p no:xdist -s tests/bench
 
-check: setup  ## format, lint, types, docs and schema up to date
+check: tools  ## format, lint, types, order of imports, plain words, docs and schema up to date
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs config/*.yaml config/studies config/sites profiles rules scripts
 	$(BIN)/python scripts/generate_docs.py --check
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint
 
-format: setup
+format: tools
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile rules
@@ -78,6 +96,7 @@ ON_NVIDIA := vllm-0.11.0 vllm-0.17.1 sglang-0.5.5.post1 sglang-0.5.9
 
 lock:  ## new locks from envs/*.in; needs uv (pip install uv), and PyTorch's CPU index or a folder of its wheels
 	$(LOCK) --universal envs/workflow.in --output-file envs/workflow.lock.txt
+	$(LOCK) --universal envs/test.in --output-file envs/test.lock.txt
 	$(LOCK) --universal envs/publish.in --output-file envs/publish.lock.txt
 	$(LOCK) --universal envs/kubernetes.in --output-file envs/kubernetes.lock.txt
 	$(LOCK) envs/llama.cpp.in --output-file envs/llama.cpp.lock.txt

@@ -9,22 +9,18 @@ configfile: "config/config.yaml"
 
 
 include: "rules/common.smk"
-include: "rules/planned.smk"
 include: "rules/coordinate.smk"
 include: "rules/download.smk"
 include: "rules/prepare.smk"
 include: "rules/preflight.smk"
 include: "rules/plan.smk"
 include: "rules/measure.smk"
-include: "rules/pair.smk"
 include: "rules/decide.smk"
 include: "rules/recorded.smk"
 include: "rules/aggregate.smk"
 include: "rules/history.smk"
 include: "rules/report.smk"
-include: "rules/compared.smk"
 include: "rules/compare.smk"
-include: "rules/archived.smk"
 include: "rules/archive.smk"
 include: "rules/publish.smk"
 include: "rules/cluster.smk"
@@ -33,12 +29,8 @@ include: "rules/cluster.smk"
 rule all:
     default_target: True
     input:
-        plans=plans_of_all_studies,
-        # for a run that is missing while the report stands would otherwise not be measured again
-        runs=runs_of_all_studies,
-        reports=expand("results/{search}/report.html", search=SEARCHES),
-        answers=expand("results/{search}/recommended.json", search=SEARCHES),
-        comparisons=expand(
-            "results/comparisons/{comparison}/comparison.html", comparison=COMPARED
-        ),
-        index="results/index.html",
+        # what was deleted is made again: a table of a stage, or a run, also where the report is still there
+        made=[file for search in STUDIES.searches for file in FILES.made(search)],
+        runs=lambda wildcards: RUNS.all_to_wait_for(),
+        comparisons=COMPARISONS.made(),
+        index=["results/index.html", "results/index.md"],

@@ -3,24 +3,11 @@
 
 rule aggregate:
     input:
-        tables=lambda wildcards: stage_files(
-            wildcards.search, "table.parquet", all_stages(wildcards.search)
-        ),
-        metrics=lambda wildcards: stage_files(
-            wildcards.search, "metrics.parquet", all_stages(wildcards.search)
-        ),
-        rounds=lambda wildcards: stage_files(
-            wildcards.search, "rounds.parquet", all_stages(wildcards.search)
-        ),
-        checks=lambda wildcards: stage_files(
-            wildcards.search, "checks.parquet", all_stages(wildcards.search)
-        ),
-        code=code(
-            "aggregate.py",
-            "servelab/aggregate.py",
-            "servelab/objective.py",
-            "servelab/statistics.py",
-        ),
+        tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
+        metrics=lambda wildcards: FILES.of_stages(wildcards.search, "metrics.parquet"),
+        rounds=lambda wildcards: FILES.of_stages(wildcards.search, "rounds.parquet"),
+        checks=lambda wildcards: FILES.of_stages(wildcards.search, "checks.parquet"),
+        code=code_of("aggregate"),
     output:
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",
@@ -37,22 +24,15 @@ rule aggregate:
 
 rule recommend:
     input:
-        plan=f"results/{{search}}/stages/{COMPARISON}/plan.json",
-        tables=lambda wildcards: stage_files(
-            wildcards.search, "table.parquet", all_stages(wildcards.search)
-        ),
-        rounds=lambda wildcards: stage_files(
-            wildcards.search, "rounds.parquet", all_stages(wildcards.search)
+        unpack(lambda wildcards: FILES.referred(wildcards.search)),
+        plans=lambda wildcards: FILES.of_stages(wildcards.search, "plan.json"),
+        tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
+        decisions=lambda wildcards: FILES.of_deciding_stages(
+            wildcards.search, "decision.json"
         ),
         improvements="results/{search}/improvements.parquet",
-        study=study_file,
-        code=code(
-            "recommend.py",
-            "servelab/decide.py",
-            "servelab/guards.py",
-            "servelab/recommend.py",
-            "servelab/statistics.py",
-        ),
+        study=lambda wildcards: study_file(wildcards.search),
+        code=code_of("recommend"),
     output:
         recommended="results/{search}/recommended.json",
     log:
@@ -60,56 +40,43 @@ rule recommend:
     conda:
         "../envs/workflow.yaml"
     params:
-        study=study_path,
+        study=lambda wildcards: study_path(wildcards.search),
         runs=lambda wildcards: (
-            "--runs results/runs" if wildcards.search.startswith("studies/") else ""
+            "--runs results/runs" if is_live(wildcards.search) else ""
         ),
     shell:
-        "python scripts/recommend.py --study {params.study} --plan {input.plan} --tables {input.tables}"
-        " --rounds {input.rounds} --improvements {input.improvements} {params.runs}"
+        "python scripts/recommend.py --study {params.study} --plans {input.plans} --tables {input.tables}"
+        " --decisions {input.decisions} --improvements {input.improvements} {params.runs}"
         " --output {output.recommended} > {log} 2>&1"
 
 
-rule audit_search:
+rule list_candidates:
     input:
-        plans=lambda wildcards: stage_files(
-            wildcards.search, "plan.json", all_stages(wildcards.search)
+        plans=lambda wildcards: FILES.of_stages(wildcards.search, "plan.json"),
+        tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
+        decisions=lambda wildcards: FILES.of_deciding_stages(
+            wildcards.search, "decision.json"
         ),
-        tables=lambda wildcards: stage_files(
-            wildcards.search, "table.parquet", all_stages(wildcards.search)
-        ),
-        decisions=lambda wildcards: stage_files(
-            wildcards.search, "decision.json", search_stages(wildcards.search)
-        ),
-        study=study_file,
-        code=code(
-            "audit_search.py",
-            "servelab/decide.py",
-            "servelab/describe.py",
-            "servelab/search_audit.py",
-        ),
+        study=lambda wildcards: study_file(wildcards.search),
+        code=code_of("list_candidates"),
     output:
         search="results/{search}/search.parquet",
     log:
-        "results/logs/audit_search/{search}.log",
+        "results/logs/list_candidates/{search}.log",
     conda:
         "../envs/workflow.yaml"
     params:
-        study=study_path,
-        # the plans of other studies and the pairs behind decisions, as they stand
-        results=lambda wildcards: (
-            "--results results" if wildcards.search.startswith("studies/") else ""
-        ),
+        study=lambda wildcards: study_path(wildcards.search),
     shell:
-        "python scripts/audit_search.py --study {params.study} --plans {input.plans} --tables {input.tables}"
-        " --decisions {input.decisions} {params.results} --output {output.search} > {log} 2>&1"
+        "python scripts/list_candidates.py --study {params.study} --plans {input.plans} --tables {input.tables}"
+        " --decisions {input.decisions} --output {output.search} > {log} 2>&1"
 
 
 rule describe_study:
     input:
-        study=study_file,
-        workloads="config/workloads.yaml",
-        code=code("describe_study.py", "servelab/describe.py"),
+        unpack(lambda wildcards: FILES.referred(wildcards.search)),
+        study=lambda wildcards: study_file(wildcards.search),
+        code=code_of("describe_study"),
     output:
         study="results/{search}/study.json",
     log:
@@ -117,6 +84,6 @@ rule describe_study:
     conda:
         "../envs/workflow.yaml"
     params:
-        study=study_path,
+        study=lambda wildcards: study_path(wildcards.search),
     shell:
         "python scripts/describe_study.py --study {params.study} --output {output.study} > {log} 2>&1"

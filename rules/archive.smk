@@ -3,11 +3,14 @@
 An archive's name holds the day on which the study's last run ended, which is known when it has ended.
 """
 
+from servelab.workflow.archives import archive_name, archived_search, workflow_id
+
 
 checkpoint name_archive:
     input:
-        unpack(lambda wildcards: finished(wildcards.search)),
-        code=code("name_archive.py"),
+        runs=lambda wildcards: RUNS.of_study(wildcards.search),
+        reports=lambda wildcards: FILES.reports(wildcards.search),
+        code=code_of("name_archive"),
     output:
         name="results/archives/{search}.json",
     log:
@@ -20,8 +23,15 @@ checkpoint name_archive:
 
 rule archive_study:
     input:
-        unpack(archived_files),
+        runs=lambda wildcards: RUNS.of_study(archived_search(wildcards.archive)),
+        reports=lambda wildcards: FILES.reports(archived_search(wildcards.archive)),
+        others=lambda wildcards: [
+            report
+            for other in FILES.others(archived_search(wildcards.archive))
+            for report in FILES.reports(other)
+        ],
     output:
+        **({"signature": "results/archives/{archive}.zip.sig"} if SIGNING.key else {}),
         archive="results/archives/{archive}.zip",
     log:
         "results/logs/archive_study/{archive}.log",
@@ -33,15 +43,19 @@ rule archive_study:
         search=lambda wildcards: archived_search(wildcards.archive),
         beside=lambda wildcards: [
             f"--beside={search}"
-            for search in shown_beside(archived_search(wildcards.archive))
+            for search in FILES.others(archived_search(wildcards.archive))
         ],
         workflow=lambda wildcards: workflow_id(),
+        sign=SIGNING.option,
     shell:
-        "(trap 'rm -f {output.archive}' EXIT;"
-        " python scripts/archive_study.py --search {params.search} {params.beside}"
-        " && python scripts/verify_archive.py {output.archive} && trap - EXIT) 2>&1 | tee -i {log}"
+        "(trap 'rm -f {output}' EXIT;"
+        " python scripts/archive_study.py --search {params.search} {params.beside} {params.sign}"
+        " && python scripts/verify_archive.py --accept-unsigned {output.archive} && trap - EXIT) 2>&1 | tee -i {log}"
 
 
 rule archive:
     input:
-        archives_of_all_studies,
+        lambda wildcards: [
+            f"results/archives/{archive_name(checkpoints.name_archive.get(search=search).output.name)}"
+            for search in STUDIES.searches
+        ],

@@ -6,19 +6,8 @@ Neither makes or measures anything of a study that the default target would not.
 
 rule compare_studies:
     input:
-        studies=compared_here,
-        code=code(
-            "compare_studies.py",
-            "servelab/compare/*.py",
-            "servelab/decide.py",
-            "servelab/figures.py",
-            "servelab/page/*.py",
-            "servelab/page/templates/*",
-            "servelab/report/table.py",
-            "servelab/report/templates/report.css",
-            "servelab/report/templates/report.js",
-            "servelab/statistics.py",
-        ),
+        studies=lambda wildcards: COMPARISONS.inputs(wildcards.comparison),
+        code=code_of("compare_studies"),
     output:
         table="results/comparisons/{comparison}/comparison.parquet",
         html="results/comparisons/{comparison}/comparison.html",
@@ -28,11 +17,9 @@ rule compare_studies:
     conda:
         "../envs/workflow.yaml"
     params:
-        folders=lambda wildcards: [
-            str(side.folder) for side in compared_sides(wildcards)
-        ],
-        names=lambda wildcards: [side.name for side in compared_sides(wildcards)],
-        elsewhere=compared_elsewhere,
+        folders=lambda wildcards: COMPARISONS.folders(wildcards.comparison),
+        names=lambda wildcards: COMPARISONS.names(wildcards.comparison),
+        elsewhere=lambda wildcards: COMPARISONS.elsewhere(wildcards.comparison),
     shell:
         "python scripts/compare_studies.py {params.folders:q} --names {params.names:q}"
         " --output $(dirname {output.table}) > {log} 2>&1"
@@ -40,17 +27,13 @@ rule compare_studies:
 
 rule render_index:
     input:
-        listed=listed,
-        code=code(
-            "render_index.py",
-            "servelab/figures.py",
-            "servelab/index_page.py",
-            "servelab/page/*.py",
-            "servelab/page/templates/*",
-            "servelab/report/table.py",
-            "servelab/report/templates/report.css",
-            "servelab/report/templates/report.js",
+        # asked for alone, the index shows what is there, and makes nothing
+        listed=lambda wildcards: (
+            COMPARISONS.listed()
+            if set(workflow.dag_settings.targets) <= {"all"}
+            else []
         ),
+        code=code_of("render_index"),
     output:
         html="results/index.html",
         markdown="results/index.md",
@@ -60,7 +43,7 @@ rule render_index:
     conda:
         "../envs/workflow.yaml"
     params:
-        searches=list(SEARCHES),
+        searches=list(STUDIES.searches),
     shell:
         "python scripts/render_index.py --results results --expected {params.searches:q}"
         " --output-html {output.html} --output-md {output.markdown} > {log} 2>&1"

@@ -1,56 +1,36 @@
-"""Keeps two workflows from making one study at once; says how far each stage is, and what is there after a failure."""
+"""Claims the studies while they are made; logs progress, and what Slurm cannot start of what the site asks for.
 
-import atexit
-import logging
-from contextlib import ExitStack
+Writes the index of what is there when a job failed.
 
-from snakemake_interface_logger_plugins.common import LogEvent
+The target `preflight` makes no run, so nothing of this is done for it.
+"""
 
-from servelab.claims import claim
-from servelab.study_progress import ProgressLines, StudyProgress
-
-CLAIMS = ExitStack()
-
-
-class ProgressHandler(logging.Handler):
-    """Follows Snakemake's own events, wherever its jobs run, and says a line when a run has been measured."""
-
-    def __init__(self):
-        super().__init__()
-        self.progress = ProgressLines(
-            [StudyProgress(project.study, RESULTS) for project in PROJECTS.values()]
-        )
-        self.measuring = {}
-
-    def emit(self, record):
-        event = getattr(record, "event", None)
-        if event == LogEvent.JOB_INFO and record.rule_name == "measure":
-            self.measuring[record.jobid] = record.wildcards["run_id"]
-        elif event == LogEvent.JOB_FINISHED and record.job_id in self.measuring:
-            for line in self.progress.ended(self.measuring.pop(record.job_id)):
-                logger.info(line)
+from servelab.workflow.coordination import (
+    ProgressHandler,
+    cancel_left_jobs,
+    claim_studies,
+    write_index,
+)
 
 
-def coordinate():
-    """For the start of a workflow that has something to do."""
-    atexit.register(CLAIMS.close)
-    for search in SEARCHES:
+onstart:
+    if set(workflow.dag_settings.targets) != {"preflight"}:
         try:
-            CLAIMS.enter_context(claim(RESULTS / search, wait=False))
+            SIGNING.check(is_here=workflow.local_exec)
+            if workflow.local_exec and not workflow.dag_settings.targets:
+                STUDIES.check_accelerators(RESULTS, SEALED.is_complete)
+            claim_studies(STUDIES.searches, RESULTS)
+            lines = [*cancel_left_jobs(Path()), *STUDIES.troubles(RESULTS)]
         except ServelabError as error:
-            raise WorkflowError(
-                f"{search}: {error}; wait for it, or ask for other studies"
-            )
-    logger.addHandler(ProgressHandler())
+            raise WorkflowError(str(error))
+        live = [project.study for project in STUDIES.live.values()]
+        logger.addHandler(ProgressHandler(live, RESULTS, NEEDS.runs, logger))
+        for line in lines:
+            logger.warning(line)
+        PLACEMENTS.watch_slurm(logger.warning)
 
 
-def show_what_is_there():
-    """For the end of a workflow in which a job failed: no rule makes an index then, and other studies may be done."""
-    from servelab.index_page import index_page  # here, for most workflows end well
-    from servelab.page import write_page
-
-    try:
-        page = index_page(RESULTS, list(SEARCHES))
-        write_page(page, RESULTS / "index.html", RESULTS / "index.md")
-    except (ServelabError, OSError) as error:
-        logger.warning(f"{RESULTS}/index.html: {error}")
+onerror:
+    if set(workflow.dag_settings.targets) != {"preflight"}:
+        if wrong := write_index(STUDIES.searches, RESULTS):
+            logger.warning(wrong)

@@ -4,7 +4,7 @@
 checkpoint collect_runs:
     input:
         plan="results/studies/{study}/stages/{stage}/plan.json",
-        runs=lambda wildcards: missing_runs(wildcards.study, wildcards.stage),
+        runs=lambda wildcards: RUNS.missing(wildcards.study, wildcards.stage),
     output:
         mark=touch(MEASURED),
 
@@ -12,16 +12,9 @@ checkpoint collect_runs:
 rule parse_stage:
     input:
         plan="results/studies/{study}/stages/{stage}/plan.json",
-        runs=lambda wildcards: measured_runs(wildcards.study, wildcards.stage),
+        runs=lambda wildcards: RUNS.measured(wildcards.study, wildcards.stage),
         study="config/studies/{study}.yaml",
-        code=code(
-            "parse_stage.py",
-            "servelab/parse.py",
-            "servelab/objective.py",
-            "servelab/metrics/*.py",
-            "servelab/timeline.py",
-            "servelab/validity/*.py",
-        ),
+        code=code_of("parse_stage"),
     output:
         table="results/studies/{study}/stages/{stage}/table.parquet",
         metrics="results/studies/{study}/stages/{stage}/metrics.parquet",
@@ -35,29 +28,17 @@ rule parse_stage:
     threads: min(workflow.cores or 1, 8)
     shell:
         "python scripts/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs"
-        " --processes {threads}"
+        " --kept results/parsed/{wildcards.study} --processes {threads}"
         " --output-table {output.table} --output-metrics {output.metrics} --output-rounds {output.rounds}"
         " --output-checks {output.checks} --output-timeline {output.timeline} > {log} 2>&1"
 
 
 rule decide_stage:
     input:
-        unpack(pair_evidence),
         plan="results/{search}/stages/{stage}/plan.json",
         table="results/{search}/stages/{stage}/table.parquet",
-        rounds="results/{search}/stages/{stage}/rounds.parquet",
-        study=study_file,
-        code=code(
-            "decide_stage.py",
-            "servelab/decide.py",
-            "servelab/deciding_pair.py",
-            "servelab/metrics/*.py",
-            "servelab/objective.py",
-            "servelab/parse.py",
-            "servelab/search/*.py",
-            "servelab/statistics.py",
-            "servelab/validity/*.py",
-        ),
+        study=lambda wildcards: study_file(wildcards.search),
+        code=code_of("decide_stage"),
     output:
         decision="results/{search}/stages/{stage}/decision.json",
     log:
@@ -65,10 +46,7 @@ rule decide_stage:
     conda:
         "../envs/workflow.yaml"
     params:
-        study=study_path,
-        pair=lambda wildcards, input: options(
-            {name: input[name] for name in ("pair", "pair_status") if input.get(name)}
-        ),
+        study=lambda wildcards: study_path(wildcards.search),
     shell:
         "python scripts/decide_stage.py --study {params.study} --plan {input.plan} --table {input.table}"
-        " --rounds {input.rounds} {params.pair} --output {output.decision} > {log} 2>&1"
+        " --output {output.decision} > {log} 2>&1"

@@ -7,15 +7,15 @@ removing what another workflow has made, and may be using, before the job that w
 
 rule download_dataset:
     output:
-        dataset=update("results/datasets/{dataset}/dataset.json"),
+        dataset=update("results/datasets/{dataset}-{content}/dataset.json"),
     log:
-        "results/logs/download_dataset/{dataset}.log",
+        "results/logs/download_dataset/{dataset}-{content}.log",
     retries: 1
     conda:
         "../envs/workflow.yaml"
     shell:
         "python scripts/download_dataset.py --datasets config/datasets.yaml --name {wildcards.dataset}"
-        " --output {output.dataset} 2>&1 | tee -i {log}"
+        " --content {wildcards.content} --output {output.dataset} 2>&1 | tee -i {log}"
 
 
 rule download_model:
@@ -27,7 +27,7 @@ rule download_model:
     conda:
         "../envs/workflow.yaml"
     params:
-        source=lambda wildcards: spec_json(MODEL_SOURCES[wildcards.model_key]),
+        source=lambda wildcards: spec_json(SOURCES.model(wildcards.model_key)),
     shell:
         "python scripts/download_model.py --source {params.source:q}"
         " --output {output.model} 2>&1 | tee -i {log}"
@@ -36,7 +36,7 @@ rule download_model:
 rule build_environment:
     input:
         lock=lambda wildcards: ancient(
-            str(ENVIRONMENTS[environment_file(wildcards.tool, wildcards.lock_hash)][2])
+            str(SOURCES.environment(wildcards.tool, wildcards.lock_hash).lock)
         ),
     output:
         environment=update("results/envs/{tool}-{lock_hash}/environment.json"),
@@ -46,9 +46,9 @@ rule build_environment:
     conda:
         "../envs/workflow.yaml"
     params:
-        runtime=lambda wildcards: ENVIRONMENTS[
-            environment_file(wildcards.tool, wildcards.lock_hash)
-        ][1],
+        runtime=lambda wildcards: (
+            SOURCES.environment(wildcards.tool, wildcards.lock_hash).runtime
+        ),
     shell:
         "python scripts/build_environment.py --tool {wildcards.tool} --runtime {params.runtime}"
         " --lock {input.lock:q} --output {output.environment} 2>&1 | tee -i {log}"

@@ -6,16 +6,16 @@ An answer is named by the versions of the study's engines, so that an upgrade ov
 
 rule keep_answer:
     input:
+        unpack(lambda wildcards: FILES.referred(f"studies/{wildcards.study}")),
         recommended="results/studies/{study}/recommended.json",
-        decision=lambda wildcards: stage_files(
-            f"studies/{wildcards.study}",
-            "decision.json",
-            search_stages(f"studies/{wildcards.study}")[-1:],
+        decision=lambda wildcards: FILES.of_deciding_stages(
+            f"studies/{wildcards.study}", "decision.json"
+        )[-1:],
+        table=lambda wildcards: FILES.of_last_stage(
+            f"studies/{wildcards.study}", "table.parquet"
         ),
-        table=f"results/studies/{{study}}/stages/{COMPARISON}/table.parquet",
         study="config/studies/{study}.yaml",
-        locks=study_locks,
-        code=code("keep_answer.py", "servelab/answers.py"),
+        code=code_of("keep_answer"),
     output:
         answer="results/studies/{study}/answers/{versions_id}.json",
     log:
@@ -29,33 +29,17 @@ rule keep_answer:
 
 rule build_history:
     input:
-        plans=lambda wildcards: stage_files(
-            f"studies/{wildcards.study}",
-            "plan.json",
-            all_stages(f"studies/{wildcards.study}"),
+        unpack(lambda wildcards: FILES.referred(f"studies/{wildcards.study}")),
+        plans=lambda wildcards: FILES.of_stages(
+            f"studies/{wildcards.study}", "plan.json"
         ),
-        # not read, but made anew whenever a run is
-        tables=lambda wildcards: stage_files(
-            f"studies/{wildcards.study}",
-            "table.parquet",
-            all_stages(f"studies/{wildcards.study}"),
+        # not read, but made again whenever a run is
+        tables=lambda wildcards: FILES.of_stages(
+            f"studies/{wildcards.study}", "table.parquet"
         ),
-        answer=lambda wildcards: answer_file(wildcards.study),
+        answer=lambda wildcards: FILES.answer(wildcards.study),
         study="config/studies/{study}.yaml",
-        locks=study_locks,
-        code=code(
-            "build_history.py",
-            "servelab/answers.py",
-            "servelab/compare/verdict.py",
-            "servelab/decide.py",
-            "servelab/history.py",
-            "servelab/metrics/*.py",
-            "servelab/objective.py",
-            "servelab/parse.py",
-            "servelab/past_runs.py",
-            "servelab/statistics.py",
-            "servelab/validity/*.py",
-        ),
+        code=code_of("build_history"),
     output:
         history="results/studies/{study}/history.parquet",
         answers="results/studies/{study}/answers.parquet",

@@ -1,17 +1,19 @@
-"""Reads environment, model and requests; makes results/runs/<run_id>: serve, load, stop.
+"""Reads environments, models and requests; makes results/runs/<run_id>: serve, load, stop.
 
-The only rule that holds an accelerator. A run's name is a hash of everything that can change it: what is measured once
-is never measured again, so that nothing asks for a complete run, and its inputs and its script are not compared.
+The only rule that reserves an accelerator. A job is a server start that serves every run still missing of it, or of a
+proof, a pair of them. It is named by its leader, the last of these runs. A run's name is a hash of everything that can
+change it: what was measured is never measured again. No rule asks for a complete run, so its inputs and its script are
+not compared.
 """
 
 
 rule measure:
     input:
-        # of what is there Snakemake need not know: it would look at each file for each of thousands of runs
-        unpack(with_signature(lambda wildcards: needs_of(wildcards.run_id).not_there())),
+        # only what is missing: otherwise Snakemake looks at each file for each of thousands of runs
+        with_signature(lambda wildcards: NEEDS.files(wildcards.run_id)),
     output:
         # `update`: Snakemake removes an output before its job, and another workflow may have measured the run meanwhile.
-        # The folder appears in one step, so that this file stands for all of it.
+        # The folder appears in one step and is the job's last, so this file implies all of its runs.
         manifest=update("results/runs/{run_id}/manifest.json"),
     log:
         "results/logs/measure/{run_id}.log",
@@ -19,11 +21,18 @@ rule measure:
     retries: 2 if workflow.is_main_process else 0
     conda:
         "../envs/workflow.yaml"
-    threads: with_signature(lambda wildcards: run_threads(needs_of(wildcards.run_id).hardware))
+    threads: with_signature(lambda wildcards: PLACEMENTS.threads(NEEDS.hardware(wildcards.run_id)))
     resources:
-        **asked_of_cluster(lambda *job: run_request(*job)),
-        accelerators=accelerators_of_runs(),
+        **PLACEMENTS.resources(
+            lambda wildcards, attempt: PLACEMENTS.job(wildcards.run_id, attempt)
+        ),
+        accelerators=PLACEMENTS.accelerators(),
     params:
-        options=with_signature(lambda wildcards: run_options(wildcards.run_id)),
+        job=with_signature(lambda wildcards: NEEDS.option(wildcards.run_id)),
+        sign=SIGNING.option,
+        names=NAMES,
+        imported=import_option(USE_IMPORTED),
     shell:
-        "python scripts/measure.py {params.options} --output results/runs/{wildcards.run_id} 2>&1 | tee -i {log}"
+        "python scripts/measure.py --job {params.job} --names {params.names} --runs results/runs {params.sign}"
+        " {params.imported}"
+        " 2>&1 | tee -i {log}"

@@ -11,6 +11,6 @@ rule preflight:
     conda:
         "../envs/workflow.yaml"
     params:
-        studies=[f"config/studies/{study}.yaml" for study in STUDIES],
+        studies=[f"config/studies/{study}.yaml" for study in STUDIES.live],
     shell:
         "python scripts/preflight.py --studies {params.studies} --results results 2> {log}"

@@ -4,7 +4,7 @@
 rule convert_model:
     input:
         model=ancient("results/models/{model_key}/model.json"),
-        environment=converter_environment,
+        environment=lambda wildcards: ancient(SOURCES.converter(wildcards.format)),
     output:
         model=update("results/models/{model_key}-{format}/model.json"),
     log:
@@ -32,8 +32,8 @@ rule quantize_model:
 
 rule prepare_workload:
     input:
-        model=workload_model,
-        dataset=lambda wildcards: ancient(datasets_of(wildcards.workload_id)),
+        model=lambda wildcards: ancient(SOURCES.tokenizer(wildcards.workload_id)),
+        dataset=lambda wildcards: ancient(SOURCES.datasets(wildcards.workload_id)),
     output:
         requests=update("results/workloads/{workload_id}/requests.parquet"),
     log:
@@ -41,9 +41,10 @@ rule prepare_workload:
     conda:
         "../envs/workflow.yaml"
     params:
-        spec=lambda wildcards: spec_json(WORKLOADS[wildcards.workload_id][0]),
+        spec=lambda wildcards: spec_json(SOURCES.workload(wildcards.workload_id)),
         dataset=lambda wildcards: [
-            f"--dataset={dataset}" for dataset in datasets_of(wildcards.workload_id)
+            f"--dataset={dataset}"
+            for dataset in SOURCES.datasets(wildcards.workload_id)
         ],
     shell:
         "python scripts/prepare_workload.py --spec {params.spec:q} --model {input.model} {params.dataset:q}"

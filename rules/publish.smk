@@ -10,22 +10,25 @@ if "publish" in config:
 
     rule publish_archive:
         input:
-            archive="results/archives/{archive}.zip",
+            file="results/archives/{file}",
         output:
-            published=storage(f"{PLACE}/{{archive}}.zip"),
+            published=storage(f"{PLACE}/{{file}}"),
         log:
-            "results/logs/publish_archive/{archive}.log",
+            "results/logs/publish_archive/{file}.log",
+        wildcard_constraints:
+            file=r".+\.zip(\.sig)?",
         conda:
             "../envs/workflow.yaml"
         shell:
-            "cp {input.archive} {output.published} 2> {log}"
+            "cp {input.file} {output.published} 2> {log}"
 
     rule publish:
         input:
             lambda wildcards: [
-                storage(
-                    f"{PLACE}/{Path(archive).relative_to('results/archives')}",
-                    retrieve=False,
+                storage(f"{PLACE}/{archive_name(named)}{suffix}", retrieve=False)
+                for suffix in ("", *([".sig"] if SIGNING.key else []))
+                for named in (
+                    checkpoints.name_archive.get(search=search).output.name
+                    for search in STUDIES.searches
                 )
-                for archive in archives_of_all_studies(wildcards)
             ],

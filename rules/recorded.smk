@@ -8,21 +8,13 @@ Decisions, percentages, recommendation, charts and report then come from the rul
 rule parse_recorded:
     input:
         unpack(
-            lambda wildcards: previous_stage(
+            lambda wildcards: FILES.previous_stage(
                 f"recorded/{wildcards.study}", wildcards.stage
             )
         ),
         study="config/recorded/{study}/study.yaml",
-        logs=recorded_logs,
-        code=code(
-            "parse_recorded.py",
-            "servelab/audit/*.py",
-            "servelab/metrics/*.py",
-            "servelab/objective.py",
-            "servelab/readers/*.py",
-            "servelab/recorded/*.py",
-            "servelab/statistics.py",
-        ),
+        logs=lambda wildcards: FILES.logs(wildcards.study),
+        code=code_of("parse_recorded"),
     output:
         plan="results/recorded/{study}/stages/{stage}/plan.json",
         table="results/recorded/{study}/stages/{stage}/table.parquet",
@@ -36,7 +28,7 @@ rule parse_recorded:
         "../envs/workflow.yaml"
     params:
         previous=lambda wildcards: options(
-            previous_stage(f"recorded/{wildcards.study}", wildcards.stage)
+            FILES.previous_stage(f"recorded/{wildcards.study}", wildcards.stage)
         ),
     shell:
         "python scripts/parse_recorded.py --study config/recorded/{wildcards.study} --stage {wildcards.stage}"
@@ -47,25 +39,16 @@ rule parse_recorded:
 
 rule audit_claims:
     input:
-        plans=lambda wildcards: stage_files(
-            f"recorded/{wildcards.study}",
-            "plan.json",
-            search_stages(f"recorded/{wildcards.study}"),
+        plans=lambda wildcards: FILES.of_deciding_stages(
+            f"recorded/{wildcards.study}", "plan.json"
         ),
-        decisions=lambda wildcards: stage_files(
-            f"recorded/{wildcards.study}",
-            "decision.json",
-            search_stages(f"recorded/{wildcards.study}"),
+        decisions=lambda wildcards: FILES.of_deciding_stages(
+            f"recorded/{wildcards.study}", "decision.json"
         ),
         recommended="results/recorded/{study}/recommended.json",
         study="config/recorded/{study}/study.yaml",
-        logs=recorded_logs,
-        code=code(
-            "audit_claims.py",
-            "servelab/audit/*.py",
-            "servelab/readers/*.py",
-            "servelab/recorded/*.py",
-        ),
+        logs=lambda wildcards: FILES.logs(wildcards.study),
+        code=code_of("audit_claims"),
     output:
         claims="results/recorded/{study}/claims.parquet",
     log:
@@ -79,7 +62,7 @@ rule audit_claims:
 
 rule copy_logs:
     input:
-        logs=recorded_logs,
+        logs=lambda wildcards: FILES.logs(wildcards.study),
     output:
         logs=directory("results/recorded/{study}/logs"),
     log:

@@ -12,11 +12,11 @@ OF_LIVE_RUNS = ("history", "distributions", "device_series")
 
 rule condense_records:
     input:
-        # made anew whenever a run is
-        table=f"results/studies/{{study}}/stages/{COMPARISON}/table.parquet",
-        code=code(
-            "condense_records.py", "servelab/condensed.py", "servelab/metrics/*.py"
+        # made again whenever a run is
+        table=lambda wildcards: FILES.of_last_stage(
+            f"studies/{wildcards.study}", "table.parquet"
         ),
+        code=code_of("condense_records"),
     output:
         distributions="results/studies/{study}/distributions.parquet",
         device_series="results/studies/{study}/device_series.parquet",
@@ -31,23 +31,17 @@ rule condense_records:
 
 rule plot_charts:
     input:
-        unpack(lambda wildcards: history_files(wildcards.search, *OF_LIVE_RUNS)),
+        unpack(lambda wildcards: tables_of_runs(wildcards.search, *OF_LIVE_RUNS)),
         study="results/{search}/study.json",
-        stages=lambda wildcards: stage_files(
-            wildcards.search, "table.parquet", all_stages(wildcards.search)
-        ),
-        decisions=lambda wildcards: stage_files(
-            wildcards.search, "decision.json", search_stages(wildcards.search)
+        stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
+        decisions=lambda wildcards: FILES.of_deciding_stages(
+            wildcards.search, "decision.json"
         ),
         improvements="results/{search}/improvements.parquet",
-        timeline=f"results/{{search}}/stages/{COMPARISON}/timeline.parquet",
-        code=code(
-            "plot_charts.py",
-            "servelab/chart_files.py",
-            "servelab/figures.py",
-            "servelab/tradeoff.py",
-            "servelab/charts/*.py",
+        timeline=lambda wildcards: FILES.of_last_stage(
+            wildcards.search, "timeline.parquet"
         ),
+        code=code_of("plot_charts"),
     output:
         charts=report(
             directory("results/{search}/charts"),
@@ -63,7 +57,7 @@ rule plot_charts:
         "../envs/workflow.yaml"
     params:
         of_runs=lambda wildcards: options(
-            history_files(wildcards.search, *OF_LIVE_RUNS)
+            tables_of_runs(wildcards.search, *OF_LIVE_RUNS)
         ),
     shell:
         "python scripts/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
@@ -72,30 +66,21 @@ rule plot_charts:
 
 rule render_report:
     input:
-        unpack(lambda wildcards: origin_of(wildcards)[0]),
-        unpack(lambda wildcards: beside(wildcards.search)),
-        unpack(lambda wildcards: history_files(wildcards.search, "history", "answers")),
+        unpack(lambda wildcards: origin(wildcards.search)),
+        unpack(lambda wildcards: FILES.beside(wildcards.search)),
+        unpack(lambda wildcards: tables_of_runs(wildcards.search, "history", "answers")),
         study="results/{search}/study.json",
-        stages=lambda wildcards: stage_files(
-            wildcards.search, "table.parquet", all_stages(wildcards.search)
-        ),
-        decisions=lambda wildcards: stage_files(
-            wildcards.search, "decision.json", search_stages(wildcards.search)
+        stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
+        decisions=lambda wildcards: FILES.of_deciding_stages(
+            wildcards.search, "decision.json"
         ),
         improvements="results/{search}/improvements.parquet",
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",
-        audit="results/{search}/search.parquet",
+        candidates="results/{search}/search.parquet",
         recommended="results/{search}/recommended.json",
         charts="results/{search}/charts",
-        code=code(
-            "render_report.py",
-            "servelab/figures.py",
-            "servelab/tradeoff.py",
-            "servelab/report/*.py",
-            "servelab/report/forms/*.py",
-            "servelab/report/templates/*",
-        ),
+        code=code_of("render_report"),
     output:
         html=report(
             "results/{search}/report.html",
@@ -118,16 +103,14 @@ rule render_report:
     conda:
         "../envs/workflow.yaml"
     params:
-        origin=lambda wildcards: origin_of(wildcards)[1],
-        beside=lambda wildcards: " ".join(
-            f"--{name} {path}" for name, path in beside(wildcards.search).items()
-        ),
+        origin=lambda wildcards: origin_options(wildcards.search),
+        beside=lambda wildcards: options(FILES.beside(wildcards.search)),
         history=lambda wildcards: options(
-            history_files(wildcards.search, "history", "answers")
+            tables_of_runs(wildcards.search, "history", "answers")
         ),
     shell:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
-        " --search {input.audit} --recommended {input.recommended}"
+        " --search {input.candidates} --recommended {input.recommended}"
         " {params.origin} {params.beside} {params.history} --charts-dir {input.charts}"
         " --output-md {output.markdown} --output-html {output.html} --output-tables {output.tables} > {log} 2>&1"

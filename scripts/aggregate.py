@@ -3,13 +3,12 @@
 import argparse
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 
-from servelab import schemas
-from servelab.aggregate import improvements
-from servelab.cli import run
-from servelab.parse import read_table, write_table
+from servelab.core.cli import run
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_tables, write_table
+from servelab.results.compare_with_baseline import improvements
 
 
 def main() -> None:
@@ -23,10 +22,10 @@ def main() -> None:
     parser.add_argument("--output-improvements", type=Path, required=True)
     arguments = parser.parse_args()
 
-    table = pd.concat([read_table(path, schemas.STAGE_TABLE) for path in arguments.tables], ignore_index=True)
-    rounds = pd.concat([read_table(path, schemas.ROUNDS) for path in arguments.rounds], ignore_index=True)
-    metrics = pd.concat([read_table(path, schemas.METRICS) for path in arguments.metrics], ignore_index=True)
-    checks = pd.concat([read_table(path, schemas.CHECKS) for path in arguments.checks], ignore_index=True)
+    table = read_tables(arguments.tables, schemas.STAGE_TABLE)
+    rounds = read_tables(arguments.rounds, schemas.ROUNDS)
+    metrics = read_tables(arguments.metrics, schemas.METRICS)
+    checks = read_tables(arguments.checks, schemas.CHECKS)
     checks = checks.drop_duplicates(["run_id", "workload", "check"])
     metrics = metrics.drop_duplicates(["run_id", "workload", "metric"])
     write_table(pa.Table.from_pandas(metrics, schema=schemas.METRICS, preserve_index=False), arguments.output_metrics)

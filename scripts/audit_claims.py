@@ -1,16 +1,17 @@
-"""Computes what was published of a recorded study again, and holds its logs against themselves."""
+"""Recomputes what was published on a recorded study, and checks its logs for contradictions."""
 
 import argparse
-import json
 from pathlib import Path
 
-from servelab.audit import Evidence
-from servelab.audit.table import audit
-from servelab.cli import run
-from servelab.parse import write_table
+from servelab.core.cli import run
+from servelab.metrics.tables.io import write_table
+from servelab.recorded.audit import Evidence
+from servelab.recorded.audit.claims_table import audit
 from servelab.recorded.logs import Logs
-from servelab.recorded.plan import RecordedPlan
-from servelab.recorded.study import load_recorded
+from servelab.search.decision import Decision
+from servelab.search.recommended import Recommended
+from servelab.study.recorded.plan import RecordedPlan
+from servelab.study.recorded.study import load_recorded
 
 
 def main() -> None:
@@ -25,11 +26,10 @@ def main() -> None:
     study = load_recorded(arguments.study)
     chosen = {}
     for planned, decided in zip(arguments.plans, arguments.decisions, strict=True):
-        plan = RecordedPlan.model_validate_json(planned.read_text(encoding="utf-8"))
-        decision = json.loads(decided.read_text(encoding="utf-8"))
-        chosen[plan.stage] = plan.reference_of(decision["winner"]["candidate"])
-    recommended = json.loads(arguments.recommended.read_text(encoding="utf-8"))
-    evidence = Evidence(study, Logs(study, arguments.study), chosen, recommended["command"])
+        plan = RecordedPlan.read(planned)
+        chosen[plan.stage] = plan.reference_of(Decision.read(decided).winner.candidate)
+    command = Recommended.read(arguments.recommended).command
+    evidence = Evidence(study, Logs(study, arguments.study), chosen, command)
     write_table(audit(evidence), arguments.output)
 
 

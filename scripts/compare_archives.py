@@ -1,10 +1,10 @@
-"""Tells what differs between two archives: identity, versions, hardware, and figures with significance."""
+"""Compares two archives: identity, versions, hardware, and figures with their significance."""
 
 import argparse
 from pathlib import Path
 
-from servelab.archive.comparison import compare_archives
-from servelab.cli import run
+from servelab.archive.compare import compare_archives
+from servelab.core.cli import run
 
 
 def main() -> None:

@@ -1,21 +1,21 @@
-"""Compares two studies: versions of an engine, engines, dates or sites side by side, and what is not comparable."""
+"""Compares two studies: engines, versions, dates or sites side by side, and what is not comparable."""
 
 import argparse
 from pathlib import Path
 
-from servelab.cli import run
-from servelab.compare.page import comparison_page, summary
-from servelab.compare.sides import read_side
-from servelab.compare.table import compare_studies
-from servelab.compare.wanted import names_of
-from servelab.page import write_page
-from servelab.parse import write_table
+from servelab.core.cli import run
+from servelab.metrics.tables.io import write_table
+from servelab.report.compare.comparison_table import compare_studies
+from servelab.report.compare.page import comparison_page, summary
+from servelab.report.compare.sides import read_side
+from servelab.report.compare.wanted import names_of
+from servelab.report.page import write_page
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs=2, type=Path, help="folders of two studies: results/studies/<study>")
-    parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="what to call them; default: by their folders")
+    parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="their names; default: by their folders")
     parser.add_argument("--output", type=Path, help="folder; default: results/comparisons/<a>--<b>")
     arguments = parser.parse_args()
 

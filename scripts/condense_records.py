@@ -1,17 +1,17 @@
-"""Condenses the records and the telemetry of the comparison's runs into the few rows that charts draw."""
+"""Reduces the records and the telemetry of the proof's runs to the few rows that charts draw."""
 
 import argparse
 from pathlib import Path
 
-from servelab import schemas
-from servelab.cli import run
-from servelab.condensed import condense
-from servelab.parse import read_table, write_table
+from servelab.core.cli import run
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_table, write_table
+from servelab.results.chart_rows import condense
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--table", type=Path, required=True, help="table.parquet of the reserved stage `comparison`")
+    parser.add_argument("--table", type=Path, required=True, help="table.parquet of the reserved stage `confirm`")
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs, results/runs")
     parser.add_argument("--output-distributions", type=Path, required=True)
     parser.add_argument("--output-device-series", type=Path, required=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from servelab.claims import once
-from servelab.cli import run
-from servelab.models import fetch_model, parse_source
+from servelab.assets.model_files import fetch_model, parse_source
+from servelab.core.cli import run
+from servelab.core.result_lock import make_if_missing
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--source", required=True, help="the model source of the study, as JSON")
     parser.add_argument("--output", type=Path, required=True, help="model.json to write, beside the model")
     arguments = parser.parse_args()
-    once(arguments.output, lambda: fetch_model(parse_source(arguments.source), arguments.output.parent))
+    make_if_missing(arguments.output, lambda: fetch_model(parse_source(arguments.source), arguments.output.parent))
 
 
 if __name__ == "__main__":

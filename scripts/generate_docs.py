@@ -1,17 +1,17 @@
-"""Writes the documents that are made from the types; with --check only says which are out of date."""
+"""Writes the documents that are generated from the types; with --check only reports one that is out of date."""
 
 import argparse
 from pathlib import Path
 
-from servelab.cli import run
-from servelab.errors import ServelabError
-from servelab.files import write_text
-from servelab.generated_docs import documents
+from servelab.core.cli import run
+from servelab.core.errors import ServelabError
+from servelab.core.files import write_text
+from servelab.report.docs.generate import documents
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path(), help="folder that docs/ and config/ lie in")
+    parser.add_argument("--root", type=Path, default=Path(), help="folder that contains docs/ and config/")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if a document is out of date")
     arguments = parser.parse_args()
 

@@ -1,50 +1,41 @@
-"""Measures one run into `results/runs/<run_id>`: exit 0 for a result, failed candidates included; 75 for an outage."""
+"""Measures what is missing of a job: exits 0 with results, failed candidates included; 75 on an outage.
+
+A job is one visit, or two (a pair). A visit is one server start that serves several runs:
+`{"visits": [[{"spec": …, "environment": …, "client_environment": …, "model": …, "requests": …}, …], …]}`.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from servelab import cli
-from servelab.config_file import describe_validation_error
-from servelab.errors import ConfigError
-from servelab.guard import guarded
-from servelab.measure import measure
-from servelab.runtimes import read_environment
-from servelab.session import RunInputs
-from servelab.spec import RunSpec
+from servelab.core import cli
+from servelab.core.ssh_signature import parse_key
+from servelab.machine.device_names import parse_stated
+from servelab.measure.interrupts import outage_on_interrupt
+from servelab.measure.job import parse_job
+from servelab.measure.visits import measure_job
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, help="the run's specification, as JSON")
-    parser.add_argument("--environment", type=Path, required=True, help="environment.json of the engine")
+    parser.add_argument("--job", required=True, help="specifications and files of the runs of each visit, as JSON")
+    parser.add_argument("--runs", type=Path, required=True, help="folder of all runs")
+    parser.add_argument("--names", default="{}", help="what studies state about names of accelerators, as JSON")
+    parser.add_argument("--sign", help="key that signs the runs and its identity, as JSON; see docs/archive.md")
     parser.add_argument(
-        "--client-environment", type=Path, nargs="?", help="environment.json of the load client; empty for our own"
+        "--measure-imported", action="store_true", help="set runs that were restored from an archive aside"
     )
-    parser.add_argument("--model", type=Path, required=True, help="model.json in a format the engine serves")
-    parser.add_argument("--requests", type=Path, required=True, help="the workload's requests.parquet")
-    parser.add_argument("--output", type=Path, required=True, help="…/runs/<run_id>")
     arguments = parser.parse_args()
-    try:
-        spec = RunSpec.model_validate_json(arguments.spec)
-    except ValidationError as error:
-        raise ConfigError(describe_validation_error(error, "--spec", RunSpec)) from None
-    with guarded():
-        inputs = RunInputs(
-            spec=spec,
-            environment=read_environment(arguments.environment),
-            client_environment=arguments.client_environment and read_environment(arguments.client_environment),
-            model_json=arguments.model,
-            requests=arguments.requests,
-        )
-        status = measure(inputs, arguments.output)
-    if status["outcome"] == "ok":
-        print(f"{status['run_id']}: {status['rounds']} rounds, {status['requests']} requests")
-    else:
-        print(f"{status['run_id']}: failed, {status['reason']}: {status['message']}")
+    job, stated = parse_job(arguments.job), parse_stated(arguments.names)
+    key = parse_key(arguments.sign) if arguments.sign else None
+    with outage_on_interrupt():
+        statuses = measure_job(job, arguments.runs, stated, key, use_imported=not arguments.measure_imported)
+    for status in statuses:
+        if status.is_ok:
+            print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")
+        else:
+            print(f"{status.run_id}: failed, {status.reason}: {status.message}")
 
 
 cli.run(main)

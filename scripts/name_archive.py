@@ -1,12 +1,12 @@
-"""Says under which name a finished study is archived: the day its last run ended is part of it."""
+"""Writes the name of a finished study's archive, which has the day on which its last run ended."""
 
 import argparse
 from pathlib import Path
 
 from servelab.archive.contents import archive_name, date_of
 from servelab.archive.source import read_source
-from servelab.cli import run
-from servelab.files import write_json
+from servelab.core.cli import run
+from servelab.core.files import write_json
 
 
 def main() -> None:

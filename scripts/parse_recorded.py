@@ -1,15 +1,15 @@
 """Plans a stage of a recorded study and reads its logs into the tables that a live stage has."""
 
 import argparse
-import json
 from pathlib import Path
 
-from servelab.cli import run
-from servelab.files import write_json
-from servelab.parse import TABLES, write_table
-from servelab.recorded.parse import parse_recorded
-from servelab.recorded.plan import RecordedPlan, plan_recorded
-from servelab.recorded.study import load_recorded
+from servelab.core.cli import run
+from servelab.metrics.tables.io import write_table
+from servelab.recorded.log_tables import parse_recorded
+from servelab.results.parse import TABLES
+from servelab.search.decision import Decision
+from servelab.study.recorded.plan import RecordedPlan, plan_recorded
+from servelab.study.recorded.study import load_recorded
 
 
 def main() -> None:
@@ -26,13 +26,12 @@ def main() -> None:
     study = load_recorded(arguments.study)
     incumbent = study.baseline
     if arguments.previous_plan:
-        previous = RecordedPlan.model_validate_json(arguments.previous_plan.read_text(encoding="utf-8"))
-        decision = json.loads(arguments.previous_decision.read_text(encoding="utf-8"))
-        incumbent = previous.reference_of(decision["winner"]["candidate"])
+        previous = RecordedPlan.read(arguments.previous_plan)
+        incumbent = previous.reference_of(Decision.read(arguments.previous_decision).winner.candidate)
     plan = plan_recorded(study, arguments.study, arguments.stage, incumbent)
     for name, table in parse_recorded(study, plan, arguments.study).items():
         write_table(table, getattr(arguments, f"output_{name}"))
-    write_json(arguments.output_plan, plan.model_dump(mode="json"))
+    plan.write(arguments.output_plan)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from servelab.chart_files import read_tables, study_charts, write_chart
-from servelab.cli import run
-from servelab.report.inputs import Decision, Study, read
+from servelab.core.cli import run
+from servelab.metrics.tables.io import read_tables
+from servelab.report.charts.write import study_charts, write_chart
+from servelab.search.decision import Decision
+from servelab.study.summary import StudySummary
 
 
 def main() -> None:
@@ -25,9 +27,9 @@ def main() -> None:
 
     of_runs = {name: getattr(args, name) for name in ("timeline", "distributions", "device_series")}
     charts = study_charts(
-        read(args.study, Study),
+        StudySummary.read(args.study),
         read_tables(args.stages),
-        [read(path, Decision) for path in args.decisions],
+        [Decision.read(path) for path in args.decisions],
         read_tables([args.improvements]),
         read_tables([args.history]) if args.history else None,
         {name: read_tables([path]) for name, path in of_runs.items() if path},

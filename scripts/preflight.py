@@ -1,21 +1,21 @@
-"""Prints what can be told of studies before any accelerator is held; ends with 1 if anything is an error."""
+"""Checks studies before any accelerator is reserved and prints the findings; exits 1 if there is an error."""
 
 import argparse
 from pathlib import Path
 
-from servelab.cli import run
-from servelab.errors import ServelabError
-from servelab.files import write_json
-from servelab.preflight import preflight
-from servelab.preflight.table import render
-from servelab.project import load_project
+from servelab.core.cli import run
+from servelab.core.errors import ServelabError
+from servelab.core.files import write_json
+from servelab.search.preflight import preflight
+from servelab.search.preflight.table import render
+from servelab.search.project import load_project
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=Path, nargs="+", required=True, help="config/studies/<study>.yaml")
-    parser.add_argument("--root", type=Path, default=Path(), help="folder that config/ and envs/ lie in")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder to look in and to write to")
+    parser.add_argument("--root", type=Path, default=Path(), help="folder that contains config/ and envs/")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder to read from and write to")
     arguments = parser.parse_args()
 
     wrong = []

@@ -1,4 +1,4 @@
-"""Writes the requests of one workload, once for all engines, with what they are in workload.json beside them."""
+"""Writes the requests of one workload, once for all engines, and their description to workload.json beside them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from servelab.claims import once
-from servelab.cli import run
-from servelab.config_file import describe_validation_error
-from servelab.errors import ConfigError
-from servelab.files import replacing, write_json
-from servelab.identity import file_sha256, workload_id
-from servelab.models import load_model, load_tokenizer
-from servelab.spec import WorkloadSpec
-from servelab.workloads import WORKLOADS
+from servelab.assets.asset_files import StoredWorkload
+from servelab.assets.model_files import load_model, load_tokenizer
+from servelab.assets.workloads import WORKLOADS
+from servelab.core.cli import run
+from servelab.core.errors import ConfigError
+from servelab.core.files import replacing
+from servelab.core.identity import file_sha256, workload_id
+from servelab.core.result_lock import make_if_missing
+from servelab.core.run_spec import WorkloadSpec
+from servelab.core.yaml_file import describe_validation_error
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, help="the workload's specification, as JSON")
-    parser.add_argument("--model", type=Path, required=True, help="model.json whose tokenizer counts")
-    parser.add_argument("--dataset", type=Path, help="dataset.json, for kinds made from one")
+    parser.add_argument("--model", type=Path, required=True, help="model.json of the model whose tokenizer is used")
+    parser.add_argument("--dataset", type=Path, help="dataset.json, for kinds of workload that need one")
     parser.add_argument("--output", type=Path, required=True, help="requests.parquet to write")
     arguments = parser.parse_args()
     try:
@@ -36,7 +37,7 @@ def main() -> None:
         raise ConfigError(describe_validation_error(error, "--spec", WorkloadSpec)) from None
     if spec.generator_version != workload.version:
         raise ConfigError(
-            f"--spec: made for version {spec.generator_version} of `{spec.kind}`, this is {workload.version}"
+            f"--spec: it needs version {spec.generator_version} of `{spec.kind}`, this is {workload.version}"
         )
 
     def make() -> None:
@@ -44,23 +45,23 @@ def main() -> None:
         requests = workload.make(parameters, load_tokenizer(tokenizer_json), arguments.dataset)
         write(requests, spec, arguments.output)
 
-    once(arguments.output, make)
+    make_if_missing(arguments.output, make)
 
 
 def write(requests: pa.Table, spec: WorkloadSpec, path: Path) -> None:
-    """The requests, and beside them what they are."""
+    """Writes the requests, and workload.json beside them."""
     measured = requests.filter(pc.equal(requests["phase"], "measured"))
     with replacing(path) as temporary:
         pq.write_table(requests, temporary)
-        summary = {
-            "workload_id": workload_id(spec),
-            "spec": spec.model_dump(mode="json"),
-            "requests": measured.num_rows,
-            "input_tokens": pc.sum(measured["input_tokens"]).as_py(),
-            "output_tokens": pc.sum(measured["output_tokens"]).as_py(),
-            "requests_sha256": file_sha256(temporary),
-        }
-        write_json(path.with_name("workload.json"), summary)
+        summary = StoredWorkload(
+            workload_id=workload_id(spec),
+            spec=spec,
+            requests=measured.num_rows,
+            input_tokens=pc.sum(measured["input_tokens"]).as_py(),
+            output_tokens=pc.sum(measured["output_tokens"]).as_py(),
+            requests_sha256=file_sha256(temporary),
+        )
+        summary.write(path.with_name("workload.json"))
 
 
 if __name__ == "__main__":

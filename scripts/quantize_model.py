@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from servelab.claims import once
-from servelab.cli import run
-from servelab.quantization import FORMATS, quantize_model
+from servelab.assets.requantize import FORMATS, quantize_model
+from servelab.core.cli import run
+from servelab.core.result_lock import make_if_missing
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="model.json to write, beside the new file")
     arguments = parser.parse_args()
     folder = arguments.output.parent
-    once(arguments.output, lambda: quantize_model(arguments.model, arguments.quantization, folder))
+    make_if_missing(arguments.output, lambda: quantize_model(arguments.model, arguments.quantization, folder))
 
 
 if __name__ == "__main__":

@@ -3,16 +3,16 @@
 import argparse
 from pathlib import Path
 
-from servelab.cli import run
-from servelab.index_page import index_page
-from servelab.page import write_page
+from servelab.core.cli import run
+from servelab.report.index_page import index_page
+from servelab.report.page import write_page
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument(
-        "--expected", nargs="*", default=[], help="studies to list also where nothing is there: studies/<study>"
+        "--expected", nargs="*", default=[], help="studies to list even without results: studies/<study>"
     )
     parser.add_argument("--output-html", type=Path, help="default: index.html in the results")
     parser.add_argument("--output-md", type=Path, help="default: index.md in the results")

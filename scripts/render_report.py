@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from servelab.chart_files import read_tables
-from servelab.cli import run
-from servelab.files import write_text
-from servelab.recorded.origin import RecordedLogs
-from servelab.report.inputs import Decision, Recommended, Study, read
-from servelab.report.provenance import MeasuredRuns
-from servelab.report.render import render_html, render_markdown, report_content
-from servelab.report.tables import write_tables
+from servelab.core.cli import run
+from servelab.core.files import write_text
+from servelab.metrics.tables.io import read_tables
+from servelab.report.measured_runs import MeasuredRuns
+from servelab.report.recorded_logs import RecordedLogs
+from servelab.report.render import report_content, report_html, report_markdown
+from servelab.report.table_files import write_tables
+from servelab.search.decision import Decision
+from servelab.search.recommended import Recommended
+from servelab.study.summary import StudySummary
 
 OPTIONAL = {
-    "claims": "claims.parquet, where something was published on a recorded study",
+    "claims": "claims.parquet, if something was published on a recorded study",
     "beside": "improvements.parquet of the other study of this name, live or recorded",
     "history": "history.parquet, of a live study",
     "answers": "answers.parquet, of a live study",
@@ -30,7 +32,7 @@ def main() -> None:
     parser.add_argument("--improvements", required=True, type=Path)
     parser.add_argument("--metrics", required=True, type=Path)
     parser.add_argument("--checks", required=True, type=Path)
-    parser.add_argument("--search", required=True, type=Path, help="search.parquet, the audit of the search")
+    parser.add_argument("--search", required=True, type=Path, help="search.parquet, the table of candidates")
     parser.add_argument("--recommended", required=True, type=Path)
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("--runs", type=Path, help="results/runs, with the runs of all stages of a live study")
@@ -43,13 +45,13 @@ def main() -> None:
     parser.add_argument("--output-tables", required=True, type=Path, help="folder")
     args = parser.parse_args()
 
-    study = read(args.study, Study)
+    study = StudySummary.read(args.study)
     stages, metrics, search = read_tables(args.stages), read_tables([args.metrics]), read_tables([args.search])
     content = report_content(
         study,
-        read(args.recommended, Recommended),
+        Recommended.read(args.recommended),
         stages,
-        [read(path, Decision) for path in args.decisions],
+        [Decision.read(path) for path in args.decisions],
         read_tables([args.improvements]),
         metrics,
         read_tables([args.checks]),
@@ -59,8 +61,8 @@ def main() -> None:
         **{name: read_tables([path]) for name in OPTIONAL if (path := getattr(args, name))},
     )
     write_tables(args.output_tables, content, {"stages": stages, "metrics": metrics, "search": search})
-    write_text(args.output_md, render_markdown(content))
-    write_text(args.output_html, render_html(content, args.charts_dir))
+    write_text(args.output_md, report_markdown(content))
+    write_text(args.output_html, report_html(content, args.charts_dir))
 
 
 if __name__ == "__main__":

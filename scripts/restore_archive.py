@@ -1,26 +1,39 @@
-"""Restores an archived study into a results folder: runs that are there are kept, conflicting ones refused."""
+"""Verifies an archived study and restores it into a results folder, its runs marked as imported.
+
+Existing runs are kept, and conflicting ones refused. Nothing is written if the archive does not verify.
+"""
 
 import argparse
 from pathlib import Path
 
 from servelab.archive.restore import restore_archive
-from servelab.cli import run
-from servelab.index_page import index_page
-from servelab.page import write_page
+from servelab.core.cli import run
+from servelab.report.index_page import index_page
+from servelab.report.page import write_page
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path, metavar="FILE")
     parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument(
+        "--allowed-signers",
+        type=Path,
+        metavar="KEYS",
+        help="file of keys that you trust, as ssh-keygen reads it; the archive must be signed by one of them",
+    )
     arguments = parser.parse_args()
 
     results = arguments.results
-    restored = restore_archive(arguments.archive, results)
-    write_page(index_page(results, []), results / "index.html", results / "index.md")  # it shows what is there
+    restored = restore_archive(arguments.archive, results, ROOT, arguments.allowed_signers)
+    write_page(index_page(results, []), results / "index.html", results / "index.md")
     manifest = restored.manifest
     folder = results / manifest.searches[0]
-    print(f"{folder}: {restored.written} files restored, {restored.there} were there already")
+    print(f"{folder}: {restored.written} files restored, {restored.there} already existed; {restored.signature.text}")
+    if restored.imported:
+        print(f"{results}/runs: {len(restored.imported)} runs were imported, and are marked so (imported.json)")
     for search in manifest.searches:
         file = f"config/{search}.yaml" if search.startswith("studies/") else f"config/{search}/study.yaml"
         if not Path(file).exists():

@@ -1,11 +1,11 @@
-"""Prints a study's recommended serving command, its gain on every workload, and where the report is."""
+"""Prints a study's recommended serving command, its gain on every workload, and the path of its report."""
 
 import argparse
-import json
 from pathlib import Path
 
-from servelab.cli import run
-from servelab.recommend import render_recommendation
+from servelab.core.cli import run
+from servelab.search.recommendation_text import render_recommendation
+from servelab.search.recommended import Recommended
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     for study in arguments.studies:
-        recommended = json.loads((study / "recommended.json").read_text(encoding="utf-8"))
+        recommended = Recommended.read(study / "recommended.json")
         print(f"\n{render_recommendation(recommended, study / 'report.html')}\n")
 
 

@@ -1,4 +1,4 @@
-"""Says how far studies are, from their files alone: while the workflow runs, after it, and from another node."""
+"""Prints the progress of studies from their files: while the workflow runs, after it, or on another node."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import time
 from pathlib import Path
 
-from servelab.cli import run
-from servelab.errors import ConfigError
-from servelab.study import load_study
-from servelab.study_progress import StudyProgress
+from servelab.core.cli import run
+from servelab.core.errors import ConfigError
+from servelab.search.progress import StudyProgress
+from servelab.study.study import load_study
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
 
     found = sorted(folder.parent.name for folder in arguments.results.glob("studies/*/stages"))
     if not (arguments.studies or found):
-        raise ConfigError(f"{arguments.results}/studies: no study has begun; `snakemake` begins one")
+        raise ConfigError(f"{arguments.results}/studies: no study has started; run `snakemake` to start one")
     for name in arguments.studies or found:
         file = arguments.config / f"{name}.yaml"
         if not file.exists():
@@ -31,7 +31,7 @@ def main() -> None:
             print(progress.stage(stage).line())
         for attempt, what in progress.running():
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(attempt.started_s))
-            print(f"{name}, now: {what}, run {attempt.id} since {since}, process {attempt.pid} on {attempt.host}")
+            print(f"{name}, running: {what}, run {attempt.id} since {since}, process {attempt.pid} on {attempt.host}")
 
 
 if __name__ == "__main__":

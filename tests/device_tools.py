@@ -14,10 +14,80 @@ def gpu_key(index: int) -> str:
     return f"GPU-{index:08x}-5e12-4e1a-ab00-{index:012x}"
 
 
-def write_nvidia_smi(folder: Path, gpus: int = 8, topology: str = "") -> None:
-    """`nvidia-smi` of a machine with H100s; `topology` is a file in `tests/data/devices`, none by default."""
-    listed = "".join(f"{i}, {gpu_key(i)}, NVIDIA H100 80GB HBM3, 570.86.10, 81559\n" for i in range(gpus))
-    _write(folder / "nvidia-smi", {"--query-gpu=*": listed, "topo": _read(topology)})
+def write_nvidia_smi(
+    folder: Path, gpus: int = 8, topology: str = "", name: str = "NVIDIA H100 80GB HBM3", **settings: str
+) -> None:
+    """`nvidia-smi` of a machine with H100s; `topology` is a file in `tests/data/devices`, none by default.
+
+    `settings` replace those of `nvidia_log`.
+    """
+    driver = settings.get("driver", "570.86.10")
+    listed = "".join(f"{i}, {gpu_key(i)}, {name}, {driver}, 81559\n" for i in range(gpus))
+    _write(
+        folder / "nvidia-smi",
+        {"--query-gpu=*": listed, "topo": _read(topology), "-q -x": nvidia_log(gpus, **settings)},
+    )
+
+
+def nvidia_log(
+    gpus: int,
+    driver: str = "570.86.10",
+    cuda: str = "12.8",
+    mig: str = "Disabled",
+    power: str = "700.00 W",
+    clock: str = "1980 MHz",
+) -> str:
+    """What `nvidia-smi -q -x` prints of these GPUs, in the form of `nvsmi_device_v12.dtd`; only a part of its tags."""
+    of_all = "".join(
+        f"""
+\t<gpu id="00000000:{i:02X}:00.0">
+\t\t<product_name>NVIDIA H100 80GB HBM3</product_name>
+\t\t<persistence_mode>Enabled</persistence_mode>
+\t\t<mig_mode>
+\t\t\t<current_mig>{mig}</current_mig>
+\t\t\t<pending_mig>{mig}</pending_mig>
+\t\t</mig_mode>
+\t\t<mig_devices>
+\t\t\tNone
+\t\t</mig_devices>
+\t\t<uuid>{gpu_key(i)}</uuid>
+\t\t<vbios_version>96.00.99.00.01</vbios_version>
+\t\t<ecc_mode>
+\t\t\t<current_ecc>Enabled</current_ecc>
+\t\t\t<pending_ecc>Enabled</pending_ecc>
+\t\t</ecc_mode>
+\t\t<gpu_power_readings>
+\t\t\t<power_state>P0</power_state>
+\t\t\t<instant_power_draw>114.52 W</instant_power_draw>
+\t\t\t<current_power_limit>{power}</current_power_limit>
+\t\t\t<requested_power_limit>{power}</requested_power_limit>
+\t\t\t<default_power_limit>700.00 W</default_power_limit>
+\t\t</gpu_power_readings>
+\t\t<module_power_readings>
+\t\t\t<current_power_limit>N/A</current_power_limit>
+\t\t</module_power_readings>
+\t\t<clocks>
+\t\t\t<graphics_clock>345 MHz</graphics_clock>
+\t\t</clocks>
+\t\t<applications_clocks>
+\t\t\t<graphics_clock>{clock}</graphics_clock>
+\t\t\t<mem_clock>2619 MHz</mem_clock>
+\t\t</applications_clocks>
+\t\t<max_clocks>
+\t\t\t<graphics_clock>1980 MHz</graphics_clock>
+\t\t</max_clocks>
+\t</gpu>
+"""
+        for i in range(gpus)
+    )
+    return f"""<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+\t<timestamp>Mon Nov 23 06:00:00 2026</timestamp>
+\t<driver_version>{driver}</driver_version>
+\t<cuda_version>{cuda}</cuda_version>
+\t<attached_gpus>{gpus}</attached_gpus>{of_all}</nvidia_smi_log>
+"""
 
 
 def write_npu_smi(folder: Path, npus: int = 8, topology: str = "") -> None:
@@ -27,7 +97,8 @@ def write_npu_smi(folder: Path, npus: int = 8, topology: str = "") -> None:
     for i in range(npus):
         rows += [(f"{i}", "0", f"{i}", "Ascend 910B3"), (f"{i}", "1", "-", "Mcu")]
     table = "".join(" " * 8 + "".join(f"{cell:<31}" for cell in row).rstrip() + "\n" for row in rows)
-    _write(folder / "npu-smi", {"info -m": table, "info -t topo": _read(topology)})
+    asked = {f"info -t {what}": _read(f"npu-{what}.txt") for what in ("board", "common", "ecc-enable")}
+    _write(folder / "npu-smi", {"info -m": table, "info -t topo": _read(topology), **asked})
 
 
 def write_scontrol(folder: Path, told: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from harness import PLAIN, ROOT
 
-from servelab.clients import CLIENTS
-from servelab.identity import file_sha256
-from servelab.runtimes import read_environment
+from servelab.core.identity import lock_sha256
+from servelab.engines.runtimes import read_environment
+from servelab.measure.clients import CLIENTS
 
 OTHERS = ("vllm-bench", "guidellm")
 
@@ -37,7 +37,7 @@ def clients(plain_clients: dict[str, Path], other_clients: dict[str, Path]) -> d
 def _python(name: str) -> Path:
     lock = CLIENTS.get(name).lock
     assert lock is not None
-    path = ROOT / f"results/envs/{name}-{file_sha256(ROOT / lock)[:12]}/environment.json"
+    path = ROOT / f"results/envs/{name}-{lock_sha256(ROOT / lock)[:12]}/environment.json"
     if not path.exists():
         script = [sys.executable, "scripts/build_environment.py"]
         subprocess.run([*script, "--tool", name, "--lock", lock, "--output", str(path)], cwd=ROOT, check=True)

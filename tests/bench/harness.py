@@ -32,9 +32,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from servelab import schemas
-from servelab.clients import CLIENTS
-from servelab.load import LoadPlan
+from servelab.measure.clients import CLIENTS
+from servelab.measure.load import LoadPlan
+from servelab.metrics.tables import schemas
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

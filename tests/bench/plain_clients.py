@@ -22,8 +22,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab import schemas
-from servelab.load import LoadPlan
+from servelab.measure.load import LoadPlan
+from servelab.metrics.tables import schemas
 
 Lines = AsyncIterator[bytes | str]
 Post = Callable[[bytes], Lines]

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from engines.conftest import Installed, install
 
-from servelab import schemas
-from servelab.load import LoadPlan
-from servelab.server import Server
+from servelab.measure.load import LoadPlan
+from servelab.measure.server import Server
+from servelab.metrics.tables import schemas
 
 WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state")
 

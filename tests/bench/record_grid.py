@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from servelab.files import replacing, write_json
+from servelab.core.files import replacing, write_json
 
 STATUS = ("startup_s", "server_starts", "load_s", "accelerator_s", "requests", "requests_failed")
 RUN = ("run_id", "load", "model", "options", "arguments", "rounds", *STATUS, "validity", "validity_note", "started_at")

@@ -11,8 +11,9 @@ from engines.conftest import install
 from harness import CPUS, REPEATS, Run, publish, run_client, undisturbed
 from real_servers import plan_for, request_file
 
-from servelab.metrics import METRICS, Round
-from servelab.statistics import ratio_ci95
+from servelab.metrics.definitions import METRICS, Round
+from servelab.metrics.statistics import ratio_ci95
+from servelab.metrics.tables.record_array import record_array
 
 OURS, OTHER = "servelab", "vllm-bench"
 CONCURRENCY = 4
@@ -27,7 +28,7 @@ MOST_NOISE_PERCENT = 15.0
 
 
 def _figures(run: Run) -> dict[str, float]:
-    throughput = METRICS.get("total_tokens_per_s").observe(Round(run.records.to_pandas(), {}, pd.DataFrame()))
+    throughput = METRICS.get("total_tokens_per_s").observe(Round(record_array(run.records)))
     return {"total_tokens_per_s": float(throughput[0]), "output tokens": run.tokens}
 
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from harness import CLIENT_CPUS, CPUS, Records, publish, run_client, stub_plan, stub_server, undisturbed
 
-from servelab.metrics import METRICS, Round
+from servelab.metrics.definitions import METRICS, Round
+from servelab.metrics.tables.record_array import record_array
 
 LATE_MS = 10.0
 """A schedule delay whose 99th percentile is more says that the client cannot keep up."""
@@ -32,7 +33,7 @@ def attempt(rate: int, processes: int, python: Path, folder: Path) -> dict[str, 
         run = run_client("servelab", python, plan, folder / "client")
     assert isinstance(stub.records, Records)
     frame = run.records.to_pandas()
-    delay = METRICS.get("schedule_delay_ms").observe(Round(frame, {}, pd.DataFrame()))
+    delay = METRICS.get("schedule_delay_ms").observe(Round(record_array(run.records)))
     return {
         "tokens_per_s": run.tokens / (frame.last_token_s.max() - frame.first_token_s.min()),
         "schedule_delay_p99_ms": float(np.percentile(delay, 99)),

@@ -12,14 +12,14 @@ import pandas as pd
 import pytest
 from harness import ROOT, publish
 
-from servelab.readers import read_file
+from servelab.recorded.readers import read_file
 
 LOGS = 10_000
 
 OURS = """
 import resource, sys, time
 from pathlib import Path
-from servelab.readers.table import write_table
+from servelab.recorded.readers.blocks_table import write_table
 logs = sorted(Path(sys.argv[1]).iterdir())
 before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
 errors = write_table(logs, Path(sys.argv[2]))

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 from harness import ROOT, publish, undisturbed
 
-from servelab import schemas
-from servelab.aggregate import improvements
-from servelab.identity import content_id
-from servelab.metrics import RunData, summarise, summarise_rounds
+from servelab.core.identity import content_id
+from servelab.metrics.definitions import RunData, summarise, summarise_rounds
+from servelab.metrics.tables import schemas
+from servelab.results.compare_with_baseline import improvements
 
 sys.path.append(str(ROOT / "tests/unit"))
 import sample_study
@@ -105,8 +105,7 @@ class Made:
         (folder / "requests.parquet").hardlink_to(self.results / f"records-{kind}.parquet")
         row = sample_study.table_row("stage", 1, name, 4000 * factor, workload=workload) | {"run_id": run_id}
         row |= {"study": "large", "objective": "total_tokens_per_s", "objective_per": "accelerator"}
-        (folder / "spec.json").write_text(sample_study.spec(row).model_dump_json())
-        (folder / "manifest.json").write_text(json.dumps(sample_study.MANIFEST))
+        sample_study.write_run(folder, row)
         names = {"study": "large", "run_id": run_id, "workload": workload}
         scaled = {"mean", "minimum", "median", "p90", "p95", "p99", "maximum", "ci95_low", "ci95_high", "std"}
         self.metrics += [
@@ -134,6 +133,9 @@ class Made:
         best = max((row for row in rows if row["outcome"] == "ok"), key=lambda row: row["objective_value"])
         self.stages[name] = rows
         self.decisions[name] = {
+            "study": "large",
+            "objective": "total_tokens_per_s",
+            "margin_percent": 2.0,
             "stage": name,
             "title": name.capitalize(),
             "applies": True,
@@ -169,8 +171,12 @@ class Made:
             (self.folder / "stages" / stage / "decision.json").write_text(json.dumps(decision))
         baseline, winner = self.stages["comparison"][:2]
         said = {"run_id": winner["run_id"], "baseline_run_id": baseline["run_id"]}
-        gains = [{"workload": name, "title": title, "n": ROUNDS} for name, title in WORKLOADS.items()]
-        recommended = sample_study.recommended() | said | {"improvements": gains}
+        recommended = sample_study.recommended() | said
+        gains = [
+            recommended["improvements"][0] | {"workload": name, "title": title, "n": ROUNDS}
+            for name, title in WORKLOADS.items()
+        ]
+        recommended["improvements"] = gains
         (self.folder / "recommended.json").write_text(json.dumps(recommended))
         stages = [
             {"name": name, "title": name, "candidates": [row["candidate"] for row in rows[1:]]}

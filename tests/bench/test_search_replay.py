@@ -20,15 +20,15 @@ import numpy as np
 import pytest
 import yaml
 
-from servelab.config_file import read_yaml
-from servelab.identity import run_id
-from servelab.plan import Configuration, Load, baseline
-from servelab.project import Project, load_project
-from servelab.run_specs import run_spec
-from servelab.search import STRATEGIES, plan
+from servelab.core.identity import canonical_json
+from servelab.core.yaml_file import read_yaml
+from servelab.metrics.statistics import mean_ci95
 from servelab.search.product import product
+from servelab.search.project import load_project
 from servelab.search.simulate import Measured, run_search
-from servelab.statistics import relative_half_width_percent
+from servelab.search.strategies import STRATEGIES
+from servelab.study.configuration import Configuration, Load, baseline
+from servelab.study.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ DATA = ROOT / "tests/data/grid"
 TRIES = 200
 MOST_OF_THE_GRIDS_TIME = 0.35
 LEAST_FOUND = 0.95
-SEARCHES = {"staged": {}, "grid": {}, "halving": {"eta": 16, "rungs": 2}}
+SEARCHES = {"staged": {}, "grid": {}, "halving": {"eta": 16, "rungs": 2}, "adaptive": {}}
 """Strategy → its keys of `search` where they are not the defaults: 8 requests can be shortened once."""
 OTHERWISE = 0.05
 """Standard deviation of what a short load gives against the whole one, from configuration to configuration; assumed."""
@@ -65,14 +65,14 @@ class Run:
 
 
 def read_runs() -> dict[str, Run]:
-    """The recorded runs by name."""
+    """The recorded runs by what they served: model, options and arguments, as JSON."""
     rounds: dict[str, list[float]] = {}
     with (DATA / "rounds.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             rounds.setdefault(row["run_id"], []).append(float(row["total_tokens_per_s"]))
     with (DATA / "runs.csv").open(encoding="utf-8") as file:
         return {
-            row["run_id"]: Run(
+            canonical_json([row["model"], json.loads(row["options"]), json.loads(row["arguments"])]): Run(
                 choices=(row["model"], *json.loads(row["options"]), *json.loads(row["arguments"])),
                 rounds=np.array(rounds[row["run_id"]]),
                 accelerator_s=float(row["accelerator_s"]),
@@ -89,23 +89,22 @@ class Grid:
         self.project = project
         self.runs = read_runs()
         self.between = between_runs(list(self.runs.values()))
-        self._names: dict[str, str] = {}
 
     def run_of(self, configuration: Configuration) -> Run:
-        """The recorded run of a configuration: of the same name as one that would be measured."""
-        key = configuration.model_dump_json()
-        if key not in self._names:
-            self._names[key] = run_id(
-                run_spec(self.project, configuration, Load(workload=self.project.study.objective.on))
-            )
-        return self.runs[self._names[key]]
+        """The recorded run of a configuration."""
+        start = baseline(self.project.study).configuration
+        given = [
+            {name: value for name, value in of.items() if name not in base}
+            for of, base in ((configuration.options, start.options), (configuration.arguments, start.arguments))
+        ]
+        return self.runs[canonical_json([configuration.model, *given])]
 
     def drawn(self, draw: np.random.Generator, configuration: Configuration, load: Load) -> Measured:
         """A run as it might have been: off by what runs differ by, its rounds by what rounds differ by."""
         run = self.run_of(configuration)
         whole = self.project.workload_spec(load.workload)
         share = load.requests(whole).parameters["num_requests"] / whole.parameters["num_requests"]
-        count = load.protocol(self.project.study.protocol).rounds.max
+        count = load.protocol(self.project.study.protocol).rounds
         off = draw.normal(0, self.between) + (draw.normal(0, OTHERWISE) if share < 1 else 0.0)
         values = run.mean * (1 + off + draw.choice(run.residuals, count) / math.sqrt(share))
         start_s = (run.accelerator_s - run.load_s) / len(run.rounds)  # with warm-up and stopping, each round's own
@@ -125,7 +124,9 @@ class Grid:
     def noise_percent(self) -> float:
         """How far off the truth a run of the best is, 95 times in 100: by its rounds, and by what runs differ by."""
         best = self.whole[0]
-        return math.hypot(relative_half_width_percent(list(best.rounds)), 196 * self.between)
+        mean, low, _ = mean_ci95(list(best.rounds))
+        assert low is not None
+        return math.hypot(100 * (mean - low) / mean, 196 * self.between)
 
     def loss_percent(self, configuration: Configuration) -> float:
         """How much less than the best a configuration truly gives."""
@@ -173,11 +174,10 @@ def test_the_grid_is_whole(folder):
     """Every combination is recorded, under the name that its run would have if it were measured again."""
     project = project_of("grid", folder)
     grid = Grid(project)
-    configurations = [baseline(project).configuration, *(each.configuration for each in product(project.study))]
+    configurations = [baseline(project.study).configuration, *(each.configuration for each in product(project.study))]
     assert len(configurations) == 48
     assert {id(grid.run_of(configuration)) for configuration in configurations} == set(map(id, grid.whole))
-    assert all(len(run.rounds) == project.study.protocol.rounds.max for run in grid.whole)
-    assert set(plan(project, "grid", []).run_ids()) == set(grid.runs)
+    assert all(len(run.rounds) == project.study.protocol.rounds for run in grid.whole)
 
 
 @pytest.mark.parametrize("strategy", sorted(SEARCHES))
@@ -189,7 +189,7 @@ def test_replayed(strategy, folder, capsys):
     for _ in range(TRIES):
         taken: list[Measured] = []
 
-        def measure(configuration: Configuration, load: Load, taken: list[Measured] = taken) -> Measured:
+        def measure(configuration: Configuration, load: Load, start: str, taken: list[Measured] = taken) -> Measured:
             taken.append(grid.drawn(draw, configuration, load))
             return taken[-1]
 

@@ -23,10 +23,11 @@ from harness import CLIENT_CPUS, STUB_CPU, publish, run_client, undisturbed
 from real_servers import plan_for, request_file
 from scipy.special import stdtrit
 
-from servelab.load import LoadPlan
-from servelab.metrics import METRICS, Round
-from servelab.server import Server
-from servelab.statistics import mean_ci95, ratio_ci95
+from servelab.measure.load import LoadPlan
+from servelab.measure.server import Server
+from servelab.metrics.definitions import METRICS, Round
+from servelab.metrics.statistics import mean_ci95, ratio_ci95
+from servelab.metrics.tables.record_array import record_array
 
 TRIES, ROUNDS = 20, 6
 SLOWDOWN_PERCENT = 3.0
@@ -105,7 +106,7 @@ def rounds(server: Server, plan: LoadPlan, folder: Path) -> pd.DataFrame:
                     taken = 100 * (others_after_s - others_s) / (all_after_s - all_s)
                     if taken < MOST_TAKEN_PERCENT:
                         break
-                figures = METRICS.get("total_tokens_per_s").observe(Round(run.records.to_pandas(), {}, pd.DataFrame()))
+                figures = METRICS.get("total_tokens_per_s").observe(Round(record_array(run.records)))
                 row = {"try": attempt, "arm": arm, "total_tokens_per_s": float(figures[0])}
                 rows.append({**row, "others (%)": taken, "repeated": repeated})
     return pd.DataFrame(rows)

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from harness import Records, publish, run_client, stub_plan, stub_server, undisturbed
 
-from servelab.clients import CLIENTS
-from servelab.metrics import METRICS, Round
+from servelab.measure.clients import CLIENTS
+from servelab.metrics.definitions import METRICS, Round
+from servelab.metrics.tables.record_array import RecordArray, record_array
 
 OURS = "servelab"
 SCHEDULE = {"first_token_ms": 100, "first_token_spread_ms": 100, "gap_ms": 20, "gap_spread": 0.5}
@@ -24,23 +26,23 @@ SINGLE_STREAM_WAVE = 4
 """Requests of a wave where one stream runs at a time."""
 
 
-def errors(records: pd.DataFrame, truth: pd.DataFrame) -> dict[tuple[str, str], float]:
+def errors(records: pa.Table, truth: pa.Table) -> dict[tuple[str, str], float]:
     """Median over the waves of |reported − true|, in ms, by metric and statistic."""
     seen: dict[tuple[str, str], list[float]] = {}
     waves = zip(_waves(records), _waves(truth), strict=True)
     for reported, true in waves:
         for tag in METRIC_TAGS:
-            pair = [METRICS.get(tag).observe(Round(side, {}, pd.DataFrame())) for side in (reported, true)]
+            pair = [METRICS.get(tag).observe(Round(side)) for side in (reported, true)]
             for name, percent in STATISTICS.items():
                 value, known = (float(np.percentile(side, percent)) if side.size else np.nan for side in pair)
                 seen.setdefault((tag, name), []).append(abs(value - known))
     return {cell: float(np.median(values)) for cell, values in seen.items()}
 
 
-def _waves(requests: pd.DataFrame) -> list[pd.DataFrame]:
-    ordered = requests.sort_values("sent_s")
+def _waves(requests: pa.Table) -> list[RecordArray]:
+    ordered = record_array(requests.sort_by("sent_s"))
     size = len(ordered) // WAVES
-    return [ordered.iloc[wave * size : (wave + 1) * size] for wave in range(WAVES)]
+    return [ordered[wave * size : (wave + 1) * size] for wave in range(WAVES)]
 
 
 def measure(concurrency: int, clients: dict[str, Path], folder: Path) -> pd.DataFrame:
@@ -55,7 +57,7 @@ def measure(concurrency: int, clients: dict[str, Path], folder: Path) -> pd.Data
                 plan = stub_plan(stub, here, count, TOKENS, max_concurrency=concurrency)
                 run = run_client(name, python, plan, here / "client")
             assert isinstance(stub.records, Records)
-            columns[name] = errors(run.records.to_pandas(), stub.records.last(count))
+            columns[name] = errors(run.records, pa.Table.from_pandas(stub.records.last(count)))
     rows = [
         {"concurrency": concurrency, "metric": tag, "statistic": statistic}
         | {f"{name} error (ms)": cells[tag, statistic] for name, cells in columns.items()}

@@ -19,23 +19,26 @@ import pyarrow.parquet as pq
 import pytest
 from engines import doubles
 
-from servelab import schemas
-from servelab.clients import CLIENTS
-from servelab.config_file import read_yaml
-from servelab.engines import ENGINES, Engine, Serve
-from servelab.identity import content_id, file_sha256
-from servelab.runtimes import Environment, read_environment
-from servelab.server import Enter, Server
-from servelab.spec import RunSpec
+from servelab.core.identity import content_id, lock_sha256
+from servelab.core.run_spec import RunSpec
+from servelab.core.yaml_file import read_yaml
+from servelab.engines.adapters import ENGINES, Engine, Serve
+from servelab.engines.runtimes import Environment, read_environment
+from servelab.engines.served import render_served, serve_of
+from servelab.measure.clients import CLIENTS
+from servelab.measure.job import JobRun
+from servelab.measure.server import Enter, Server
+from servelab.metrics.tables import schemas
 
 ROOT = Path(__file__).parents[2]
 SLOW = {"vllm"}
 HERE = [name for name in ENGINES.names() if (ROOT / f"envs/{name}.lock.txt").exists()]
 """Engines that any machine can run: the others need an accelerator, so their locks are named by a study."""
 ARGUMENTS: dict[str, dict[str, int | None]] = {
-    "vllm": {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30, "enable-prompt-tokens-details": None}
+    "llama.cpp": {"threads": 1},
+    "vllm": {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30, "enable-prompt-tokens-details": None},
 }
-"""What an engine needs to start soon, beside others, and to say how much it took from a cache."""
+"""What an engine needs to run well beside others, and to report how much it took from a cache."""
 MODEL = "SmolLM2-135M-Instruct"
 OPTIONS = {"context_length": 4096, "max_num_seqs": 4}
 TOO_MUCH: dict[str, dict[str, dict[str, int | None]]] = {
@@ -98,9 +101,20 @@ class Installed:
             enter=enter,
         )
 
-    def spec(self, **protocol) -> RunSpec:
+    def spec(
+        self,
+        *,
+        start: str = "search-0",
+        options: Mapping[str, Any] = OPTIONS,
+        arguments: Mapping[str, Any] | None = None,
+        environment_variables: Mapping[str, str] | None = None,
+        device: str = "cpu",
+        **protocol,
+    ) -> RunSpec:
         """A run on the `requests` fixtures' rows."""
         model = json.loads(self.model_json.read_text())
+        arguments = self.arguments if arguments is None else arguments
+        served = render_served(self.engine, serve_of(self.engine, MODEL, options, arguments, 1))
         content = {
             "engine": {
                 "name": self.engine.name,
@@ -115,9 +129,12 @@ class Installed:
                 "format": model["format"],
                 "conversion": model.get("conversion"),
             },
-            "options": OPTIONS,
-            "arguments": self.arguments,
-            "hardware": {"accelerator": "cpu", "device": "cpu", "count": 1},
+            "options": options,
+            "arguments": arguments,
+            "environment_variables": environment_variables or {},
+            "served": served.model_dump(),
+            "start": start,
+            "hardware": {"accelerator": "cpu", "device": device, "count": 1},
             "workload": {
                 "kind": "random",
                 "parameters": {"endpoint": "completions", "seed": 1},
@@ -126,9 +143,19 @@ class Installed:
             },
             "objective": "total_tokens_per_s",
             "client": {"name": "servelab", "version": CLIENTS.get("servelab").version},
-            "protocol": {"warmup_requests": 1, "rounds": {"min": 1, "max": 1}, **protocol},
+            "protocol": {"warmup_requests": 1, "rounds": 1, "max_others_cpu_percent": 100, **protocol},
         }
         return RunSpec.model_validate(content)
+
+    def run(self, spec: RunSpec, requests: Path, client_environment: Path | None = None) -> JobRun:
+        """A run as a part of a job."""
+        return JobRun(
+            spec=spec,
+            environment=self.environment_json,
+            client_environment=client_environment,
+            model=self.model_json,
+            requests=requests,
+        )
 
 
 def _make(*command: str) -> None:
@@ -139,7 +166,7 @@ def install(name: str) -> Installed:
     """An engine by name; what is missing of its environment and the model is made."""
     engine = ENGINES.get(name)
     lock = ROOT / f"envs/{engine.name}.lock.txt"
-    environment_json = ROOT / f"results/envs/{engine.name}-{file_sha256(lock)[:12]}/environment.json"
+    environment_json = ROOT / f"results/envs/{engine.name}-{lock_sha256(lock)[:12]}/environment.json"
     if not environment_json.exists():
         _make(
             "scripts/build_environment.py",
@@ -230,7 +257,19 @@ def own_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def requests_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few short requests."""
-    return _requests(tmp_path_factory.mktemp("requests") / "requests.parquet", 4, 300, 8)
+    return _requests(tmp_path_factory.mktemp("requests") / "requests.parquet", 4, 160, 8)
+
+
+@pytest.fixture(scope="session")
+def many_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """So many requests that one of them is less than 1 %."""
+    return _requests(tmp_path_factory.mktemp("many") / "requests.parquet", 120, 16, 2)
+
+
+@pytest.fixture(scope="session")
+def steady_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Requests that keep a server busy for many seconds, each for less than one."""
+    return _requests(tmp_path_factory.mktemp("steady") / "requests.parquet", 400, 16, 40)
 
 
 @pytest.fixture(scope="session")

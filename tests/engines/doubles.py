@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from servelab.engines import ENGINES, Engine
-from servelab.runtimes import RUNTIMES
+from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.runtimes import RUNTIMES
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"

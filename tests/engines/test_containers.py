@@ -6,6 +6,7 @@ comes from a registry that the test serves; the host's programs and the engine's
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -20,15 +21,16 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from engines import jobs
 from engines.conftest import Installed, install
 from image_registry import registry
-from test_kill import ROOT, WAYS, kill_each, until
+from test_kill import WAYS, below, kill_each, until
 from test_kill import running as running_run
 
-from servelab.errors import Outage
-from servelab.identity import file_sha256, run_id
-from servelab.lease import lease
-from servelab.runtimes import RUNTIMES
+from servelab.core.errors import Outage
+from servelab.core.identity import lock_sha256
+from servelab.engines.runtimes import RUNTIMES
+from servelab.machine.lease import lease
 
 pytestmark = pytest.mark.slow
 CLIENT, EVERYTHING = "SIGKILL of the container's client", "SIGKILL of all in the job"
@@ -116,7 +118,7 @@ def contained(image, tmp_path_factory) -> Installed:
         "flags": flags,
     }
     described.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in content.items()))
-    folder = tmp_path_factory.mktemp("envs") / f"llama.cpp-{file_sha256(described)[:12]}"
+    folder = tmp_path_factory.mktemp("envs") / f"llama.cpp-{lock_sha256(described)[:12]}"
     RUNTIMES.get(name).build(installed.engine, described, folder)
     return replace(installed, environment_json=folder / "environment.json")
 
@@ -131,16 +133,11 @@ def container_processes(name: str) -> list[psutil.Process]:
 
 def test_a_run_in_a_container(image, contained, requests_path, tmp_path):
     name, reference = image
-    spec = contained.spec(rounds={"min": 2, "max": 2})
-    output = tmp_path / "runs" / run_id(spec)
-    command = [
-        *(sys.executable, "scripts/measure.py", "--spec", spec.model_dump_json()),
-        *("--environment", str(contained.environment_json), "--model", str(contained.model_json)),
-        *("--requests", str(requests_path), "--output", str(output)),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    status = json.loads((output / "status.json").read_text())
+    run = contained.run(contained.spec(rounds=2), requests_path)
+    output = jobs.folder(tmp_path / "runs", run)
+    code, said = jobs.measure(tmp_path / "runs", [run])
+    assert code == 0, said
+    status = jobs.status(tmp_path / "runs", run)
     assert (status["outcome"], status["rounds"], status["success_rate"]) == ("ok", 2, 1.0), status
     manifest = json.loads((output / "manifest.json").read_text())
     assert reference in manifest["command"]
@@ -152,15 +149,10 @@ def test_a_run_in_a_container(image, contained, requests_path, tmp_path):
 
 
 def test_a_server_that_fails_in_a_container_is_told_by_its_own_words(image, contained, requests_path, tmp_path):
-    spec = contained.spec().model_copy(update={"arguments": {"no-such-flag": None}})
-    output = tmp_path / "runs" / run_id(spec)
-    command = [
-        *(sys.executable, "scripts/measure.py", "--spec", spec.model_dump_json()),
-        *("--environment", str(contained.environment_json), "--model", str(contained.model_json)),
-        *("--requests", str(requests_path), "--output", str(output)),
-    ]
-    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    status = json.loads((output / "status.json").read_text())
+    run = contained.run(contained.spec(arguments={"no-such-flag": None}), requests_path)
+    code, said = jobs.measure(tmp_path, [run])
+    assert code == 0, said
+    status = jobs.status(tmp_path, run)
     assert (status["outcome"], status["reason"]) == ("failed", "unsupported_argument")
     assert status["message"].endswith("unrecognized arguments: --no-such-flag (exit code 2)")
 
@@ -168,15 +160,22 @@ def test_a_server_that_fails_in_a_container_is_told_by_its_own_words(image, cont
 @pytest.mark.parametrize("way", [*WAYS, CLIENT, EVERYTHING])
 def test_a_container_ends_with_its_job(way, image, contained, endless_path, tmp_path):
     name, _ = image
-    with running_run(contained, endless_path, tmp_path, "servelab.load", 2) as run:
+    with running_run(contained, endless_path, tmp_path, "servelab.measure.load", 2) as run:
         inside = container_processes(name)
         assert len(inside) >= 2, "the guard and the server"
         if way in WAYS:
             WAYS[way](run)
-        else:
-            clients = [process for process in run.tree if process.name() == name]
-            kill_each(clients if way == CLIENT else run.tree)
+        elif way == EVERYTHING:
+            kill_each(run.tree)
         lives = lambda process: process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # noqa: E731
+        if way == CLIENT:
+
+            def killed_again() -> bool:  # the job starts another one after the first
+                with contextlib.suppress(psutil.NoSuchProcess):  # not one that asks about containers, or removes one
+                    kill_each(each for each in below(run.measure, f"{name} run ") if each.name() == name)
+                return not lives(run.measure)
+
+            until(killed_again, "the end of the job")
         until(lambda: not any(lives(process) for process in [*inside, *run.tree]), "the end of the container")
         with lease("cpu", 1):
             pass

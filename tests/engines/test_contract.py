@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from engines import jobs
 from engines.conftest import MODEL
 
+from servelab.core.errors import ConfigError
 from servelab.engines.options import OPTIONS as VOCABULARY
-from servelab.errors import ConfigError
-from servelab.identity import run_id
-from servelab.load import LoadPlan
-from servelab.load.sender import run_load
-from servelab.server import CandidateFailed
+from servelab.measure.load import LoadPlan
+from servelab.measure.load.sender import run_load
+from servelab.measure.server import CandidateFailed
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = {int: 1, bool: True, str: "auto", float: 0.5}
@@ -60,12 +58,28 @@ def test_serves_exact_lengths_forgets_prompts_and_leaves_nothing(each_release, r
         server.stop()
     records = first + again + forgotten
     assert [record["error"] for record in records] == [None] * 12
-    assert {record["input_tokens"] for record in records} == {300}
+    assert {record["input_tokens"] for record in records} == {160}
     assert {record["output_tokens"] for record in records} == {8}
     if any(record["cached_tokens"] is not None for record in records):
         assert all(record["cached_tokens"] for record in again), "this engine is known to keep prompts"
         assert not any(record["cached_tokens"] for record in first + forgotten)
     assert [process for process in trees if process.is_running()] == []
+
+
+def test_listens_on_loopback_only_and_on_its_own_port(installed, tmp_path):
+    server = installed.server(tmp_path / "server.log")
+    try:
+        server.start()
+        open_ports = [
+            connection.laddr
+            for process in tree_of(server)
+            for connection in process.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+    finally:
+        server.stop()
+    assert {address.ip for address in open_ports} == {"127.0.0.1"}
+    assert int(server.base_url.rpartition(":")[2]) in {address.port for address in open_ports}
 
 
 def test_only_an_unknown_flag_is_refused(each_release, tmp_path):
@@ -126,30 +140,15 @@ def test_display_command_is_what_a_reader_types(installed):
     assert "127.0.0.1" not in command
 
 
-def measure(installed, requests, spec, output):
-    """Runs the command line; its exit code and what it printed."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "scripts/measure.py", "--spec", spec.model_dump_json()),
-            *("--environment", str(installed.environment_json), "--model", str(installed.model_json)),
-            *("--requests", str(requests), "--output", str(output)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
 def test_a_run_is_measured_into_six_files(installed, requests_path, tmp_path):
-    spec = installed.spec(rounds={"min": 2, "max": 2})
-    output = tmp_path / "runs" / run_id(spec)
+    run = installed.run(installed.spec(rounds=2), requests_path)
+    output = jobs.folder(tmp_path / "runs", run)
     output.mkdir(parents=True)
     (output / "left-behind").touch()
-    code, said = measure(installed, requests_path, spec, output)
+    code, said = jobs.measure(tmp_path / "runs", [run])
     assert code == 0, said
-    assert sorted(path.name for path in tmp_path.glob("runs/*/*")) == [
+    assert [path.name for path in tmp_path.glob("runs/set-aside/*/*")] == ["left-behind"]
+    assert sorted(path.name for path in output.iterdir()) == [
         "manifest.json",
         "requests.parquet",
         "server.log",
@@ -157,28 +156,31 @@ def test_a_run_is_measured_into_six_files(installed, requests_path, tmp_path):
         "status.json",
         "telemetry.parquet",
     ]
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == [run_id(spec)]
-    status = json.loads((output / "status.json").read_text())
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {output.name, "set-aside"}
+    status = jobs.status(tmp_path / "runs", run)
     assert (status["outcome"], status["rounds"], status["requests"], status["success_rate"]) == ("ok", 2, 8, 1.0)
     assert pq.read_table(output / "requests.parquet")["round"].to_pylist() == [0] * 4 + [1] * 4
-    assert json.loads((output / "spec.json").read_text()) == spec.model_dump(mode="json")
+    assert json.loads((output / "spec.json").read_text()) == run.spec.model_dump(mode="json")
     manifest = json.loads((output / "manifest.json").read_text())
-    assert manifest["engine"] == {"name": installed.engine.name, "version": spec.engine.version}
+    assert manifest["engine"] == {"name": installed.engine.name, "version": run.spec.engine.version}
     assert manifest["devices"][0]["name"]
 
 
 def test_a_failed_candidate_is_a_result(installed, requests_path, tmp_path):
-    spec = installed.spec().model_copy(update={"arguments": {"no-such-flag": None}})
-    output = tmp_path / "runs" / run_id(spec)
-    code, said = measure(installed, requests_path, spec, output)
+    run = installed.run(installed.spec(arguments={"no-such-flag": None}), requests_path)
+    code, said = jobs.measure(tmp_path, [run])
     assert code == 0, said
-    status = json.loads((output / "status.json").read_text())
+    status = jobs.status(tmp_path, run)
     assert (status["outcome"], status["reason"], status["rounds"]) == ("failed", "unsupported_argument", 0)
     assert "--no-such-flag" in status["log_lines"][0]
-    assert pq.read_table(output / "requests.parquet").num_rows == 0
+    assert pq.read_table(jobs.folder(tmp_path, run) / "requests.parquet").num_rows == 0
 
 
-def test_results_go_under_their_own_name_only(installed, requests_path, tmp_path):
-    code, said = measure(installed, requests_path, installed.spec(), tmp_path / "runs" / ("0" * 20))
+def test_what_an_adapter_renders_must_be_what_was_planned(installed, requests_path, tmp_path):
+    spec = installed.spec()
+    planned = spec.served.model_copy(update={"command": (*spec.served.command, "--of-older-code")})
+    run = installed.run(spec.model_copy(update={"served": planned}), requests_path)
+    code, said = jobs.measure(tmp_path, [run])
     assert code == 2
-    assert run_id(installed.spec()) in said
+    assert "the adapter's code has changed since this run was planned; run the workflow again" in said
+    assert list(tmp_path.iterdir()) == []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,16 +14,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from engines import doubles
+from engines import doubles, jobs
 from engines.test_kill import below, kill_each, until
 
-from servelab import server as serving
-from servelab.errors import Outage
-from servelab.identity import run_id
-from servelab.lease import lease
-from servelab.measure import measure
-from servelab.server import CandidateFailed
-from servelab.session import RunInputs
+from servelab.core.errors import Outage
+from servelab.machine.lease import lease
+from servelab.measure import server as serving
+from servelab.measure.run_files import RunStatus
+from servelab.measure.server import CandidateFailed
+from servelab.measure.visits import measure_job
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def test_a_port_that_is_always_busy_is_no_finding(doubled, stranger, tmp_path, m
     take_ports(monkeypatch, stranger, 3)
     with (
         leaving_nothing(doubled, tmp_path / "server.log") as server,
-        pytest.raises(Outage, match="the server found its port taken 3 times: "),
+        pytest.raises(Outage, match="the server's port was in use 3 times: "),
     ):
         server.start()
 
@@ -132,8 +132,8 @@ def test_a_port_that_is_always_busy_is_no_finding(doubled, stranger, tmp_path, m
 def serving_tree() -> list[psutil.Process]:
     """The server's processes, its main process first, once a load client is connected to it; empty before."""
     me = psutil.Process()
-    connected = [client for client in below(me, "servelab.load") if client.net_connections("tcp")]
-    wardens = [warden for warden in below(me, "warden.py") if "servelab.load" not in warden.cmdline()]
+    connected = [client for client in below(me, "servelab.measure.load") if client.net_connections("tcp")]
+    wardens = [warden for warden in below(me, "warden.py") if "servelab.measure.load" not in warden.cmdline()]
     if not connected or not wardens:
         return []
     return sorted(wardens[0].children(recursive=True), key=lambda process: process.create_time())
@@ -149,35 +149,43 @@ def largest_worker(tree: list[psutil.Process], each_engine) -> psutil.Process | 
     return max(workers, key=lambda process: process.memory_info().rss, default=None)
 
 
-def measured_while_one_is_killed(each_engine, requests: Path, folder: Path, victim: Callable, **spec) -> dict | None:
-    """The status of a run, with nothing of it left; None if the engine has no such process."""
-    asked = each_engine.spec(round_timeout_s=600).model_copy(update=spec)
-    inputs = RunInputs(
-        spec=asked,
-        environment=each_engine.environment,
-        client_environment=None,
-        model_json=each_engine.model_json,
-        requests=requests,
-    )
-    output, said = folder / "runs" / run_id(asked), []
+def trees_under_load(measuring: threading.Thread) -> Iterator[list[psutil.Process]]:
+    """The server's processes at each start, once it is under load, until the job ends."""
+    while True:
+        tree: list[psutil.Process] = []
+        while measuring.is_alive() and not tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                tree = serving_tree()
+            time.sleep(0.05)
+        if not tree:
+            return
+        yield tree
+        until(lambda: not tree[0].is_running(), "the end of its main process")  # noqa: B023
+
+
+def measured_while_one_is_killed(
+    each_engine, requests: Path, folder: Path, victim: Callable, **spec
+) -> RunStatus | None:
+    """The status of a run with nothing of it left, if at each start a process of its server is killed under load; None
+    if the engine has no such process."""
+    run, statuses, trees = each_engine.run(each_engine.spec(round_timeout_s=600, **spec), requests), [], []
     before = set(psutil.Process().children())
-    measuring = threading.Thread(target=lambda: said.append(measure(inputs, output)))
+    measuring = threading.Thread(target=lambda: statuses.extend(measure_job(jobs.job([run]), folder)))
     measuring.start()
     try:
-        tree = until(serving_tree, "a load on the server", 300)
-        chosen = victim(tree, each_engine)
-        (chosen or tree[0]).kill()
-        measuring.join(60)
-        assert not measuring.is_alive(), "it was not found out"
+        for tree in trees_under_load(measuring):
+            trees += tree
+            chosen = victim(tree, each_engine)
+            (chosen or tree[0]).kill()
     finally:
         kill_each(serving_tree())
         measuring.join()
-    assert [process for process in tree if process.is_running()] == []
+    assert [process for process in trees if process.is_running()] == []
     assert set(psutil.Process().children()) - before == set()
     with lease("cpu", 1):
         pass
-    assert json.loads((output / "status.json").read_text()) == said[0]
-    return said[0] if chosen else None
+    assert RunStatus.read(jobs.folder(folder, run) / "status.json") == statuses[0]
+    return statuses[0] if chosen else None
 
 
 @pytest.mark.parametrize("victim", [main_process, largest_worker])
@@ -185,10 +193,27 @@ def test_killed_under_load(victim, each_engine, endless_path, tmp_path):
     status = measured_while_one_is_killed(each_engine, endless_path, tmp_path, victim)
     if status is None:
         pytest.skip("it is one process")
-    assert (status["outcome"], status["reason"]) == ("failed", "crashed"), status
+    assert (status.outcome, status.reason) == ("failed", "crashed"), status
     if victim is main_process:
-        assert re.match(r"signal 9; it last said: |.* \(signal 9\)$", status["message"]), status["message"]
-    assert status["log_lines"]
+        assert re.match(r"signal 9; last log line: |.* \(signal 9\)$", status.message), status.message
+    assert status.attempts == 2, "somebody else may have killed it: it gets a second start"
+    assert status.log_lines
+
+
+@pytest.mark.parametrize("victim", [main_process, largest_worker])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_once_from_outside_is_no_result(number, victim, each_engine, steady_path, tmp_path):
+    run = each_engine.run(each_engine.spec(duration_s=1.0, max_concurrency=2), steady_path)
+    statuses: list[RunStatus] = []
+    measuring = threading.Thread(target=lambda: statuses.extend(measure_job(jobs.job([run]), tmp_path)))
+    measuring.start()
+    chosen = victim(next(trees_under_load(measuring)), each_engine)
+    if chosen is not None:
+        chosen.send_signal(number)
+    measuring.join()
+    if chosen is None:
+        pytest.skip("it is one process")
+    assert (statuses[0].outcome, statuses[0].reason) == ("ok", None), statuses[0]
 
 
 STAYING = [release for release in doubles.NEWEST if "stays_with" in doubles.RELEASES[release]][:1]
@@ -199,5 +224,5 @@ def test_server_that_stays_and_answers_errors(doubled, endless_path, tmp_path):
     status = measured_while_one_is_killed(
         doubled, endless_path, tmp_path, largest_worker, environment_variables=doubled.stays
     )
-    assert (status["outcome"], status["reason"]) == ("failed", "crashed"), status
-    assert "not healthy any more for 10 s" in status["message"]
+    assert (status.outcome, status.reason) == ("failed", "crashed"), status
+    assert "no longer healthy for 10 s" in status.message

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from engines.conftest import Installed
 
-from servelab.engines import Serve
-from servelab.known_flags import kept_flags, known_flags
+from servelab.engines.adapters import Serve
+from servelab.measure.help_flags import kept_flags, known_flags
 
 
 def test_engine_prints_its_flags_without_an_accelerator(installed: Installed, tmp_path: Path) -> None:

@@ -2,51 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 
+import psutil
 import pytest
-from engines import doubles
+from engines import doubles, jobs
 from engines.test_faults import serving_tree
-from patience import until
+from engines.test_kill import kill_each
 
-from servelab import server as serving
-from servelab.errors import Outage
-from servelab.identity import run_id
-from servelab.measure import measure
-from servelab.session import RunInputs
+from servelab.core.errors import Outage
+from servelab.measure import server as serving
+from servelab.measure.visits import measure_job
 
 pytestmark = pytest.mark.parametrize("doubled", doubles.NEWEST[:1], indirect=True)
 
 
 @pytest.fixture
-def run(doubled, endless_path, tmp_path, monkeypatch):
-    """A run whose server is killed under its load, with one more kill on the kernel's count each time it is read."""
+def measuring(doubled, endless_path, tmp_path, monkeypatch):
+    """Measures a run whose server is killed under load at each start; each look finds one more kill."""
     kills = itertools.count()
     monkeypatch.setattr(serving, "_oom_kills", lambda: next(kills))
-    spec = doubled.spec(round_timeout_s=600)
-    inputs = RunInputs(
-        spec=spec,
-        environment=doubled.environment,
-        client_environment=None,
-        model_json=doubled.model_json,
-        requests=endless_path,
-    )
-    killing = threading.Thread(target=lambda: until(serving_tree, "a load on the server", 300)[0].kill())
+    run = doubled.run(doubled.spec(round_timeout_s=600), endless_path)
+    ended = threading.Event()
+
+    def kill() -> None:
+        while not ended.wait(0.05):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                kill_each(serving_tree()[:1])
+
+    killing = threading.Thread(target=kill)
     killing.start()
-    yield inputs, tmp_path / "runs" / run_id(spec)
+    yield lambda: measure_job(jobs.job([run]), tmp_path / "runs")
+    ended.set()
     killing.join()
 
 
-def test_on_a_machine_it_is_a_finding(run, monkeypatch):
+def test_on_a_machine_it_is_a_finding_if_it_happens_twice(measuring, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    status = measure(*run)
-    assert (status["outcome"], status["reason"]) == ("failed", "out_of_memory")
-    assert "meanwhile the kernel killed a process for want of memory" in status["message"]
+    (status,) = measuring()
+    assert (status.outcome, status.reason, status.attempts) == ("failed", "out_of_memory", 2)
+    assert "meanwhile the kernel killed a process because memory ran out" in status.message
 
 
-def test_in_a_job_it_is_no_result(run, monkeypatch):
+def test_in_a_job_it_is_no_result(measuring, tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     with pytest.raises(Outage, match=r"Slurm job 17 has too little host memory: .*signal 9"):
-        measure(*run)
-    assert list(run[1].parent.iterdir()) == []
+        measuring()
+    assert list((tmp_path / "runs").iterdir()) == []

@@ -7,17 +7,16 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from engines import jobs
 from patience import PATIENCE_S, until
 
-from servelab.identity import run_id
-from servelab.lease import lease
+from servelab.machine.lease import lease
 
 ROOT = Path(__file__).parents[2]
 OUTAGE = 75
@@ -57,13 +56,9 @@ def kill_each(processes: Iterable[psutil.Process]) -> None:
 @contextlib.contextmanager
 def running(installed, requests: Path, folder: Path, wait_for: str, count: int) -> Iterator[Running]:
     """A run, once that many of its processes have `wait_for` in their command line."""
-    spec = installed.spec()
-    output = folder / "runs" / run_id(spec)
-    command = [
-        *(sys.executable, "scripts/measure.py", "--spec", spec.model_dump_json()),
-        *("--environment", str(installed.environment_json), "--model", str(installed.model_json)),
-        *("--requests", str(requests), "--output", str(output)),
-    ]
+    run = installed.run(installed.spec(), requests)
+    output = jobs.folder(folder / "runs", run)
+    command = jobs.command(folder / "runs", [run])
     coordinator = subprocess.Popen(["sleep", "600"])
     variables = os.environ | {"SERVELAB_COORDINATOR_PID": str(coordinator.pid)}
     log = folder / "log"
@@ -108,7 +103,7 @@ WAYS: dict[str, Callable[[Running], object]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_under_load(way, installed, endless_path, tmp_path):
-    with running(installed, endless_path, tmp_path, "servelab.load", 2) as run:
+    with running(installed, endless_path, tmp_path, "servelab.measure.load", 2) as run:
         assert len(run.tree) >= 5  # measure; the server and the load client, each with its warden
         WAYS[way](run)
         assert_ended(run)
@@ -126,7 +121,7 @@ def test_killed_while_starting(installed, endless_path, tmp_path):
 @pytest.mark.parametrize("doubled", ["tensorrt-llm-1.2.0rc1", "mindie-2.1.RC1"], indirect=True)
 def test_killed_measure_of_a_double(doubled, endless_path, tmp_path):
     """Its workers ignore SIGTERM, some are in a session of their own, or another process's children."""
-    with running(doubled, endless_path, tmp_path, "servelab.load", 2) as run:
+    with running(doubled, endless_path, tmp_path, "servelab.measure.load", 2) as run:
         assert len(run.tree) >= 7
         run.measure.kill()
         assert_ended(run)

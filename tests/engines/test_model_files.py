@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from servelab.identity import content_id, file_sha256
-from servelab.models import load_model, load_tokenizer
-from servelab.spec import PackageSource
+from servelab.assets.model_files import load_model, load_tokenizer
+from servelab.core.identity import content_id, lock_sha256
+from servelab.core.run_spec import PackageSource
 
 ROOT = Path(__file__).parents[2]
 SMOLLM2 = PackageSource(
@@ -52,7 +52,7 @@ def make(*command: str, python: str = sys.executable) -> None:
 def environment_python(engine: str) -> str:
     """The engine's environment, built from its lock unless it is there already."""
     lock = f"envs/{engine}.lock.txt"
-    folder = ROOT / "results/envs" / f"{engine}-{file_sha256(ROOT / lock)[:12]}"
+    folder = ROOT / "results/envs" / f"{engine}-{lock_sha256(ROOT / lock)[:12]}"
     if not (folder / "environment.json").exists():
         output = str(folder / "environment.json")
         make("scripts/build_environment.py", "--tool", engine, "--lock", lock, "--output", output)

@@ -27,8 +27,8 @@ VALUES = {
         "threads": 1,
     },
 }
-ARGUMENTS = {"vllm": {"kv-cache-memory-bytes": 1 << 28, "enforce-eager": False}}
-"""Besides; what the fixture gives and an option sets is left out."""
+ARGUMENTS = {"vllm": {"kv-cache-memory-bytes": 1 << 28}}
+"""Besides, in place of what the fixture gives."""
 
 
 def test_a_real_server_takes_all_of_them_at_once(installed, tmp_path):

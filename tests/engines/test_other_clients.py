@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from client_stub import CompletionsStub
+from engines import jobs
 
-from servelab import schemas
-from servelab.clients import CLIENTS, version_in_identity
-from servelab.identity import file_sha256, run_id
-from servelab.load import LoadPlan
-from servelab.runtimes import read_environment
+from servelab.core.identity import lock_sha256
+from servelab.engines.runtimes import read_environment
+from servelab.measure.clients import CLIENTS, version_in_identity
+from servelab.measure.load import LoadPlan
+from servelab.metrics.tables import schemas
 
 ROOT = Path(__file__).parents[2]
 OTHERS = [client.name for client in CLIENTS if client.lock]
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.slow
 def client_json(request):
     """`environment.json` of each client in turn."""
     lock = ROOT / CLIENTS.get(request.param).lock
-    output = ROOT / f"results/envs/{request.param}-{file_sha256(lock)[:12]}/environment.json"
+    output = ROOT / f"results/envs/{request.param}-{lock_sha256(lock)[:12]}/environment.json"
     if not output.exists():
         command = [
             "scripts/build_environment.py",
@@ -56,7 +57,7 @@ def write_requests(path: Path, prompts: list[str]) -> Path:
 @pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
 def test_measures_a_run(installed, client_json, endpoint, tmp_path):
     environment = read_environment(client_json)
-    spec = installed.spec(rounds={"min": 2, "max": 2}, max_concurrency=2).model_dump()
+    spec = installed.spec(rounds=2, max_concurrency=2).model_dump()
     spec["workload"]["parameters"]["endpoint"] = endpoint
     spec["client"] = {
         "name": environment.tool,
@@ -64,28 +65,19 @@ def test_measures_a_run(installed, client_json, endpoint, tmp_path):
         "environment_sha256": environment.lock_sha256,
     }
     spec = type(installed.spec()).model_validate(spec)
-    output = tmp_path / "runs" / run_id(spec)
     requests = write_requests(tmp_path / "requests.parquet", ["Name a river.", "Count to ten.", "Say hello.", "Sing."])
-    done = subprocess.run(
-        [
-            *(sys.executable, "scripts/measure.py", "--spec", spec.model_dump_json()),
-            *("--environment", str(installed.environment_json), "--client-environment", str(client_json)),
-            *("--model", str(installed.model_json), "--requests", str(requests), "--output", str(output)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    status = json.loads((output / "status.json").read_text())
+    run = installed.run(spec, requests, client_json)
+    code, said = jobs.measure(tmp_path / "runs", [run])
+    assert code == 0, said
+    status, output = jobs.status(tmp_path / "runs", run), jobs.folder(tmp_path / "runs", run)
     assert (status["outcome"], status["requests"], status["requests_failed"]) == ("ok", 8, 0), status
     records = pq.read_table(output / "requests.parquet").to_pylist()
     assert {record["output_tokens"] for record in records} == {6}
     assert [record["round"] for record in records] == [0] * 4 + [1] * 4
 
 
-def test_half_and_all_failed(client_json, tmp_path):
+@pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
+def test_half_and_all_failed(installed, client_json, tmp_path):
     """A client exits as it likes: what counts is a record of each request."""
     environment = read_environment(client_json)
     client = CLIENTS.get(environment.tool)
@@ -102,10 +94,14 @@ def test_half_and_all_failed(client_json, tmp_path):
                 endpoint="completions",
                 model="m",
                 requests=write_requests(folder / "requests.parquet", prompts),
-                tokenizer=next(ROOT.glob("results/models/*/tokenizer.json")),
+                tokenizer=installed.model_json.with_name("tokenizer.json"),
                 body={"ignore_eos": True},
             )
-            subprocess.run(client.command(plan, folder, environment.python), check=True, cwd=ROOT)
+            command = client.command(plan, folder, environment.python)
+            # guidellm 0.8.1 writes no report in 1 of 14 runs where all requests fail at once ("No measurement start or
+            # end times available"). That is an outage, which a workflow repeats.
+            exit_codes = iter(lambda run=command: subprocess.run(run, check=False, cwd=ROOT).returncode, 0)
+            assert len(list(itertools.islice(exit_codes, 3))) < 3
             records = client.read(plan, folder).records.to_pylist()
             assert [record["error"] is None for record in records] == succeeds
     sent = [body for body in stub.bodies if body["prompt"].startswith("normal")]

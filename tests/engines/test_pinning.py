@@ -7,33 +7,26 @@ import os
 import psutil
 import pytest
 
-from servelab.lease import lease
-from servelab.session import RunInputs, Session
+from servelab.machine.lease import lease
+from servelab.measure.session import Session
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is left to the load client")
 def test_a_server_stays_on_its_cores(installed, requests_path, tmp_path):
-    spec = installed.spec()
-    spec = spec.model_copy(update={"hardware": spec.hardware.model_copy(update={"device": "cpu-cores"})})
-    inputs = RunInputs(
-        spec=spec,
-        environment=installed.environment,
-        client_environment=None,
-        model_json=installed.model_json,
-        requests=requests_path,
-    )
+    inputs = installed.run(installed.spec(device="cpu-cores"), requests_path).inputs()
     with lease("cpu-cores", 1) as leased:
-        session = Session(inputs, leased, tmp_path)
+        session = Session(inputs, leased, tmp_path, 300)
         try:
-            session.round()
-            assert session.outcome.failure is None
-            server = psutil.Process(session._server.pid)
+            outcome = session.measure(inputs, tmp_path)
+            assert outcome.failure is None
+            server = psutil.Process(session.server.pid)
             threads = [thread.id for process in (server, *server.children(True)) for thread in process.threads()]
             assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {leased.cpus}
             assert len(threads) > 1
         finally:
-            placement = session.finish().manifest["placement"]
-    assert placement["server_cpus"] == sorted(leased.cpus)
-    assert placement["client_cpus"] == sorted(leased.client_cpus)
+            session.stop()
+    placement = outcome.manifest.placement
+    assert placement.server_cpus == sorted(leased.cpus)
+    assert placement.client_cpus == sorted(leased.client_cpus)
     assert not leased.cpus & leased.client_cpus
     assert os.sched_getaffinity(0) > leased.cpus

@@ -7,7 +7,7 @@ import time
 
 import httpx
 
-from servelab.telemetry import SOURCES, Watched
+from servelab.measure.telemetry import SOURCES, Watched
 
 PROMPT = list(range(1000, 1300))
 

@@ -50,7 +50,7 @@ class Cluster:
 
     def start(self) -> None:
         """Starts the daemons and returns when all nodes are idle."""
-        for name in ("etc", "log", "pids", "state/ctld", "munge/socket", "dev", "bin"):
+        for name in ("etc", "log", "pids", "state/ctld", "munge/socket", "dev", "bin", "submitted"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "munge").chmod(0o711)
         (self.folder / "munge/key").write_bytes(os.urandom(128))
@@ -116,10 +116,11 @@ class Cluster:
         return [{**job, "run": job["comment"].rpartition("_")[2]} for job in jobs]
 
     def submitted(self) -> list[tuple[list[str], str]]:
-        """Arguments of every call of sbatch, and the comment among them."""
-        log = self.folder / "submitted"
-        calls = [line.split("\x1f")[:-1] for line in log.read_text().splitlines()] if log.exists() else []
-        return [(arguments, arguments[arguments.index("--comment") + 1]) for arguments in calls]
+        """Arguments of every call of sbatch that submitted a job, and the comment among them."""
+        files = sorted((self.folder / "submitted").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+        calls = [file.read_text().split("\x1f")[:-1] for file in files]
+        jobs = [arguments for arguments in calls if "--test-only" not in arguments]
+        return [(arguments, arguments[arguments.index("--comment") + 1]) for arguments in jobs]
 
     def running(self, node: str) -> dict[str, str] | None:
         """A job that runs on a node."""
@@ -176,7 +177,8 @@ class Cluster:
         # The executor plugin takes variables named SLURM_ from its jobs' environment, SLURM_CONF among them.
         for name in CLIENTS:
             program = shutil.which(name, path=self._path)
-            note = f"(printf '%s\\037' \"$@\"; echo) >>{folder}/submitted\n" if name == "sbatch" else ""
+            # a file for each call: two calls at once would mix their arguments in one
+            note = f"printf '%s\\037' \"$@\" >{folder}/submitted/$$.$(date +%N)\n" if name == "sbatch" else ""
             self.tool(name, f'{note}SLURM_CONF={folder}/etc/slurm.conf exec {program} "$@"')
 
     def tool(self, name: str, script: str) -> None:

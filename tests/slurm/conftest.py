@@ -1,6 +1,7 @@
 """A cluster for all tests of this folder, and the demo's shape run on it once, beside studies on GPUs and NPUs."""
 
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -8,10 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from patience import until
 from slurm.cluster import Cluster, missing_programs
 from workflow.workspace import ROOT, WORKLOADS, Workspace
 
-from servelab.config_file import read_yaml
+from servelab.core.yaml_file import read_yaml
 
 H100, ASCEND = "NVIDIA H100 SXM", "Ascend 910B"
 SITE = {
@@ -63,6 +65,12 @@ class SlurmWorkspace(Workspace):
         workspace.write("config/sites/loopback.yaml", yaml.safe_dump(SITE))
         workspace.write("config/workloads.yaml", yaml.safe_dump(WORKLOADS | SLOW, sort_keys=False))
         workspace.choose(studies)
+        subprocess.run(
+            [sys.executable, "scripts/install_profile.py", "loopback"],
+            cwd=workspace.folder,
+            env=workspace.environment(),
+            check=True,
+        )
         return workspace
 
     def copy(self, folder):
@@ -75,12 +83,13 @@ class SlurmWorkspace(Workspace):
         for study in studies:
             self.write_study(study)
         names = [study["study"] for study in studies]
-        self.write("config/config.yaml", yaml.safe_dump({"studies": names, "site": "loopback"}))
+        self.write("config/config.yaml", yaml.safe_dump({"studies": names}))
 
     def environment(self):
         environment = super().environment()
         return environment | {
             "PATH": f"{self.cluster.bin}:{environment['PATH']}",
+            "XDG_CONFIG_HOME": str(self.folder / "home/.config"),  # where the profile is installed
             "SERVELAB_LOCKS": str(self.cluster.folder),  # locks of devices: none of another session on this machine
         }
 
@@ -88,7 +97,7 @@ class SlurmWorkspace(Workspace):
         """With a look at its jobs every second; the profile's are kinder to a cluster."""
         often = str(Path(__file__).with_name("snakemake_often.py"))
         checks = ["--slurm-init-seconds-before-status-checks", "1"]
-        return [sys.executable, often, "--profile", "profiles/slurm", *checks, "--latency-wait", "20", *arguments]
+        return [sys.executable, often, "--profile", "slurm", *checks, "--latency-wait", "20", *arguments]
 
     def study(self, name):
         return yaml.safe_load((self.folder / f"config/studies/{name}.yaml").read_text())
@@ -107,6 +116,14 @@ class SlurmWorkspace(Workspace):
                 continue
         return found
 
+    def until_no_process_is_left(self):
+        """Slurm calls a job ended while its last processes still end; none may stay."""
+        try:
+            until(lambda: not self.processes(), "the end of all processes")
+        except AssertionError as error:
+            left = [process.as_dict(["pid", "status", "cmdline"]) for process in self.processes()]
+            raise AssertionError(f"{error}; left: {left}") from None
+
     def left_overs(self):
         """What an attempt that did not finish would leave: folders that are no whole run."""
         return [path for path in (self.folder / "results/runs").iterdir() if path.name not in self.runs()]
@@ -124,12 +141,14 @@ def study(name, hardware, baseline, candidates, workloads=("tiny",)):
         "objective": {"metric": "total_tokens_per_s", "on": workloads[0], "margin_percent": 1000},
         "protocol": {
             "warmup_requests": 1,
-            "rounds": {"min": 1, "max": 1},
+            "rounds": 1,
             "startup_timeout_s": 120,
             "round_timeout_s": 240,
+            "max_others_cpu_percent": 100,  # all nodes are one machine
             **({"arrivals": "constant", "request_rate": 1.0} if workloads[0] in SLOW else {}),
         },
-        "baseline": {"engine": "llama.cpp", "options": {"threads": 1}, **baseline},  # all nodes are one machine
+        "search": {"strategy": "staged", "incumbent_starts": 1},
+        "baseline": {"engine": "llama.cpp", "options": {"threads": 1}, **baseline},
         "stages": [{"name": "sequences", "candidates": candidates}],
         "workloads": list(workloads),
     }
@@ -138,7 +157,13 @@ def study(name, hardware, baseline, candidates, workloads=("tiny",)):
 def demo_study():
     """The demo with fewer and shorter requests: the same stages and candidates."""
     demo = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
-    demo["protocol"] |= {"warmup_requests": 1, "rounds": {"min": 1, "max": 1}, "round_timeout_s": 240}
+    demo["protocol"] |= {
+        "warmup_requests": 1,
+        "rounds": 1,
+        "round_timeout_s": 240,
+        "max_others_cpu_percent": 100,
+    }
+    demo["search"] = {"strategy": "staged", "incumbent_starts": 1}
     demo["objective"] |= {"on": "tiny-sharegpt", "margin_percent": 1000}
     return {**demo, "study": "demo", "workloads": ["tiny-sharegpt", "tiny", "tiny-long"]}
 

@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 
-import psutil
 import pytest
 from patience import until
 from slurm.conftest import H100, SITE, SlurmWorkspace, gpu_study, npu_study, study
@@ -96,11 +95,7 @@ def test_whatever_ends_a_job_its_run_is_measured_in_the_end(cluster, tmp_path):
     assert len(statuses) == 6
     assert {(status["outcome"], status["requests"]) for status in statuses.values()} == {("ok", 40)}
     assert workspace.left_overs() == []
-    for process in workspace.processes():
-        # a job's own Snakemake: without cgroups, Slurm does not end it where a node is set down
-        with contextlib.suppress(psutil.NoSuchProcess):
-            assert "llama_cpp_server.py" not in " ".join(process.cmdline())
-            process.kill()
+    workspace.until_no_process_is_left()  # Slurm does not end what runs on a node that was set down
 
 
 def test_a_job_out_of_memory_is_tried_with_more_and_reported(cluster, tmp_path):

@@ -48,7 +48,7 @@ def test_interrupted_it_cancels_its_jobs_and_goes_on_later(slow, cluster):
     os.killpg(workflow.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
     ended(slow, workflow)
     until(lambda: not cluster.jobs(), "the end of all jobs", END_S)
-    until(lambda: not slow.processes(), "the end of all processes", END_S)
+    slow.until_no_process_is_left()
     assert state_of(cluster, job) == "CANCELLED"
     assert slow.runs() == {}
     slow.snakemake()
@@ -79,7 +79,7 @@ def test_killed_its_jobs_are_cancelled_before_their_runs_start_again(slow, clust
     assert since == ["CANCELLED", "COMPLETED"]
     assert len(slow.runs()) == 2
     assert slow.left_overs() == []
-    assert slow.processes() == []
+    slow.until_no_process_is_left()
 
 
 def test_killed_its_jobs_may_end_and_are_not_measured_again(slow, cluster):
@@ -92,4 +92,4 @@ def test_killed_its_jobs_may_end_and_are_not_measured_again(slow, cluster):
     assert job["run"] in slow.runs()
     slow.snakemake("--unlock")
     assert job["run"] not in slow.measured_by()
-    assert slow.processes() == []
+    slow.until_no_process_is_left()

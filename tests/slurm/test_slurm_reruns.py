@@ -9,7 +9,7 @@ import pytest
 from slurm.conftest import H100, SlurmWorkspace
 from workflow.workspace import OLD
 
-from servelab.clients import CLIENTS
+from servelab.measure.clients import CLIENTS
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
@@ -21,9 +21,15 @@ def test_what_cannot_change_a_measurement_measures_nothing(workspace):
     study["objective"]["margin_percent"] = 900
     workspace.choose([study | {"title": "Another title"}, workspace.study("gpus"), study | {"study": "other"}])
     workspace.edit("config/studies/npus.yaml", "study: npus", "# a comment\nstudy: npus")
-    for name in ("charts/improvement.py", "parse.py", "report/render.py", "measure.py", "load/sender.py"):
-        with (workspace.folder / "scripts/servelab" / name).open("a") as file:
-            file.write("\n# a change\n")
+    for name in (
+        "report/charts/improvement.py",
+        "results/parse.py",
+        "report/render.py",
+        "measure/run.py",
+        "measure/load/sender.py",
+    ):
+        file = workspace.folder / "scripts/servelab" / name
+        file.write_text(file.read_text() + "\n# a change\n")
     workspace.edit("config/sites/loopback.yaml", "memory_gb: 8", "memory_gb: 9")
     workspace.touch_results()
     assert workspace.measured_by() == set()
@@ -76,6 +82,6 @@ def test_raising_an_engines_version_measures_exactly_its_runs_and_back_none(work
 def test_raising_the_clients_version_measures_all_runs(workspace):
     workspace.choose([workspace.study("npus")])
     version = f'version: str = "{CLIENTS.get("servelab").version}"'
-    workspace.edit("scripts/servelab/clients/servelab.py", version, 'version: str = "another"')
+    workspace.edit("scripts/servelab/measure/clients/servelab.py", version, 'version: str = "another"')
     measured = [workspace.spec(run) for run in workspace.measured_by()]
     assert [spec["client"]["version"] for spec in measured] == ["another", "another"]

@@ -8,8 +8,8 @@ from made_search import TWO
 from made_study import demo_study
 from stub_server import StubServer
 
-from servelab.project import load_project
-from servelab.study import Study
+from servelab.search.project import load_project
+from servelab.study.study import Study
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 
-from servelab import lease as leases
-from servelab.errors import Outage
-from servelab.ports import lease_ports
+from servelab.core.errors import Outage
+from servelab.machine import lease as leases
+from servelab.machine.ports import lease_ports
 
 leases._POLL_S = 0.002
 

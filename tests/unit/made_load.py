@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab import schemas
-from servelab.load import LoadPlan
-from servelab.load.sender import run_load
+from servelab.measure.load import LoadPlan
+from servelab.measure.load.sender import run_load
+from servelab.metrics.tables import schemas
 
 OUTPUT_TOKENS = 6
 

@@ -4,7 +4,8 @@ import random
 
 import pyarrow as pa
 
-from servelab import metrics, schemas
+from servelab.metrics import definitions as metrics
+from servelab.metrics.tables import schemas
 
 
 def record(**values) -> dict:

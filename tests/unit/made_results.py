@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+import made_run
 import pyarrow as pa
 import pyarrow.parquet as pq
 from made_run import ROUNDS, records, telemetry
 
-from servelab import schemas
-from servelab.clients import LoadStats
-from servelab.describe import describe
-from servelab.identity import run_id
-from servelab.parse import parse_plan, write_table
-from servelab.plan import Incumbent, Plan, baseline, plan_stage
-from servelab.project import Project
-from servelab.spec import RunSpec
+from servelab.core.identity import run_id
+from servelab.core.run_spec import RunSpec
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import write_table
+from servelab.results.parse import parse_plan
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.recommended import Improvement, Recommended
+from servelab.search.strategies import stage_names
+from servelab.search.study_summary import describe
+from servelab.study.configuration import Incumbent, baseline
+from servelab.study.plan import Plan
+from servelab.study.project import Project
+from servelab.study.study import AFTER_SEARCH
 
 TIMES = ("scheduled_s", "started_s", "sent_s", "first_token_s", "last_token_s", "end_s")
-STATS = [LoadStats(wall_s=4.0, cpu_s=0.2, unread_p99_ms=0.4).model_dump(mode="json")] * ROUNDS
 
 
 def write_run(
@@ -37,15 +41,15 @@ def write_run(
     if rows:
         samples = pa.Table.from_pandas(telemetry(rows), schema=schemas.TELEMETRY, preserve_index=False)
         pq.write_table(samples, folder / "telemetry.parquet")
-    ok = {"outcome": "ok", "reason": None, "message": None, "rounds": ROUNDS, "success_rate": 1.0}
-    more = {"server_starts": 1, "client_rounds": STATS, "accelerator_s": 30.0, "load_s": 20.0}
-    finished = {"finished_at": f"2026-11-{day:02d}T12:00:00+00:00"}
-    machine = {"cpu": "a cpu", "cpus_usable": 2, "kernel": kernel}
-    (folder / "status.json").write_text(json.dumps(ok | more | finished | status))
-    (folder / "spec.json").write_text(spec.model_dump_json())
-    (folder / "manifest.json").write_text(
-        json.dumps({"devices": [{"name": "a cpu", "driver": None}], "machine": machine})
-    )
+    finished = {
+        "run_id": folder.name,
+        "job_id": f"job of {spec.start}",
+        "finished_at": f"2026-11-{day:02d}T12:00:00+00:00",
+    }
+    spec.write(folder / "spec.json")
+    made_run.manifest(spec, {"kernel": kernel}).write(folder / "manifest.json")
+    made_run.status(**finished | status).write(folder / "status.json")
+    made_run.seal(folder)
     return folder
 
 
@@ -62,56 +66,62 @@ def write_study(
     """
     folder = results / "studies" / project.study.study
     folder.mkdir(parents=True)
-    start = baseline(project)
+    start = baseline(project.study)
     titles = {name: project.workloads[name].title for name in project.study.workloads}
-    (folder / "study.json").write_text(json.dumps(describe(project.study, titles)))
-    for stage in project.stage_names:
-        plan = plan_stage(project, stage, (winner or start) if stage == project.stage_names[-1] else start)
+    describe(project.study, titles).write(folder / "study.json")
+    searched = [name for name in stage_names(project.study) if name not in AFTER_SEARCH]
+    plans = [plan_stage(project, stage, start) for stage in searched]
+    plans.append(plan_confirm(project, winner or start, 2))
+    for plan in plans:
         for candidate in plan.candidates:
             for planned in candidate.runs:
                 if not (results / "runs" / planned.run_id).exists():
                     write_run(results / "runs", planned.spec, **run, **(failed or {}).get(candidate.candidate, {}))
-        _write_stage(folder / "stages" / stage, project, plan, results / "runs")
-    (folder / "recommended.json").write_text(json.dumps(_recommended(project, plan)))
+        _write_stage(folder / "stages" / plan.stage, project, plan, results / "runs")
+    recommended(project, plan).write(folder / "recommended.json")
     return folder
 
 
 def _write_stage(folder: Path, project: Project, plan: Plan, runs: Path) -> None:
     folder.mkdir(parents=True)
-    (folder / "plan.json").write_text(plan.model_dump_json())
+    plan.write(folder / "plan.json")
     for name, table in parse_plan(project.study, plan, runs).items():
         write_table(table, folder / f"{name}.parquet")
 
 
-def _recommended(project: Project, comparison: Plan) -> dict[str, Any]:
-    last = comparison.candidates[-1]
+def recommended(project: Project, comparison: Plan, change_percent: float = 12.5, **changes: Any) -> Recommended:
+    """The plan's last candidate, with that gain on the workload that decides; `changes` replace its keys."""
+    first, last = comparison.candidates[0], comparison.candidates[-1]
     on = project.study.objective.on
-    title = project.workloads[on].title
-    gain = {
-        "workload": on,
-        "title": title,
-        "extrapolated": False,
-        "change_percent": 12.5,
-        "change_ci95_low_percent": 11.0,
-        "change_ci95_high_percent": 14.0,
-        "n": ROUNDS,
-        "failed": None,
-    }
-    run_of = {run.workload: run.run_id for run in last.runs}
-    return {
-        "study": project.study.study,
-        "command": last.command,
-        "launch_command": None,
-        "note": None,
-        "engine": project.engine(last.configuration.engine).name,
-        "engine_version": project.study.engines[last.configuration.engine].version,
-        "model": project.study.model.variant_id(last.configuration.model),
-        "changed": len(comparison.candidates) > 1,
-        "objective": project.study.objective.metric,
-        "per": project.study.objective.metric_and_basis[1],
-        "improvements": [gain] if len(comparison.candidates) > 1 else [],
-        "validity": "ok",
-        "baseline_validity": "ok",
-        "run_id": run_of[on],
-        "baseline_run_id": comparison.candidates[0].runs[0].run_id,
-    }
+    metric, basis = project.study.objective.metric_and_basis
+    gain = Improvement(
+        workload=on,
+        title=project.workloads[on].title,
+        metric=metric,
+        basis=basis,
+        baseline_value=100.0,
+        value=100.0 + change_percent,
+        change_percent=change_percent,
+        change_ci95_low_percent=change_percent - 1.5,
+        change_ci95_high_percent=change_percent + 1.5,
+        n=ROUNDS,
+    )
+    made = Recommended(
+        study=project.study.study,
+        command=last.command,
+        launch_command=None,
+        engine=project.engine(last.configuration.engine).name,
+        engine_version=project.study.engines[last.configuration.engine].version,
+        model=project.study.model.variant_id(last.configuration.model),
+        environment_variables={},
+        configuration=last.configuration,
+        changed=last is not first,
+        objective=metric,
+        per=basis,
+        improvements=[gain] if last is not first else [],
+        validity="ok",
+        baseline_validity="ok",
+        run_id={run.workload: run.run_id for run in last.runs}[on],
+        baseline_run_id=first.runs[0].run_id,
+    )
+    return made.model_copy(update=changes)

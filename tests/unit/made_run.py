@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from servelab import schemas
-from servelab.clients import LoadStats
-from servelab.metrics import RunData, summarise, summarise_rounds
-from servelab.spec import RunSpec
-from servelab.validity import Evidence
+from servelab.core.identity import run_id
+from servelab.core.run_spec import RunSpec
+from servelab.core.seal import seal_of
+from servelab.measure.clients import LoadStats
+from servelab.measure.run_files import (
+    GitState,
+    Machine,
+    ManifestDevice,
+    ManifestEngine,
+    ManifestEnvironment,
+    ManifestModel,
+    ManifestWorkload,
+    RunManifest,
+    RunStatus,
+)
+from servelab.metrics.definitions import RunData, summarise, summarise_rounds
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.record_array import record_array
+from servelab.results.checks import Evidence
 
 TEMPLATE_TOKENS = 30
 ROUNDS = 3
@@ -27,7 +43,7 @@ def spec(**changes: Any) -> RunSpec:
     return RunSpec(
         engine={"name": "llama.cpp", "version": "1", "environment_sha256": "0"},
         model={"id": "m", "variant": "base", "source": source, "format": "gguf"},
-        hardware={"accelerator": "CPU", "device": "cpu", "count": 1},
+        hardware=changes.pop("hardware", {"accelerator": "CPU", "device": "cpu", "count": 1}),
         workload={
             "kind": "random",
             "parameters": {"endpoint": "chat", "num_requests": REQUESTS, "seed": 1},
@@ -38,6 +54,60 @@ def spec(**changes: Any) -> RunSpec:
         protocol=protocol,
         **{"objective": "total_tokens_per_s"} | changes,
     )
+
+
+STATS = LoadStats(wall_s=4.0, cpu_s=0.2, unread_p99_ms=0.4)
+
+
+def status(**changes: Any) -> RunStatus:
+    """A run's status, of one that went well."""
+    return RunStatus(
+        **{
+            "run_id": "0" * 20,
+            "outcome": "ok",
+            "reason": None,
+            "message": None,
+            "log_lines": [],
+            "rounds": ROUNDS,
+            "requests": ROUNDS * REQUESTS,
+            "requests_failed": 0,
+            "success_rate": 1.0,
+            "client_rounds": [STATS] * ROUNDS,
+            "server_starts": 1,
+            "startup_s": 1.0,
+            "load_s": 20.0,
+            "accelerator_s": 30.0,
+            "started_at": "2026-11-01T11:00:00+00:00",
+            "finished_at": "2026-11-01T12:00:00+00:00",
+        }
+        | changes
+    )
+
+
+def seal(folder: Path) -> None:
+    """Seals a run's files as they are now."""
+    file = folder / "status.json"
+    status = json.loads(file.read_bytes())
+    file.write_text(json.dumps(status | {"seal": seal_of(folder, status).model_dump(mode="json")}))
+
+
+def manifest(run: RunSpec, machine: dict[str, Any] | None = None, **changes: Any) -> RunManifest:
+    """The manifest of a run; `machine` replaces facts of its machine, `changes` whole parts."""
+    facts = {"cpu": "a cpu", "cpus": 2, "cpus_usable": 2, "memory_bytes": 2**30, "kernel": "6.1"}
+    made = RunManifest(
+        run_id=run_id(run),
+        engine=ManifestEngine(name=run.engine.name, version=run.engine.version),
+        environment=ManifestEnvironment(runtime="venv", lock_sha256="0", packages={}),
+        command=["serve"],
+        environment_variables={},
+        model=ManifestModel(format=run.model.format, source=run.model.source),
+        workload=ManifestWorkload(requests_sha256="0", seed=1),
+        client=run.client,
+        devices=[ManifestDevice(index="0", name="a cpu", driver=None, memory_bytes=None)],
+        machine=Machine(**facts | {"architecture": "x86_64", "python": "3.11"} | (machine or {})),
+        git=GitState(commit=None, dirty=None),
+    )
+    return made.model_copy(update=changes)
 
 
 def records(protocol: Any, seed: int = 0, noise: float = 0.02) -> list[dict[str, Any]]:
@@ -121,6 +191,7 @@ def evidence(
     seed: int = 0,
     noise: float = 0.02,
     definitions: dict[str, str] | None = None,
+    samples: pd.DataFrame | None = None,
     **changes: Any,
 ) -> Evidence:
     """What the checks look at for these rows (a healthy run's if none are given); `changes` replace its fields."""
@@ -131,13 +202,14 @@ def evidence(
     values: dict[str, dict[int, float]] = {}
     for entry in summarise_rounds(data):
         values.setdefault(entry["metric"], {})[entry["round"]] = entry["value"]
+    frame = telemetry(rows) if samples is None else samples
     made = Evidence(
-        records=table.to_pandas(),
+        records=data.requests,
         spec=run,
-        status={"server_starts": 1},
+        server_starts=1,
         summary={entry["metric"]: entry for entry in summarise(data, definitions or {})},
         rounds=values,
         client=[LoadStats(wall_s=4.0, cpu_s=0.4, unread_p99_ms=0.5)] * ROUNDS,
-        telemetry=telemetry(rows) if rows else schemas.TELEMETRY.empty_table().to_pandas(),
+        telemetry=record_array(pa.Table.from_pandas(frame, schema=schemas.TELEMETRY, preserve_index=False)),
     )
     return replace(made, **changes)

@@ -22,14 +22,14 @@ def around(value, noise=0.01):
     return [value, value * (1 + noise), value * (1 - noise)]
 
 
-def measure(configuration, load):
+def measure(configuration, load, start=None):
     return Measured(rounds=around(speed(configuration)), accelerator_s=360.0 / load.divisor)
 
 
 def of(values, noise=0.001):
     """Measures a study of two options by a table: choices → tokens/s, or why it fails."""
 
-    def measured(configuration, load):
+    def measured(configuration, load, start=None):
         value = values[choices(configuration)]
         return (
             Measured(failed=value) if isinstance(value, str) else Measured(around(value, noise), 360.0 / load.divisor)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from servelab.archive.container import MARK
+from servelab.archive.zip_format import MARK
 
 REGULAR = (stat.S_IFREG | 0o644) << 16
 

@@ -82,6 +82,11 @@ TEXTS = {
     "an address of six": ("[fe80::1:2ff:fe03:405]:1", "[redacted-address]:1"),
 }
 ORDINARY = [
+    "---------------Inter-token Latency----------------",
+    "-----Time per Output Token (excl. 1st token)------ token: 1.25ms, PWD=/usr/bin, pwd: ~, pass: forward",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+    "cookie-cutter, cookies: none; auth: disabled, login as user, the password of a user",
+    "dapi0 data sk-learn sk_metrics hvs.x SG.1.2 npm_config_cache r8_x gsk ya29",
     "bos_token='<|begin|>', eos_token_id=2, pad_token: '</s>', tokens=128, max_tokens: 4096",
     "EOS token = 2 '<|im_end|>', image_token=<image>, token 17, per-token latency, tokenizer=auto",
     "no API key is set and CORS allows all origins",

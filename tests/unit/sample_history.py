@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import sample_study
 
-from servelab import schemas
+from servelab.metrics.tables import schemas
 
 BROKEN = "unsupported_argument: error: unrecognized arguments: --old | flag"
 

@@ -1,6 +1,7 @@
 """A small study written to a folder, as the workflow's rules write it: what charts and reports are tested on.
 
-It holds a kept incumbent, winners, a failed candidate, a stage that does not apply, a run of a single round
+A candidate has two server starts; baseline and winner have three pairs of them in the proof. It holds a kept incumbent,
+winners, a failed candidate, a stage that does not apply, a candidate of a single start and round
 (no interval), a winner on 4 of 8 accelerators, an invalid candidate, and suspect runs.
 """
 
@@ -11,12 +12,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import made_run
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab import schemas
-from servelab.spec import RunSpec
+from servelab.core.run_spec import RunSpec
+from servelab.measure.run_files import GitState, ManifestDevice
+from servelab.metrics.tables import schemas
+from servelab.search.recommended import Improvement
 
 STUDY = "npu-qwen"
 OBJECTIVE = "total_tokens_per_s"
@@ -33,13 +37,17 @@ NO_GAPS = "zero itl: 3,000 of 3,000 answers of several tokens have no gap betwee
 SUSPECT = {("very-long-32000x100", "winner"), ("short-128x4", "baseline")}
 """Runs of the comparison that are suspect, by workload and side."""
 
-MANIFEST = {
-    "devices": [
-        {"index": index, "name": "Ascend 910B", "driver": "24.1", "memory_bytes": 64 * 2**30} for index in range(8)
-    ],
-    "machine": {"cpu": "Kunpeng 920", "cpus": 192, "memory_bytes": 1024 * 2**30, "kernel": "5.10.0"},
-    "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False},
-}
+CONFIGURATION = {"model": "base", "options": {}, "arguments": {}, "environment_variables": {}}
+MACHINE = {"cpu": "Kunpeng 920", "cpus": 192, "memory_bytes": 1024 * 2**30, "kernel": "5.10.0"}
+DEVICES = [
+    ManifestDevice(index=str(index), name="Ascend 910B", driver="24.1", memory_bytes=64 * 2**30) for index in range(8)
+]
+GIT = GitState(commit="0123456789abcdef0123456789abcdef01234567", dirty=False)
+
+
+SCATTER = {1: [1.0], 2: [1 - 0.015 / 12.7062, 1 + 0.015 / 12.7062]}
+"""Values of the starts of a candidate, as shares of their mean, with Student's interval of ± 1.5 %."""
+SCATTER[3] = [1 - 0.015 * 3**0.5 / 4.30265, 1.0, 1 + 0.015 * 3**0.5 / 4.30265]
 
 
 def run_id(name: str) -> str:
@@ -56,6 +64,8 @@ def table_row(stage: str, position: int, candidate: str, value: float | None, **
         "workload": "sharegpt",
         "is_incumbent": position == 0,
         "run_id": run_id(f"{stage} {candidate} {changes.get('workload')}"),
+        **{name: [] for name in ("run_ids", "start_labels", "start_values", "start_disturbed", "start_jobs")},
+        "starts": 0,
         "engine": "vllm",
         "engine_version": "0.32.0",
         "model_variant": "base",
@@ -71,6 +81,9 @@ def table_row(stage: str, position: int, candidate: str, value: float | None, **
         "accelerator_s": 1843.0,
     }
     row |= changes
+    starts = 1 if row["rounds"] < 2 else 3 if stage == "confirm" else 2
+    if row["run_id"]:
+        row["run_ids"] = [row["run_id"], *(run_id(f"{row['run_id']} {number}") for number in range(1, starts))]
     if value is not None:
         row["validity"] = row["validity"] or "ok"
         per_accelerator = value / row["accelerators"]
@@ -86,7 +99,16 @@ def table_row(stage: str, position: int, candidate: str, value: float | None, **
             "itl_ms_mean": 7.7e4 / value,
             "e2el_ms_mean": 2.1e7 / value,
         }
-        if row["rounds"] > 1:
+        kind = "proof" if stage == "confirm" else "search"
+        row |= {
+            "rounds": row["rounds"] * starts,
+            "starts": starts,
+            "start_labels": [f"{kind}-{number}" for number in range(starts)],
+            "start_values": [per_accelerator * factor for factor in SCATTER[starts]],
+            "start_disturbed": [False] * starts,
+            "start_jobs": [run_id(f"{kind} {number}") for number in range(starts)],
+        }
+        if starts > 1:
             row |= {"objective_ci95_low": per_accelerator * 0.985, "objective_ci95_high": per_accelerator * 1.015}
     return row
 
@@ -137,9 +159,9 @@ STAGES = {
         table_row("batching", 2, "--stream=off", 9999.0, accelerators=4, validity="invalid", validity_note=NO_GAPS),
     ],
     "speculative": [table_row("speculative", 0, "tensor_parallel_size=4", 2270.0, accelerators=4)],
-    "comparison": [
+    "confirm": [
         table_row(
-            "comparison",
+            "confirm",
             position,
             candidate,
             value * scale,
@@ -175,7 +197,7 @@ WINNERS = {
 def verdict(row: dict[str, Any], incumbent: dict[str, Any], is_winner: bool) -> dict[str, Any]:
     change = low = high = None
     if row is incumbent:
-        word, why = "incumbent", "where the stage starts"
+        word, why = "incumbent", "the stage starts from it"
     elif row["outcome"] != "ok":
         word = "refused" if row["reason"] == "refused" else "failed"
         why = f"{row['reason']}: {row['message']}"
@@ -207,7 +229,7 @@ def decision(stage: str) -> dict[str, Any]:
         "stage": stage,
         "title": TITLES[stage],
         "applies": applies,
-        "reason": f"{WINNERS[stage]}: chosen" if applies else "applies where model is draft; the incumbent's is base",
+        "reason": f"{WINNERS[stage]}: chosen" if applies else "applies if model is draft; the incumbent's is base",
         "incumbent": {"candidate": incumbent["candidate"], "run_id": incumbent["run_id"]},
         "winner": {"candidate": winner["candidate"], "run_id": winner["run_id"]},
         "changed": winner is not incumbent,
@@ -220,7 +242,7 @@ def decision(stage: str) -> dict[str, Any]:
 def improvements() -> list[dict[str, Any]]:
     rows = []
     for workload in WORKLOADS:
-        baseline, winner = (row for row in STAGES["comparison"] if row["workload"] == workload)
+        baseline, winner = (row for row in STAGES["confirm"] if row["workload"] == workload)
         for metric, basis, factor, baseline_factor in (
             (OBJECTIVE, "deployment", 1, 1),
             (OBJECTIVE, "accelerator", 1 / 4, 1 / 8),
@@ -232,7 +254,7 @@ def improvements() -> list[dict[str, Any]]:
             rows.append(
                 {
                     "study": STUDY,
-                    "stage": "comparison",
+                    "stage": "confirm",
                     "candidate": "winner",
                     "workload": workload,
                     "metric": metric.removesuffix("_mean"),
@@ -247,6 +269,8 @@ def improvements() -> list[dict[str, Any]]:
                     "baseline_value": before,
                     "value": after,
                     "higher_is_better": metric == OBJECTIVE,
+                    "evidence": "proof",
+                    "starts": 3,
                     "change_percent": change,
                     "change_ci95_low_percent": change - 1.9,
                     "change_ci95_high_percent": change + 2.1,
@@ -261,13 +285,14 @@ def metrics() -> list[dict[str, Any]]:
         for metric in (OBJECTIVE, "output_tokens_per_s", "requests_per_s", "ttft_ms", "tpot_ms", "e2el_ms"):
             is_latency = metric.endswith("_ms")
             value = row[f"{metric}_mean" if is_latency else metric]
-            interval = {"ci95_low": value * 0.985, "ci95_high": value * 1.015} if row["rounds"] > 1 else {}
-            rows.append(
-                dict.fromkeys(schemas.METRICS.names)
-                | {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"], "metric": metric}
-                | {"n": 1000 * row["rounds"] if is_latency else row["rounds"], "rounds": row["rounds"]}
-                | {"mean": value, "p99": row.get(f"{metric}_p99"), **interval}
-            )
+            rounds = row["rounds"] // row["starts"]
+            for run, start, factor in zip(row["run_ids"], row["start_labels"], SCATTER[row["starts"]], strict=True):
+                rows.append(
+                    dict.fromkeys(schemas.METRICS.names)
+                    | {"study": STUDY, "run_id": run, "workload": row["workload"], "start": start, "metric": metric}
+                    | {"n": 1000 * rounds if is_latency else rounds, "rounds": rounds}
+                    | {"mean": value * factor, "p99": row.get(f"{metric}_p99")}
+                )
     return rows
 
 
@@ -286,7 +311,7 @@ def checks() -> list[dict[str, Any]]:
 def of_runs() -> dict[str, pd.DataFrame]:
     """Timeline, distributions and device series of the comparison's runs, as they were if each ran for 40 s."""
     found: dict[str, list[dict[str, Any]]] = {"timeline": [], "distributions": [], "device_series": []}
-    for row in STAGES["comparison"]:
+    for row in STAGES["confirm"]:
         names = {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"]}
         for number in range(2):
             found["timeline"] += [
@@ -331,30 +356,57 @@ def search() -> list[dict[str, Any]]:
                 {"study": STUDY, "stage": stage, "stage_title": TITLES.get(stage, stage), "outcome": outcome}
                 | {name: row[name] for name in ("position", "candidate", "is_incumbent")}
                 | {"verdict": "winner" if WINNERS.get(stage) == row["candidate"] else None, "reason": row["message"]}
-                | {"run_ids": [row["run_id"]] if row["run_id"] else [], "shared_with": []}
+                | {"run_ids": row["run_ids"], "shared_with": []}
                 | {"accelerator_s": seconds, "load_accelerator_s": seconds * 0.6}
                 | {"new_accelerator_s": seconds, "new_load_accelerator_s": seconds * 0.6}
             )
     return rows
 
 
+def proof(**changes: Any) -> dict[str, Any]:
+    """The proof of the winner; `changes` replace its fields."""
+    rows = [row for row in improvements() if row["basis"] == "accelerator"]
+    words = {"verdict": "better", "smallest_change_percent": 0.9}
+    return {
+        "verdict": "better",
+        "why": "the gain holds: the search promised +128.4 %, 3 pairs of fresh starts found +121.6 %",
+        "pairs": 3,
+        "promised_change_percent": 128.4,
+        **{name: value for name, value in rows[0].items() if name.startswith("change_")},
+        "smallest_change_percent": 0.9,
+        "wanted_half_width_percent": 42.8,
+        "proposed": CONFIGURATION | {"engine": "sglang", "accelerators": 4},
+        "proposed_command": COMMAND,
+        "proposed_run_id": rows[0]["run_id"],
+        "workloads": [
+            Improvement.model_validate(row | {"title": WORKLOADS[row["workload"]], "n": 3, **words}).model_dump()
+            for row in rows
+        ],
+    } | changes
+
+
+COMMAND = "sglang serve Qwen/Qwen3-32B --tensor-parallel-size 4 --served-model-name '<a> & b'"
+
+
 def recommended() -> dict[str, Any]:
     rows = [row for row in improvements() if row["basis"] == "accelerator"]
     return {
         "study": STUDY,
-        "command": "sglang serve Qwen/Qwen3-32B --tensor-parallel-size 4 --served-model-name '<a> & b'",
+        "command": COMMAND,
         "launch_command": "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp-size 4",
         "engine": "sglang",
         "engine_version": "0.5.6",
         "model": "Qwen/Qwen3-32B",
-        "configuration": {"accelerators": 4},
+        "configuration": CONFIGURATION | {"engine": "sglang", "accelerators": 4},
         "environment_variables": {},
         "changed": True,
         "objective": OBJECTIVE,
         "per": "accelerator",
         "improvements": [
-            {"workload": row["workload"], "title": WORKLOADS[row["workload"]], "n": 3, "failed": None} for row in rows
+            Improvement.model_validate(row | {"title": WORKLOADS[row["workload"]], "n": 3}).model_dump() for row in rows
         ],
+        "evidence": "proof",
+        "proof": proof(),
         "run_id": rows[0]["run_id"],
         "baseline_run_id": rows[0]["baseline_run_id"],
     }
@@ -367,6 +419,7 @@ def study() -> dict[str, Any]:
         "model": {"id": "Qwen/Qwen3-32B", "revision": "9216db5781bf21249d130ec9da846c4624c16137"},
         "hardware": {"accelerator": "Ascend 910B", "device": "ascend", "per_node": 8},
         "engines": {"vllm": {"version": "0.32.0"}, "sglang": {"version": "0.5.6"}},
+        "baseline": {"engine": "vllm"},
         "objective": {
             "metric": OBJECTIVE,
             "per": "accelerator",
@@ -374,7 +427,7 @@ def study() -> dict[str, Any]:
             "margin_percent": 2.0,
             "slos": {"ttft_ms": 500.0, "tpot_ms": 50.0},
         },
-        "protocol": {"rounds": {"min": 3, "max": 3}, "warmup_requests": 4},
+        "protocol": {"rounds": 3, "warmup_requests": 4},
         "workloads": WORKLOADS,
         "stages": [
             {"name": name, "title": title, "candidates": [row["candidate"] for row in STAGES[name][1:]] or ["eagle"]}
@@ -401,6 +454,12 @@ def spec(row: dict[str, Any]) -> RunSpec:
     )
 
 
+def write_run(folder: Path, row: dict[str, Any]) -> None:
+    """Writes `spec.json` and `manifest.json` of a row's run."""
+    spec(row).write(folder / "spec.json")
+    made_run.manifest(spec(row), MACHINE, devices=DEVICES, git=GIT).write(folder / "manifest.json")
+
+
 def write(results: Path) -> Path:
     """Writes the study under `results/` and returns its folder."""
     folder = results / "studies" / STUDY
@@ -416,9 +475,9 @@ def write(results: Path) -> Path:
     pq.write_table(pa.Table.from_pylist(search(), schema=schemas.SEARCH), folder / "search.parquet")
     (folder / "recommended.json").write_text(json.dumps(recommended()))
     (folder / "study.json").write_text(json.dumps(study()))
-    for row in [row for rows in STAGES.values() for row in rows if row["run_id"]]:
-        run = results / "runs" / row["run_id"]
-        run.mkdir(parents=True)
-        (run / "spec.json").write_text(spec(row).model_dump_json())
-        (run / "manifest.json").write_text(json.dumps(MANIFEST))
+    for row in [row for rows in STAGES.values() for row in rows]:
+        for name in row["run_ids"]:
+            run = results / "runs" / name
+            run.mkdir(parents=True)
+            write_run(run, row)
     return folder

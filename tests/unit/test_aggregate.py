@@ -4,9 +4,10 @@ import pandas as pd
 import pytest
 from made_study import stage_rows
 
-from servelab.aggregate import improvements
-from servelab.objective import per_basis
-from servelab.study import COMPARISON
+from servelab.metrics.objective import per_basis
+from servelab.metrics.statistics import ratio_ci95
+from servelab.results.compare_with_baseline import improvements
+from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST
 
 
 @pytest.mark.parametrize(
@@ -24,13 +25,16 @@ def test_factor_of_a_basis(basis, accelerators, expected):
 
 
 def summaries(rounds, definitions=None):
-    """The columns of schemas.METRICS that are read here, for the runs of these rounds."""
+    """The columns of schemas.METRICS that are read here, for the runs of these rounds; `definitions` are by side."""
     metrics = rounds[["run_id", "metric"]].drop_duplicates()
-    return metrics.assign(definition=[(definitions or {}).get(run) for run in metrics["run_id"]])
+    of_side = [
+        next((text for side, text in (definitions or {}).items() if side in run), None) for run in metrics["run_id"]
+    ]
+    return metrics.assign(definition=of_side)
 
 
 def frame(candidates, definitions=None, **kwargs):
-    table, rounds = stage_rows(candidates, stage=COMPARISON, **kwargs)
+    table, rounds = stage_rows(candidates, stage=CONFIRM, **kwargs)
     rows = improvements(table, rounds, summaries(rounds, definitions)).to_pandas()
     return rows.set_index(["candidate", "basis"])
 
@@ -56,20 +60,85 @@ def test_the_baseline_is_not_compared_with_itself_nor_with_failures():
     assert rows.empty
 
 
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_run_that_failed_is_not_compared_even_if_it_has_rounds(position):
+    table, rounds = stage_rows(MEASURED, stage=COMPARISON)
+    table.loc[position, "outcome"] = "failed"
+    assert improvements(table, rounds, summaries(rounds)).num_rows == 0
+
+
 def test_a_stage_is_compared_with_the_baseline_of_its_workload():
-    table, rounds = stage_rows({"baseline": [100.0, 101.0, 99.0]}, stage=COMPARISON)
-    stage_table, stage_rounds = stage_rows(
-        {"incumbent": [100.0, 101.0, 99.0], "a": [150.0, 151.0, 149.0]}, stage="first"
-    )
-    rounds = pd.concat([rounds, stage_rounds])
-    both = improvements(pd.concat([table, stage_table]), rounds, summaries(rounds)).to_pandas()
-    gain = both.set_index(["stage", "candidate", "basis"]).loc[("first", "a", "deployment")]
-    assert gain["change_percent"] == pytest.approx(50)
-    assert gain["change_ci95_low_percent"] < 50 < gain["change_ci95_high_percent"]
+    made = [
+        stage_rows({"baseline": [100.0, 102.0], "a": [150.0]}, stage="first"),
+        stage_rows({"a": [150.0, 154.0], "b": [160.0]}, stage="second"),
+        stage_rows({"baseline": [80.0, 81.0, 79.0]}, stage=CONFIRM_FIRST),
+        stage_rows({"baseline": [80.0, 81.0, 79.0]}, stage=CONFIRM),
+    ]
+    table, rounds = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
+    both = improvements(table, rounds, summaries(rounds)).to_pandas()
+    deployment = both[both["basis"] == "deployment"].set_index(["stage", "candidate"])
+    # the baseline as the search measured it: of the same starts, not of the proof's
+    assert deployment["change_percent"].to_dict() == {
+        ("first", "a"): pytest.approx(100 * (150 / 101 - 1)),
+        ("second", "a"): pytest.approx(100 * (152 / 101 - 1)),
+        ("second", "b"): pytest.approx(100 * (160 / 101 - 1)),
+    }
+    assert set(both["evidence"]) == {"search"} and list(deployment["starts"]) == [1, 2, 1]
+    assert both[["change_ci95_low_percent", "change_ci95_high_percent"]].isna().all(axis=None)
 
 
-WINNER = f"{COMPARISON}-winner-cpu-sharegpt"
-BASELINE = f"{COMPARISON}-baseline-cpu-sharegpt"
+def test_a_proof_compares_pairs():
+    drift = [1.0, 0.7, 2.1, 0.4]
+    rows = frame({"baseline": [100 * d for d in drift], "winner": [103 * d for d in drift]})
+    gain = rows.loc[("winner", "deployment")]
+    change = gain[["change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]]
+    assert list(change) == pytest.approx([3.0, 3.0, 3.0])  # what both of a pair share cancels
+    assert (gain["evidence"], gain["starts"]) == ("proof", 4)
+    assert gain["baseline_value"] == pytest.approx(105) and gain["value"] == pytest.approx(1.03 * 105)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("start_jobs", ["job-0", "job-1", "job-2", "another"]),
+        ("start_jobs", ["job-0", "job-1", "job-2", None]),
+        ("start_labels", ["proof-0", "proof-1", "proof-2", "proof-9"]),
+        ("start_disturbed", [False, False, False, True]),
+    ],
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_start_without_its_pair_does_not_count(column, value, side):
+    table, rounds = stage_rows({"baseline": [100.0, 101.0, 99.0, 50.0], "winner": [110.0] * 4}, stage=CONFIRM)
+    table.at[side, column] = value
+    (gain,) = improvements(table, rounds, summaries(rounds)).to_pandas().query("basis == 'deployment'").itertuples()
+    assert gain.starts == 3 and gain.baseline_value == pytest.approx(100)
+    assert gain.change_percent == pytest.approx(100 * ((1.1 * 110 / 101 * 110 / 99) ** (1 / 3) - 1))
+
+
+def test_a_value_of_0_has_a_change_and_no_interval():
+    gain = frame({"baseline": [1.0, 2.0, 3.0], "winner": [0.0, 2.0, 2.5]}).loc[("winner", "deployment")]
+    assert gain["change_percent"] == pytest.approx(-25) and pd.isna(gain["change_ci95_low_percent"])
+
+
+def test_logs_are_compared_by_their_means_with_fiellers_interval():
+    baseline, winner = [100.0, 101.0, 99.0], [150.0, 151.0, 149.0]
+    table, rounds = stage_rows({"baseline": baseline, "winner": winner}, stage=COMPARISON)
+    gain = improvements(table, rounds, summaries(rounds)).to_pandas().iloc[0]
+    change = gain[["change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]]
+    assert tuple(change) == pytest.approx(ratio_ci95(baseline, winner))
+    assert (gain["evidence"], gain["starts"]) == ("logs", 3)
+
+
+def test_a_figure_is_extrapolated_if_the_baselines_is():
+    rows = frame(MEASURED, accelerators={"baseline": 4, "winner": 8}, per_node=8)
+    node = rows.loc[("winner", "node")]
+    assert node["extrapolated"] and (node["factor"], node["baseline_factor"]) == (1, 2)
+    assert (node["baseline_value"], node["value"]) == (pytest.approx(200), pytest.approx(150))
+    assert not rows.loc[[("winner", "accelerator"), ("winner", "deployment")], "extrapolated"].any()
+
+
+WINNER = f"{CONFIRM}-winner-cpu-sharegpt"
+BASELINE = f"{CONFIRM}-baseline-cpu-sharegpt"
 MEASURED = {"baseline": [100.0, 101.0, 99.0], "winner": [150.0, 151.0, 149.0]}
 
 
@@ -77,10 +146,10 @@ MEASURED = {"baseline": [100.0, 101.0, 99.0], "winner": [150.0, 151.0, 149.0]}
     ("definitions", "compared"),
     [
         ({}, True),
-        ({BASELINE: "counts words", WINNER: "counts words"}, True),
-        ({WINNER: "counts words"}, False),
-        ({BASELINE: "counts words"}, False),
-        ({BASELINE: "counts words", WINNER: "counts letters"}, False),
+        ({"baseline": "counts words", "winner": "counts words"}, True),
+        ({"winner": "counts words"}, False),
+        ({"baseline": "counts words"}, False),
+        ({"baseline": "counts words", "winner": "counts letters"}, False),
     ],
 )
 def test_runs_whose_clients_define_a_metric_differently_are_not_compared(definitions, compared):
@@ -88,9 +157,9 @@ def test_runs_whose_clients_define_a_metric_differently_are_not_compared(definit
 
 
 def test_a_metric_is_compared_where_it_has_a_better_direction_and_a_value_on_both_sides():
-    table, rounds = stage_rows(MEASURED, stage=COMPARISON)
+    table, rounds = stage_rows(MEASURED, stage=CONFIRM)
     rows = [
-        {"run_id": run, "metric": metric, "round": 0, "value": value}
+        {"run_id": run, "start": "proof-0", "metric": metric, "round": 0, "value": value}
         for metric, pair in {
             "duration_s": (20.0, 10.0),  # says how long a round was, not how good
             "concurrency": (8.0, 16.0),

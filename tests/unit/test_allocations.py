@@ -8,11 +8,12 @@ from random import Random
 import pytest
 from device_tools import DATA, damaged, gpu_key, write_npu_smi, write_nvidia_smi, write_scontrol
 
-from servelab.allocations import ALLOCATIONS, current
-from servelab.allocations.slurm import gres_indices, hostnames
-from servelab.devices import DEVICES
-from servelab.errors import Outage
-from servelab.lease import lease
+from servelab.core.errors import Outage
+from servelab.machine.allocations import ALLOCATIONS, current
+from servelab.machine.allocations.slurm import gres_indices, hostnames
+from servelab.machine.devices import DEVICES
+from servelab.machine.lease import lease
+from servelab.machine.placement import Batch
 
 JOB = """\
 JobId=17 JobName=measure
@@ -154,13 +155,13 @@ def test_devices_that_slurm_only_counts_are_an_outage(slurm, tmp_path):
 
 def test_fewer_than_the_run_needs_is_an_outage(slurm, tmp_path):
     write_scontrol(tmp_path, told("Nodes=npu1 CPU_IDs=0-7 Mem=16000 GRES=npu:ascend910b:2(IDX:0-1)"))
-    with pytest.raises(Outage, match=r"needs 4 ascend device\(s\), Slurm job 17 offers it 2"), lease("ascend", 4):
+    with pytest.raises(Outage, match=r"needs 4 ascend device\(s\), Slurm job 17 has 2"), lease("ascend", 4):
         pass
 
 
 def test_a_job_without_gpus_has_none(slurm, tmp_path):
     write_scontrol(tmp_path, told("Nodes=npu1 CPU_IDs=0-7 Mem=16000 GRES="))
-    with pytest.raises(Outage, match="Slurm job 17 offers it 0"), lease("nvidia", 1):
+    with pytest.raises(Outage, match="Slurm job 17 has 0"), lease("nvidia", 1):
         pass
 
 
@@ -176,7 +177,7 @@ def test_a_users_variable_does_not_replace_what_slurm_gave(slurm, tmp_path, monk
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0,1")
     with lease("ascend", 2) as leased:
         assert leased.environment == {"ASCEND_RT_VISIBLE_DEVICES": "2,3"}
-        assert leased.placement()["batch"] == {"system": "slurm", "job_id": "17", "node": "npu1"}
+        assert leased.placement().batch == Batch(system="slurm", job_id="17", node="npu1")
 
 
 def test_the_cpu_is_the_nodes(slurm):

@@ -20,16 +20,15 @@ from rocrate_validator.utils.http import HttpRequester
 
 from servelab.archive.build import build_archive
 from servelab.archive.contents import ArchivedRun, Contents, archive_name
-from servelab.archive.difference import difference
+from servelab.archive.file_difference import difference
 from servelab.archive.layout import MANIFEST, parse_manifest
 from servelab.archive.redaction import Redactor
-from servelab.archive.references import references
-from servelab.archive.restore import restore_archive
+from servelab.archive.references import referenced_runs
 from servelab.archive.source import Source, read_source
-from servelab.errors import ServelabError
+from servelab.core.errors import ServelabError
 
 ROOT = Path(__file__).parents[2]
-RUN, OTHER_RUN, PAIR = "0" * 19 + "1", "0" * 19 + "2", "0" * 19 + "3"
+RUN, OTHER_RUN = "0" * 19 + "1", "0" * 19 + "2"
 SOURCE = Source(["Snakefile"], "c" * 40, True, b"diff --git a/x b/x\n", "2026-11-21")
 
 
@@ -200,49 +199,12 @@ def test_the_crate_validates(profile, build, offline, tmp_path):
     assert [f"{issue.check.name}: {issue.message}" for issue in result.get_issues()] == []
 
 
-def test_restoring_writes_what_is_missing_and_keeps_what_is_there(build, files, tmp_path):
-    archive, results = build(), tmp_path / "results"
-    restored = restore_archive(archive, results)
-    names = [name.removeprefix("results/") for name in files if name.startswith("results/")]
-    assert restored.written == len(names) and restored.there == 0
-    assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*") if path.is_file()) == sorted(
-        names
-    )
-    (results / f"runs/{RUN}/records.txt").unlink()
-    before = (results / "recorded/small/report.md").stat()
-    again = restore_archive(archive, results)
-    assert (again.written, again.there) == (1, len(names) - 1)
-    assert (results / "recorded/small/report.md").stat().st_mtime_ns == before.st_mtime_ns
-
-
-def test_a_conflict_is_refused_before_anything_is_written(build, tmp_path):
-    archive, results = build(), tmp_path / "results"
-    mine = results / f"runs/{RUN}/records.txt"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("another measurement")
-    with pytest.raises(ServelabError, match=re.escape(str(mine))):
-        restore_archive(archive, results)
-    assert [path for path in results.rglob("*") if path.is_file()] == [mine]
-    assert mine.read_text() == "another measurement"
-
-
-def test_restored_tables_are_not_older_than_what_they_are_made_of(build, tmp_path):
-    results = tmp_path / "results"
-    restore_archive(build(), results)
-    raw = (results / f"runs/{OTHER_RUN}/spec.json").stat().st_mtime_ns
-    made = {path.stat().st_mtime_ns for path in (results / "recorded/small").rglob("*")}
-    assert len(made) == 1 and raw < made.pop()
-
-
 def test_references_are_found_wherever_they_stand(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"candidates": [{"runs": [{"run_id": RUN}]}], "note_id": OTHER_RUN}))
-    table = pa.table({"baseline_run_id": [RUN, None], "run_ids": [[OTHER_RUN], []], "pair_id": [PAIR, None]})
-    table = table.append_column("shared_with", pa.array([["studies/other/stage"], ["stage"]]))
+    table = pa.table({"baseline_run_id": [RUN, None], "run_ids": [[OTHER_RUN], []]})
     pq.write_table(table, tmp_path / "b.parquet")
-    found = references([tmp_path / "a.json", tmp_path / "b.parquet"])
-    assert found.runs == {RUN: tmp_path / "a.json", OTHER_RUN: tmp_path / "b.parquet"}
-    assert found.pairs == {PAIR: tmp_path / "b.parquet"}
-    assert list(found.elsewhere) == ["studies/other/stage"]
+    found = referenced_runs([tmp_path / "a.json", tmp_path / "b.parquet"])
+    assert found == {RUN: tmp_path / "a.json", OTHER_RUN: tmp_path / "b.parquet"}
 
 
 def table_file(path, values, name="value"):
@@ -254,23 +216,46 @@ def text_file(path, text):
 
 
 SAID = {
-    "a value": (".parquet", table_file, [1.0, 2.0], [1.0, 2.5], "row 1, column value: 2.0; made again, 2.5"),
-    "a null": (".parquet", table_file, [1.0, None], [1.0, 2.5], "row 1, column value: None; made again, 2.5"),
+    "a value": (".parquet", table_file, [1.0, 2.0], [1.0, 2.5], "row 1, column value: 2.0; recomputed, 2.5"),
+    "a null": (".parquet", table_file, [1.0, None], [1.0, 2.5], "row 1, column value: None; recomputed, 2.5"),
     "the last digit": (".parquet", table_file, [1.0, 0.1 + 0.2], [1.0, 0.3], None),
     "a key": (".json", text_file, '{"a": {"b": 1}}', '{"a": {"c": 1}}', "a: b, c is in one of the two"),
-    "an entry": (".json", text_file, '{"a": [1, 2]}', '{"a": [1, 3]}', "a[1]: 2; made again, 3"),
-    "a truth": (".json", text_file, '{"a": true}', '{"a": 1}', "a: True; made again, 1"),
-    "a line": (".md", text_file, "a\n+1 %\n", "a\n+2 %\n", "line 2: +1 %; made again, +2 %"),
-    "a drawing in a page": (".html", text_file, "<p><svg><g/></svg>", "<p><svg><g x='1'/></svg>", None),
-    "where a mark lies": (".svg", text_file, '<p aria-label="x: 1" d="1"/>', '<p aria-label="x: 1" d="2"/>', None),
-    "what a mark says": (
-        ".svg",
+    "an entry": (".json", text_file, '{"a": [1, 2]}', '{"a": [1, 3]}', "a[1]: 2; recomputed, 3"),
+    "a truth": (".json", text_file, '{"a": true}', '{"a": 1}', "a: True; recomputed, 1"),
+    "a key twice": (
+        ".json",
         text_file,
-        '<p aria-label="x: 1"/>',
-        '<p aria-label="x: 2"/>',
-        "line 1: x: 1; made again, x: 2",
+        '{"a": 2, "a": 1}',
+        '{"a": 1}',
+        'line 1: {"a": 2, "a": 1}; recomputed, {"a": 1}',
     ),
+    "no JSON": (".json", text_file, "<html>", "{}", "cannot be read: Expecting value: line 1 column 1 (char 0)"),
+    "deep JSON": (".json", text_file, "[" * 10**5, "{}", "cannot be read: maximum recursion depth exceeded while"),
+    "a last digit": (".json", text_file, '{"a": 0.30000000000000004}', '{"a": 0.3}', None),
+    "a shorter version": (".md", text_file, "vllm 0.10\n", "vllm 0.1\n", "line 1: vllm 0.10; recomputed, vllm 0.1"),
+    "a line": (".md", text_file, "a\n+1 %\n", "a\n+2 %\n", "line 2: +1 %; recomputed, +2 %"),
+    "a line's end": (".md", text_file, "a\n", "a\v\n", "line 1: a; recomputed, a\\x0b"),
+    "a drawing in a page": (
+        ".html",
+        text_file,
+        "<p><svg><script></svg>",
+        "<p><svg></svg>",
+        "line 1: <p><svg><script></svg>; recomputed, <p><svg></svg>",
+    ),
+    "where a mark lies": (".svg", text_file, '<p d="M1.5"/>', '<p d="M2.5"/>', 'line 1: <p d="M1.5"/>; recomputed, '),
+    "a picture": (".png", text_file, "<html>", "PNG", "is not the picture that is drawn from its data"),
+    "an empty file": (".csv", text_file, "", "a,b\n", "line 1: ; recomputed, a,b"),
 }
+
+
+def test_a_table_with_more_bytes_is_another(tmp_path):
+    for name in ("archived", "again"):
+        table_file(tmp_path / f"{name}.parquet", [1.0, 2.0])
+    pq.write_table(
+        pa.table({"run": ["a", "b"], "value": [1.0, 2.0]}), tmp_path / "archived.parquet", compression="NONE"
+    )
+    found = difference(tmp_path / "archived.parquet", tmp_path / "again.parquet")
+    assert found == "its values are those recomputed, but its bytes are not"
 
 
 @pytest.mark.parametrize("what", SAID)
@@ -279,7 +264,7 @@ def test_the_first_difference_is_said(what, tmp_path):
     for name, content in (("archived", archived), ("again", again)):
         write(tmp_path / f"{name}{suffix}", content)
     found = difference(tmp_path / f"archived{suffix}", tmp_path / f"again{suffix}")
-    assert found == said
+    assert found == said or (said and str(found).startswith(said))
 
 
 def git(folder, *arguments):

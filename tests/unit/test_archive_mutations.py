@@ -6,11 +6,10 @@ import zipfile
 
 import pytest
 
-from servelab.archive import container
-from servelab.archive.container import entry, seal
 from servelab.archive.layout import MANIFEST, Manifest, Member, media_type
 from servelab.archive.unpack import faults, open_archive
 from servelab.archive.verify import member_faults, read_manifest
+from servelab.archive.zip_format import STORED, entry, seal
 
 SEED, MUTATIONS = 20261121, 500
 DRAW = random.Random(SEED)
@@ -96,6 +95,19 @@ def test_same_content_gives_the_same_bytes(sealed, tmp_path):
     assert again.read_bytes() == sealed.read_bytes()
 
 
+def test_headers_and_directory_are_those_of_earlier_python_releases(tmp_path):
+    """The form is what Python's zipfile writes: if that changes, archives made before are refused."""
+    path = tmp_path / "known.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {"a.txt": b"one\n", "größe/b.json": b"{}\n"}.items():
+            with archive.open(entry(name, len(content), method=STORED), "w") as member:
+                member.write(content)
+    seal(path)
+    known = "ccb5860a2ddc8a7ae56c1802bd1b60b2cb13964ad32b34079ef56732dfe17408"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == known
+    assert faults(path) == []
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_random_changes_are_found_and_the_file_is_named(kind, sealed, ranges, tmp_path):
     content = sealed.read_bytes()
@@ -159,9 +171,8 @@ def test_every_fault_of_an_archive_is_told(sealed, ranges, tmp_path):
 
 
 def test_archives_beyond_2_gb_are_of_the_same_form(monkeypatch, tmp_path):
-    """With the limit brought down, for sizes and offsets that zip64 tells."""
+    """With a lower limit, so that sizes and offsets need zip64."""
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 200)
-    monkeypatch.setattr(container, "_WIDE_ABOVE", 200)
     path = tmp_path / "large.zip"
     write_sealed(path, CONTENTS)
     assert faults(path) == []

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from servelab.audit import CLAIM_RULES, RUN_RULES, Evidence
-from servelab.audit.numbers import Computed, change_percent, in_digits, judge
-from servelab.audit.table import audit
-from servelab.config_file import read_yaml
+from servelab.core.yaml_file import read_yaml
+from servelab.recorded.audit import CLAIM_RULES, RUN_RULES, Evidence
+from servelab.recorded.audit.claims_table import audit
+from servelab.recorded.audit.rounding import Computed, change_percent, in_digits, judge
 from servelab.recorded.logs import Logs, Quantity
-from servelab.recorded.study import load_recorded
+from servelab.study.recorded.study import load_recorded
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config/recorded/example"
@@ -184,7 +184,7 @@ def test_a_change_that_follows_from_a_wrong_figure_says_which(made):
     made.claim(kind="change", candidate=SECOND, against=FIRST, printed="-5.9")  # 7527.80 / 8000 - 1
     (row,) = made.audit("change")
     assert (row["verdict"], row["recomputed"]) == ("contradicted", "-10.6")
-    assert f"it follows from 8000.00, which is published of {FIRST}" in row["reason"]
+    assert f"it follows from 8000.00, published for {FIRST}" in row["reason"]
 
 
 @pytest.mark.parametrize(

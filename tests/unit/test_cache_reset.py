@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from servelab.engines import ENGINES
+from servelab.engines.adapters import ENGINES
 
 
 @pytest.fixture

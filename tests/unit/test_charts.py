@@ -12,14 +12,17 @@ import pytest
 import sample_history
 import sample_study
 
-from servelab import schemas
-from servelab.chart_files import add_decisions, add_sides, read_tables, select, write_chart
-from servelab.charts import CHARTS
-from servelab.errors import ConfigError, ServelabError
-from servelab.figures import MARKS, MARKS_KEY
-from servelab.report.inputs import Decision, Study, read
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.number_text import MARKS, MARKS_KEY
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_tables
+from servelab.report.cells import Measured
+from servelab.report.charts import CHARTS
+from servelab.report.charts.write import add_decisions, add_sides, select, write_chart
+from servelab.report.pareto_table import front_table
+from servelab.search.decision import Decision
+from servelab.study.summary import StudySummary
 
-OF_RUNS = {chart.name: chart.reads for chart in CHARTS if chart.reads in sample_study.of_runs()}
 SCRIPT = Path(__file__).parents[2] / "scripts" / "plot_charts.py"
 
 
@@ -29,22 +32,23 @@ def study(tmp_path_factory):
 
 
 def frame_of(name: str, study: Path, stage: str = "parallelism") -> pd.DataFrame:
-    """The rows the workflow gives a chart."""
-    if name in OF_RUNS:
-        comparison = read_tables([study / "stages/comparison/table.parquet"])
-        rows = sample_study.of_runs()[OF_RUNS[name]]
-        return add_sides(rows, read(study / "study.json", Study), comparison)
-    if name == "improvement":
+    """The rows the workflow gives a chart, by what it reads."""
+    reads = CHARTS.get(name).reads
+    if reads in sample_study.of_runs():
+        comparison = read_tables([study / "stages/confirm/table.parquet"])
+        return add_sides(sample_study.of_runs()[reads], StudySummary.read(study / "study.json"), comparison)
+    if reads == "improvements":
         frame = read_tables([study / "improvements.parquet"])
         return select(frame, {"metric": sample_study.OBJECTIVE, "basis": "accelerator"})
-    if name == "latency":
-        return read_tables([study / "stages/comparison/table.parquet"])
-    if name == "version_changes":
+    if reads == "comparison":
+        return read_tables([study / "stages/confirm/table.parquet"])
+    if reads == "history":
         return sample_history.history()
     stages = [study / "stages" / stage for stage in sample_study.TITLES]
     frame = read_tables([stage / "table.parquet" for stage in stages])
-    frame = add_decisions(frame, [read(stage / "decision.json", Decision) for stage in stages])
-    return select(frame, {"stage": stage}) if name == "stage_candidates" else frame
+    decisions = [Decision.read(stage / "decision.json") for stage in stages]
+    frame = add_decisions(frame, decisions, StudySummary.read(study / "study.json"))
+    return select(frame, {"stage": stage}) if reads == "stage" else frame
 
 
 def svg_texts(path: Path) -> list[str]:
@@ -56,13 +60,14 @@ def draw(name: str, frame: pd.DataFrame, folder: Path) -> list[str]:
     return svg_texts(folder / "c.svg")
 
 
+# What exactly some charts show. A chart without an entry is still drawn, marked, emptied and measured below.
 EXPECTED = {
     "improvement": ["sharegpt", "256", "567 · +121.6\u00a0%", "Total tokens/s per accelerator, in % of the baseline"],
     "latency": ["TTFT: time to first token (ms)", "439 → 397 · −9.7\u00a0%", "short-128x4"],
-    "search_path": ["Baseline", "256", "Parallelism", "568 · +121.7\u00a0%", "Total tokens/s per accelerator"],
+    "search_path": ["Baseline", "256", "Parallelism", "568", "Total tokens/s per accelerator"],
     "stage_candidates": [
         "299 · incumbent",
-        "568 · +89.8\u00a0%, winner",
+        "568 · winner",
         "× failed: out of memory",
         "× failed: refused",
     ],
@@ -85,14 +90,11 @@ MARKED = {
     "improvement": ["1,562†", "355† · +362.0\u00a0%†"],
     "latency": ["72.0† → 71.8 · −0.4\u00a0%", "1,465 → 634† · −56.7\u00a0%"],
     "search_path": ["†", "‡"],
-    "stage_candidates": ["570† · +0.5\u00a0%", "2,500‡ · –"],
+    "stage_candidates": ["570†", "2,500‡"],
     "pareto": ["†", "‡"],
-    "latency_distributions": [],
-    "load_over_time": [],
-    "device_telemetry": [],
     "version_changes": ["+0.4\u00a0%†"],
 }
-"""Figures of suspect and invalid runs: the mark stands behind each, or above its point."""
+"""Figures of suspect and invalid runs: the mark is behind each, or above its point. Every chart has the marks' key."""
 
 
 @pytest.mark.parametrize("name", CHARTS.names())
@@ -101,20 +103,17 @@ def test_suspect_and_invalid_figures_are_marked(name, study, tmp_path):
     if name == "device_telemetry":  # it draws one workload, and the one that decides has valid runs
         frame = select(frame, {"workload": "short-128x4"})
     texts = draw(name, frame, tmp_path)
-    assert [text for text in [*MARKED[name], MARKS_KEY] if text not in texts] == []
+    assert [text for text in [*MARKED.get(name, []), MARKS_KEY] if text not in texts] == []
     valid = [column for column in frame if "validity" in column]
     texts = draw(name, frame.assign(**dict.fromkeys(valid, "ok")), tmp_path)
     assert not any(sign in text for sign in MARKS.values() for text in texts)
 
 
-def test_every_chart_has_its_expectation():
-    assert set(EXPECTED) == set(MARKED) == set(CHARTS.names())
-
-
 @pytest.mark.parametrize("name", CHARTS.names())
 def test_chart_shows_what_was_measured(name, study, tmp_path):
     texts = draw(name, frame_of(name, study), tmp_path)
-    assert [text for text in EXPECTED[name] if text not in texts] == []
+    assert len(texts) > 2, "a chart without data has one text"
+    assert [text for text in EXPECTED.get(name, []) if text not in texts] == []
     assert json.loads((tmp_path / "c.json").read_text())["$schema"].startswith(
         "https://vega.github.io/schema/vega-lite"
     )
@@ -136,7 +135,7 @@ def test_chart_fits_a_page(name, study, tmp_path):
 
 @pytest.mark.parametrize("name", CHARTS.names())
 def test_chart_columns_are_in_the_schemas(name):
-    known = {"is_winner", "stage_title", "change_percent"}
+    known = {"is_winner", "stage_title", "change_percent", "too_many_failed"}
     tables = (schemas.STAGE_TABLE, schemas.IMPROVEMENTS, schemas.HISTORY, schemas.TIMELINE)
     for table in (*tables, schemas.DISTRIBUTIONS, schemas.DEVICE_SERIES):
         known |= set(table.names)
@@ -147,7 +146,7 @@ def test_text_is_drawn_in_png_without_any_installed_font(study, tmp_path):
     """A font that is not there draws nothing and raises nothing: compare the ink of a text with none."""
     texts = draw("stage_candidates", frame_of("stage_candidates", study).iloc[:0], tmp_path)
     with_text = (tmp_path / "c.png").stat().st_size
-    from servelab.charts import nothing_to_show
+    from servelab.report.charts import nothing_to_show
 
     blank = nothing_to_show(" " * len(texts[0]))
     blank.save(tmp_path / "blank.png", scale_factor=2)
@@ -156,7 +155,8 @@ def test_text_is_drawn_in_png_without_any_installed_font(study, tmp_path):
 
 def test_kept_incumbent_is_marked(study, tmp_path):
     stage = study / "stages/batching"
-    frame = add_decisions(read_tables([stage / "table.parquet"]), [read(stage / "decision.json", Decision)])
+    summary = StudySummary.read(study / "study.json")
+    frame = add_decisions(read_tables([stage / "table.parquet"]), [Decision.read(stage / "decision.json")], summary)
     assert "568 · incumbent, kept" in draw("stage_candidates", frame, tmp_path)
 
 
@@ -168,12 +168,12 @@ def test_failed_baseline_has_no_percentages(study, tmp_path):
 
 
 def test_several_metrics_are_refused(study, tmp_path):
-    with pytest.raises(ConfigError, match=r"choose with --where metric=… of total_tokens_per_s, ttft_ms"):
+    with pytest.raises(ConfigError, match="shows one metric, and the rows have total_tokens_per_s, ttft_ms"):
         draw("improvement", read_tables([study / "improvements.parquet"]), tmp_path)
 
 
 def test_missing_columns_are_named(study, tmp_path):
-    with pytest.raises(ConfigError, match="lack is_winner, change_percent"):
+    with pytest.raises(ConfigError, match="lack is_winner"):
         draw("stage_candidates", read_tables([study / "stages/engine/table.parquet"]), tmp_path)
 
 
@@ -207,5 +207,27 @@ def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
     assert {path.name for path in (tmp_path / "charts").iterdir()} == wanted
     texts = {stem: svg_texts(tmp_path / "charts" / f"{stem}.svg") for stem in stems}
     assert "567 · +121.6\u00a0%" in texts["improvement"]  # on the objective's basis
-    assert "568 · +89.8\u00a0%, winner" in texts["stage_candidates-parallelism"]
-    assert "568 · +89.8\u00a0%, winner" not in texts["stage_candidates-engine"]
+    assert "568 · winner" in texts["stage_candidates-parallelism"]
+    assert "568 · winner" not in texts["stage_candidates-engine"]
+
+
+def test_a_run_with_too_many_failed_requests_is_not_on_the_front_of_chart_and_table(study, tmp_path):
+    """Issue: half of a candidate's requests failed, and its latency, of the others only, was on the front."""
+    summary = StudySummary.read(study / "study.json")
+    tables = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.TITLES])
+    decisions = [Decision.read(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
+    metrics = Measured(read_tables([study / "metrics.parquet"]))
+
+    def front(rows):
+        found = add_decisions(rows, decisions, summary)
+        chart = CHARTS.get("pareto").build(found[list(CHARTS.get("pareto").columns)]).to_dict()
+        drawn = {point["kind"] for points in chart["datasets"].values() for point in points if "kind" in point}
+        return {row[0].text for row in front_table(found, metrics).rows}, drawn
+
+    names, _ = front(tables)
+    first = next(name for name in tables["candidate"] if name in names)
+    for rate, stays in ((0.99, True), (0.486, False), (float("nan"), True)):
+        changed = tables.assign(success_rate=tables["success_rate"].where(tables["candidate"] != first, rate))
+        assert (first in front(changed)[0]) is stays, rate
+    nothing = front(tables.assign(success_rate=0.5))
+    assert nothing[0] == set() and "On the Pareto front" not in nothing[1]

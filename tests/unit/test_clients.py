@@ -9,13 +9,13 @@ import pytest
 import yaml
 from made_study import ROOT, demo_study
 
-from servelab import schemas
-from servelab.clients import CLIENTS
-from servelab.errors import ConfigError, ServelabError
-from servelab.load import LoadPlan
-from servelab.metrics import METRICS, RunData, summarise
-from servelab.project import load_project
-from servelab.spec import ProtocolSpec
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.run_spec import ProtocolSpec
+from servelab.measure.clients import CLIENTS
+from servelab.measure.load import LoadPlan
+from servelab.metrics.definitions import METRICS, RunData, summarise
+from servelab.metrics.tables import schemas
+from servelab.search.project import load_project
 
 DATA = Path(__file__).parents[1] / "data/clients"
 OTHERS = [client.name for client in CLIENTS if client.lock]

@@ -1,10 +1,12 @@
 """Two studies side by side: what is paired, what changed, and what is not comparable and why."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -13,23 +15,24 @@ import yaml
 from made_results import write_study
 from made_study import demo_study
 
-from servelab import schemas
-from servelab.compare.facts import live_facts
-from servelab.compare.page import comparison_page, summary
-from servelab.compare.sides import read_side
-from servelab.compare.table import compare_studies
-from servelab.compare.wanted import names_of, wanted_pairs
-from servelab.describe import describe
-from servelab.errors import ConfigError, ServelabError
-from servelab.page import render_html, render_markdown
-from servelab.parse import write_table
-from servelab.plan import Incumbent, apply, baseline, plan_stage
-from servelab.project import load_project
-from servelab.recorded.parse import parse_recorded
-from servelab.recorded.plan import plan_recorded
-from servelab.recorded.study import load_recorded
-from servelab.statistics import ratio_ci95
-from servelab.study import Overrides
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import write_table
+from servelab.recorded.log_tables import parse_recorded
+from servelab.report.compare.comparison_table import compare_studies
+from servelab.report.compare.facts import live_facts
+from servelab.report.compare.page import comparison_page, summary
+from servelab.report.compare.sides import read_side
+from servelab.report.compare.wanted import names_of, wanted_pairs
+from servelab.report.templating import render_html, render_markdown
+from servelab.search.planning import plan_stage
+from servelab.search.project import load_project
+from servelab.search.recommended import Recommended
+from servelab.search.study_summary import describe
+from servelab.study.configuration import Incumbent, apply, baseline
+from servelab.study.recorded.plan import plan_recorded
+from servelab.study.recorded.study import load_recorded
+from servelab.study.study import Overrides
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "compare_studies.py"
@@ -83,7 +86,7 @@ def verdicts(comparison):
     return {(row["candidate_a"] or row["candidate_b"], row["workload"]): row["verdict"] for row in rows(comparison)}
 
 
-def test_two_versions_are_compared_by_the_rounds_of_their_runs(base, make_side):
+def test_two_versions_are_compared_by_the_starts_of_their_runs(base, make_side):
     new = base
     old = make_side("old", older, pace=0.8, seed=1, day=3)
     comparison = compare_studies(old, new)
@@ -94,14 +97,17 @@ def test_two_versions_are_compared_by_the_rounds_of_their_runs(base, make_side):
         assert f"engine version {OLDER} → " in row["differs"] and "date 2026-11-03 → 2026-11-01" in row["differs"]
         assert (row["engine_version_a"], row["not_known"]) == (OLDER, None)
     first = found[0]
-    values = []
-    for side, run_id in ((old, first["run_id_a"]), (new, first["run_id_b"])):
+    starts = []
+    for side in (old, new):
         rounds = pd.read_parquet(side.folder / "stages/sequences/rounds.parquet")
-        chosen = rounds[(rounds["run_id"] == run_id) & (rounds["metric"] == "total_tokens_per_s")]
-        values.append(list(chosen.sort_values("round")["value"]))
-    change = ratio_ci95(*values)
-    assert first["change_percent"] == pytest.approx(change.value)
-    assert first["change_ci95_low_percent"] == pytest.approx(change.low)
+        plan = json.loads((side.folder / "stages/sequences/plan.json").read_text())
+        chosen = rounds[rounds["metric"] == "total_tokens_per_s"].groupby("run_id")["value"].mean()
+        starts.append([chosen[run["run_id"]] for run in plan["candidates"][0]["runs"]])
+    assert [len(values) for values in starts] == [2, 2]
+    change = fmean(map(math.log, starts[1])) - fmean(map(math.log, starts[0]))
+    assert first["change_percent"] == pytest.approx(100 * math.expm1(change))
+    assert first["value_b"] == pytest.approx(fmean(starts[1]))
+    assert first["change_ci95_low_percent"] < first["change_percent"] < first["change_ci95_high_percent"]
     others = {row["metric"] for row in rows(comparison, objective=False)}
     assert {"ttft_ms", "tpot_ms", "output_tokens_per_s"} <= others and "total_tokens_per_s" not in others
 
@@ -130,8 +136,8 @@ def test_a_run_that_both_rest_on_is_no_comparison(base):
 DIFFER = {
     "protocol": (lambda content: content["protocol"].update(warmup_requests=7), "protocol warmup_requests 2 → 7"),
     "rounds": (
-        lambda content: content["protocol"].update(rounds={"min": 2, "max": 2}),
-        "protocol rounds.min 3 → 2",
+        lambda content: content["protocol"].update(rounds=2),
+        "protocol rounds 3 → 2",
     ),
     "concurrency": (lambda content: content["protocol"].update(max_concurrency=3), "protocol max_concurrency null → 3"),
     "model": (
@@ -197,7 +203,7 @@ def test_figures_that_are_defined_otherwise_are_not_compared(base, make_side):
     comparison = compare_studies(base, other)
     for row in rows(comparison):
         assert row["verdict"] == "not comparable"
-        assert "total_tokens_per_s is not the same figure" in row["why"] and "without the first token" in row["why"]
+        assert "total_tokens_per_s is defined differently" in row["why"] and "without the first token" in row["why"]
     for run in other.runs:
         run.definitions = {"ttft_ms": "from the first byte"}
     metrics = {row["metric"] for row in rows(compare_studies(base, other), objective=False)}
@@ -205,7 +211,7 @@ def test_figures_that_are_defined_otherwise_are_not_compared(base, make_side):
 
 
 def winner_of(project, count):
-    start = baseline(project)
+    start = baseline(project.study)
     configuration = apply(start.configuration, Overrides(options={"max_num_seqs": count}))
     return Incumbent(candidate=f"max_num_seqs={count}", configuration=configuration)
 
@@ -223,12 +229,13 @@ def test_answers_are_compared_though_their_configurations_differ(project_of, tmp
 
 def test_a_setting_that_cannot_change_a_measurement_is_no_difference(project_of):
     project = project_of()
-    (candidate, *_) = plan_stage(project, "sequences", baseline(project)).candidates
+    (candidate, *_) = plan_stage(project, "sequences", baseline(project.study)).candidates
     spec = candidate.runs[0].spec.model_dump(mode="json")
     facts = live_facts(spec, "w", candidate.command).complete
-    spec["protocol"]["rounds"] |= {"min": 3, "max": 3}
     fixed = live_facts(spec | {"objective": "ttft_ms"}, "w", candidate.command).complete
-    assert "rounds end by" not in fixed and "model variant" not in facts
+    assert fixed == facts and "model variant" not in facts
+    spec["protocol"]["rounds"] = {"min": 3, "max": 9}  # of an older release
+    assert "rounds end by" in live_facts(spec, "w", candidate.command).complete
 
 
 @pytest.fixture(scope="module")
@@ -244,23 +251,25 @@ def recorded(tmp_path_factory):
         for name, table in parse_recorded(study, plan, source).items():
             write_table(table, folder / "stages" / stage / f"{name}.parquet")
     titles = {name: workload.title for name, workload in study.workloads.items()}
-    (folder / "study.json").write_text(json.dumps(describe(study, titles)))
+    describe(study, titles).write(folder / "study.json")
     run_id = plan.candidates[0].runs[0].run_id
-    (folder / "recommended.json").write_text(
-        json.dumps(
-            {
-                "command": plan.candidates[0].command,
-                "launch_command": None,
-                "engine": "vllm",
-                "engine_version": "0.11.0",
-                "model": study.model.id,
-                "changed": False,
-                "improvements": [],
-                "run_id": run_id,
-                "baseline_run_id": run_id,
-            }
-        )
+    answer = Recommended(
+        study=study.study,
+        command=plan.candidates[0].command,
+        launch_command=None,
+        engine="vllm",
+        engine_version="0.11.0",
+        model=study.model.id,
+        environment_variables={},
+        configuration=plan.candidates[0].configuration,
+        changed=False,
+        objective=study.objective.metric,
+        per=study.objective.per,
+        improvements=[],
+        run_id=run_id,
+        baseline_run_id=run_id,
     )
+    answer.write(folder / "recommended.json")
     return folder
 
 
@@ -278,7 +287,7 @@ def test_a_recorded_study_is_compared_with_a_live_one_where_all_that_is_known_of
         "workload": {"kind": "sharegpt", "parameters": {"num_requests": 1000}, "tokenizer": {}},
         "objective": "total_tokens_per_s",
         "client": {"name": "servelab", "version": "1"},
-        "protocol": {"rounds": {"min": 1, "max": 1}, "request_rate": "inf", "max_concurrency": None},
+        "protocol": {"rounds": 1, "request_rate": "inf", "max_concurrency": None},
     }
     for file in live.glob("stages/*/plan.json"):
         plan = json.loads(file.read_text())
@@ -308,7 +317,7 @@ def test_pages_say_what_the_table_says_and_link_to_the_runs(base, make_side):
     comparison = compare_studies(old, base)
     folder = base.folder.parents[1] / "comparisons/x"
     page = comparison_page(comparison, folder)
-    html, markdown = render_html(page), render_markdown(page)
+    html, markdown = render_html("page.html.j2", {"page": page}), render_markdown("page.md.j2", {"page": page})
     for text in ("fixed failure", OLDER, "max_num_seqs=8", "2026-11-01", summary(comparison).split(" (")[0]):
         assert text in html and text in markdown.replace("\\", "")
     for row in rows(comparison):
@@ -330,8 +339,8 @@ def test_command_line_writes_table_and_pages(base, make_side, tmp_path):
 def test_an_unfinished_study_is_named(base, tmp_path):
     folder = tmp_path / "results/studies/x"
     shutil.copytree(base.folder, folder)
-    (folder / "stages/comparison/plan.json").unlink()
-    with pytest.raises(ServelabError, match=r"comparison/plan\.json.*finished"):
+    (folder / "stages/confirm/plan.json").unlink()
+    with pytest.raises(ServelabError, match=r"confirm/plan\.json.*finished"):
         read_side(folder, "x")
     done = subprocess.run(
         [sys.executable, SCRIPT, base.folder, tmp_path / "nothing"], capture_output=True, text=True, check=False
@@ -350,7 +359,7 @@ def test_what_the_configuration_asks_to_compare(base, tmp_path):
         ("x", "give pairs"),
         ([["x"]], "give pairs"),
         ([["x", "nothing"]], "`nothing` is no study of this configuration"),
-        ([["x", "y"], ["x", "y"]], "stands twice"),
+        ([["x", "y"], ["x", "y"]], "is given twice"),
     ):
         with pytest.raises(ConfigError, match=said):
             wanted_pairs(wrong, searches, results)

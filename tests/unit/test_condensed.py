@@ -8,10 +8,10 @@ import pytest
 from made_records import random_run
 from made_records import table as records_table
 
-from servelab import schemas
-from servelab.condensed import LATENCIES, MOST_POINTS, PERCENTILES, condense, device_series
-from servelab.errors import ServelabError
-from servelab.tradeoff import THROUGHPUT, measured, on_front
+from servelab.core.errors import ServelabError
+from servelab.metrics.pareto import THROUGHPUT, measured, on_front
+from servelab.metrics.tables import schemas
+from servelab.results.chart_rows import LATENCIES, MOST_POINTS, PERCENTILES, condense, device_series
 
 
 def sample(round_number: int, time_s: float, metric: str, value: float, source: str = "nvml", device: str | None = "0"):
@@ -79,6 +79,7 @@ def tried(seed: int, count: int = 60) -> pd.DataFrame:
             "is_winner": [number == 7 for number in range(count)],
             "outcome": "ok",
             "validity": draw.choice(["ok", "suspect", "invalid"], count),
+            "too_many_failed": draw.random(count) < 0.1,
             "accelerators": draw.choice([1, 2, 4], count),
             "total_tokens_per_s": draw.integers(100, 120, count).astype(float),
             "ttft_ms_mean": draw.integers(1, 20, count).astype(float),
@@ -92,7 +93,8 @@ def tried(seed: int, count: int = 60) -> pd.DataFrame:
 def test_on_the_front_is_what_no_valid_run_is_as_good_as_and_better_than(seed, latency):
     runs = measured(tried(seed))
     found = set(runs.loc[on_front(runs, latency), "run_id"])
-    valid = runs[runs["validity"] != "invalid"].to_dict("records")
+    assert runs["too_many_failed"].any()
+    valid = runs[(runs["validity"] != "invalid") & ~runs["too_many_failed"]].to_dict("records")
     points = {row["run_id"]: (row[latency], -row[THROUGHPUT]) for row in valid}
     best = {
         run

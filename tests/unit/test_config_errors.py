@@ -7,9 +7,9 @@ import pytest
 import yaml
 from made_study import demo_study
 
-from servelab.errors import ConfigError
-from servelab.project import load_project
-from servelab.study import load_study
+from servelab.core.errors import ConfigError
+from servelab.search.project import load_project
+from servelab.study.study import load_study
 
 ROOT = Path(__file__).parents[2]
 VALID = demo_study()
@@ -61,7 +61,10 @@ MISTAKES = {
         change(["stages", 0, "candidates", 1], {"options": {"max_num_seqs": 8}, "label": "other"}),
         ["candidates.1", "the same as candidate 0"],
     ),
-    "empty candidate": (change(["stages", 0, "candidates", 1], {"label": "x"}), ["candidates.1", "changes nothing"]),
+    "empty candidate": (
+        change(["stages", 0, "candidates", 1], {"label": "x"}),
+        ["candidates.1", "does not change the incumbent"],
+    ),
     "missing baseline": (change(["baseline"], DELETE), ["baseline", "missing"]),
     "baseline without engine": (change(["baseline"], {"options": {}}), ["baseline.engine", "missing", "llama.cpp"]),
     "unknown workload": (change(["workloads", 0], "cpu-sharegtp"), ["workloads", "did you mean `cpu-sharegpt`?"]),
@@ -105,9 +108,9 @@ MISTAKES = {
         ["model", "`revision`", "`source`"],
     ),
     "reserved stage": (change(["stages", 0, "name"], "comparison"), ["stages.0", "reserved"]),
-    "stage twice": (change(["stages", 1, "name"], "sequences"), ["stages.1", "twice"]),
+    "stage twice": (change(["stages", 1, "name"], "sequences"), ["stages.1", "another stage has this name"]),
     "unknown condition": (change(["stages", 0, "when"], {"engin": "vllm"}), ["stages.0", "when", "`engine`"]),
-    "rounds upside down": (change(["protocol", "rounds"], {"min": 5, "max": 2}), ["protocol.rounds", "min 5 > max 2"]),
+    "no rounds": (change(["protocol", "rounds"], 0), ["protocol.rounds", "greater than or equal to 1"]),
     "replay of what has no times": (
         change(["protocol", "arrivals"], "replay"),
         ["protocol.arrivals", "no arrival times to replay", "`trace`"],
@@ -143,7 +146,7 @@ def test_broken_yaml_names_file_and_line(tmp_path):
 def test_key_given_twice(tmp_path):
     file = tmp_path / "twice.yaml"
     file.write_text("study: twice\nstudy: twice\n")
-    with pytest.raises(ConfigError, match="`study` stands twice"):
+    with pytest.raises(ConfigError, match="`study` is given twice"):
         load_study(file)
 
 

@@ -18,9 +18,9 @@ from random import Random
 import pytest
 from device_tools import write_npu_smi, write_nvidia_smi
 
-from servelab.errors import Outage
-from servelab.lease import lease
-from servelab.ports import lease_ports
+from servelab.core.errors import Outage
+from servelab.machine.lease import lease
+from servelab.machine.ports import lease_ports
 
 CONTENDER = Path(__file__).with_name("contender.py")
 PATIENCE_S = 300.0
@@ -54,11 +54,14 @@ class Crowd:
         return subprocess.Popen(command)
 
     def kill_one(self, draw: Random) -> bool:
-        """Kills one; the journal says so before its locks can be free, and after its own last line.
+        """Kills one, every other time one that has something; the journal says so before its locks can be free, and
+        after its own last line.
 
         Whether it had something at that moment.
         """
-        victim = draw.choice(list(self._running))
+        last = {who: what for what, who, *_ in self.lines()}
+        holding = [process for process in self._running if last.get(str(process.pid)) == "take"]
+        victim = draw.choice((draw.random() < 0.5 and holding) or list(self._running))
         os.kill(victim.pid, signal.SIGSTOP)
         _, status = os.waitpid(victim.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), "a contender failed"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from servelab.credentials import has_credential, is_secret, without_credentials
-from servelab.errors import ConfigError
+from servelab.core.credentials import has_credential, is_secret, without_credentials
+from servelab.core.errors import ConfigError
 
 HUB, PASSWORD = "hf_" + "AbCdEfGh" * 4, "correct-horse-battery"
 

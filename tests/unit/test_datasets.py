@@ -12,11 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from servelab.content import Content, ContentError
-from servelab.datasets import CHUNK_BYTES, Dataset, fetch_dataset, iter_records, load_datasets, load_stored_dataset
-from servelab.errors import ConfigError, ServelabError
-from servelab.sources import FILE_SOURCES
-from servelab.sources.package import PackageFile
+from servelab.assets.datasets import (
+    CHUNK_BYTES,
+    Dataset,
+    fetch_dataset,
+    iter_records,
+    load_datasets,
+    load_stored_dataset,
+)
+from servelab.assets.pinned_file import Content, ContentError
+from servelab.assets.sources import FILE_SOURCES
+from servelab.assets.sources.package import PackageFile
+from servelab.core.errors import ConfigError, ServelabError
 
 ROOT = Path(__file__).parents[2]
 RECORDS = [{"id": str(index), "text": "ä☃𝄞 ]}," * (index % 7)} for index in range(50)]
@@ -81,7 +88,7 @@ def test_no_source_names_each_reason_and_keeps_the_good_copy(tmp_path: Path) -> 
     good, content = write(tmp_path / "good.json", b'[{"a": 1}]')
     fetch_dataset("d", dataset(content, good), tmp_path / "out")
     newer = Content(size_bytes=content.size_bytes, sha256="0" * 64)
-    with pytest.raises(ServelabError, match=r"no source gave it: .*none: No such file.*; .*sha256 is"):
+    with pytest.raises(ServelabError, match=r"no source has it: .*none: No such file.*; .*sha256 is"):
         fetch_dataset("d", dataset(newer, tmp_path / "none", good), tmp_path / "out")
     assert load_stored_dataset(tmp_path / "out" / "dataset.json")[1].read_bytes() == good.read_bytes()
     good.unlink()
@@ -169,8 +176,8 @@ def test_every_source_kind_can_be_configured_and_described() -> None:
         ("part_of: sharegpt-v3", "part_of: sharegpt", r"sharegpt-v3-head.part_of: .*did you mean `sharegpt-v3`"),
         ("kind: hub", "kind: hup", r"sharegpt-v3: sources.0: .*hub"),
         ("      id: anon", "      ids: anon", r"sharegpt-v3: sources.0.hub"),
-        ("sharegpt-v3-head:", "Head_1:", "a name has lower-case letters"),
-        ("sharegpt-v3-head:", "sharegpt-v3:", "stands twice"),
+        ("sharegpt-v3-head:", "Head_1:", "a name may have lower-case letters"),
+        ("sharegpt-v3-head:", "sharegpt-v3:", "is given twice"),
         ("sha256: 99af", "sha256: 99AF", "sharegpt-v3-head: sha256"),
     ],
 )
@@ -188,8 +195,16 @@ def test_wrong_configuration_is_one_clear_line(tmp_path: Path, find: str, replac
 
 def test_command_line_prints_one_line_for_an_unknown_name(tmp_path: Path) -> None:
     command = [sys.executable, "scripts/download_dataset.py", "--datasets", "config/datasets.yaml"]
-    command += ["--name", "sharegpt-v4", "--output", str(tmp_path / "dataset.json")]
+    command += ["--name", "sharegpt-v4", "--content", "0" * 12, "--output", str(tmp_path / "dataset.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("error: unknown dataset `sharegpt-v4`; did you mean `sharegpt-v3`?")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_was_edited_meanwhile_is_not_stored_as_what_was_asked_for(tmp_path: Path) -> None:
+    command = [sys.executable, "scripts/download_dataset.py", "--datasets", "config/datasets.yaml"]
+    command += ["--name", "sharegpt-v3", "--content", "0" * 12, "--output", str(tmp_path / "dataset.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "sharegpt-v3.sha256: does not begin with 000000000000" in done.stderr
+    assert not list(tmp_path.iterdir())

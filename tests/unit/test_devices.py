@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -14,11 +13,12 @@ from random import Random
 import pytest
 from device_tools import DATA, damaged, gpu_key, write_npu_smi, write_nvidia_smi
 
-from servelab.devices import DEVICES, ascend, nvidia
-from servelab.errors import Outage
-from servelab.lease import lease
-from servelab.locks import try_lock
-from servelab.pinning import pinned
+from servelab.core.errors import Outage
+from servelab.machine.cpu_pinning import pinned
+from servelab.machine.devices import DEVICES, ascend, nvidia
+from servelab.machine.lease import lease
+from servelab.machine.locks import try_lock
+from servelab.machine.placement import Batch
 
 MAPPINGS = Path(__file__).parents[1] / "data/npu-smi-info-m.txt"
 BY_TOOL = {"nvidia": write_nvidia_smi, "ascend": write_npu_smi}
@@ -111,13 +111,13 @@ def test_neighbours_are_leased_and_what_is_near_is_written_down(tmp_path):
         with lease("nvidia", 2) as pair:
             assert pair.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
             placement = pair.placement()
-    assert placement["ways"] == {"2-3": "NV12"}
-    assert [(d["index"], d["key"], d["cpus"]) for d in placement["devices"]] == [
+    assert placement.ways == {"2-3": "NV12"}
+    assert [(d.index, d.key, d.cpus) for d in placement.devices] == [
         ("2", gpu_key(2), "48-71"),
         ("3", gpu_key(3), "72-95"),
     ]
-    assert placement["batch"] == {"system": "none", "job_id": None, "node": None}
-    assert placement["server_cpus"] is placement["client_cpus"] is None
+    assert placement.batch == Batch(system="none", job_id=None, node=None)
+    assert placement.server_cpus is placement.client_cpus is None
 
 
 def test_a_farther_set_is_taken_rather_than_waited_for(tmp_path):
@@ -143,7 +143,7 @@ def test_a_part_is_the_closest_of_the_leased(tmp_path):
 
 
 def test_more_than_there_are_is_an_outage():
-    with pytest.raises(Outage, match=r"needs 3 nvidia .* this machine offers it 2"), lease("nvidia", 3):
+    with pytest.raises(Outage, match=r"needs 3 nvidia .* this machine has 2"), lease("nvidia", 3):
         pass
 
 
@@ -171,7 +171,8 @@ def test_waits_until_enough_are_free_and_says_so(capfd):
 
 
 def test_a_killed_holder_gives_back():
-    code = "import time; from servelab.lease import lease\nwith lease('cpu', 1): print(flush=True); time.sleep(600)"
+    code = "import time; from servelab.machine.lease import lease\n"
+    code += "with lease('cpu', 1): print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
         assert try_lock("cpu") is None
@@ -209,22 +210,3 @@ def test_who_has_the_whole_machine_has_its_cores():
         assert taken is None
     with lease("cpu-cores", 1):
         assert try_lock("cpu") is None
-
-
-def test_locks_in_a_folder_of_somebody_else_are_refused(monkeypatch, tmp_path):
-    (tmp_path / "elsewhere").symlink_to(Path("/"))
-    monkeypatch.setenv("SERVELAB_LOCKS", str(tmp_path / "elsewhere"))
-    with pytest.raises(Outage, match="neither this user's own folder"), lease("cpu", 1):
-        pass
-
-
-def test_all_users_share_the_locks(tmp_path):
-    umask = os.umask(0o077)
-    try:
-        with lease("cpu", 1):
-            pass
-    finally:
-        os.umask(umask)
-    folder = tmp_path / "locks"
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
-    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}

@@ -1,6 +1,7 @@
 """Links of the documents lead somewhere, the rooms that docs/adding.md names exist, and no two tests share a name."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,33 @@ def test_test_files_have_names_of_their_own():
     """pytest imports them by their bare names, and refuses to collect two of one name."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
+
+
+def test_the_code_prints_the_messages_that_the_troubleshooting_page_explains():
+    files = [ROOT / "Makefile", *(ROOT / "scripts").rglob("*.py"), *(ROOT / "rules").glob("*.smk")]
+    source = re.sub(r'"\s*f?"', "", "\n".join(path.read_text() for path in files))  # long messages are split in two
+    page = (ROOT / "docs/troubleshooting.md").read_text().split("## A candidate failed")[0]
+    parts = [part for message in re.findall(r"^\| `(.*?)` \|", page, re.MULTILINE) for part in message.split("…")]
+    assert len(parts) > 30
+    assert [part for part in parts if part.strip() not in source] == []
+
+
+def test_the_troubleshooting_page_explains_every_reason_of_a_failure():
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    table = (ROOT / "docs/engines.md").read_text()
+    reasons = re.findall(r"^\| failed \| `(\w+)` \|", table, re.MULTILINE)
+    assert len(reasons) > 5
+    assert [reason for reason in reasons if f"\n| `{reason}` |" not in page] == []
+
+
+def test_codespell_finds_every_phrase_of_the_word_list():
+    """Its pattern says what a word is, so each phrase must be one match of it."""
+    pattern = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["codespell"]["regex"]
+    phrases = [line.split("->")[0] for line in (ROOT / "docs/words.txt").read_text().splitlines()]
+    assert [phrase for phrase in phrases if re.findall(pattern, phrase) != [phrase]] == []
+
+
+def test_the_rooms_of_the_architecture_are_the_folders_of_the_package():
+    table = (ROOT / "docs/architecture.md").read_text().split("## Rooms of the package")[1].split("\n## ")[0]
+    rooms = {path.parent.name for path in (ROOT / "scripts/servelab").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == rooms

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from servelab.content import Content, ContentError
-from servelab.download import ATTEMPTS, download
-from servelab.errors import Outage, ServelabError
+from servelab.assets.download import ATTEMPTS, download
+from servelab.assets.pinned_file import Content, ContentError
+from servelab.core.errors import Outage, ServelabError
 
 BODY = bytes(range(256)) * 4096
 CONTENT = Content(size_bytes=len(BODY), sha256=hashlib.sha256(BODY).hexdigest())
@@ -169,7 +169,7 @@ def test_too_much_without_a_length_is_refused(server: StubServer, destination: P
 def test_server_that_stays_away_is_given_up_with_doubling_pauses(server: StubServer, destination: Path) -> None:
     server.faults = itertools.repeat("503")
     pauses: list[float] = []
-    with pytest.raises(ServelabError, match=f"given up after {ATTEMPTS} tries: HTTP 503"):
+    with pytest.raises(ServelabError, match=f"given up after {ATTEMPTS} attempts: HTTP 503"):
         download(server.url, destination, CONTENT, sleep=pauses.append)
     assert pauses == [1, 2, 4, 8, 16]
 
@@ -205,6 +205,6 @@ def test_full_disk_is_an_outage_and_the_old_copy_stays(server: StubServer, desti
 
 def test_disk_too_small_is_said_before_anything_is_fetched(server: StubServer, destination: Path) -> None:
     content = Content(size_bytes=10**18, sha256=CONTENT.sha256)
-    with pytest.raises(Outage, match="MB more are needed"):
+    with pytest.raises(Outage, match="MB are needed"):
         fetch(server, destination, content)
     assert server.ranges == []

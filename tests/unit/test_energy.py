@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from servelab import schemas
-from servelab.metrics import METRICS, Round
-from servelab.metrics.energy import energy_j
+from servelab.metrics.definitions import METRICS, Round
+from servelab.metrics.definitions.energy import energy_j
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.record_array import record_array
 
 START_S, END_S = 0.5, 20.5
 
@@ -16,7 +18,8 @@ def telemetry(*rows, devices=1):
     """Rows of (time_s, metric, value[, device]), with the count of devices once."""
     full = [(0, row[0], "nvml", row[3] if len(row) > 3 else "0", row[1], row[2]) for row in rows]
     count = [(0, 0.0, "nvml", None, "devices", devices)] if devices else []
-    return pd.DataFrame(count + full, columns=schemas.TELEMETRY.names)
+    frame = pd.DataFrame(count + full, columns=schemas.TELEMETRY.names)
+    return record_array(pa.Table.from_pandas(frame, schema=schemas.TELEMETRY))
 
 
 def power(watts=lambda time_s: 300.0, times=range(-1, 23), device="0"):
@@ -89,7 +92,7 @@ def requests(error=None):
     success = {"scheduled_s": 0.0, "sent_s": START_S, "end_s": 18.0, "input_tokens": 30, "output_tokens": 10}
     failure = {**success, "sent_s": 1.0, "end_s": END_S, "error": "closed_early: x"}
     rows = [{**success, "error": error}, failure]
-    return schemas.RUN_REQUESTS.empty_table().from_pylist(rows, schema=schemas.RUN_REQUESTS).to_pandas()
+    return record_array(pa.Table.from_pylist(rows, schema=schemas.RUN_REQUESTS))
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from servelab.engines import ENGINES, Serve, telling_lines
+from servelab.core.errors import ConfigError
+from servelab.engines.adapters import ENGINES, Serve, explain_failure
 from servelab.engines.options import OPTIONS
-from servelab.errors import ConfigError
-from servelab.server import Launch
 
 LLAMA_CPP_NO_MEMORY = """\
 0.00.003.863 I srv    load_model: loading model '/models/model.gguf'
@@ -75,7 +74,7 @@ UNKNOWN = "0.00.1.1 I all is well\nSegmentation fault\n"
     ],
 )
 def test_log_tells_reason_and_line(engine, log, reason, line):
-    found, lines = telling_lines(ENGINES.get(engine), log.splitlines())
+    found, lines = explain_failure(ENGINES.get(engine), log.splitlines())
     assert found == reason
     assert lines == [] if line is None else lines[0].startswith(line)
 
@@ -128,21 +127,3 @@ def test_accelerators_that_would_stand_idle_are_refused():
     serve = Serve(Path("/python"), Path("/model"), "name", 1234, {}, {}, count=4)
     with pytest.raises(ConfigError, match="1 of 4 accelerators"):
         ENGINES.get("vllm").command(serve)
-
-
-def test_server_inherits_nothing_that_could_change_a_measurement(monkeypatch):
-    for name in ("OMP_NUM_THREADS", "VLLM_ATTENTION_BACKEND", "PYTHONPATH", "HF_TOKEN", "LD_PRELOAD"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("PATH", "/bin")
-    monkeypatch.setenv("HOME", "/home")
-    environment = Launch(["server"], {"OMP_NUM_THREADS": "2"}).environment
-    assert {"PATH", "HOME", "OMP_NUM_THREADS"} <= set(environment)
-    assert environment["OMP_NUM_THREADS"] == "2"
-    assert not {"VLLM_ATTENTION_BACKEND", "PYTHONPATH", "HF_TOKEN", "LD_PRELOAD"} & set(environment)
-
-
-def test_page_names_every_option_and_who_has_it():
-    page = (Path(__file__).parents[2] / "docs/engines.md").read_text()
-    for name, option in OPTIONS.items():
-        have = [("yes" if name in engine.options else "no") for engine in ENGINES]
-        assert f"| `{name}` | {option.description} | {' | '.join(have)} |" in page

@@ -1,6 +1,6 @@
 import pytest
 
-from servelab.figures import change, duration, estimate, figure, interval, is_noise, metric_label, percent
+from servelab.core.number_text import change, duration, estimate, figure, interval, is_noise, metric_label, percent
 
 
 def plain(text: str) -> str:

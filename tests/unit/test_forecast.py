@@ -1,39 +1,65 @@
 """What is left of a study: a bound that holds whoever wins, and what past runs say it will take."""
 
-import json
-
+import made_run
+import pyarrow as pa
 import pytest
 
-from servelab import search
-from servelab.decide import Choice, undecided
-from servelab.forecast import forecast
-from servelab.plan import baseline, plan_stage
-from servelab.search import PastStage
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import write_table
+from servelab.results.past_runs import PastTimes
+from servelab.search import proof_plan
+from servelab.search import strategies as search
+from servelab.search.course import table_on_disk
+from servelab.search.decide import undecided
+from servelab.search.decision import Choice
+from servelab.search.forecast import forecast
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.strategies import stage_names
+from servelab.search.strategy import PastStage
+from servelab.study.configuration import baseline
+from servelab.study.study import CONFIRM_FIRST
 
 ROUND_S = 60 + 2 * (120 + 60)
-LONGEST_S = 4 * ROUND_S
-"""Of a run of the demo study: 4 rounds, each with 60 s to start, and 120 s and a minute for its client, twice."""
+LONGEST_S = 3 * ROUND_S
+"""Of a run of the demo study: 3 rounds, each with 60 s to start, and 120 s and a minute for its client, twice."""
 
 
 @pytest.fixture
 def content(study_content):
     """One deciding workload and another; stages of three candidates and of one."""
-    return study_content | {"workloads": ["cpu-sharegpt", "cpu-short"], "search": {"recheck": False}}
+    return study_content | {
+        "workloads": ["cpu-sharegpt", "cpu-short"],
+        "search": {"strategy": "staged", "recheck": False},
+    }
 
 
-def measure(results, spec, run_id, seconds=30.0):
+MOST_PAIRS, PAIRS = 8, 3
+PROOF = 2 * 2 * MOST_PAIRS
+"""Runs of the longest proof: baseline and winner on both workloads."""
+
+
+def measure(results, spec, run_id, seconds=30.0, **status):
+    """A run that began with a start-up of a third of its time, and was under load for half of it."""
     folder = results / "runs" / run_id
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "spec.json").write_text(spec.model_dump_json())
-    (folder / "status.json").write_text(json.dumps({"accelerator_s": seconds}))
+    times = {"startup_s": seconds / 3, "load_s": seconds / 2, "start_id": run_id} | status
+    made_run.status(accelerator_s=seconds, **times).write(folder / "status.json")
+
+
+def measure_plan(results, plan, seconds=30.0):
+    """Each visit: its first run has the start-up in its time."""
+    for number, visit in enumerate(visit for job in plan.jobs() for visit in job):
+        for position, run in enumerate(visit):
+            at = {"start_id": f"{plan.stage}-{number}", "started_at": f"2026-11-01T12:{position:02}:00+00:00"}
+            times = {"startup_s": seconds / 3, "load_s": seconds / 2} | at
+            measure(results, run.spec, run.run_id, seconds if position == 0 else 2 / 3 * seconds, **times)
 
 
 def measure_stage(results, project, stage, past, winner=0, seconds=30.0):
     """Measures a stage and decides it."""
     plan = search.plan(project, stage, past)
-    for candidate in plan.candidates:
-        for run in candidate.runs:
-            measure(results, run.spec, run.run_id, seconds)
+    measure_plan(results, plan, seconds)
     folder = results / "studies" / plan.study / "stages" / stage
     folder.mkdir(parents=True)
     decision = undecided(project.study, plan)
@@ -45,44 +71,121 @@ def measure_stage(results, project, stage, past, winner=0, seconds=30.0):
     return PastStage(plan, decision)
 
 
-def measure_all(results, project, winners, seconds=30.0):
-    """Every stage, with the winners named by their positions where it is not the incumbent."""
+def measure_search(results, project, winners, seconds=30.0):
+    """Every stage of the search, with the winners named by their positions where it is not the incumbent."""
     past = []
-    for stage in project.stage_names:
+    for stage in stage_names(project.study)[:-2]:
         past.append(measure_stage(results, project, stage, past, winners.get(stage, 0), seconds))
+    return past
+
+
+def measure_all(results, project, winners, seconds=30.0):
+    """The search, and a proof that its first pairs end."""
+    past = measure_search(results, project, winners, seconds)
+    measure_proof(results, project, past, seconds)
+
+
+def measure_proof(results, project, past, seconds=30.0):
+    """The first pairs, with their table."""
+    plan = search.plan(project, CONFIRM_FIRST, past)
+    measure_plan(results, plan, seconds)
+    rows = [
+        {
+            "candidate": each.candidate,
+            "workload": workload,
+            "position": position,
+            "run_ids": [run.run_id for run in each.runs if run.workload == workload],
+        }
+        for position, each in enumerate(plan.candidates)
+        for workload in project.study.workloads
+    ]
+    table = pa.Table.from_pylist(rows, schema=schemas.STAGE_TABLE)
+    folder = results / "studies" / plan.study / "stages" / CONFIRM_FIRST
+    folder.mkdir(parents=True)
+    write_table(table, folder / "table.parquet")
+
+
+@pytest.fixture(autouse=True)
+def enough_pairs(monkeypatch):
+    """The first pairs are enough, whatever their figures, which are not made here."""
+    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, first, promised: study.proof.pairs)
 
 
 def test_a_new_study_has_a_bound_and_nothing_to_tell_from(content, make_project, tmp_path):
     found = forecast(make_project(content), tmp_path / "results")
-    # baseline and 3 candidates; 1 more; baseline and winner on one more workload
-    assert (found.known, found.most, found.about, found.about_s) == (4, 7, None, None)
-    assert found.most_s == 7 * LONGEST_S
+    # two starts of the baseline and 3 candidates; 1 more and a further start of its incumbent; the proof
+    assert (found.known, found.most, found.about, found.about_s) == (5, 7 + PROOF, None, None)
+    assert found.most_starts == 7 + PROOF / 2
+    assert found.most_s == (7 + PROOF) * LONGEST_S
     total, engine, *_ = found.lines()
-    assert total.endswith("at most 7 runs left to measure (0 measured), at most 3.3 accelerator-hours")
-    assert engine == "  llama.cpp 2026.10.11549: at most 7 runs left, at most 3.3 accelerator-hours"
+    left = "at most 39 runs on 23 server starts left"
+    assert total.endswith(f"{left} to measure (0 measured), at most 13.7 accelerator-hours")
+    assert engine == f"  llama.cpp 2026.10.11549: {left}, at most 13.7 accelerator-hours"
 
 
 def test_a_finished_study_has_one_line(content, make_project, tmp_path):
     project = make_project(content)
     measure_all(tmp_path, project, {"sequences": 1})
-    assert forecast(project, tmp_path).lines() == ["cpu-smollm2: nothing left to measure (7 runs measured)"]
+    assert forecast(project, tmp_path).lines() == ["cpu-smollm2: nothing left to measure (19 runs measured)"]
+
+
+def test_a_search_that_changed_nothing_needs_the_other_workload_on_one_start(content, make_project, tmp_path):
+    project = make_project(content)
+    past = measure_search(tmp_path, project, {})
+    found = forecast(project, tmp_path)
+    assert (found.known, found.most, found.most_starts, found.about) == (1, 1, 1, 1)
+    measure_proof(tmp_path, project, past)
+    assert forecast(project, tmp_path).most == 0
+
+
+def test_of_a_proof_the_first_pairs_are_certain_and_the_others_possible(content, make_project, tmp_path, monkeypatch):
+    project = make_project(content)
+    past = measure_search(tmp_path, project, {"sequences": 1})
+    found = forecast(project, tmp_path)
+    assert (found.known, found.about, found.about_starts) == (4 * PAIRS, 4 * PAIRS, 2 * PAIRS)
+    assert (found.most, found.most_starts) == (PROOF, PROOF / 2)
+    assert found.next_stage[0].startswith("next: Proof")
+    measure_proof(tmp_path, project, past)
+    assert forecast(project, tmp_path).most == 0
+    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, first, promised: PAIRS + 2)
+    found = forecast(project, tmp_path)
+    assert (found.known, found.most, found.most_starts) == (2 * 4, 2 * 4, 2 * 2)
 
 
 def test_past_runs_tell_what_is_left_of_a_stage(content, make_project, tmp_path):
-    project = make_project(content)
-    plan = plan_stage(project, "sequences", baseline(project))
-    for run_id in plan.run_ids()[:2]:
-        spec = next(run.spec for c in plan.candidates for run in c.runs if run.run_id == run_id)
-        measure(tmp_path, spec, run_id, 360.0)
-    found = forecast(project, tmp_path)
-    # 2 candidates, flash attention off; nothing was measured on cpu-short, so nothing tells what that takes
-    assert (found.most, found.about, found.about_s) == (5, 4, None)
     content["workloads"] = ["cpu-sharegpt"]
-    found = forecast(make_project(content), tmp_path)
-    assert (found.most, found.about, found.about_s) == (3, 3, 3 * 360.0)
+    project = make_project(content)
+    plan = plan_stage(project, "sequences", baseline(project.study))
+    for run in [run for candidate in plan.candidates for run in candidate.runs][:2]:
+        measure(tmp_path, run.spec, run.run_id, 360.0)
+    found = forecast(project, tmp_path)
+    # 3 candidates; flash attention off; three pairs, in which the first candidate stands in for the winner
+    assert (found.most, found.about, found.about_starts) == (3 + 2 + 16, 3 + 1 + 6, 3 + 1 + 6)
+    assert found.about_s == pytest.approx(10 * 360.0) and found.about_load_s == pytest.approx(10 * 180.0)
     assert found.engines[0].line() == (
-        "llama.cpp 2026.10.11549: 3 runs left, about 0.3 accelerator-hours by past runs, at most 1.4 accelerator-hours"
+        "llama.cpp 2026.10.11549: 10 runs on 10 server starts left if the winners stay, at most 21 runs on 21 server"
+        " starts; about 1.0 accelerator-hours by past runs (50 % of it under load), at most 7.3 accelerator-hours"
     )
+    content["workloads"] = ["cpu-sharegpt", "cpu-short"]
+    found = forecast(make_project(content), tmp_path)
+    # nothing was measured on cpu-short, so nothing shows what that takes
+    assert (found.about, found.about_s) == (3 + 1 + 12, None)
+
+
+def test_a_visit_takes_one_start_and_its_runs(content, make_project, tmp_path):
+    project = make_project(content)
+    past = measure_search(tmp_path, project, {"sequences": 1}, seconds=30.0)
+    measure_plan(tmp_path, plan_confirm(project, past[-1].winner, 1), seconds=60.0)
+    found = forecast(project, tmp_path)
+    # one pair is measured
+    assert (found.about, found.about_starts) == (4 * (PAIRS - 1), 2 * (PAIRS - 1))
+    # the winner started in 10 s, as candidate and as incumbent, and in 20 s in the pair, where it served two runs
+    spec, times = past[-1].plan.candidates[0].runs[0].spec, PastTimes(tmp_path / "runs")
+    start_s, run_s = (10.0 + 10.0 + 20.0) / 3, (20.0 + 20.0 + 40.0) / 3
+    assert times.about_s(spec) == pytest.approx(run_s)
+    assert times.of_visit([spec]).accelerator_s == pytest.approx(start_s + run_s)
+    assert times.of_visit([spec, spec]).accelerator_s == pytest.approx(start_s + 2 * run_s)
+    assert times.of_visit([spec]).load_accelerator_s == pytest.approx((15.0 + 15.0 + 30.0) / 3)
 
 
 @pytest.fixture
@@ -105,12 +208,12 @@ def test_an_upgrade_costs_the_runs_of_its_engine_and_says_what_they_took(bumped,
     unchanged, raised = found.engines
     assert (raised.about, raised.about_s) == (1, 180.0)  # vLLM's one run in stage `engine`
     assert (unchanged.about, unchanged.about_s) == (0, 0.0)
-    # vLLM could win, and all that comes after inherits its engine: 3 + 1 candidates, and cpu-short
-    assert raised.most == 1 + 3 + 1 + 1
+    # vLLM could win, and all that comes after inherits its engine: 3 + 1 candidates, further starts, half of the proof
+    assert raised.most == 1 + (3 + 1) + (1 + 1) + PROOF / 2
     assert found.known == 1
     assert raised.line() == (
-        "vllm 0.33.0: 1 run left if the winners stay, at most 6; "
-        "about 0.05 accelerator-hours by past runs, at most 2.8 accelerator-hours"
+        "vllm 0.33.0: 1 run on 1 server start left if the winners stay, at most 23 runs on 15 server starts; "
+        "about 0.05 accelerator-hours by past runs (50 % of it under load), at most 8.1 accelerator-hours"
     )
     assert f"  {unchanged.line()}" in found.lines()
 
@@ -127,44 +230,33 @@ def test_a_decision_on_other_runs_guides_the_guess_but_not_the_bound(content, ma
     measure_all(tmp_path, project, {"sequences": 2})
     content["baseline"]["arguments"] = {"--mlock": None}  # now every run is another
     found = forecast(make_project(content), tmp_path)
-    assert (found.known, found.most, found.about) == (4, 7, 7)
+    assert (found.known, found.most, found.about) == (5, 7 + PROOF, 7 + 4 * PAIRS)
     content["stages"][0]["candidates"].pop(1)  # and the winner is gone: the incumbent is taken for it
     found = forecast(make_project(content), tmp_path)
-    assert (found.known, found.most, found.about) == (3, 6, 5)
-
-
-def test_what_is_measured_again_in_pairs_is_in_both_figures(content, make_project, tmp_path):
-    content["objective"]["interleaved_cycles"] = 2
-    project = make_project(content)
-    bound = forecast(project, tmp_path).most_s
-    assert bound == 7 * LONGEST_S + 2 * 2 * 4 * ROUND_S  # 2 stages, 2 cycles of A/B/B/A
-    content["workloads"] = ["cpu-sharegpt"]
-    project = make_project(content)
-    plan = plan_stage(project, "sequences", baseline(project))
-    measure(tmp_path, plan.candidates[0].runs[0].spec, plan.run_ids()[0], 100.0)
-    assert forecast(project, tmp_path).about_s == 4 * 100.0 + 2 * 2 * 100.0  # 8 rounds a pair, as 2 runs of 4
+    assert (found.known, found.most, found.about) == (4, 6 + PROOF, 5 + 4 * PAIRS)
 
 
 def test_the_recheck_may_cost_a_run_less_than_there_are_stages(content, make_project, tmp_path):
-    content["search"] = {"recheck": True}
+    content["search"] = {"strategy": "staged", "recheck": True}
     project = make_project(content)
-    assert forecast(project, tmp_path / "none").most == 7 + 1
+    assert forecast(project, tmp_path / "none").most == 7 + 2 + PROOF  # its incumbent has a further start
     measure_all(tmp_path, project, {"sequences": 1, "attention": 1})
     found = forecast(project, tmp_path)
-    assert (found.most, found.measured) == (0, 7 + 1)
+    assert (found.most, found.measured) == (0, 7 + 2 + 4 * PAIRS)
 
 
 def test_halving_says_how_its_runs_are_spread(content, make_project, tmp_path):
     content["search"] = {"strategy": "halving"}
     project = make_project(content)
     found = forecast(project, tmp_path / "none")
-    # 4 × 2 combinations under each of three loads, where all might survive; two more under the other workload
-    assert (found.known, found.most) == (8, 8 + 8 + 8 + 2)
-    assert found.lines()[2] == (
-        "  search: halving, 8 runs with 1/16 of the load, 3 or more with 1/4 of the load, 2 or more with all of it; "
-        "a grid has 8 with all of it"
-    )
-    assert found.lines()[3] == "  next: Every combination with 1/16 of the load"
+    # 4 × 2 combinations under each of three loads, where all might survive, and a second start of the baseline
+    assert (found.known, found.most) == (9, 9 + 9 + 9 + PROOF)
+    assert found.lines()[2:4] == [
+        "  certain by now: 9 runs in 9 jobs (`measure`)",
+        "  search: halving, 9 runs with 1/16 of the load, 4 or more with 1/4 of the load, "
+        "3 or more with the whole load; a grid has 9 with the whole load",
+    ]
+    assert found.lines()[4] == "  next: Every combination with 1/16 of the load"
 
 
 def test_of_a_long_stage_the_first_candidates_are_listed(content, make_project, tmp_path):
@@ -173,3 +265,48 @@ def test_of_a_long_stage_the_first_candidates_are_listed(content, make_project, 
     first = next(number for number, line in enumerate(lines) if line.startswith("  next: "))
     assert len(lines[first + 1 : -1]) == 20
     assert lines[-1] == "    … and 11 more"  # of the baseline and 30 candidates
+
+
+def test_other_labels_and_another_order_leave_nothing_to_measure(content, make_project, tmp_path):
+    measure_all(tmp_path, make_project(content), {"sequences": 1})
+    stages = [dict(stage, candidates=[dict(each) for each in stage["candidates"]]) for stage in content["stages"]]
+    for number, candidate in enumerate(stages[0]["candidates"]):
+        candidate["label"] = f"label {number}"
+    stages[0]["candidates"].reverse()
+    found = forecast(make_project(content | {"stages": stages}), tmp_path)
+    assert (found.known, found.most, found.known_jobs) == (0, 0, 0)
+
+
+def test_the_jobs_of_a_proof_are_pairs(content, make_project, tmp_path):
+    project = make_project(content)
+    assert forecast(project, tmp_path).known_jobs == 5
+    measure_search(tmp_path, project, {"sequences": 1})
+    found = forecast(project, tmp_path)
+    assert (found.known, found.known_jobs) == (4 * PAIRS, PAIRS)
+    assert f"  certain by now: {4 * PAIRS} runs in {PAIRS} jobs (`measure`)" in found.lines()
+
+
+def test_a_table_follows_the_labels_and_the_order_of_the_plan(content, make_project, tmp_path):
+    """The workflow makes it again, and then decides the same."""
+    project = make_project(content)
+    plan = search.plan(project, stage_names(project.study)[0], [])
+    rows = [
+        {
+            "candidate": each.candidate,
+            "position": position,
+            "workload": "w",
+            "run_ids": [run.run_id for run in each.runs],
+        }
+        for position, each in enumerate(plan.candidates)
+    ]
+    folder = tmp_path / "studies" / plan.study / "stages" / plan.stage
+    folder.mkdir(parents=True)
+    write_table(pa.Table.from_pylist(rows, schema=schemas.STAGE_TABLE), folder / "table.parquet")
+    first, *others = plan.candidates
+    renamed = [each.model_copy(update={"candidate": f"{each.candidate}, renamed"}) for each in reversed(others)]
+    now = plan.model_copy(update={"candidates": [first, *renamed]})
+    table = table_on_disk(now, tmp_path)
+    assert table["candidate"].tolist() == [each.candidate for each in now.candidates]
+    assert table["position"].tolist() == list(range(len(now.candidates)))
+    assert [list(ids) for ids in table["run_ids"]] == [[run.run_id for run in each.runs] for each in now.candidates]
+    assert table_on_disk(plan.model_copy(update={"candidates": [first, *others[:-1]]}), tmp_path) is None

@@ -6,8 +6,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from servelab.config_file import read_yaml
-from servelab.generated_docs import documents
+from servelab.core.yaml_file import read_yaml
+from servelab.report.docs.generate import documents
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,23 +1,27 @@
 """Versions of an engine side by side, from folders of runs: order, figures, verdicts, and the answers kept."""
 
 import json
+import math
+from statistics import fmean
 
+import made_results
+import made_run
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_place import AFTER, BEFORE
 from made_results import write_run as write
-from made_run import ROUNDS, records
+from made_run import records
 
-from servelab import schemas
-from servelab.answers import Answer, make_answer, question_id, read_answers, study_versions, versions_id
-from servelab.errors import ServelabError
-from servelab.history import answers_table, build_history
-from servelab.parse import parse_plan
-from servelab.past_runs import PastTimes, configuration_id, past_runs
-from servelab.plan import baseline, plan_stage
-from servelab.statistics import ratio_ci95
-from servelab.study import COMPARISON
+from servelab.core.errors import ServelabError
+from servelab.metrics.tables import schemas
+from servelab.results.parse import parse_plan
+from servelab.results.past_runs import PastTimes, configuration_id, past_runs
+from servelab.search.kept_answers import Answer, make_answer, question_id, read_answers, study_versions, versions_id
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.versions import answers_table, build_history
+from servelab.study.configuration import baseline
 
 OLDER = {"version": "2026.9.11063", "environment_sha256": "0" * 64}
 OLDEST = {"version": "2026.2.1", "environment_sha256": "1" * 64}
@@ -31,8 +35,9 @@ def project(study_content, make_project):
 
 @pytest.fixture
 def plans(project):
-    stages = [stage.name for stage in project.study.stages]
-    return [plan_stage(project, stage, baseline(project)) for stage in [*stages, COMPARISON]]
+    start = baseline(project.study)
+    stages = [plan_stage(project, stage.name, start) for stage in project.study.stages]
+    return [*stages, plan_confirm(project, start, 1)]
 
 
 def at(spec, **engine):
@@ -41,8 +46,8 @@ def at(spec, **engine):
 
 
 def planned(plans, stage=0):
-    """Specifications of a stage's candidates, in order."""
-    return [run.spec for candidate in plans[stage].candidates for run in candidate.runs]
+    """Specifications of the first start of a stage's candidates, in order."""
+    return [candidate.runs[0].spec for candidate in plans[stage].candidates if candidate.runs]
 
 
 def rows(project, plans, runs):
@@ -59,7 +64,9 @@ def test_one_version_has_no_history(project, plans, tmp_path):
 
 def test_a_faster_version_is_better_by_the_figures_of_both_runs(project, plans, tmp_path):
     now = planned(plans)[0]
-    before, after = write(tmp_path, at(now, **OLDER), seed=1), write(tmp_path, now, pace=1.25, day=9)
+    again = now.model_copy(update={"start": "search-1"})
+    before, second = (write(tmp_path, at(each, **OLDER), seed=1 + seed) for seed, each in enumerate((now, again)))
+    after = write(tmp_path, now, pace=1.25, day=9)
     (row,) = rows(project, plans, tmp_path)
     assert (row["version_before"], row["version_after"]) == ("2026.9.11063", "2026.10.11549")
     assert (row["run_id_before"], row["run_id_after"]) == (before.name, after.name)
@@ -68,18 +75,33 @@ def test_a_faster_version_is_better_by_the_figures_of_both_runs(project, plans, 
     assert row["measured_at_after"] == "2026-11-09T12:00:00+00:00"
     assert row["verdict"] == "better"
 
-    def rates(folder):
+    def rate(folder):
         frame = pd.read_parquet(folder / "requests.parquet")
         tokens = frame["input_tokens"] + frame["output_tokens"]
         rounds = [part for _, part in frame.groupby("round")]
-        return [tokens[part.index].sum() / (part["end_s"].max() - part["sent_s"].min()) for part in rounds]
+        return fmean(tokens[part.index].sum() / (part["end_s"].max() - part["sent_s"].min()) for part in rounds)
 
-    change = ratio_ci95(rates(before), rates(after))
-    assert row["value_after"] == pytest.approx(sum(rates(after)) / ROUNDS)
-    assert row["change_percent"] == pytest.approx(change.value)
-    assert row["change_ci95_low_percent"] == pytest.approx(change.low)
-    assert row["change_ci95_low_percent"] < row["change_percent"] < row["change_ci95_high_percent"]
+    starts = [rate(before), rate(second)]
+    assert row["value_before"] == pytest.approx(fmean(starts)) and row["value_after"] == pytest.approx(rate(after))
     assert row["ci95_low_before"] < row["value_before"] < row["ci95_high_before"]
+    assert pd.isna(row["ci95_low_after"])  # one start
+    # the noise between starts: 2.5 % with 3 degrees of freedom, and the two starts of the older version
+    scatter = (math.log(starts[1]) - math.log(starts[0])) ** 2 / 2
+    half = 2.77645 * math.sqrt((3 * 0.025**2 + scatter) / 4 * (1 / 2 + 1))  # t(0.975, 4)
+    log = math.log(rate(after)) - fmean(map(math.log, starts))
+    change = [row[name] for name in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")]
+    assert change == pytest.approx([100 * math.expm1(end) for end in (log, log - half, log + half)], rel=1e-4)
+
+
+def test_starts_of_a_proof_come_before_those_of_the_search(project, plans, tmp_path):
+    now = planned(plans)[0]
+    write(tmp_path, at(now, **OLDER), pace=1.5)
+    proved = [now.model_copy(update={"start": f"proof-{number}"}) for number in range(2)]
+    before = [write(tmp_path, at(each, **OLDER), seed=seed) for seed, each in enumerate(proved)]
+    write(tmp_path, now, seed=7)
+    (row,) = rows(project, plans, tmp_path)
+    assert row["run_id_before"] in {folder.name for folder in before}
+    assert abs(row["change_percent"]) < 5
 
 
 @pytest.mark.parametrize(("pace", "verdict"), [(0.8, "worse"), (1.001, "no difference"), (1.25, "better")])
@@ -89,6 +111,21 @@ def test_verdicts_are_those_that_decide_a_stage(pace, verdict, project, plans, t
     write(tmp_path, now, pace=pace, seed=1)
     (row,) = rows(project, plans, tmp_path)
     assert row["verdict"] == verdict
+
+
+def test_the_server_starts_of_a_version_are_one_side(project, plans, tmp_path):
+    first, again = (run.spec for run in plans[0].candidates[0].runs)
+    assert (first.start, again.start) == ("search-0", "search-1")
+    write(tmp_path, at(first, **OLDER))
+    kept = write(tmp_path, first, pace=1.25, day=2)
+    write(tmp_path, again, pace=1.75, day=3)
+    (row,) = rows(project, plans, tmp_path)
+    assert row["run_id_after"] == kept.name and row["verdict"] == "no difference"  # two starts say too little
+    assert row["value_after"] == pytest.approx(1.5 * row["value_before"], rel=0.02)  # the mean of 1.25 and 1.75 times
+    assert row["ci95_low_after"] < 0 < row["ci95_high_after"]  # of two starts that differ much
+    write(tmp_path, at(again, **OLDER), **CRASHED)
+    (row,) = rows(project, plans, tmp_path)
+    assert row["verdict"] == "fixed failure"  # a server that starts only sometimes is a finding
 
 
 def test_versions_are_in_the_order_of_packages_not_of_text_or_time(project, plans, tmp_path):
@@ -136,17 +173,34 @@ def test_an_invalid_run_is_not_compared_and_says_why(project, plans, tmp_path):
     folder = write(tmp_path, at(now, **OLDER))
     busy = [row | {"first_token_s": row["last_token_s"], "chunk_gaps_ms": []} for row in records(now.protocol)]
     pq.write_table(pa.Table.from_pylist(busy, schema=schemas.RUN_REQUESTS), folder / "requests.parquet")
+    made_run.seal(folder)
     write(tmp_path, now)
     (row,) = rows(project, plans, tmp_path)
     assert (row["verdict"], row["outcome_before"], row["validity_before"]) == ("not comparable", "invalid", "invalid")
     assert row["why"].startswith("before: invalid: ")
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "requests.parquet", "spec.json", "status.json"])
+def test_a_past_run_that_was_changed_is_named_and_not_compared(project, plans, tmp_path, name):
+    now = planned(plans)[0]
+    folder = write(tmp_path, at(now, **OLDER))
+    write(tmp_path, now)
+    if name == "requests.parquet":
+        faster = [row | {"end_s": row["end_s"] / 2} for row in records(now.protocol)]
+        pq.write_table(pa.Table.from_pylist(faster, schema=schemas.RUN_REQUESTS), folder / name)
+    elif name == "status.json":
+        (folder / name).write_text((folder / name).read_text().replace('"startup_s": 1.0', '"startup_s": 2.0'))
+    else:
+        (folder / name).write_text((folder / name).read_text() + " ")
+    with pytest.raises(ServelabError, match=rf"{folder.name}: not a complete run \({name}: was changed\); remove"):
+        build_history(project, plans, tmp_path)
+
+
 def test_an_option_that_the_new_version_refuses_is_a_new_failure(study_content, make_project, tmp_path):
     study_content["engines"]["vllm"] = {"version": "0.32.0"}  # has the option that llama.cpp lacks
     study_content["stages"][0]["candidates"].append({"options": {"expert_parallel": True}})
     project = make_project(study_content)
-    plan = plan_stage(project, "sequences", baseline(project))
+    plan = plan_stage(project, "sequences", baseline(project.study))
     refused = plan.candidates[-1]
     assert refused.refused and not refused.runs
     spec = at(plan.candidates[0].runs[0].spec, **OLDER).model_copy(update={"options": {"expert_parallel": True}})
@@ -164,6 +218,8 @@ def test_another_machine_is_told(project, plans, tmp_path):
     write(tmp_path, now)
     (row,) = rows(project, plans, tmp_path)
     assert row["machine_changes"] == "kernel 5.10 → 6.1"
+    assert row["place_before"] != row["place_after"]
+    assert (row["measured_on_before"], row["measured_on_after"]) == ("a cpu, kernel 5.10", "a cpu, kernel 6.1")
 
 
 @pytest.mark.parametrize("part", ["arguments", "options", "environment_variables", "protocol", "objective"])
@@ -212,11 +268,11 @@ def test_time_is_told_from_the_runs_most_alike(project, plans, tmp_path):
     write(tmp_path, at(first, **OLDER), **CRASHED, accelerator_s=10.0)
     write(tmp_path, at(second, **OLDER), **CRASHED, accelerator_s=20.0)
     times = PastTimes(tmp_path)
-    assert times.about_s(first) == 10.0  # the same configuration
-    assert times.about_s(third) == 15.0  # the same engine and shape
-    assert times.about_s(at(third, name="vllm")) == 15.0  # the same shape
-    other = third.protocol.model_copy(update={"warmup_requests": 9})
-    assert times.about_s(third.model_copy(update={"protocol": other})) is None
+    assert times.of_visit([first]).accelerator_s == 10.0  # the same configuration
+    assert times.of_visit([third]).accelerator_s == 15.0  # the same engine and shape
+    assert times.of_visit([at(third, name="vllm")]).accelerator_s == 15.0  # the same shape
+    other = third.model_copy(update={"protocol": third.protocol.model_copy(update={"warmup_requests": 9})})
+    assert times.about_s(other) is times.of_visit([third, other]) is None
     assert not PastTimes(tmp_path / "nowhere")
 
 
@@ -224,21 +280,19 @@ def test_time_is_told_from_the_runs_most_alike(project, plans, tmp_path):
 def answered(project, plans, tmp_path):
     """The study with all runs of its first stage, and its answer: the second candidate."""
     runs = tmp_path / "runs"
-    for day, spec in enumerate(planned(plans), 1):
-        write(runs, spec, day=day)
+    for day, candidate in enumerate(plans[0].candidates, 1):
+        for run in candidate.runs:
+            write(runs, run.spec, day=day)
     table = parse_plan(project.study, plans[0], runs)["table"].to_pandas()
     start, winner = table.iloc[0], table.iloc[1]
-    recommended = {
-        "engine": "llama.cpp",
-        "engine_version": "2026.10.11549",
-        "command": "llama-server",
-        "configuration": {"options": {"max_num_seqs": 8}},
-        "objective": "total_tokens_per_s",
-        "per": "accelerator",
-        "improvements": [{"workload": "cpu-sharegpt", "change_percent": 5.0}],
-        "run_id": winner["run_id"],
-        "baseline_run_id": start["run_id"],
-    }
+    recommended = made_results.recommended(
+        project,
+        plans[0],
+        change_percent=5.0,
+        command="llama-server",
+        run_id=winner["run_id"],
+        baseline_run_id=start["run_id"],
+    )
     return make_answer(project, recommended, winner["candidate"], table, runs), winner
 
 
@@ -249,10 +303,22 @@ def test_an_answer_has_the_winners_figure_and_when_it_was_measured(answered):
     assert answer.winner == winner["candidate"]
 
 
-def test_answers_are_kept_apart_by_versions_and_compared_in_their_order(answered, project, tmp_path):
+def test_an_answer_says_where_its_winner_was_measured(answered, project, plans, tmp_path):
+    """A driver was upgraded between two versions of the engine: the history shows both."""
     now, _ = answered
     engine = now.versions["llama.cpp"].model_copy(update=OLDER)
-    other = now.recommended | {"configuration": {"options": {}}}
+    before = now.model_copy(update={"versions": {"llama.cpp": engine}, "place": BEFORE})
+    table = answers_table(project, {"0" * 20: before, "1" * 20: now.model_copy(update={"place": AFTER})}).to_pylist()
+    assert [row["place"] for row in table] == [BEFORE.digest, AFTER.digest]
+    assert [row["measured_on"].split(", ")[1] for row in table] == ["driver 550.54.15", "driver 570.86.10"]
+    (unknown,) = answers_table(project, {"0" * 20: now.model_copy(update={"place": None})}).to_pylist()
+    assert unknown["place"] is unknown["measured_on"] is None
+
+
+def test_answers_are_kept_apart_by_versions_and_compared_in_their_order(answered, project, plans, tmp_path):
+    now, _ = answered
+    engine = now.versions["llama.cpp"].model_copy(update=OLDER)
+    other = now.recommended.model_copy(update={"configuration": plans[0].candidates[0].configuration})
     older = now.model_copy(update={"versions": {"llama.cpp": engine}, "winner": "baseline", "recommended": other})
     for answer in (now, older):
         (tmp_path / f"{versions_id(answer.versions)}.json").write_text(answer.model_dump_json())

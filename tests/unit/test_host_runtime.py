@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from servelab.errors import ConfigError, Outage
-from servelab.identity import file_sha256
-from servelab.runtimes import RUNTIMES, read_environment
+from servelab.core.errors import ConfigError, Outage
+from servelab.core.identity import lock_sha256
+from servelab.engines.runtimes import RUNTIMES, read_environment
 
 HOST = RUNTIMES.get("host")
 
@@ -45,7 +45,7 @@ def test_environment_is_the_host_s_own(describe, tmp_path, monkeypatch):
     environment = read_environment(tmp_path / "env/environment.json")
     assert (environment.version, environment.runtime) == (VERSION, "host")
     assert environment.python == Path(sys.executable), "a link stays one: a virtual environment is found by it"
-    assert environment.lock_sha256 == file_sha256(file)
+    assert environment.lock_sha256 == lock_sha256(file)
     assert environment.variables == {"NEEDED": "/some/where"}
 
 
@@ -57,8 +57,8 @@ def test_command_is_looked_for_on_path(describe, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        ({"command": "no-such-program"}, "`no-such-program` is no program here"),
-        ({"version": "0.0.1"}, f"0.0.1 is described, tool here is {VERSION}"),
+        ({"command": "no-such-program"}, "there is no program `no-such-program` here"),
+        ({"version": "0.0.1"}, f"the file says 0.0.1, tool here is {VERSION}"),
         ({"variables": "[NOT_SET_ANYWHERE]"}, "NOT_SET_ANYWHERE not set here"),
         ({"comand": "python"}, "did you mean `command`"),
     ],

@@ -7,12 +7,14 @@ import pytest
 import yaml
 from made_study import demo_study
 
-from servelab.identity import run_id
-from servelab.plan import Load, apply, baseline, plan_stage
-from servelab.project import load_project
-from servelab.run_specs import RunSpecs, run_spec
-from servelab.spec import RunSpec
-from servelab.study import Overrides
+from servelab.core.identity import lock_sha256, run_id
+from servelab.core.run_spec import RunSpec, ServedSpec
+from servelab.search.planning import plan_stage
+from servelab.search.project import load_project
+from servelab.search.strategies import stage_names
+from servelab.study.configuration import Load, apply, baseline
+from servelab.study.spec_builder import RunSpecs, run_spec
+from servelab.study.study import Overrides
 
 ROOT = Path(__file__).parents[2]
 STUDY = demo_study()
@@ -22,7 +24,7 @@ def run_ids(tmp_path, study, name="cpu-smollm2", text=None):
     file = tmp_path / f"{name}.yaml"
     file.write_text(text or yaml.safe_dump(study, sort_keys=False))
     project = load_project(file, ROOT)
-    return plan_stage(project, project.stage_names[0], baseline(project)).run_ids()
+    return plan_stage(project, stage_names(project.study)[0], baseline(project.study)).run_ids()
 
 
 @pytest.fixture
@@ -57,10 +59,12 @@ def test_labels_titles_comments_and_order_change_nothing(tmp_path, before):
 def test_runs_that_share_their_specification_are_named_as_each_alone_would_be(settings):
     project = load_project(ROOT / "config/studies/cpu-smollm2.yaml", ROOT)
     specs, load = RunSpecs(project), Load(workload=project.study.objective.on)
-    start = baseline(project).configuration
+    start = baseline(project.study).configuration
     for configuration in (start, apply(start, Overrides(**settings)), start):
-        name, spec = specs(configuration, load)
-        assert spec == run_spec(project, configuration, load)
+        served = ServedSpec(command=(configuration.engine, "ü"), files={"b": "1", "a": "2"}, request_body={"z": [1.5]})
+        name, spec = specs(configuration, load, served, "proof-1")
+        given = {"served": served, "start": "proof-1"}
+        assert spec == run_spec(project, configuration, load).model_copy(update=given)
         assert name == run_id(spec) == run_id(RunSpec.model_validate_json(spec.model_dump_json()))
 
 
@@ -83,7 +87,7 @@ def test_an_argument_of_one_candidate_changes_one(tmp_path, before):
     ("path", "value"),
     [
         (["protocol", "warmup_requests"], 3),
-        (["protocol", "rounds", "max"], 9),
+        (["protocol", "rounds"], 9),
         (["protocol", "request_rate"], 5),
         (["protocol", "max_concurrency"], 7),
         (["hardware", "accelerator"], "another cpu"),
@@ -100,3 +104,44 @@ def test_what_can_change_every_measurement_changes_every_run(tmp_path, before, p
         place = place[part]
     place[path[-1]] = value
     assert not set(run_ids(tmp_path, study)) & set(before)
+
+
+LOCK = """\
+alpha==1.0 \\
+    --hash=sha256:aa \\
+    --hash=sha256:bb
+    # via beta
+beta==2.0 --hash=sha256:cc
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("# made elsewhere\n" + LOCK.replace("via beta", "via gamma"), True),
+        ("beta==2.0 \\\n  --hash=sha256:cc\nalpha==1.0 --hash=sha256:bb --hash=sha256:aa\n", True),
+        (LOCK.replace("alpha==1.0", "alpha==1.1"), False),
+        (LOCK.replace("sha256:bb", "sha256:bc"), False),
+        (
+            LOCK.replace("sha256:bb", "sha256:cc").replace("beta==2.0 --hash=sha256:cc", "beta==2.0 --hash=sha256:bb"),
+            False,
+        ),
+        (LOCK + "gamma==1\n", False),
+    ],
+    ids=["comments", "order and layout", "version", "hash", "hashes exchanged", "one more"],
+)
+def test_a_lock_is_its_packages(tmp_path, text, same):
+    first, second = tmp_path / "a.lock.txt", tmp_path / "b.lock.txt"
+    first.write_text(LOCK)
+    second.write_text(text)
+    assert (lock_sha256(first) == lock_sha256(second)) == same
+
+
+def test_a_description_is_its_keys(tmp_path):
+    file = tmp_path / "tool.yaml"
+    found = []
+    for text in ("# x\na: 1\nb: [p, q]\n", "b:\n- p\n- q\na: 1\n", "a: 1\nb: [q, p]\n", "a: 1\nb: [p, 'q # r']\n"):
+        file.write_text(text)
+        found.append(lock_sha256(file))
+    assert found[0] == found[1]
+    assert len(set(found)) == 3

@@ -5,11 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import made_run
 import pytest
 import sample_study
 
-from servelab.index_page import index_page
-from servelab.page import render_html, render_markdown
+from servelab.report.index_page import index_page
+from servelab.report.templating import render_html, render_markdown
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "render_index.py"
 
@@ -25,7 +26,7 @@ def results(tmp_path):
     (folder / "recommended.json").write_text(json.dumps(recommended))
     (folder / "report.html").write_text("a report")
     run = results / "runs" / recommended["run_id"]
-    (run / "status.json").write_text(json.dumps({"finished_at": "2026-11-21T10:00:00+00:00"}))
+    made_run.status(finished_at="2026-11-21T10:00:00+00:00").write(run / "status.json")
     return results
 
 
@@ -83,4 +84,6 @@ def test_pages_stand_alone_and_an_empty_folder_has_one_too(results, tmp_path):
         assert text in html and text in markdown
     assert "src=" not in html and "<link" not in html and "prefers-color-scheme" in html
     empty = index_page(tmp_path / "nothing")
-    assert "0 studies with an answer." in render_html(empty) and "0 studies" in render_markdown(empty)
+    assert "0 studies with an answer." in render_html(
+        "page.html.j2", {"page": empty}
+    ) and "0 studies" in render_markdown("page.md.j2", {"page": empty})

@@ -17,12 +17,12 @@ from made_load import OUTPUT_TOKENS, load, write_requests
 from pydantic import ValidationError
 from stub_server import FIRST_TOKEN_S, INPUT_TOKENS, StubServer
 
-from servelab import schemas
-from servelab.clients import CLIENTS
-from servelab.errors import ServelabError
-from servelab.load import LoadPlan
-from servelab.load.loop import resolve
-from servelab.load.sender import ERRORS, run_load
+from servelab.core.errors import ServelabError
+from servelab.measure.clients import CLIENTS
+from servelab.measure.load import LoadPlan
+from servelab.measure.load.loop import resolve
+from servelab.measure.load.sender import ERRORS, run_load
+from servelab.metrics.tables import schemas
 
 SUCCESSES = {
     "normal": OUTPUT_TOKENS,
@@ -216,7 +216,7 @@ def test_server_by_name_and_by_ipv6(tmp_path, monkeypatch):
         with socket.socket(socket.AF_INET6) as unused:
             unused.bind(("::1", 0))
             refusing = (socket.AF_INET6, unused.getsockname())
-            monkeypatch.setattr("servelab.load.loop.resolve", lambda plan: [refusing, *resolve(plan)])
+            monkeypatch.setattr("servelab.measure.load.loop.resolve", lambda plan: [refusing, *resolve(plan)])
             records = load(tmp_path, base_url, ["normal"] * 3)
         assert [record["error"] for record in records] == [None] * 3, "a name's other addresses are tried too"
         monkeypatch.undo()
@@ -254,7 +254,7 @@ def test_phase_and_limit(tmp_path, stub, server):
     plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": requests}
     assert len(run_load(LoadPlan(**plan, phase="warmup", limit=2, round=4))[0]) == 2
     assert sorted(body["messages"][0]["content"] for body in stub.bodies) == ["normal 0", "normal 1"]
-    with pytest.raises(ServelabError, match="holds no request of phase `measured`"):
+    with pytest.raises(ServelabError, match="has no request of phase `measured`"):
         run_load(LoadPlan(**plan))
 
 
@@ -316,7 +316,7 @@ def test_command_line_names_the_mistake(plan, message, tmp_path):
     path = tmp_path / "load.json"
     if plan is not None:
         path.write_text(plan)
-    command = [sys.executable, "-m", "servelab.load", "--load", str(path), "--output", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "servelab.measure.load", "--load", str(path), "--output", str(tmp_path / "out")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"error: {path}")

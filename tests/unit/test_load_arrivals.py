@@ -7,10 +7,10 @@ import itertools
 import pytest
 from made_load import load, write_requests
 
-from servelab.errors import ServelabError
-from servelab.load import LoadPlan
-from servelab.load.arrivals import arrival_times
-from servelab.load.sender import run_load
+from servelab.core.errors import ServelabError
+from servelab.measure.load import LoadPlan
+from servelab.measure.load.arrivals import arrival_times
+from servelab.measure.load.sender import run_load
 
 
 def arrivals(count: int, recorded_s: list[float] | None = None, **settings) -> list[float]:

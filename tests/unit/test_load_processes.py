@@ -12,10 +12,10 @@ import pytest
 from made_load import plan_for
 from stub_server import FIRST_TOKEN_S
 
-from servelab.clients import CLIENTS
-from servelab.load.board import Board, Totals
-from servelab.load.progress import LoadProgress
-from servelab.load.sender import run_load
+from servelab.measure.clients import CLIENTS
+from servelab.measure.load.board import Board, Totals
+from servelab.measure.load.progress import LoadProgress
+from servelab.measure.load.sender import run_load
 
 
 @pytest.mark.parametrize("processes", [1, 2])

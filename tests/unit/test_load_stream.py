@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from servelab.load.clock import ClockDifference
-from servelab.load.exchange import NO_STAMP
-from servelab.load.stream import read_answer
+from servelab.measure.load.clock import ClockDifference
+from servelab.measure.load.exchange import NO_STAMP
+from servelab.measure.load.stream import read_answer
 
 
 def answer_events() -> list[bytes]:

@@ -1,17 +1,23 @@
-"""When a run has enough rounds, and when what its requests say is a failure."""
+"""When what a round's requests say is a failure, and the files of a run that has ended."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+import made_run
 import pyarrow as pa
 import pytest
 
-from servelab import schemas
-from servelab.clients import LoadResult, LoadStats
-from servelab.load import LoadPlan
-from servelab.measure import enough
-from servelab.server import CandidateFailed
-from servelab.session import check_served, warmup_plan
-from servelab.spec import ProtocolSpec, RoundsSpec, RunSpec
+from servelab.core.identity import run_id
+from servelab.core.run_spec import ProtocolSpec, RunSpec
+from servelab.core.seal import faults_of_seal
+from servelab.measure.clients import LoadResult, LoadStats
+from servelab.measure.load import LoadPlan
+from servelab.measure.outcome import Accounts, Outcome, check_served, write_run
+from servelab.measure.run_files import RunStatus
+from servelab.measure.server import CandidateFailed
+from servelab.measure.session import warmup_plan
+from servelab.metrics.tables import schemas
 
 
 def result(errors, end_s=1.0, **stats):
@@ -21,21 +27,6 @@ def result(errors, end_s=1.0, **stats):
 
 def spec(round_timeout_s, **protocol):
     return RunSpec.model_construct(protocol=ProtocolSpec(round_timeout_s=round_timeout_s, **protocol))
-
-
-@pytest.mark.parametrize(
-    ("rounds", "values", "stops"),
-    [
-        (RoundsSpec(min=2, max=9), [100.0] * 8, False),
-        (RoundsSpec(min=3, max=9, until_ci95_below_percent=2), [100.0, 100.0], False),
-        (RoundsSpec(min=3, max=9, until_ci95_below_percent=2), [100.0, 100.1, 99.9], True),
-        (RoundsSpec(min=3, max=9, until_ci95_below_percent=2), [100.0, 110.0, 90.0], False),
-        (RoundsSpec(min=1, max=9, until_ci95_below_percent=2), [100.0], False),
-        (RoundsSpec(min=1, max=9, until_ci95_below_percent=2), [], False),
-    ],
-)
-def test_rounds_end_once_the_interval_is_narrow(rounds, values, stops):
-    assert enough(rounds, values) is stops
 
 
 def test_some_failed_requests_are_left_to_the_decision():
@@ -80,3 +71,18 @@ def test_warm_up_is_nothing_but_its_requests(tmp_path):
     assert warmup == LoadPlan(
         **{name: getattr(plan, name) for name in ("base_url", "endpoint", "model", "requests")}, **given
     )
+
+
+def test_a_run_is_sealed_without_what_a_client_left(tmp_path):
+    run = made_run.spec()
+    folder = tmp_path / run_id(run)
+    (folder / "client-left").mkdir(parents=True)
+    (folder / "client-left/result.json").touch()
+    (tmp_path / "server.log").write_text("=== earlier\n=== this one\n")
+    accounts = Accounts("job", 1, None, 2.0, datetime.now(UTC))
+    outcome = Outcome(manifest=made_run.manifest(run), log_from=12)
+    status = write_run(folder, run, outcome, accounts, tmp_path / "server.log")
+    assert RunStatus.read(folder / "status.json") == status
+    assert faults_of_seal(folder) == []
+    assert (folder / "server.log").read_text() == "=== this one\n"
+    assert not (folder / "client-left").exists()

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from servelab.engines import ENGINES, Serve
-from servelab.engines.mindie import SETTINGS
-from servelab.errors import ConfigError
-from servelab.server import Server
+from servelab.core.errors import ConfigError
+from servelab.engines.adapters import ENGINES, Serve
+from servelab.engines.adapters.mindie import SETTINGS
+from servelab.measure.server import Server
 
 MINDIE = ENGINES.get("mindie")
 
@@ -145,7 +145,7 @@ def test_parallel_sizes_and_plugins_reach_their_keys(model):
         ({}, {"ScheduleConfig.cacheBlockSize": 40}, "multiple of 16, not 40"),
         ({}, {"ScheduleConfig.supportSelectBatch": 1}, "takes true or false, not 1"),
         ({"max_num_seqs": 5001}, {}, "from 1 to 5000, not 5001"),
-        ({"max_num_seqs": 8}, {"ScheduleConfig.maxBatchSize": 8}, "set by an option too"),
+        ({"max_num_seqs": 8}, {"ScheduleConfig.maxBatchSize": 8}, "also set by an option"),
         ({"max_num_seqs": 8}, {"ScheduleConfig.maxPrefillBatchSize": 9}, "maxPrefillBatchSize` 9 is above"),
         ({"context_length": 9000, "max_num_batched_tokens": 4096}, {}, "maxInputTokenLen` 8999 is above"),
         ({}, {"ScheduleConfig.maxPreemptCount": 1, "ModelConfig.cpuMemSize": 0}, "needs `ModelConfig.cpuMemSize`"),
@@ -159,11 +159,11 @@ def test_parallel_sizes_and_plugins_reach_their_keys(model):
         ({}, {"ModelConfig.npuMemSize": -2}, "from -1 to 2147483647, not -2"),
         ({}, {"ModelDeployConfig.maxInputTokenLen": 4_194_305}, "from 1 to 4194304, not 4194305"),
         ({"context_length": 1 << 32}, {}, "`ModelDeployConfig.maxSeqLen` takes a whole number from 1 to 4294967295"),
-        ({"data_parallel_size": 2}, {}, "computes on all its 2 accelerators, and is asked for 4"),
+        ({"data_parallel_size": 2}, {}, "uses all its 2 accelerators, but the options ask for 4"),
         ({"speculative_decoding": "la"}, {}, "option `speculative_decoding` takes mtp, not la"),
         ({"speculative_decoding": "mtp", "speculative_tokens": 2}, {}, "option `speculative_tokens` takes 1, not 2"),
-        ({"speculative_decoding": "mtp", "chunked_prefill": True}, {}, "`chunked_prefill` does not go with"),
-        ({"prefix_caching": True}, {"ModelConfig.plugin_params": "{}"}, "set by an option too"),
+        ({"speculative_decoding": "mtp", "chunked_prefill": True}, {}, "`chunked_prefill` cannot be combined with"),
+        ({"prefix_caching": True}, {"ModelConfig.plugin_params": "{}"}, "also set by an option"),
     ],
 )
 def test_what_the_vendor_does_not_allow_is_refused(model, options, arguments, wrong):

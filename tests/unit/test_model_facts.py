@@ -7,10 +7,10 @@ import pytest
 from gguf import GGUFWriter
 from made_preflight import CONFIG, WEIGHTS_BYTES, make_model
 
-from servelab.engines.layout import Parallel
-from servelab.errors import ServelabError
-from servelab.memory_estimate import GIB, kv_bytes_each, kv_number_bytes, named_memory_bytes, weights_bytes_each
-from servelab.model_facts import read_facts, safetensors_bytes, shape_of_config
+from servelab.assets.model_shape import read_facts, safetensors_bytes, shape_of_config
+from servelab.core.errors import ServelabError
+from servelab.engines.memory_estimate import GIB, kv_bytes_each, kv_number_bytes, named_memory_bytes, weights_bytes_each
+from servelab.engines.parallelism import Parallel
 
 ONE = Parallel()
 

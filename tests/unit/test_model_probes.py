@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from made_preflight import CONFIG, make_model
 
-from servelab.sources import MODEL_PROBES, MODEL_SOURCES
-from servelab.spec import HubSource, PackageSource, PathSource
+from servelab.assets.sources import MODEL_PROBES, MODEL_SOURCES
+from servelab.core.run_spec import HubSource, PackageSource, PathSource
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 SOURCE = HubSource(id="o/m", revision=REVISION)
@@ -83,10 +83,10 @@ def test_hub_has_it(hub):
 @pytest.mark.parametrize(
     ("refusal", "there", "saw", "action"),
     [
-        ((404, "RevisionNotFound"), False, f"has no revision {REVISION}", "name one that it has"),
+        ((404, "RevisionNotFound"), False, f"has no revision {REVISION}", "name another revision"),
         ((404, "RepoNotFound"), False, "has no such repository", "set HF_TOKEN"),
-        ((403, "GatedRepo"), False, "gated, and this account may not read it", "accept its terms"),
-        ((503, ""), None, "no answer from", "run this where the hub answers"),
+        ((403, "GatedRepo"), False, "gated, and this account has no access", "accept its terms"),
+        ((503, ""), None, "no answer from", "run this on a machine that reaches the hub"),
     ],
 )
 def test_hub_refuses(hub, monkeypatch, refusal, there, saw, action):

@@ -16,10 +16,10 @@ import pytest
 from gguf import GGUFWriter, TokenType
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from servelab import gguf
-from servelab.errors import ServelabError
-from servelab.models import fetch_model, load_model, load_tokenizer, parse_source
-from servelab.spec import PathSource
+from servelab.assets import gguf
+from servelab.assets.model_files import fetch_model, load_model, load_tokenizer, parse_source
+from servelab.core.errors import ServelabError
+from servelab.core.run_spec import PathSource
 
 ROOT = Path(__file__).parents[2]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -201,6 +201,6 @@ def test_hub_weights_that_are_not_what_the_hub_names(hub: str, tmp_path: Path, m
     output = tmp_path / "model" / "model.json"
     done = download_from(hub, output)
     assert done.returncode == 1
-    assert "corrupt: not the content the hub names" in done.stderr
+    assert "corrupt: its sha256 is not the hub's" in done.stderr
     assert not output.exists()
     assert not (output.parent / "snapshot" / "model.safetensors").exists()

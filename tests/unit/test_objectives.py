@@ -1,15 +1,28 @@
 """Objectives and constraints: what a cost is, that its price is no part of a run, and what a miss says."""
 
 import json
+import re
 
+import made_run
 import pytest
 from made_records import record, table
+from scipy.stats import binom, binomtest
 
-from servelab import metrics
-from servelab.objective import missed_constraints
-from servelab.parse import parse_plan
-from servelab.plan import baseline, plan_stage
-from servelab.statistics import mean_ci95, pooled_relative_half_widths
+from servelab.core.errors import ConfigError
+from servelab.metrics import definitions as metrics
+from servelab.metrics.objective import missed_constraints
+from servelab.metrics.percentile_limits import (
+    PERCENTILES,
+    Beyond,
+    allowed_share,
+    count_beyond,
+    highest_share,
+    lowest_share,
+    observations_needed,
+)
+from servelab.results.parse import parse_plan
+from servelab.search.planning import plan_stage
+from servelab.study.configuration import baseline
 
 
 def means(rows, **data):
@@ -41,7 +54,7 @@ def test_a_price_is_no_part_of_a_run_and_a_cost_shares_the_runs_of_its_rate(stud
         study_content["objective"]["metric"] = metric
         study_content["hardware"]["price_per_accelerator_hour"] = price
         project = make_project(study_content)
-        return plan_stage(project, "sequences", baseline(project)).run_ids()
+        return plan_stage(project, "sequences", baseline(project.study)).run_ids()
 
     of_tokens = runs("total_tokens_per_s", None)
     assert runs("cost_per_million_tokens", 2.0) == runs("cost_per_million_tokens", 3.0) == of_tokens
@@ -49,17 +62,19 @@ def test_a_price_is_no_part_of_a_run_and_a_cost_shares_the_runs_of_its_rate(stud
 
 
 def test_constraints_are_no_part_of_a_run(study_content, make_project):
+    study_content["workloads"], study_content["objective"]["on"] = ["sharegpt"], "sharegpt"  # enough requests for p99
+
     def runs(**constraints):
         study_content["objective"]["constraints"] = constraints
         project = make_project(study_content)
-        return plan_stage(project, "sequences", baseline(project)).run_ids()
+        return plan_stage(project, "sequences", baseline(project.study)).run_ids()
 
     assert runs() == runs(tpot_ms={"mean": 50}) == runs(ttft_ms={"p99": 2000, "mean": 500})
 
 
 BY_METRIC = {
-    "tpot_ms": {"mean": 61.2, "p99": 80.0},
-    "success_rate": {"mean": 0.99},
+    "tpot_ms": {"mean": 61.2, "p99": 80.0, "maximum": 90.0, "ci95_low": 58.0, "ci95_high": 64.4},
+    "success_rate": {"mean": 0.99, "ci95_low": None, "ci95_high": None},
     "ttft_ms": {"mean": 400.0, "p99": None},
 }
 
@@ -68,19 +83,179 @@ BY_METRIC = {
     ("constraints", "said"),
     [
         ({}, None),
-        ({"tpot_ms": {"mean": 61.2, "p99": 100}}, None),
-        ({"tpot_ms": {"mean": 50}}, "tpot_ms mean must be at most 50 and is 61.2, 22.4 % above it"),
-        ({"success_rate": {"mean": 1}}, "success_rate mean must be at least 1 and is 0.99, 1.0 % below it"),
-        ({"ttft_ms": {"p99": 2000}}, "ttft_ms p99 must be at most 2000 and could not be computed"),
+        ({"tpot_ms": {"mean": 61.2, "maximum": 90}}, None),
         (
-            {"tpot_ms": {"mean": 50, "p99": 60}},
-            "tpot_ms mean must be at most 50 and is 61.2, 22.4 % above it; "
-            "tpot_ms p99 must be at most 60 and is 80, 33.3 % above it",
+            {"tpot_ms": {"mean": 50}},
+            "tpot_ms mean must be at most 50 and is 61.2, 22.4 % above it (95 % interval 58 to 64.4)",
+        ),
+        ({"success_rate": {"mean": 1}}, "success_rate mean must be at least 1 and is 0.99, 1.0 % below it"),
+        (
+            {"tpot_ms": {"maximum": 89}, "success_rate": {"mean": 0.995}},
+            "tpot_ms maximum must be at most 89 and is 90, 1.1 % above it; "
+            "success_rate mean must be at least 0.995 and is 0.99, 0.5 % below it",
         ),
     ],
 )
 def test_a_miss_says_by_how_much(constraints, said):
-    assert missed_constraints(constraints, BY_METRIC) == said
+    assert missed_constraints(constraints, BY_METRIC, {}) == said
+
+
+def test_a_figure_that_could_not_be_computed_counts_as_missed():
+    said = "ttft_ms p99 must be at most 2000 and could not be computed"
+    nothing = {("ttft_ms", "p99"): Beyond(0, 0)}
+    assert missed_constraints({"ttft_ms": {"p99": 2000}}, BY_METRIC, nothing) == said
+    assert missed_constraints({"ttft_ms": {"p99": 2000}}, BY_METRIC, None) == said
+
+
+@pytest.mark.parametrize(
+    ("observations", "beyond", "said"),
+    [
+        (299, 0, None),
+        (
+            298,
+            0,
+            "this cannot be shown with so few requests: 0 of 298 are above it, so up to 1 % may be (95 % confidence); "
+            "with as many above it, 299 are needed",
+        ),
+        (473, 1, None),
+        (
+            472,
+            1,
+            "this cannot be shown with so few requests: 1 of 472 are above it, so up to 1 % may be (95 % confidence); "
+            "with as many above it, 473 are needed",
+        ),
+        (
+            300,
+            6,
+            "this cannot be shown with so few requests: 6 of 300 are above it, so up to 3.91 % may be (95 % "
+            "confidence); with as many above it, 1,182 are needed",
+        ),
+        (300, 7, "clear"),
+        (48, 3, "clear"),
+    ],
+)
+def test_a_percentile_keeps_its_limit_only_with_95_percent_confidence(observations, beyond, said):
+    found = {("tpot_ms", "p99"): Beyond(observations, beyond)}
+    text = missed_constraints({"tpot_ms": {"p99": 60}}, BY_METRIC, found)
+    clear = "tpot_ms p99 must be at most 60 and is 80, 33.3 % above it"
+    assert text == {None: None, "clear": clear}.get(said, f"tpot_ms p99 must be at most 60 and is 80; {said}")
+    part = missed_constraints({"tpot_ms": {"p99": 60}}, BY_METRIC, found, is_part=True)
+    assert part == (clear if said == "clear" else None)
+
+
+def test_a_printed_percentile_is_compared_and_its_miss_says_that_no_bound_is_known():
+    assert missed_constraints({"tpot_ms": {"p99": 80}}, BY_METRIC, None) is None
+    text = missed_constraints({"tpot_ms": {"p99": 60}}, BY_METRIC, None)
+    assert text == "tpot_ms p99 must be at most 60 and is 80, 33.3 % above it (as printed; no bound is known)"
+
+
+@pytest.mark.parametrize(
+    ("observations", "beyond"), [(1, 0), (5, 5), (48, 0), (299, 0), (3000, 30), (100_000, 990), (7, 3)]
+)
+def test_the_bounds_are_those_of_clopper_and_pearson(observations, beyond):
+    found = Beyond(observations, beyond)
+    interval = binomtest(beyond, observations).proportion_ci(0.90, method="exact")  # both sides have 5 %
+    assert highest_share(found) == pytest.approx(interval.high, abs=1e-9)
+    assert lowest_share(found) == pytest.approx(interval.low, abs=1e-9)
+
+
+@pytest.mark.parametrize("statistic", PERCENTILES)
+@pytest.mark.parametrize("beyond", [0, 1, 5, 40])
+def test_as_many_requests_are_needed_as_make_the_bound_hold(statistic, beyond):
+    allowed = allowed_share(statistic, is_floor=False)
+    needed = observations_needed(allowed, beyond)
+    assert binom.cdf(beyond, needed, allowed) <= 0.05 < binom.cdf(beyond, needed - 1, allowed)
+    assert highest_share(Beyond(needed, beyond)) <= allowed < highest_share(Beyond(needed - 1, beyond))
+
+
+def test_p99_p95_p90_and_the_median_need_299_59_29_and_5_requests():
+    needed = {name: observations_needed(allowed_share(name, is_floor=False)) for name in PERCENTILES}
+    assert needed == {"median": 5, "p90": 29, "p95": 59, "p99": 299}
+
+
+def test_a_lower_limit_is_that_of_the_same_percentile():
+    """At least 1 % of the values must reach a lower limit on p99: the share below it is at most 99 %."""
+    assert allowed_share("p99", is_floor=True) == 0.99
+    by_metric = {"success_rate": {"p99": 0.5}}
+    found = {("success_rate", "p99"): Beyond(300, 299)}
+    text = missed_constraints({"success_rate": {"p99": 0.9}}, by_metric, found)
+    assert text.startswith("success_rate p99 must be at least 0.9 and is 0.5; this cannot be shown")
+    assert "299 of 300 are below it" in text
+    found = {("success_rate", "p99"): Beyond(300, 290)}
+    assert missed_constraints({"success_rate": {"p99": 0.9}}, by_metric, found) is None
+
+
+def test_counts_are_of_observations_and_never_of_more_than_the_requests():
+    """Of three requests one has a TTFT of 300 ms, the others 200; each has two gaps, of 50 and 100 ms."""
+    rows = [record(), record(request_index=1), record(request_index=2, first_token_s=1.3)]
+    limits = {"ttft_ms": {"p99": 250, "mean": 1}, "itl_ms": {"p90": 75}, "requests_per_s": {"median": 1e9}}
+    assert count_beyond(metrics.RunData(table(rows)), limits) == [
+        {"metric": "ttft_ms", "statistic": "p99", "observations": 3, "beyond": 1},
+        {"metric": "itl_ms", "statistic": "p90", "observations": 3, "beyond": 2},  # 3 of 6 gaps: 1.5 of 3 requests
+        {"metric": "requests_per_s", "statistic": "median", "observations": 1, "beyond": 1},
+    ]
+
+
+def test_an_observation_at_its_limit_keeps_it():
+    run = metrics.RunData(table([record()]))
+    for tag, sign in (("ttft_ms", 1), ("requests_per_s", -1)):
+        value = float(run.observations[tag][0][0])
+        beyond = [count_beyond(run, {tag: {"p90": value + off}})[0]["beyond"] for off in (0, -sign * 1e-6, sign * 1e-6)]
+        assert beyond == [0, 1, 0]
+
+
+def test_latencies_have_many_observations_a_round_and_other_metrics_one():
+    rows = [row | {"output_tokens": row["chunks"] + 1} for row in made_run.records(made_run.spec().protocol)]
+    late = [record(request_index=index, scheduled_s=index / 10) for index in range(4)]
+    for data, without in ((rows, {"schedule_delay_ms"}), (late, set())):
+        run = metrics.RunData(table(data), {"ttft_ms": 500}, None, 1.0)
+        many = {tag for tag, rounds in run.observations.items() if max(each.size for each in rounds.values()) > 1}
+        latencies = {metric.tag for metric in metrics.METRICS if metric.is_latency}
+        assert many == latencies - without
+
+
+@pytest.mark.parametrize(
+    ("constraints", "changes", "message"),
+    [
+        (
+            {"ttft_ms": {"p99": 2000}},
+            {},
+            "ttft_ms.p99: cannot be shown with fewer than 299 requests, and 16 requests of "
+            "cpu-sharegpt × 3 rounds are 48; use a workload of 100 requests, more `protocol.rounds`, or a limit on "
+            "`mean`",
+        ),
+        ({"itl_ms": {"p95": 100}}, {}, "itl_ms.p95: cannot be shown with fewer than 59 requests, and 16 requests of"),
+        (
+            {"ttft_ms": {"p90": 1}},
+            {"settle_requests": 7},
+            "p90: cannot be shown with fewer than 29 requests, and 9 req",
+        ),
+        ({"ttft_ms": {"p90": 1}}, {"duration_s": 4.6, "request_rate": 2}, "and 9 requests of cpu-sharegpt × 3 rounds"),
+        ({"ttft_ms": {"median": 1}}, {"rounds": 1, "settle_requests": 12}, "and 4 requests of"),
+        ({"requests_per_s": {"p99": 1}}, {}, None),
+        (
+            {"cost_per_million_tokens": {"median": 1}},
+            {},
+            "cannot be shown with fewer than 5 rounds: it has one value per "
+            "round, and `protocol.rounds` is 3; raise it, or limit `mean`",
+        ),
+        ({"ttft_ms": {"p90": 1, "mean": 2, "maximum": 3}}, {}, None),
+        ({"ttft_ms": {"p90": 1}}, {"settle_requests": 6}, None),
+        ({"ttft_ms": {"p99": 1}}, {"rounds": 19}, None),
+    ],
+)
+def test_fewer_requests_than_a_percentile_needs_are_one_clear_error(
+    study_content, make_project, constraints, changes, message
+):
+    study_content["objective"]["constraints"] = constraints
+    study_content["protocol"] |= changes
+    study_content["hardware"]["price_per_accelerator_hour"] = 1.0
+    if message is None:
+        make_project(study_content)
+        return
+    with pytest.raises(ConfigError, match=re.escape(message)) as raised:
+        make_project(study_content)
+    assert str(raised.value).count("\n") == 0 and "cpu-smollm2.yaml: objective.constraints." in str(raised.value)
 
 
 @pytest.fixture
@@ -93,7 +268,7 @@ def parsed(study_content, make_project, tmp_path):
         study_content["objective"] |= changes.pop("objective", {})
         study_content["hardware"] |= changes
         project = make_project(study_content)
-        plan = plan_stage(project, "sequences", baseline(project))
+        plan = plan_stage(project, "sequences", baseline(project.study))
         for run_id in plan.run_ids():
             write(tmp_path / run_id)
             (tmp_path / run_id / "spec.json").write_text(json.dumps(spec().model_dump(mode="json")))
@@ -108,6 +283,9 @@ def test_the_table_says_what_is_missed_reached_and_left_out(parsed):
     rows = parsed(objective={"constraints": {"ttft_ms": {"mean": 0.001}}, "slos": {"ttft_ms": 1e9}})
     assert set(rows["outcome"][:-1]) == {"ok"}
     assert all("ttft_ms mean must be at most 0.001" in text for text in rows["constraints_missed"][:-1])
+    rows = parsed(objective={"constraints": {"ttft_ms": {"p90": 0.001, "median": 1e9}}})
+    assert all(text.startswith("ttft_ms p90 must be at most 0.001 and is") for text in rows["constraints_missed"][:-1])
+    assert not rows["constraints_missed"][:-1].str.contains("median").any()
     assert list(rows["slo_attainment"][:-1]) == [1.0] * (len(rows) - 1)
     assert tuple(rows.iloc[-1][["outcome", "reason", "message"]]) == ("not run", "budget", "over the budget")
 
@@ -119,17 +297,3 @@ def test_the_table_has_the_cost_of_the_runs_accelerators(parsed):
     )
     assert dear["objective_value"][0] == pytest.approx(4 * cheap["objective_value"][0])
     assert dear["constraints_missed"].isna().all()
-
-
-def test_pooled_noise_is_students_interval_where_all_samples_are_alike():
-    sample = [98.0, 101.0, 101.0]
-    mean, low, high = mean_ci95(sample)
-    assert pooled_relative_half_widths([sample]) == pytest.approx([(high - low) / 2 / mean])
-
-
-def test_many_small_samples_tell_of_noise_what_one_cannot():
-    alone, together = pooled_relative_half_widths([[99.0, 101.0]]), pooled_relative_half_widths([[99.0, 101.0]] * 20)
-    assert together[0] < alone[0] / 4
-    assert pooled_relative_half_widths([[5.0], [6.0]]) == [float("inf")] * 2
-    twice, *_ = pooled_relative_half_widths([[99.0, 101.0, 99.0, 101.0], [99.0, 101.0]])
-    assert twice < pooled_relative_half_widths([[99.0, 101.0], [99.0, 101.0, 99.0, 101.0]])[0]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from servelab.plan import Configuration, Incumbent, apply, baseline, plan_stage
-from servelab.study import COMPARISON, Candidate
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.study.configuration import Configuration, Incumbent, apply, baseline
+from servelab.study.study import Candidate
 
 
 @pytest.fixture
@@ -38,17 +39,17 @@ def test_another_engine_drops_what_was_the_old_engines_own(incumbent):
 
 def test_first_stage_is_the_baseline_and_every_candidate(study_content, make_project):
     project = make_project(study_content)
-    plan = plan_stage(project, "sequences", baseline(project))
+    plan = plan_stage(project, "sequences", baseline(project.study))
     assert plan.candidates[0].candidate == "baseline"
     assert len(plan.candidates) == 1 + len(study_content["stages"][0]["candidates"])
-    assert len(plan.run_ids()) == len(plan.candidates)
+    assert len(plan.run_ids()) == len(plan.candidates) + 1  # the incumbent is measured on two server starts
     assert {run.workload for candidate in plan.candidates for run in candidate.runs} == {"cpu-sharegpt"}
 
 
 def test_candidate_equal_to_the_incumbent_is_not_run_again(study_content, make_project):
     study_content["baseline"]["options"] = {"max_num_seqs": 8}
     project = make_project(study_content)
-    plan = plan_stage(project, "sequences", baseline(project))
+    plan = plan_stage(project, "sequences", baseline(project.study))
     assert "max_num_seqs=8" not in [candidate.candidate for candidate in plan.candidates]
 
 
@@ -56,7 +57,7 @@ def test_refused_candidate_has_no_run_and_says_why(study_content, make_project):
     study_content["engines"]["vllm"] = {"version": "0.32.0"}  # has the option that the incumbent's engine lacks
     study_content["stages"][0]["candidates"].append({"options": {"expert_parallel": True}})
     project = make_project(study_content)
-    refused = plan_stage(project, "sequences", baseline(project)).candidates[-1]
+    refused = plan_stage(project, "sequences", baseline(project.study)).candidates[-1]
     assert refused.runs == []
     assert "llama.cpp" in refused.refused and "expert_parallel" in refused.refused
 
@@ -64,7 +65,7 @@ def test_refused_candidate_has_no_run_and_says_why(study_content, make_project):
 def test_stage_that_does_not_apply_measures_only_the_incumbent(study_content, make_project):
     study_content["stages"][0]["when"] = {"engine": "vllm"}
     project = make_project(study_content)
-    plan = plan_stage(project, "sequences", baseline(project))
+    plan = plan_stage(project, "sequences", baseline(project.study))
     assert not plan.applies
     assert "engine is vllm" in plan.reason and "llama.cpp" in plan.reason
     assert len(plan.candidates) == 1
@@ -72,22 +73,34 @@ def test_stage_that_does_not_apply_measures_only_the_incumbent(study_content, ma
 
 def test_comparison_runs_baseline_and_winner_on_every_workload(study_content, make_project, incumbent):
     project = make_project(study_content)
-    plan = plan_stage(project, COMPARISON, Incumbent(candidate="16", configuration=incumbent))
+    plan = plan_confirm(project, Incumbent(candidate="16", configuration=incumbent), 3)
     assert [candidate.candidate for candidate in plan.candidates] == ["baseline", "winner"]
     for candidate in plan.candidates:
-        assert [run.workload for run in candidate.runs] == study_content["workloads"]
+        assert [run.workload for run in candidate.runs] == study_content["workloads"] * 3
+    assert [[run.start for visit in job for run in visit[:1]] for job in plan.jobs()] == [
+        [start] * 2 for start in dict.fromkeys(run.start for run in plan.candidates[0].runs)
+    ]
 
 
 def test_comparison_of_a_baseline_that_won_measures_it_once(study_content, make_project):
     project = make_project(study_content)
-    assert [entry.candidate for entry in plan_stage(project, COMPARISON, baseline(project)).candidates] == ["baseline"]
+    plan = plan_confirm(project, baseline(project.study), 3)
+    assert [entry.candidate for entry in plan.candidates] == ["baseline"]
+    assert {run.start for run in plan.candidates[0].runs} == {"search-0"}
+
+
+def test_another_winner_is_proved_on_starts_of_its_own(study_content, make_project, incumbent):
+    project = make_project(study_content)
+    other = incumbent.model_copy(update={"options": {"max_num_seqs": 32}})
+    plans = [plan_confirm(project, Incumbent(candidate="w", configuration=each), 3) for each in (incumbent, other)]
+    assert not set(plans[0].run_ids()) & set(plans[1].run_ids())
 
 
 def test_a_limit_reruns_what_is_measured_for_goodput_and_nothing_else(study_content, make_project):
     def runs(metric, limit):
         study_content["objective"] |= {"metric": metric, "slos": {"ttft_ms": limit}}
         project = make_project(study_content)
-        plan = plan_stage(project, COMPARISON, baseline(project))
+        plan = plan_confirm(project, baseline(project.study), 3)
         return plan.run_ids(), plan.candidates[0].runs[0].spec.slos
 
     assert runs("total_tokens_per_s", 500.0) == (runs("total_tokens_per_s", 300.0)[0], {})
@@ -102,7 +115,7 @@ def test_all_variants_get_the_same_requests(study_content, make_project):
     }
     study_content["stages"][0]["candidates"] = [{"model": "copy"}]
     project = make_project(study_content)
-    base, copy = plan_stage(project, "sequences", baseline(project)).candidates
+    base, copy = plan_stage(project, "sequences", baseline(project.study)).candidates
     assert base.runs[0].spec.workload == copy.runs[0].spec.workload
     assert base.runs[0].run_id != copy.runs[0].run_id
 
@@ -115,6 +128,6 @@ def test_accelerators_that_the_engine_would_leave_idle_are_refused(study_content
         {"engine": "vllm", "accelerators": 4, "options": {"tensor_parallel_size": 4}},
     ]
     project = make_project(study_content)
-    _, idle, used = plan_stage(project, "sequences", baseline(project)).candidates
+    _, idle, used = plan_stage(project, "sequences", baseline(project.study)).candidates
     assert idle.runs == [] and "tensor_parallel_size" in idle.refused
     assert used.refused is None and used.runs[0].spec.hardware.count == 4

@@ -15,17 +15,18 @@ import pytest
 import yaml
 from made_preflight import made_study, make_model
 
-from servelab.engines import ENGINES
-from servelab.identity import workload_id
-from servelab.preflight import CHECKS, preflight
-from servelab.preflight.candidates import known_candidates
-from servelab.preflight.table import WIDTH, render, troubles
-from servelab.project import load_project
-from servelab.runtimes import RUNTIMES
+from servelab.core.identity import workload_id
+from servelab.engines.adapters import ENGINES
+from servelab.engines.runtimes import RUNTIMES
+from servelab.search.preflight import CHECKS, preflight
+from servelab.search.preflight.candidates import known_candidates
+from servelab.search.preflight.table import WIDTH, render, troubles
+from servelab.search.project import load_project
 
 ROOT = Path(__file__).parents[2]
 Content = dict[str, Any]
 Change = Callable[[Content, Path], None]
+SLOS = {"ttft_ms": 500}
 
 
 @pytest.fixture
@@ -107,6 +108,25 @@ def workload(name: str) -> Change:
     return change
 
 
+def objective(protocol: Content | None = None, **objective: Any) -> Change:
+    """Another objective, and another protocol if it is given."""
+
+    def change(content: Content, folder: Path) -> None:
+        content["objective"].update(objective)
+        content["protocol"].update(protocol or {})
+
+    return change
+
+
+def protocol(**protocol: Any) -> Change:
+    return lambda content, folder: content["protocol"].update(protocol)
+
+
+def stop_at_slo(content: Content, folder: Path) -> None:
+    content["objective"]["slos"] = SLOS
+    content["search"] = {"strategy": "staged", "stop_when": {"slo_reached": 0.9}}
+
+
 def nothing(content: Content, folder: Path) -> None:
     """As it is."""
 
@@ -115,17 +135,17 @@ def nothing(content: Content, folder: Path) -> None:
 CASES: dict[str, list[tuple[Change, str, str]]] = {
     "accelerators": [
         (nothing, "ok", "tensor 2 × pipeline 1 × data 1 of 2; 64 attention heads, 8 KV heads"),
-        (baseline_options(tensor_parallel_size=4), "error", "takes 4 accelerators, it has 2"),
-        (baseline_options(tensor_parallel_size=2, data_parallel_size=2), "error", "takes 4 accelerators, it has 2"),
-        (candidate(accelerators=4), "warning", "takes 2 of 4 accelerators"),
-        (candidate(accelerators=3), "error", "takes 2 of 3 accelerators"),
-        (shape(num_attention_heads=25), "error", "25 attention heads do not divide by tensor parallel size 2"),
+        (baseline_options(tensor_parallel_size=4), "error", "needs 4 accelerators, it has 2"),
+        (baseline_options(tensor_parallel_size=2, data_parallel_size=2), "error", "needs 4 accelerators, it has 2"),
+        (candidate(accelerators=4), "warning", "uses 2 of 4 accelerators"),
+        (candidate(accelerators=3), "error", "uses 2 of 3 accelerators"),
+        (shape(num_attention_heads=25), "error", "25 attention heads are not divisible by tensor parallel size 2"),
         (shape(num_key_value_heads=3), "error", "3 KV heads and tensor parallel size 2"),
-        (candidate(arguments={"tensor-parallel-size": 4}, options={"tensor_parallel_size": None}), "error", "takes 4"),
+        (candidate(arguments={"tensor-parallel-size": 4}, options={"tensor_parallel_size": None}), "error", "needs 4"),
     ],
     "context": [
         (nothing, "ok", "context length 8,192 (set), requests of at most 4,200 tokens (long-4000x200)"),
-        (baseline_options(context_length=65536), "error", "65,536 is above the 40,960 positions"),
+        (baseline_options(context_length=65536), "error", "65,536 is above the model's 40,960 positions"),
         (baseline_options(context_length=4199), "error", "context length 4,199 (set), requests of at most 4,200"),
         (
             candidate(options={"context_length": 2100}),
@@ -138,9 +158,28 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (candidate(arguments={"max-model-len": 2000}, options={"context_length": None}), "error", "length 2,000 (set)"),
     ],
     "environment": [
-        (nothing, "ok", "built from vllm.host.yaml (host); it calls itself 0.11.0"),
+        (nothing, "ok", "built from vllm.host.yaml (host); it reports version 0.11.0"),
         (lambda content, folder: (folder / "python").write_text("#!/bin/sh\necho 0.12.0\n"), "error", "here is 0.12.0"),
         (lambda content, folder: (folder / "python").unlink(), "error", "is gone"),
+    ],
+    "load": [
+        (nothing, "ok", "neither latencies nor SLOs"),
+        (
+            objective(metric="ttft_ms"),
+            "warning",
+            "sent when one ends, so a slow server gets less load: ttft_ms depends",
+        ),
+        (objective(metric="goodput_per_s", slos=SLOS), "warning", "goodput_per_s depends on `max_concurrency`"),
+        (objective(constraints={"slo_attainment": {"mean": 0.9}}, slos=SLOS), "warning", "slo_attainment depends"),
+        (objective(constraints={"ttft_ms": {"p99": 2000}}), "ok", "neither latencies nor SLOs"),
+        (protocol(max_concurrency=None), "ok", "neither latencies nor SLOs"),
+        (
+            objective(constraints={"ttft_ms": {"p99": 2000}}, protocol={"max_concurrency": None}),
+            "warning",
+            "all requests are sent at once: ttft_ms then measures the queue",
+        ),
+        (stop_at_slo, "warning", "slo_attainment depends on `max_concurrency`"),
+        (objective(metric="ttft_ms", protocol={"request_rate": 2}), "ok", "requests arrive at a rate of their own"),
     ],
     "memory": [
         (nothing, "ok", "weights 30.5 GiB + KV 16.4 GiB for 64 sequences of 2,100 tokens on 80.0 GiB × 0.9"),
@@ -148,7 +187,7 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (
             candidate(options={"max_num_seqs": 512, "memory_share": 0.5}),
             "warning",
-            "for 64 sequences of 2,100 tokens on 80.0 GiB × 0.5 (by its name): about 37 of 64 fit at once",
+            "for 64 sequences of 2,100 tokens on 80.0 GiB × 0.5 (from its name): about 37 of 64 fit at once",
         ),
         (baseline_options(context_length=40960, memory_share=0.42), "warning", "KV 5.0 GiB for 1 sequence of 40,960"),
         (hardware(accelerator="NVIDIA L40S"), "ok", "about 49 of 64 fit at once"),
@@ -208,6 +247,7 @@ def test_a_check_has_a_row_for_each_candidate_it_knows(check, content):
         assert [row.of for row in rows if row.check == name] == names
     assert [row.of for row in rows if row.check == "environment"] == ["vllm 0.11.0"]
     assert [row.of for row in rows if row.check == "model"] == ["model made-32b"]
+    assert [row.of for row in rows if row.check == "load"] == ["objective on medium-2000x100"]
 
 
 def test_stage_for_another_engine_is_put_on_the_candidate_it_applies_to(load, content, folder):

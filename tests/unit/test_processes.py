@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from servelab.errors import Outage
-from servelab.processes import Supervised, stop_all, wait_any
+from servelab.core.errors import Outage
+from servelab.core.processes import Supervised, stop_all, wait_any
 
 # A child that leaves its parent, its session and its process group, and a parent that does not mind SIGTERM.
 STUBBORN = """
@@ -146,7 +146,7 @@ def test_what_escapes_while_a_killed_warden_is_cleared_up_ends_too(start, tmp_pa
 def test_end_of_the_asker_ends_all(number, tmp_path):
     asker = f"""
 import os, pathlib, signal, sys, time
-from servelab.processes import Supervised
+from servelab.core.processes import Supervised
 if {number} != signal.SIGKILL:
     signal.signal({number}, signal.SIG_DFL)  # a job started in the background inherits some as ignored
 command = [sys.executable, "-c", {STUBBORN!r}, {str(tmp_path / "pid")!r}]

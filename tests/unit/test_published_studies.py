@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from servelab.config_file import read_config
-from servelab.engines import ENGINES
-from servelab.forecast import forecast
-from servelab.plan import baseline, plan_stage, winner_of
-from servelab.project import load_project
-from servelab.recorded.study import RecordedStudy
+from servelab.core.yaml_file import read_config
+from servelab.engines.adapters import ENGINES
+from servelab.search.forecast import forecast
+from servelab.search.planning import plan_stage
+from servelab.search.project import load_project
+from servelab.search.strategies import stage_names
+from servelab.study.configuration import baseline
+from servelab.study.plan import winner_of
+from servelab.study.recorded.study import RecordedStudy
 
 ROOT = Path(__file__).parents[2]
 STUDIES = ["qwen3-235b-a22b-h100", "qwen3-32b-h100", "qwen3-14b-h100", "qwen3.5-9b-h100", "qwen3-30b-a3b-910b"]
@@ -45,10 +48,11 @@ def test_every_published_study_is_here():
 @pytest.mark.parametrize("study", STUDIES)
 def test_first_stage_is_planned_and_forecast(study, tmp_path):
     project = live(study)
-    plan = plan_stage(project, project.stage_names[0], baseline(project))
+    plan = plan_stage(project, stage_names(project.study)[0], baseline(project.study))
     assert [candidate.refused for candidate in plan.candidates] == [None] * len(plan.candidates)
-    assert len(plan.run_ids()) == len(plan.candidates)
+    assert len(plan.run_ids()) == len(plan.candidates) + 1  # the baseline is measured on two server starts
     total, *lines = forecast(project, tmp_path).lines()
+    assert lines.pop(len(project.study.engines)).startswith(f"  certain by now: {len(plan.run_ids())} runs in ")
     engines, (heading, *commands) = lines[: len(project.study.engines)], lines[len(project.study.engines) :]
     assert total.startswith(f"{study}: at most ")
     assert total.endswith(" accelerator-hours")
@@ -69,7 +73,7 @@ def test_published_commands_come_out_token_for_token(study):
         for candidate in stage.candidates
     }
     assert [stage.name for stage in page.stages] == [stage.name for stage in project.study.stages]
-    incumbent = baseline(project)
+    incumbent = baseline(project.study)
     winners = {page.baseline: incumbent}
     for stage in page.stages:
         plan = plan_stage(project, stage.name, incumbent)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
 
-from servelab.errors import ServelabError
-from servelab.quantization import FORMATS, VERSION, quantize_model
+from servelab.assets.requantize import FORMATS, VERSION, quantize_model
+from servelab.core.errors import ServelabError
 
 SHAPE = (64, 64)
 STEP = {"q4_0": 1 / 7, "q8_0": 1 / 120, "bf16": 1 / 128, "f16": 1 / 1000}

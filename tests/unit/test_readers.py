@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from servelab.metrics import METRICS
-from servelab.readers import READERS, Block, ReadError, read_file, scan_file
-from servelab.readers.table import BLOCKS, blocks_table
+from servelab.metrics.definitions import METRICS
+from servelab.recorded.readers import READERS, Block, ReadError, read_file, scan_file
+from servelab.recorded.readers.blocks_table import BLOCKS, blocks_table
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "tests/data/readers"
@@ -274,7 +274,7 @@ def test_failed_requests_of_tensorrt_llm_stand_twice(tmp_path: Path) -> None:
         ("# Mean ITL (ms):                           70.14", "# Mean ITL (ms):", 22, "is ``, not a number"),
         ("70.23     ", "70.2", 19, "not a number with 2 decimals"),
         ("# Median ITL (ms):                         68.15     \n", "", 5, "`Median ITL .ms.` is missing"),
-        ("# P99 TTFT (ms):", "# Mean TTFT (ms):", 16, "`Mean TTFT .ms.` stands twice, first in line 14"),
+        ("# P99 TTFT (ms):", "# Mean TTFT (ms):", 16, "`Mean TTFT .ms.` occurs twice, first in line 14"),
         ("Benchmark duration (s): ", "Benchmark duration (ms):", 5, "`Benchmark duration .s.` is missing"),
         ("=" * 50 + "\n", "=" * 20 + "\n", 5, "cut off: its last line of 50"),
         ("= Serving", "= Serv\n# ing", 26, "header is missing"),
@@ -310,7 +310,7 @@ def test_lines_of_another_tool_are_no_unknown_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     text = console("sglang-0.5.txt").replace("Backend:                                 sglang\n", "")
     log.write_text(text, encoding="utf-8")
-    with pytest.raises(ReadError, match="is a line of sglang-bench, but the others are of vllm-bench"):
+    with pytest.raises(ReadError, match="is a line of sglang-bench, but the others are from vllm-bench"):
         read_file(log)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from test_readers import CONSOLE, SAMPLES, console
 
-from servelab.readers import Block, ReadError, scan_file
+from servelab.recorded.readers import Block, ReadError, scan_file
 
 DETERMINED = {
     "requests_completed",

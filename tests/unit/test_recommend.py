@@ -1,131 +1,219 @@
-"""The answer: the winner's command, its gain on every workload, and what could not be compared."""
+"""The answer: what the proof supports and nothing else, its gain on every workload, and what could not be compared."""
 
-import json
-
+import made_run
 import pandas as pd
 import pytest
 from made_study import stage_rows
 
-from servelab.aggregate import improvements
-from servelab.plan import Incumbent, apply, baseline, plan_stage
-from servelab.recommend import recommend, render_recommendation
-from servelab.study import COMPARISON, Candidate
+from servelab.results.compare_with_baseline import improvements
+from servelab.search.planning import plan_confirm
+from servelab.search.recommend import recommend
+from servelab.search.recommendation_text import render_recommendation
+from servelab.search.recommended import Recommended
+from servelab.study.configuration import Incumbent, apply, baseline
+from servelab.study.study import CONFIRM, Candidate
 
 VARIABLES = {"OMP_NUM_THREADS": "2"}
+STEADY = [100, 101, 99]
+OPTION = Candidate(options={"max_num_seqs": 8})
 
 
 @pytest.fixture
 def answer(study_content, make_project, tmp_path):
-    """The recommendation after runs with these rounds, by candidate and workload."""
+    """The recommendation after proofs with these values of starts, by candidate and workload."""
 
-    def make(rounds_by_workload, overrides, validity=None):
-        study_content["workloads"] = list(rounds_by_workload)
+    def make(starts_by_workload, overrides=OPTION, validity=None, promised=60.0, change=None):
+        study_content["workloads"] = list(starts_by_workload)
         project = make_project(study_content)
-        winner = apply(baseline(project).configuration, overrides)
-        plan = plan_stage(project, COMPARISON, Incumbent(candidate="a", configuration=winner))
-        for run in plan.run_ids():
-            (tmp_path / run).mkdir()
-            manifest = {"command": ["server", "--model", "a b"], "environment_variables": VARIABLES}
-            (tmp_path / run / "manifest.json").write_text(json.dumps(manifest))
+        winner = apply(baseline(project.study).configuration, overrides)
+        plan = plan_confirm(project, Incumbent(candidate="a", configuration=winner), 3)
         made = [
-            stage_rows(rounds, stage=COMPARISON, workload=name, validity=validity)
-            for name, rounds in rounds_by_workload.items()
+            stage_rows(starts, stage=CONFIRM, workload=name, validity=validity)
+            for name, starts in starts_by_workload.items()
         ]
-        table, rounds = (pd.concat(frames) for frames in zip(*made, strict=True))
+        table, rounds = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
+        if change:
+            change(table)
+        for run in table["run_id"]:
+            (tmp_path / run).mkdir(exist_ok=True)
+            ran = {"command": ["server", "--model", "a b"], "environment_variables": VARIABLES}
+            made_run.manifest(made_run.spec(), **ran).write(tmp_path / run / "manifest.json")
         gains = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
         titles = {name: name.title() for name in study_content["workloads"]}
-        return recommend(project.study, plan, table, rounds, gains, tmp_path, titles)
+        return recommend(project.study, plan, table, gains, tmp_path, titles, promised)
 
     return make
 
 
 def test_gain_on_every_workload_and_the_failure_on_one(answer):
-    rounds = {
-        "cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]},
-        "cpu-short": {"baseline": [100, 101, 99], "winner": "out_of_memory"},
-    }
-    recommended = answer(rounds, Candidate(options={"max_num_seqs": 8}))
-    assert recommended["changed"]
-    assert recommended["command"].endswith("--parallel 8")
-    assert recommended["launch_command"] == "env OMP_NUM_THREADS=2 server --model 'a b'"
-    gain, failure = recommended["improvements"]
-    assert gain["change_percent"] == pytest.approx(50) and gain["n"] == 3 and gain["failed"] is None
-    assert failure["change_percent"] is None
-    assert failure["failed"] == "winner: out_of_memory: the telling line"
+    recommended = answer(
+        {
+            "cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]},
+            "cpu-short": {"baseline": STEADY, "winner": "out_of_memory"},
+        }
+    )
+    assert recommended.changed and recommended.evidence == "proof"
+    assert recommended.command.endswith("--parallel 8")
+    assert recommended.launch_command == "env OMP_NUM_THREADS=2 server --model 'a b'"
+    gain, failure = recommended.improvements
+    assert gain.change_percent == pytest.approx(50, abs=0.1) and gain.n == 3 and gain.failed is None
+    assert gain.verdict == "better" and failure.verdict == "failed"
+    assert failure.change_percent is None
+    assert failure.failed == "winner: out_of_memory: the telling line"
+    assert failure.guard == "loses"
     said = render_recommendation(recommended, "results/report.html")
     assert "+50.0 %" in said and "not comparable: winner: out_of_memory" in said and "results/report.html" in said
 
 
-def test_noise_is_called_noise(answer):
-    rounds = {"cpu-sharegpt": {"baseline": [100, 120, 80], "winner": [110, 130, 90]}}
-    said = render_recommendation(answer(rounds, Candidate(options={"max_num_seqs": 8})), "report.html")
-    assert "within noise" in said or "no interval" in said
+def test_what_was_promised_and_what_was_found_stand_side_by_side(answer):
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, promised=81.0)
+    proof = recommended.proof
+    assert (proof.verdict, proof.pairs, proof.promised_change_percent) == ("better", 3, 81.0)
+    assert proof.wanted_half_width_percent == pytest.approx(27.0)  # a third of the promise
+    assert proof.smallest_change_percent == pytest.approx(
+        (proof.change_ci95_high_percent - proof.change_ci95_low_percent) / 2 / 1.5, rel=0.05
+    )
+    said = render_recommendation(recommended, "report.html")
+    assert "Proof: the gain holds: the search promised +81.0 %, 3 pairs of fresh starts found +50.0 %" in said
+
+
+NOT_PROVED = {
+    "worse": [80, 81, 79],
+    "same": [100.5, 101.5, 99.5],
+    "cannot tell": [130, 95, 110],
+    "failed": "out_of_memory",
+}
+
+
+@pytest.mark.parametrize("verdict", NOT_PROVED)
+def test_the_baseline_is_kept_unless_the_proof_holds(answer, verdict):
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": NOT_PROVED[verdict]}})
+    assert recommended.proof.verdict == verdict
+    assert not recommended.changed and recommended.improvements == []
+    assert "--parallel 8" not in recommended.command
+    assert recommended.run_id == recommended.baseline_run_id
+    assert "options" not in recommended.configuration.model_fields_set or not recommended.configuration.options
+    assert recommended.proof.proposed.options == {"max_num_seqs": 8}
+    assert recommended.proof.proposed_command.endswith("--parallel 8")
+    assert recommended.proof.workloads[0].workload == "cpu-sharegpt"
+    said = render_recommendation(recommended, "report.html")
+    assert f"Keep the baseline: what the search proposed is not proved (verdict: {verdict})." in said
+    assert "Proposed by the search, not recommended:" in said and "the search promised +60.0 %" in said
+
+
+def test_a_disturbed_proof_keeps_the_baseline(answer):
+    def disturb(table):
+        for row in (0, 1):
+            table.at[row, "start_disturbed"] = [True, False, False]
+
+    recommended = answer({"cpu-sharegpt": {"baseline": [50, 101, 99], "winner": [150, 151, 149]}}, change=disturb)
+    assert recommended.proof.verdict == "disturbed" and recommended.proof.pairs == 2
+    assert not recommended.changed and recommended.improvements == []
+
+
+def test_starts_of_different_jobs_prove_nothing(answer):
+    def separate(table):
+        table.at[1, "start_jobs"] = ["x", "y", "z"]
+
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, change=separate)
+    assert not recommended.changed and recommended.proof.pairs == 0 and recommended.proof.change_percent is None
+
+
+def test_a_winner_that_misses_a_constraint_in_the_proof_is_not_recommended(answer):
+    def miss(table):
+        table["constraints_missed"] = [None, "ttft_ms p99 must be at most 2000 and is 2500"]
+
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, change=miss)
+    assert not recommended.changed and recommended.proof.verdict == "failed"
+    assert "the winner: constraint missed: ttft_ms p99" in recommended.proof.why
+
+
+@pytest.mark.parametrize("missed", [True, False])
+def test_where_only_the_baseline_cannot_be_used_the_winner_is_recommended_without_a_figure(answer, missed):
+    def miss(table):
+        table["constraints_missed"] = ["ttft_ms p99 must be at most 2000 and is 2500" if missed else None, None]
+
+    starts = {"baseline": STEADY if missed else "crashed", "winner": [150, 151, 149]}
+    recommended = answer({"cpu-sharegpt": starts}, change=miss)
+    assert recommended.changed and recommended.proof.verdict == "better"
+    assert recommended.proof.change_percent is None and "the baseline: " in recommended.proof.why
+
+
+def test_a_baseline_that_fails_now_and_then_proves_nothing(answer):
+    def fail_once(table):
+        table.at[0, "outcome"], table.at[0, "reason"] = "failed", "crashed"
+
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, change=fail_once)
+    assert not recommended.changed and recommended.proof.verdict == "failed"
 
 
 def test_a_baseline_that_won_is_recommended(answer):
-    recommended = answer({"cpu-sharegpt": {"baseline": [100, 101, 99]}}, Candidate(label="nothing"))
-    assert not recommended["changed"] and recommended["improvements"] == []
-    assert recommended["run_id"] == recommended["baseline_run_id"]
-    assert "keep the baseline" in render_recommendation(recommended, "report.html")
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY}}, Candidate(label="nothing"), promised=None)
+    assert not recommended.changed and recommended.improvements == [] and recommended.proof is None
+    assert recommended.evidence == "nothing to prove"
+    assert recommended.run_id == recommended.baseline_run_id
+    assert "Keep the baseline: the search found no candidate" in render_recommendation(recommended, "report.html")
+
+
+def test_the_answer_survives_its_file(answer, tmp_path):
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": NOT_PROVED["cannot tell"]}})
+    recommended.write(tmp_path / "recommended.json")
+    assert Recommended.read(tmp_path / "recommended.json") == recommended
 
 
 def test_another_number_format_is_named_in_the_command(answer):
-    rounds = {"cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]}}
-    recommended = answer(rounds, Candidate(model="q4_0"))
-    assert recommended["model"] == "SmolLM2-135M-Instruct-q4_0"
-    assert recommended["command"] == "llama-server --model SmolLM2-135M-Instruct-q4_0"
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, Candidate(model="q4_0"))
+    assert recommended.model == "SmolLM2-135M-Instruct-q4_0"
+    assert recommended.command == "llama-server --model SmolLM2-135M-Instruct-q4_0"
     assert "quality of the answers was not" in render_recommendation(recommended, "report.html")
 
 
 def test_the_models_own_weights_need_no_note(answer):
-    assert answer({"cpu-sharegpt": {"baseline": [100, 101, 99]}}, Candidate(label="nothing"))["note"] is None
+    assert answer({"cpu-sharegpt": {"baseline": STEADY}}, Candidate(label="nothing")).note is None
 
 
 def test_what_the_checks_found_is_carried_and_said(answer):
-    rounds = {"cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]}}
-    recommended = answer(rounds, Candidate(options={"max_num_seqs": 8}), {"baseline": "invalid", "winner": "suspect"})
-    for place in (recommended, recommended["improvements"][0]):
-        assert place["validity"] == "suspect" and place["validity_note"] == "what makes winner suspect"
-        assert (
-            place["baseline_validity"] == "invalid" and place["baseline_validity_note"] == "what makes baseline invalid"
-        )
+    starts = {"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}
+    recommended = answer(starts, validity={"baseline": "suspect", "winner": "suspect"})
+    for place in (recommended, recommended.improvements[0]):
+        assert place.validity == "suspect" and place.validity_note == "what makes winner suspect"
+        assert place.baseline_validity == "suspect" and place.baseline_validity_note == "what makes baseline suspect"
     said = render_recommendation(recommended, "report.html")
-    assert "100.0‡ ->      150.0†" in said
-    assert "‡ Cpu-Sharegpt, baseline: invalid: what makes baseline invalid" in said
+    assert "100.0† ->      150.0†" in said
+    assert "† Cpu-Sharegpt, baseline: suspect: what makes baseline suspect" in said
     assert "† Cpu-Sharegpt, optimized: suspect: what makes winner suspect" in said
 
 
 def test_a_suspect_baseline_that_won_is_told(answer):
-    recommended = answer(
-        {"cpu-sharegpt": {"baseline": [100, 101, 99]}}, Candidate(label="nothing"), {"baseline": "suspect"}
-    )
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY}}, Candidate(label="nothing"), {"baseline": "suspect"})
     said = render_recommendation(recommended, "report.html")
     assert "† Deciding workload, baseline: suspect: what makes baseline suspect" in said
 
 
 def test_valid_runs_need_no_word(answer):
-    rounds = {"cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]}}
-    recommended = answer(rounds, Candidate(options={"max_num_seqs": 8}))
-    assert recommended["validity"] == recommended["baseline_validity"] == "ok"
-    assert recommended["validity_note"] is None
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}})
+    assert recommended.validity == recommended.baseline_validity == "ok"
+    assert recommended.validity_note is None
     assert "checks found" not in render_recommendation(recommended, "report.html")
 
 
 def test_a_loss_is_said_with_what_to_use_there(answer):
-    rounds = {
-        "cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]},
-        "cpu-short": {"baseline": [100, 101, 99], "winner": [80, 81, 79]},
-    }
-    recommended = answer(rounds, Candidate(options={"max_num_seqs": 8}))
-    assert [row["guard"] for row in recommended["improvements"]] == ["holds", "loses"]
-    assert [row["candidate"] for row in recommended["by_workload"]] == ["winner", "baseline"]
+    recommended = answer(
+        {
+            "cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]},
+            "cpu-short": {"baseline": STEADY, "winner": [80, 81, 79]},
+        }
+    )
+    assert [row.guard for row in recommended.improvements] == ["holds", "loses"]
+    assert [row.candidate for row in recommended.by_workload] == ["winner", "baseline"]
     said = render_recommendation(recommended, "report.html")
     assert "It loses more than 5 % on 1 workload:\n    Cpu-Short: -20.0 % (95 % interval" in said
-    assert "Better where a workload is all you serve:\n    Cpu-Short: baseline (+25.0 %" in said
+    assert "Better if you serve only this workload:\n    Cpu-Short: baseline (+25.0 %" in said
     assert "        serve baseline" in said
 
 
 def test_without_a_loss_nothing_is_said_of_one(answer):
-    rounds = {"cpu-sharegpt": {"baseline": [100, 101, 99], "winner": [150, 151, 149]}}
-    said = render_recommendation(answer(rounds, Candidate(options={"max_num_seqs": 8})), "report.html")
-    assert "loses" not in said and "Better where" not in said
+    said = render_recommendation(
+        answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}), "report.html"
+    )
+    assert "loses" not in said and "Better if" not in said

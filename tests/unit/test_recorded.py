@@ -1,5 +1,6 @@
 """Recorded studies: the published ones are whole, a mistake is one clear line, logs become a live study's tables."""
 
+import math
 import shutil
 import subprocess
 import sys
@@ -10,21 +11,22 @@ import pandas as pd
 import pytest
 import yaml
 
-from servelab.aggregate import improvements
-from servelab.config_file import read_yaml
-from servelab.decide import decide_stage
-from servelab.errors import ConfigError
-from servelab.parse import TABLES
-from servelab.recorded.claims import ChangeClaim
-from servelab.recorded.commands import parallel_size, read_command, same_command
-from servelab.recorded.parse import parse_recorded
-from servelab.recorded.plan import RecordedPlan, plan_recorded
-from servelab.recorded.study import load_recorded
-from servelab.study import COMPARISON
+from servelab.core.errors import ConfigError
+from servelab.core.yaml_file import read_yaml
+from servelab.recorded.log_tables import parse_recorded
+from servelab.results.compare_with_baseline import improvements
+from servelab.results.parse import TABLES
+from servelab.search.decide import decide_stage
+from servelab.study.recorded.commands import read_command, same_command
+from servelab.study.recorded.plan import RecordedPlan, plan_recorded
+from servelab.study.recorded.published_claims import ChangeClaim, ChosenClaim, RecommendedClaim
+from servelab.study.recorded.study import load_recorded
+from servelab.study.study import COMPARISON
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "config/recorded"
 EXAMPLE = RECORDED / "example"
+PARALLEL = ("-tp", "--tp-size", "--tensor-parallel-size")
 
 PUBLISHED = {  # study → logs, candidates, failed candidates, claims by kind
     "qwen3-235b-a22b-h100": (14, 9, 3, {"recommended": 1, "figure": 24, "change": 7, "order": 2, "chosen": 5}),
@@ -62,12 +64,16 @@ def search(study, folder):
         plan = plan_recorded(study, folder, stage, incumbent)
         tables.append({name: table.to_pandas() for name, table in parse_recorded(study, plan, folder).items()})
         if stage != COMPARISON:
-            decision = decide_stage(study, plan, tables[-1]["table"], tables[-1]["rounds"])
+            decision = decide_stage(study, plan, tables[-1]["table"])
             incumbent = plan.reference_of(decision.winner.candidate)
             decisions[stage] = decision, incumbent
     whole = {name: pd.concat([of_stage[name] for of_stage in tables], ignore_index=True) for name in TABLES}
     percentages = improvements(whole["table"], whole["rounds"], whole["metrics"]).to_pandas()
     return whole["table"], percentages, decisions, incumbent
+
+
+def published_command(study):
+    return next(claim.command for claim in study.claims if isinstance(claim, RecommendedClaim))
 
 
 def test_recorded_yaml_lists_the_published_studies():
@@ -93,11 +99,12 @@ def test_every_log_is_named_once(published):
 def test_commands_can_be_read_and_hold_what_was_printed(published):
     for reference, candidate in published.candidates.items():
         command = read_command(candidate.command)
-        assert parallel_size(command) == candidate.accelerators, reference
+        sizes = [int(value or 1) for name, value in command.options.items() if name in PARALLEL]
+        assert math.prod(sizes) == candidate.accelerators, reference
         assert command.model, reference
         printed = (candidate.printed or "").replace('{"', "'{\"").replace("} ", "}' ")  # the page does not quote JSON
         assert all(part in candidate.command.split() for part in printed.split()), reference
-    assert read_command(published.published_command()).words
+    assert read_command(published_command(published)).words
 
 
 def test_logs_of_the_folded_page_are_lines_as_the_tool_prints_them():
@@ -125,10 +132,11 @@ def test_the_search_over_the_logs_ends_where_the_publication_does(published):
     folder = RECORDED / published.study
     table, percentages, decisions, winner = search(published, folder)
     for stage, (_, incumbent) in decisions.items():
-        if published.published_choice(stage):
-            assert incumbent == published.published_choice(stage)
+        for claim in published.claims:
+            if isinstance(claim, ChosenClaim) and claim.stage == stage:
+                assert incumbent == claim.candidate
     names = published.model_names
-    assert same_command(published.candidates[winner].command, published.published_command(), names)
+    assert same_command(published.candidates[winner].command, published_command(published), names)
     assert set(table.loc[table["outcome"] == "ok", "rounds"]) == {1}
     metric, basis = published.objective.metric_and_basis
     kept = percentages[
@@ -195,13 +203,13 @@ MISTAKES = {
     ),
     "name twice": (
         lambda c: c["stages"][0]["candidates"][1].update(name="tp8"),
-        ["stages.0.candidates.1.name", "stands twice"],
+        ["stages.0.candidates.1.name", "is there twice"],
     ),
     "label twice": (
         lambda c: c["stages"][0]["candidates"][1].update(label="tp8"),
-        ["stages.0.candidates.1.label", "stands twice"],
+        ["stages.0.candidates.1.label", "is there twice"],
     ),
-    "stage twice": (lambda c: c["stages"][1].update(name="parallelism"), ["stages.1.name", "stands twice"]),
+    "stage twice": (lambda c: c["stages"][1].update(name="parallelism"), ["stages.1.name", "is there twice"]),
     "reserved stage": (lambda c: c["stages"][1].update(name="comparison"), ["stages.1.name", "reserved"]),
     "baseline": (lambda c: c.update(baseline="parallelism/tp9"), ["baseline", "did you mean `parallelism/tp8`?"]),
     "baseline that crashed": (lambda c: c.update(baseline="attention/flashinfer"), ["baseline", "no logs"]),
@@ -268,7 +276,9 @@ def test_several_logs_are_rounds_with_an_interval(example):
     table, metrics, rounds = tables(write())
     values = rounds[(rounds["run_id"] == table["run_id"][0]) & (rounds["metric"] == "total_tokens_per_s")]["value"]
     assert list(values) == [8424.86, 8424.50]
-    assert table["rounds"][0] == 2
+    assert table["rounds"][0] == table["starts"][0] == 2
+    assert list(table["start_labels"][0]) == ["log-0", "log-1"]
+    assert list(table["start_values"][0]) == [8424.86, 8424.50]  # of a node, which the run fills
     assert table["objective_ci95_low"][0] < 8424.68 < table["objective_ci95_high"][0]
     ttft = metrics[(metrics["run_id"] == table["run_id"][0]) & (metrics["metric"] == "ttft_ms")].iloc[0]
     assert ttft["mean"] == pytest.approx(8730.70) and pd.isna(ttft["p99"])
@@ -355,7 +365,7 @@ def test_command_lines_go_from_a_folder_to_the_next_stage(tmp_path):
         return [part for name, file in names.items() for part in (f"--output-{name}", folder / file)]
 
     run("parse_recorded", "--study", EXAMPLE, "--stage", "parallelism", *outputs(first))
-    read = ["--plan", first / "plan.json", "--table", first / "table.parquet", "--rounds", first / "rounds.parquet"]
+    read = ["--plan", first / "plan.json", "--table", first / "table.parquet"]
     run("decide_stage", "--study", EXAMPLE, *read, "--output", first / "decision.json")
     previous = ("--previous-plan", first / "plan.json", "--previous-decision", first / "decision.json")
     run("parse_recorded", "--study", EXAMPLE, "--stage", "attention", *previous, *outputs(second))

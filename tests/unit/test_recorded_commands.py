@@ -2,7 +2,7 @@
 
 import pytest
 
-from servelab.recorded.commands import changes, read_command, same_command
+from servelab.study.recorded.commands import changes, read_command, same_command
 
 
 @pytest.mark.parametrize(

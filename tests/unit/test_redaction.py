@@ -25,7 +25,7 @@ from planted import (
 )
 
 from servelab.archive.redaction import Redactor
-from servelab.errors import ServelabError
+from servelab.core.errors import ServelabError
 
 ROOT = Path(__file__).parents[2]
 
@@ -224,8 +224,6 @@ def test_files_without_anything_stay_to_the_byte(tmp_path):
     "name",
     [
         "results/runs/r/spec.json",
-        "results/pairs/p/pair.json",
-        "results/pairs/p/a/spec.json",
         "results/studies/s/stages/t/plan.json",
         "results/workloads/w/workload.json",
         "workflow/config/recorded/s/logs/a.json",
@@ -236,7 +234,7 @@ def test_files_without_anything_stay_to_the_byte(tmp_path):
 def test_what_is_hashed_is_refused_and_not_changed(name, secret, tmp_path):
     source = tmp_path / "file.json"
     source.write_text(json.dumps({"outer": {"inner": [1, secret]}}))
-    with pytest.raises(ServelabError, match=r"outer\.inner\.1: holds a credential") as raised:
+    with pytest.raises(ServelabError, match=r"outer\.inner\.1: has a credential") as raised:
         redactor().member(name, source, tmp_path / "scratch")
     assert str(raised.value).startswith(f"{source}: ")
     assert secret not in str(raised.value)
@@ -272,7 +270,7 @@ def test_of_prompts_only_what_is_of_here_counts(tmp_path):
 def test_what_cannot_be_changed_is_refused(tmp_path):
     source = tmp_path / "chart.png"
     source.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0tEXt" + HUB.encode())
-    with pytest.raises(ServelabError, match=r"chart\.png: line 3: holds a credential"):
+    with pytest.raises(ServelabError, match=r"chart\.png: line 3: has a credential"):
         redactor().member("results/studies/s/charts/chart.png", source, tmp_path / "scratch")
 
 

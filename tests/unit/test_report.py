@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,16 +12,21 @@ import pandas as pd
 import pytest
 import sample_history
 import sample_study
+from made_place import AFTER, put_places, upgrade
 from markdown_it import MarkdownIt
 
-from servelab.chart_files import read_tables, study_charts, write_chart
-from servelab.errors import ServelabError
-from servelab.figures import MARKS, MARKS_KEY
-from servelab.report.inputs import Decision, Recommended, Study, read
-from servelab.report.provenance import MeasuredRuns
-from servelab.report.render import render_html, render_markdown, report_content
-from servelab.report.table import Cell, Measured, Table
-from servelab.report.tables import frame, tables_of
+from servelab.core.errors import ServelabError
+from servelab.core.number_text import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
+from servelab.metrics.tables.io import read_tables
+from servelab.report.cells import Cell, Measured, Table
+from servelab.report.charts import CHARTS
+from servelab.report.charts.write import study_charts, write_chart
+from servelab.report.measured_runs import MeasuredRuns
+from servelab.report.render import report_content, report_html, report_markdown
+from servelab.report.table_files import frame, tables_of, write_tables
+from servelab.search.decision import Decision
+from servelab.search.recommended import Recommended
+from servelab.study.summary import StudySummary
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -62,9 +68,9 @@ class Page(HTMLParser):
 def study(tmp_path_factory):
     folder = sample_study.write(tmp_path_factory.mktemp("results"))
     charts = study_charts(
-        read(folder / "study.json", Study),
+        StudySummary.read(folder / "study.json"),
         read_tables([folder / "stages" / stage / "table.parquet" for stage in sample_study.STAGES]),
-        [read(folder / "stages" / stage / "decision.json", Decision) for stage in sample_study.TITLES],
+        [Decision.read(folder / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
         read_tables([folder / "improvements.parquet"]),
         sample_history.history(),
         sample_study.of_runs(),
@@ -78,10 +84,10 @@ def content(folder: Path, *, recommended=None, table=None, improvements=None, ch
     stages = [folder / "stages" / stage for stage in sample_study.STAGES]
     decisions = [stage / "decision.json" for stage in stages if (stage / "decision.json").exists()]
     return report_content(
-        read(folder / "study.json", Study),
+        StudySummary.read(folder / "study.json"),
         Recommended.model_validate(sample_study.recommended() | (recommended or {})),
         read_tables([stage / "table.parquet" for stage in stages]) if table is None else table,
-        [read(path, Decision) for path in decisions],
+        [Decision.read(path) for path in decisions],
         read_tables([folder / "improvements.parquet"]) if improvements is None else improvements,
         read_tables([folder / "metrics.parquet"]),
         read_tables([folder / "checks.parquet"]) if checks is None else checks,
@@ -97,12 +103,12 @@ def plain(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def page(study):
-    return Page(render_html(content(study), study / "charts"))
+    return Page(report_html(content(study), study / "charts"))
 
 
 @pytest.fixture(scope="module")
 def markdown(study):
-    return render_markdown(content(study))
+    return report_markdown(content(study))
 
 
 SAID = [
@@ -110,21 +116,25 @@ SAID = [
     "+121.6 % ± 2.0 %",
     "Total tokens/s per accelerator on ShareGPT, 1,000 prompts, against the baseline",
     "(95 % interval +119.7 to +123.7 %)",
-    "The baseline used 8 of 8 accelerators of a node, the optimized configuration 4.",
+    "The baseline used 8 of a node's 8 accelerators, the optimized configuration 4.",
     "2,048 → 4,538 total tokens/s, extrapolated (× 2)",
     "within noise: 95 % interval −1.5 to +2.5 %",
-    "no interval: a single round, or rounds too far apart",
-    "3 rounds, 3,000 requests",
-    "3 runs, 92 min of accelerator time",
-    "applies where model is draft; the incumbent's is base",
+    "a single one has none",
+    "3 starts, 9 rounds, 9,000 requests",
+    "5 runs, 92 min of accelerator time",
+    "applies if model is draft; the incumbent's is base",
     "17 candidates in 5 stages",
     "refused before any run: engine sglang has no option pipeline",
     "8 × driver 24.1, memory 64.0 GiB, name Ascend 910B",
     "ttft_ms 500.0, tpot_ms 50.0",
     "git checkout 0123456789abcdef0123456789abcdef01234567",
-    "30 checks were made on 15 runs: 26 passed, 1 found a run invalid, 3 found a run suspect. 15 had nothing to look",
+    "30 checks ran on 15 runs: 26 passed, 1 found a run invalid, 3 found a run suspect. 15 did not apply.",
     "round 2: total_tokens_per_s 1207, the others' median is 2281",
     "Look into zero_itl.",
+    "Verdict: better. the gain holds: the search promised +128.4 %, 3 pairs of fresh starts found +121.6 %",
+    "Search: Total tokens/s per accelerator",
+    "on 2 starts",
+    "They are no claim.",
     "† suspect, ‡ invalid: see the report's checks",
 ]
 
@@ -170,8 +180,8 @@ def test_a_suspect_headline_is_marked(study):
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
     table.loc[table["run_id"] == sample_study.recommended()["baseline_run_id"], "validity"] = "suspect"
     result = content(study, table=table)
-    assert "+121.6 % ± 2.0 %†" in plain(Page(render_html(result, study / "charts")).text)
-    assert "+121.6 % ± 2.0 %†" in plain(render_markdown(result))
+    assert "+121.6 % ± 2.0 %†" in plain(Page(report_html(result, study / "charts")).text)
+    assert "+121.6 % ± 2.0 %†" in plain(report_markdown(result))
 
 
 def test_valid_runs_have_no_key_of_marks(study):
@@ -180,7 +190,7 @@ def test_valid_runs_have_no_key_of_marks(study):
     checks = read_tables([study / "checks.parquet"]).assign(level="ok", action=None)
     result = content(study, table=table, checks=checks)
     assert not result["marks_key"] and not result["headline_mark"] and not result["checks"].rows
-    assert "45 checks were made on 15 runs: 45 passed." in render_markdown(result)
+    assert "45 checks ran on 15 runs: 45 passed." in report_markdown(result)
 
 
 def test_checks_of_a_foreign_run_are_refused(study):
@@ -189,10 +199,16 @@ def test_checks_of_a_foreign_run_are_refused(study):
         content(study, checks=checks)
 
 
+def charts_shown(stages: int, versions: int = 0) -> int:
+    """Every chart once, those of a stage for each stage that applies, those of versions only if there are versions."""
+    times = {"stage": stages, "versions": versions}
+    return sum(times.get(chart.section, 1) for chart in CHARTS)
+
+
 def test_html_stands_alone(page):
     assert not {"link", "img", "iframe"} & set(page.tags)
     assert page.tags.count("script") == 1
-    assert page.tags.count("svg") == 7 + 3  # study charts, and one for each stage that applies
+    assert page.tags.count("svg") == charts_shown(stages=3)
     assert len(page.ids) == len(set(page.ids))
     own = ("#", "tables/", "charts/")
     assert all(link.startswith(("../../", *own)) for link in page.links)
@@ -214,16 +230,98 @@ def test_every_link_leads_to_a_file_of_the_results(page, markdown, study):
 def test_no_change_keeps_the_baseline(study):
     improvements = read_tables([study / "improvements.parquet"]).iloc[:0]
     baseline = sample_study.recommended()["baseline_run_id"]
-    result = content(study, recommended={"changed": False, "run_id": baseline}, improvements=improvements)
-    text = plain(Page(render_html(result, study / "charts")).text)
-    assert "No candidate beat the baseline beyond noise and margin: keep the baseline." in text
-    assert "Baseline against optimized Workload" not in text
-    assert "keep the baseline" in render_markdown(result)
+    kept = {"changed": False, "run_id": baseline, "proof": None, "evidence": "nothing to prove"}
+    result = content(study, recommended=kept, improvements=improvements)
+    for text in (plain(Page(report_html(result, study / "charts")).text), report_markdown(result)):
+        assert "Keep the baseline: the search found no candidate that is better beyond noise and margin." in text
+        assert "Verdict" not in text
+        assert "Baseline against optimized Workload" not in text
+
+
+def test_what_is_not_proved_is_no_headline(study):
+    why = "the interval includes no change: the search promised +128.4 %, 3 pairs of fresh starts found +1.6 %"
+    proof = sample_study.proof(verdict="cannot tell", why=why, proposed_command="serve --fast '<x>'")
+    proof["workloads"] = [each | {"verdict": "cannot tell"} for each in proof["workloads"]]
+    baseline = sample_study.recommended()["baseline_run_id"]
+    result = content(study, recommended={"changed": False, "run_id": baseline, "proof": proof, "improvements": []})
+    assert result["headline"].figure == ""
+    assert not any(cell.is_good for row in result["proof"].workloads.rows for cell in row)
+    for text in (plain(Page(report_html(result, study / "charts")).text), report_markdown(result)):
+        assert "Keep the baseline: what the search proposed is not proved (verdict: cannot tell)." in text
+        assert why in text and "Proposed by the search, not recommended:" in text and "serve --fast '<x>'" in text
+        assert "Baseline against optimized" not in text
+
+
+def test_pairs_of_the_proof_are_listed_with_their_ratios(study):
+    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
+    position = table.index[(table["stage"] == "confirm") & (table["workload"] == "sharegpt")][1]
+    table.at[position, "start_jobs"] = [*table.at[position, "start_jobs"][:2], "another"]
+    pairs = content(study, table=table)["proof"].pairs
+    assert pairs.columns == [
+        "Pair",
+        "Baseline (Total tokens/s per accelerator)",
+        "Proposed (Total tokens/s per accelerator)",
+        "Ratio",
+    ]
+    assert len(pairs.rows) == 9
+    first, second, third = pairs.rows[:3]
+    assert [cell.text for cell in second] == ["ShareGPT, 1,000 prompts", "256", "567", "2.216"]
+    assert [row[0].note for row in (first, second, third)] == ["proof-0", "proof-1", "proof-2"]
+    assert [row[3].note for row in (first, second, third)] == ["", "", "does not count"]
+    rows = table[(table["stage"] == "confirm") & (table["workload"] == "sharegpt")].to_dict("records")
+    assert [second[1].run_id, second[2].run_id] == [row["run_ids"][1] for row in rows]
+
+
+def test_runs_of_unequal_places_are_marked(study):
+    """The winner's runs were measured after a driver upgrade: at the top, in the proof and beside each change."""
+    table = put_places(
+        read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES]),
+        {"winner": [AFTER], "sglang": [AFTER]},
+    )
+    improved = read_tables([study / "improvements.parquet"]).assign(unequal_places=upgrade(3, 3))
+    workloads = [each | {"unequal_places": upgrade(3, 3)} for each in sample_study.proof()["workloads"]]
+    places = {"unequal_places": upgrade(3, 3), "promised_unequal_places": upgrade(2, 4)}
+    proof = sample_study.proof(workloads=workloads, **places)
+    result = content(study, table=table, improvements=improved, recommended={"proof": proof})
+    first, second = result["stages"][:2]
+    result["stages"][0] = replace(first, warning=upgrade(2, 1))
+    assert second.warning == "" and result["headline_mark"].endswith(PLACES_MARK)
+    for text in (plain(Page(report_html(result, study / "charts")).text), plain(report_markdown(result))):
+        text = text.replace("**", "")
+        said = f"{upgrade(3, 3)} / what the search promised: {upgrade(2, 4)}"
+        assert f"Not measured at one place: {said}. Changes between these runs include" in text
+        assert f"Not measured at one place: {upgrade(2, 1)}." in text
+        assert PLACES_KEY in text and f"+121.6 % ± 2.0 %{PLACES_MARK}" in text
+    assert all(row[3].mark == PLACES_MARK for row in result["proof"].workloads.rows if row[3].value is not None)
+    assert [row[2].mark for row in result["proof"].workloads.rows].count(PLACES_MARK) == 1  # of the one that decides
+    assert {row[3].mark for row in result["proof"].pairs.rows if row[3].value is not None} == {PLACES_MARK}
+    changes = [row[3] for row in result["objective_table"].rows if row[3].value is not None]
+    assert changes and all(cell.mark.endswith(PLACES_MARK) for cell in changes)
+    assert all(f"one place: {upgrade(3, 3)}" in cell.mark_why for cell in changes)
+
+
+def test_runs_of_one_place_have_no_such_mark(study):
+    result = content(study)
+    text = report_markdown(result)
+    assert PLACES_MARK not in text and "at one place" not in text and result["place_warning"] == ""
+
+
+def test_figures_of_a_search_have_no_changes(study):
+    for stage in content(study)["stages"]:
+        if stage.table:
+            assert "Change" not in stage.table.columns
+            assert not any("%" in cell.text for row in stage.table.rows for cell in row)
+
+
+def test_a_recorded_study_says_that_it_is_not_proved(study):
+    logs = {"proof": None, "evidence": "from logs: not proved"}
+    result = content(study, recommended=logs)
+    assert result["headline"].text.endswith(", from logs: not proved") and result["proof"] is None
 
 
 def test_winner_that_failed_on_a_workload_is_shown(study):
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
-    failed = (table["stage"] == "comparison") & (table["workload"] == "short-128x4") & (table["candidate"] == "winner")
+    failed = (table["stage"] == "confirm") & (table["workload"] == "short-128x4") & (table["candidate"] == "winner")
     table.loc[failed, ["outcome", "reason"]] = ["failed", "requests_failed"]
     improvements = read_tables([study / "improvements.parquet"])
     improvements = improvements[improvements["workload"] != "short-128x4"]
@@ -261,8 +359,10 @@ def test_every_table_of_figures_has_n_means_and_intervals(study):
 def test_a_log_that_does_not_say_how_many_requests_it_is_of():
     rows = [row | {"n": None} for row in sample_study.metrics() if row["metric"] == "e2el_ms"]
     measured = Measured(pd.DataFrame(rows))
-    assert measured.counts([rows[0]["run_id"]]).text == "3 rounds"
-    assert plain(measured.cell(rows[0]["run_id"], "e2el_ms").text) == "10,254 ± 154"
+    runs = [row["run_id"] for row in rows[:2]]
+    assert measured.counts(runs).text == "2 starts, 6 rounds" and measured.counts(runs[:1]).text == "3 rounds"
+    assert plain(measured.cell(runs, "e2el_ms").text) == "10,254 ± 154"
+    assert "±" not in measured.cell(runs[:1], "e2el_ms").text
     assert measured.counts(["never measured"]).text == "–"
 
 
@@ -277,23 +377,23 @@ def test_control_characters_of_logs_are_dropped(study):
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
     table.loc[table["reason"] == "out_of_memory", "message"] = "\x1b[31mno memory\x1b[0m\x00 <b>|"
     result = content(study, table=table)
-    page = render_html(result, study / "charts")
+    page = report_html(result, study / "charts")
     assert "no memory &lt;b&gt;|" in page
-    assert "\x1b" not in page + render_markdown(result)
+    assert "\x1b" not in page + report_markdown(result)
 
 
 def test_missing_chart_decision_and_run_are_named(study, tmp_path):
     with pytest.raises(ServelabError, match=r"improvement\.svg: No such file.*plot_chart"):
-        render_html(content(study), tmp_path)
+        report_html(content(study), tmp_path)
     (tmp_path / "decision.json").write_text(json.dumps(sample_study.decision("engine") | {"applies": "perhaps"}))
     with pytest.raises(ServelabError, match=r"decision\.json: applies: "):
-        read(tmp_path / "decision.json", Decision)
+        Decision.read(tmp_path / "decision.json")
     with pytest.raises(
         ServelabError, match=r"no table\.parquet was given for stage parallelism, batching, speculative"
     ):
         content(study, table=read_tables([study / "stages/engine/table.parquet"]))
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
-    table["run_id"] = "0" * 20
+    table["run_ids"] = [["0" * 20]] * len(table)
     with pytest.raises(ServelabError, match=r"00000/spec\.json: No such file"):
         content(study, table=table)
 
@@ -310,7 +410,7 @@ def test_command_line(study, tmp_path):
     command += ["--output-md", str(tmp_path / "report.md"), "--output-html", str(tmp_path / "report.html")]
     subprocess.run([*command, "--decisions", *decisions], check=True)
     said = content(study)
-    assert (tmp_path / "report.md").read_text() == render_markdown(said)
+    assert (tmp_path / "report.md").read_text() == report_markdown(said)
     named = {table.name for table in tables_of(said)} | {"stages", "metrics", "search"}
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {
         f"{name}.{kind}" for name in named for kind in ("csv", "parquet")
@@ -323,12 +423,12 @@ def test_command_line(study, tmp_path):
 def test_recorded_study_of_the_same_name_stands_beside_the_live_one(study):
     own = read_tables([study / "improvements.parquet"])
     recorded = own[own["workload"] == "sharegpt"].assign(baseline_value=1000.0, value=1500.0, change_percent=50.0)
-    text = plain(render_markdown(content(study, beside=recorded)))
+    text = plain(report_markdown(content(study, beside=recorded)))
     head, _, section = text.partition("## Measured and recorded side by side")
     assert head and "Baseline, recorded (Total tokens/s)" in section
     sharegpt = next(row for row in section.split(" | | ") if "ShareGPT" in row)
     assert all(figure in sharegpt for figure in ("2,048", "1,000", "1,500", "+50.0 %")), sharegpt
-    assert "side by side" not in render_markdown(content(study))
+    assert "side by side" not in report_markdown(content(study))
 
 
 VERSIONS_SAID = [
@@ -339,7 +439,7 @@ VERSIONS_SAID = [
     "unrecognized arguments: --old | flag",
     "vllm 0.32.0, sglang 0.5.6",
     "as the study is now",
-    "another winner than in the row before: sglang serve --option tensor_parallel_size=4",
+    "not the winner of the row before: sglang serve --option tensor_parallel_size=4",
     "+121.6 % ± 2.0 %",
     MARKS_KEY,
 ]
@@ -347,24 +447,24 @@ VERSIONS_SAID = [
 
 def test_versions_have_a_section_with_gains_failures_and_the_answers(study):
     result = content(study, history=sample_history.history(), answers=sample_history.answers())
-    page = Page(render_html(result, study / "charts"))
+    page = Page(report_html(result, study / "charts"))
     text = plain(page.text)
     assert [said for said in VERSIONS_SAID if said not in text] == []
-    assert page.tags.count("svg") == 7 + 3 + 1
+    assert page.tags.count("svg") == charts_shown(stages=3, versions=1)
     assert f"../../runs/{sample_study.run_id('--old-flag=1 0.5.5')}/" in page.links
-    shown = plain(MarkdownIt("commonmark").enable("table").render(render_markdown(result)))
+    shown = plain(MarkdownIt("commonmark").enable("table").render(report_markdown(result)))
     assert "Versions" in shown and "charts/version_changes.svg" in shown
 
 
 def test_versions_have_no_section_where_one_was_measured(study):
     result = content(study, history=sample_history.history().iloc[:0], answers=sample_history.answers().iloc[1:])
-    assert "Versions" not in render_html(result, study / "charts")
-    assert "Versions" not in render_markdown(result)
+    assert "Versions" not in report_html(result, study / "charts")
+    assert "Versions" not in report_markdown(result)
 
 
 def test_an_answer_under_new_versions_is_shown_though_no_configuration_was_measured_twice(study):
     result = content(study, history=sample_history.history().iloc[:0], answers=sample_history.answers())
-    text = plain(Page(render_html(result, study / "charts")).text)
+    text = plain(Page(report_html(result, study / "charts")).text)
     assert "No configuration was measured at two versions of its engine." in text
     assert "The answer under each set of versions" in text
 
@@ -381,7 +481,7 @@ def test_every_table_has_its_files_with_numbers_texts_and_runs(study):
     assert row["Optimized (Total tokens/s), as shown"] == "2,269 ± 34"
     assert row["Optimized (Total tokens/s), run"] == sample_study.recommended()["run_id"]
     assert row["Per node, note"] == "2,048 → 4,538 total tokens/s, extrapolated (× 2)"
-    page = Page(render_html(said, study / "charts"))
+    page = Page(report_html(said, study / "charts"))
     linked = {link for link in page.links if link.startswith("tables/")}
     shown = {name for name, table in tables.items() if table.rows}
     assert {f"tables/{name}.{kind}" for name in shown for kind in ("csv", "parquet")} <= linked
@@ -408,10 +508,35 @@ def test_of_a_large_table_the_best_rows_are_shown_and_the_files_have_all(study):
     stage = result["stages"][0].table
     assert (len(stage.rows), len(stage.shown)) == (303, 100)
     assert [row[0].text for row in stage.shown[:3]] == ["baseline", "sglang", "c299"]
-    page = plain(Page(render_html(result, study / "charts")).text)
+    page = plain(Page(report_html(result, study / "charts")).text)
     assert "100 of 303 rows; all of them: CSV Parquet" in page and "c150" not in page.partition("What the search")[0]
 
 
 def test_all_forms_of_the_command_are_in_both_reports(page, markdown):
-    for text in ("docker run --rm", "#SBATCH --gres=npu:4", "huawei.com/Ascend910: 4", "PLACEHOLDER"):
+    for text in ("#SBATCH --gres=npu:4", "srun"):
         assert text in page.text and text in markdown
+
+
+FORMULAS = [
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-1+2",
+    "-2+3+cmd|' /C x'!A0",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    " =1",
+    "--ctx 8",
+    "=1\r=1",
+]
+NUMBERS = ["-3.2", "-3.2 %", "+12 %", "-1,234.5", "-1e-9", "-", "–", "", "a=1", "8 @ 2", "1-2"]
+
+
+def test_a_table_as_csv_has_no_formulas(tmp_path):
+    """A spreadsheet would run a label that begins with `=` or `@`; negative numbers stay numbers."""
+    rows = pd.DataFrame({"text": FORMULAS + NUMBERS, "=n": -1.5, "list": [["=1", "b"]] * len(FORMULAS + NUMBERS)})
+    write_tables(tmp_path, {}, {"t": rows})
+    made = pd.read_csv(tmp_path / "t.csv", dtype={"text": str}, keep_default_na=False)
+    assert made["text"].tolist() == [f"'{text}".replace("\r", " ") for text in FORMULAS] + NUMBERS
+    assert made["'=n"].tolist() == [-1.5] * len(rows) and set(made["list"]) == {"'=1; b"}
+    assert pd.read_parquet(tmp_path / "t.parquet")["text"].tolist() == FORMULAS + NUMBERS

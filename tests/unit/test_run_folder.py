@@ -1,10 +1,11 @@
-"""A run's folder is complete or absent, with several at work on it and on a full disk."""
+"""A run's folder is complete or absent, with several processes making it and on a full disk."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,29 +15,50 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from servelab.claims import claim, is_claimed, once
-from servelab.errors import Outage
-from servelab.files import move_folder, replacing, write_json, write_text
-from servelab.parse import write_table
-from servelab.run_folder import attempts, make_once, read_status
+from servelab.core.errors import Outage, ServelabError
+from servelab.core.files import move_folder, replacing, write_text
+from servelab.core.identity import content_id
+from servelab.core.json_file import JsonFile
+from servelab.core.result_lock import claim, is_claimed, make_if_missing
+from servelab.core.seal import Seal, seal_of
+from servelab.measure.run_folder import SET_ASIDE, attempts, make_once, read_status
+from servelab.metrics.tables.io import write_table
 
-RUN = "0123456789abcdef0123"
+SPEC = '{"made": "for the test"}'
+RUN = content_id(json.loads(SPEC))
+
+
+class Status(JsonFile):
+    by: str
+    run_id: str = RUN
+    seal: Seal | None = None
+
+
+def write_sealed(folder: Path, by: str, name: str = RUN) -> None:
+    """A complete run: `spec.json`, and `status.json` with a seal."""
+    (folder / "spec.json").write_text(SPEC)
+    status = Status(by=by, run_id=name)
+    seal = seal_of(folder, status.model_dump(mode="json"))
+    status.model_copy(update={"seal": seal}).write(folder / "status.json")
+
 
 MAKE = """
 import json, pathlib, sys, time
-from servelab.run_folder import make_once
+sys.path.insert(0, "HERE")
+from test_run_folder import Status, write_sealed
+from servelab.measure.run_folder import make_once
 
 def work_in(folder):
     print("working", flush=True)
     for part in ("requests", "telemetry"):
         (folder / part).write_text(sys.argv[2])
         time.sleep(0.2)
-    (folder / "status.json").write_text(json.dumps({"by": sys.argv[2]}))
+    write_sealed(folder, sys.argv[2])
 
-print(json.dumps(make_once(pathlib.Path(sys.argv[1]), work_in)), flush=True)
+print(make_once(pathlib.Path(sys.argv[1]), work_in, Status).model_dump_json(), flush=True)
 if sys.argv[2] == "killed":
     raise AssertionError("was to be killed")
-"""
+""".replace("HERE", str(Path(__file__).parent))
 
 
 def maker(output: Path, name: str) -> subprocess.Popen[str]:
@@ -48,7 +70,7 @@ def maker(output: Path, name: str) -> subprocess.Popen[str]:
 def make(name: str):
     def work_in(folder: Path) -> None:
         (folder / "requests").write_text(name)
-        write_json(folder / "status.json", {"by": name})
+        write_sealed(folder, name)
 
     return work_in
 
@@ -78,14 +100,65 @@ def test_what_a_killed_maker_leaves_is_removed_by_the_next(tmp_path):
     assert (left.id, left.host, left.pid) == (RUN, os.uname().nodename, killed.pid)
     assert not left.is_alive
     assert not output.exists()
-    assert make_once(output, make("next")) == {"by": "next"}
+    assert make_once(output, make("next"), Status).by == "next"
     assert list(tmp_path.iterdir()) == [output]
 
 
 def test_a_complete_run_is_kept(tmp_path):
-    assert make_once(tmp_path / RUN, make("first")) == {"by": "first"}
-    assert make_once(tmp_path / RUN, make("second")) == {"by": "first"}
+    assert make_once(tmp_path / RUN, make("first"), Status).by == "first"
+    assert make_once(tmp_path / RUN, make("second"), Status).by == "first"
     assert (tmp_path / RUN / "requests").read_text() == "first"
+
+
+def broken(folder: Path) -> list[Path]:
+    """What was set aside."""
+    return sorted((folder / SET_ASIDE).iterdir()) if (folder / SET_ASIDE).exists() else []
+
+
+def test_a_run_whose_status_is_of_another_version_is_set_aside(tmp_path, capsys):
+    (tmp_path / RUN).mkdir()
+    (tmp_path / RUN / "status.json").write_text(json.dumps({"made_by": "another version", "run_id": RUN}))
+    assert make_once(tmp_path / RUN, make("second"), Status).by == "second"
+    (aside,) = broken(tmp_path)
+    assert json.loads((aside / "status.json").read_text())["made_by"] == "another version"
+    why = "status.json: has no seal, so another version of the workflow wrote it"
+    assert capsys.readouterr().err == f"run {RUN} is broken: {why}; moved to {aside}\n"
+
+
+def test_a_sealed_run_whose_status_lacks_a_key_is_reported_with_it(tmp_path):
+    (tmp_path / RUN).mkdir()
+    (tmp_path / RUN / "spec.json").write_text(SPEC)
+    seal = seal_of(tmp_path / RUN, {"run_id": RUN})
+    (tmp_path / RUN / "status.json").write_text(json.dumps({"run_id": RUN, "seal": seal.model_dump()}))
+    with pytest.raises(ServelabError, match=r"status\.json: by: Field required"):
+        make_once(tmp_path / RUN, make("second"), Status)
+    assert (tmp_path / RUN / "status.json").exists()
+
+
+@pytest.mark.parametrize("change", ["requests changed", "requests removed", "status removed", "a file added", "a file"])
+def test_a_broken_run_is_set_aside_whole_and_made_again(tmp_path, capsys, change):
+    output = tmp_path / RUN
+    make_once(output, make("first"), Status)
+    if change == "requests changed":
+        (output / "requests").write_text("other")
+    elif change == "a file added":
+        (output / "more").write_text("x")
+    elif change == "a file":
+        shutil.rmtree(output)
+        output.write_text("in the way")
+    else:
+        (output / change.replace(" removed", "").replace("status", "status.json")).unlink()
+    left = output.read_text() if output.is_file() else {path.name: path.read_text() for path in output.iterdir()}
+    assert make_once(output, make("second"), Status).by == "second"
+    (aside,) = broken(tmp_path)
+    kept = aside.read_text() if aside.is_file() else {path.name: path.read_text() for path in aside.iterdir()}
+    assert kept == left
+    line = capsys.readouterr().err
+    assert line.startswith(f"run {RUN} is broken: ") and line.endswith(f"; moved to {aside}\n")
+    assert make_once(output, make("third"), Status).by == "second"
+    (output / "requests").write_text("broken again")
+    assert make_once(output, make("fourth"), Status).by == "fourth"
+    assert len(broken(tmp_path)) == 2
 
 
 def test_without_shared_locks_the_first_to_finish_wins_and_nothing_is_mixed(tmp_path):
@@ -99,7 +172,7 @@ def test_without_shared_locks_the_first_to_finish_wins_and_nothing_is_mixed(tmp_
         (tmp_path / RUN).mkdir()  # as Snakemake does before a job
         assert move_folder(other, tmp_path / RUN)
 
-    assert make_once(tmp_path / RUN, late) == {"by": "first"}
+    assert make_once(tmp_path / RUN, late, Status).by == "first"
     assert (tmp_path / RUN / "requests").read_text() == "first"
     assert list(tmp_path.iterdir()) == [tmp_path / RUN]
 
@@ -111,14 +184,15 @@ def test_an_attempt_of_another_node_is_left_alone_until_it_is_long_over(tmp_path
         (folder / "server.log").touch()
         os.utime(folder, (0, 0))
     os.utime(over / "server.log", (0, 0))
-    make_once(tmp_path / RUN, make("here"))
+    make_once(tmp_path / RUN, make("here"), Status)
     assert alive.exists() and not over.exists()
 
 
 def test_leftovers_that_are_no_run_are_replaced(tmp_path):
     (tmp_path / RUN).mkdir()
     (tmp_path / RUN / "requests").write_text("half")
-    assert make_once(tmp_path / RUN, make("whole")) == {"by": "whole"}
+    assert make_once(tmp_path / RUN, make("whole"), Status).by == "whole"
+    assert [(aside / "requests").read_text() for aside in broken(tmp_path)] == ["half"]
 
 
 def test_an_error_leaves_nothing(tmp_path):
@@ -127,8 +201,11 @@ def test_an_error_leaves_nothing(tmp_path):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        make_once(tmp_path / RUN, fail)
+        make_once(tmp_path / RUN, fail, Status)
     assert list(tmp_path.iterdir()) == []
+
+
+HOLDER = rf"process {os.getpid()} of \w+ since \d{{4}}-\d\d-\d\d \d\d:\d\d UTC on \S+ is working on this"
 
 
 def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
@@ -146,7 +223,7 @@ def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
     holder.start()
     assert held.wait(30)
     assert is_claimed(thing)
-    with pytest.raises(Outage, match=f"process {os.getpid()} on .* is at work on this"), claim(thing, wait=False):
+    with pytest.raises(Outage, match=HOLDER), claim(thing, wait=False):
         pass
     threading.Timer(0.3, free.set).start()
     with claim(thing):
@@ -156,10 +233,10 @@ def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
     assert not is_claimed(thing) and list(tmp_path.iterdir()) == []
 
 
-def test_once_makes_a_file_once(tmp_path):
+def test_file_is_made_only_if_missing(tmp_path):
     made = []
     for _ in range(2):
-        once(tmp_path / "model.json", lambda: (made.append(1), (tmp_path / "model.json").touch()))
+        make_if_missing(tmp_path / "model.json", lambda: (made.append(1), (tmp_path / "model.json").touch()))
     assert made == [1]
 
 
@@ -201,10 +278,10 @@ def test_a_full_disk_leaves_nothing_half_done(small_disk):
     def fill(folder: Path) -> None:
         (folder / "server.log").write_bytes(b"x" * 2_000_000)
 
-    with pytest.raises(Outage, match=f"cannot keep the results of {RUN}"):
-        make_once(small_disk / RUN, fill)
+    with pytest.raises(Outage, match=f"cannot write the results of {RUN}"):
+        make_once(small_disk / RUN, fill, Status)
     assert list(small_disk.iterdir()) == [file]
-    assert read_status(small_disk / RUN) is None
+    assert read_status(small_disk / RUN, Status) is None
 
 
 def test_folders_of_a_file_system_that_syncs_none(tmp_path, monkeypatch):

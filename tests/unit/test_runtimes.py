@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,17 +16,21 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import docker_double
 import psutil
 import pytest
 
-from servelab.devices import DEVICES, Device
-from servelab.errors import ConfigError, Outage, ServelabError
-from servelab.identity import file_sha256
-from servelab.processes import Supervised
-from servelab.runtimes import RUNTIMES, Environment, Needs, read_environment
+from servelab.core.errors import ConfigError, Outage, ServelabError
+from servelab.core.identity import file_sha256, lock_sha256
+from servelab.core.processes import Supervised
+from servelab.core.shell_variables import PASS_VARIABLES
+from servelab.engines.adapters import ENGINES, Serve
+from servelab.engines.runtimes import RUNTIMES, Environment, Needs, read_environment
+from servelab.machine.devices import DEVICES, Device
+from servelab.measure.server import Launch, Server
 
 HERE = Path(__file__).parent
 VERSION = "1.2.3"
@@ -167,16 +172,14 @@ def test_an_environment_is_made_once_and_found_again(place):
     assert place.name == "host" or read_environment(place.folder / "env/environment.json") == made
     assert len(place.asked()) == asked, "nothing is pulled twice"
     assert (made.tool, made.version, made.runtime) == ("tool", VERSION, place.name)
-    assert made.lock_sha256 == file_sha256(file)
+    assert made.lock_sha256 == lock_sha256(file)
 
 
 def test_another_version_than_described_is_refused(place):
     """A lock of a version that is not to be had fails before there is anything to ask."""
     with pytest.raises(ServelabError) as refusal:
         place.build(version="0.0.1")
-    assert place.name == "venv" or f"0.0.1 is described, tool in it is {VERSION}" in str(refusal.value).replace(
-        "here is", "in it is"
-    )
+    assert place.name == "venv" or re.search(f"the file says 0.0.1, tool (here|in it) is {VERSION}", str(refusal.value))
     assert not (place.folder / "env/environment.json").exists()
 
 
@@ -215,7 +218,7 @@ def test_a_command_gets_its_variables_folders_and_ending(place, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
 def test_a_command_that_was_killed_is_told_from_one_that_exits(place, number):
-    """As the kernel kills for want of memory."""
+    """As the kernel kills a process when memory runs out."""
     code = f"import os; os.kill(os.getpid(), {number.value})"
     server = place.start([str(place.build().python), "-c", code])
     assert server.wait(30) == -number
@@ -316,7 +319,7 @@ def test_an_image_that_is_gone_is_an_outage(place):
 def test_one_description_is_not_for_two_runtimes(place):
     place.build()
     other = RUNTIMES.get(next(name for name in CONTAINERS if name != place.name))
-    with pytest.raises(ConfigError, match=f"by runtime {place.name}; give each runtime a file of its own"):
+    with pytest.raises(ConfigError, match=f"runtime {place.name} built .*; give each runtime its own file"):
         other.build(Tool(), place.describe(), place.folder / "env")
 
 
@@ -388,7 +391,7 @@ def test_a_daemon_is_asked_for_no_more_than_the_loopback(place, monkeypatch):
 
 @only(*DAEMONS)
 def test_a_failure_of_the_daemon_is_no_finding(place):
-    """It is told from an exit of the server by the code that `servelab.server` takes for an outage."""
+    """It is told from an exit of the server by the code that `servelab.measure.server` takes for an outage."""
     place.build()
     needs = Needs(reads=[], writes=[], device=DEVICES.get("cpu"), devices=[])
     command, variables = place.runtime.enter(place.build(), ["true"], {}, needs)
@@ -396,3 +399,86 @@ def test_a_failure_of_the_daemon_is_no_finding(place):
     server = Supervised(command, environment={"PATH": os.environ["PATH"], **variables}, log=place.folder / "log")
     assert server.wait(30) == Outage.exit_code
     assert "Error response from daemon" in (place.folder / "log").read_text()
+
+
+OF_THE_SHELL = {
+    "ASCEND_LAUNCH_BLOCKING": "1",
+    "NVIDIA_TF32_OVERRIDE": "0",
+    "LD_LIBRARY_PATH": "/opt/module/lib",
+    "CUDA_HOME": "/opt/cuda",
+    "NCCL_P2P_DISABLE": "1",
+    "HCCL_BUFFSIZE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "7",
+    "VLLM_USE_V1": "0",
+    "HF_TOKEN": "hf_" + "0123456789abcdefghij",
+    "APPTAINERENV_OMP_NUM_THREADS": "1",
+    "DOCKER_DEFAULT_PLATFORM": "linux/amd64",
+    "EDITOR": "vi",
+}
+
+
+class Printer(type(ENGINES.get("vllm"))):
+    """vLLM as far as its name and variables go; its server prints its environment, and answers that it is ready."""
+
+    def command(self, serve: Serve) -> list[str]:
+        return [str(serve.python), "-c", PRINT_AND_SERVE, str(serve.port)]
+
+
+PRINT_AND_SERVE = """\
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Ready(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+print('has', json.dumps(dict(os.environ)), flush=True)
+HTTPServer(('127.0.0.1', int(sys.argv[1])), Ready).serve_forever()
+"""
+
+
+def started(place: Place, **of_the_study: str) -> tuple[dict[str, str], Launch]:
+    """What a server in the environment finds in its own, and how it was started."""
+    environment, log = place.build(), place.folder / "server.log"
+    needs = Needs(reads=[], writes=[place.folder], device=DEVICES.get("cpu"), devices=[])
+    serve = Serve(environment.python, Path("/model"), "m", 0, {}, {}, folder=place.folder)
+    server = Server(
+        Printer(),
+        serve,
+        variables=of_the_study,
+        log=log,
+        startup_timeout_s=30,
+        enter=partial(place.runtime.enter, environment, needs=needs),
+        root=place.runtime.root,
+        clear=place.runtime.clear,
+    )
+    try:
+        server.start()
+    finally:
+        server.stop()
+    (line,) = [line for line in log.read_text().splitlines() if line.startswith("has ")]
+    return json.loads(line.removeprefix("has ")), server.launch
+
+
+def test_nothing_of_the_shell_that_could_change_a_server_reaches_it(place, monkeypatch):
+    place.build()
+    for name, value in OF_THE_SHELL.items():
+        monkeypatch.setenv(name, value)
+    found, launch = started(place, OMP_NUM_THREADS="3")
+    assert found.keys() & OF_THE_SHELL.keys() == {"OMP_NUM_THREADS"}
+    assert found["OMP_NUM_THREADS"] == "3", "the study's"
+    assert "PATH" in found and found["VLLM_NO_USAGE_STATS"] == "1", "what it needs, and what its adapter sets"
+    of_containers = {"APPTAINERENV_OMP_NUM_THREADS", "DOCKER_DEFAULT_PLATFORM"}
+    assert OF_THE_SHELL.keys() - set(launch.shell.kept_out) == of_containers | {"EDITOR"}
+
+
+def test_what_a_site_names_reaches_a_server_and_a_study_comes_first(place, monkeypatch):
+    place.build()
+    for name, value in OF_THE_SHELL.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(PASS_VARIABLES, "NCCL_P2P_DISABLE, HCCL_BUFFSIZE")
+    found, launch = started(place, HCCL_BUFFSIZE="200")
+    assert found.keys() & OF_THE_SHELL.keys() == {"NCCL_P2P_DISABLE", "HCCL_BUFFSIZE"}
+    assert (found["NCCL_P2P_DISABLE"], found["HCCL_BUFFSIZE"]) == ("1", "200")
+    assert launch.shell.passed == {"NCCL_P2P_DISABLE": "1", "HCCL_BUFFSIZE": "1"}
+    assert not {"NCCL_P2P_DISABLE", "HCCL_BUFFSIZE"} & set(launch.shell.kept_out)

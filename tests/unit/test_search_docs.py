@@ -6,7 +6,8 @@ import pytest
 import yaml
 from made_study import ROOT
 
-from servelab.study import COMPARISON, RECHECK
+from servelab.search.strategies import stage_names
+from servelab.study.study import CONFIRM, CONFIRM_FIRST
 
 TEXT = (ROOT / "docs/search.md").read_text()
 
@@ -18,10 +19,12 @@ def example(language):
 
 
 def test_the_studys_keys_are_those_of_a_study(study_content, make_project):
-    shown = yaml.safe_load(example("yaml").replace("on: sharegpt", "'on': cpu-sharegpt"))
+    shown = yaml.safe_load(example("yaml").replace("on: sharegpt", "'on': sharegpt"))
     assert set(shown) == {"search", "objective"}
-    project = make_project(study_content | shown)
-    assert project.stage_names == ["sequences", "attention", RECHECK, COMPARISON]
+    project = make_project(study_content | shown | {"workloads": ["sharegpt"]})
+    first, *refined, last, proof = stage_names(project.study)
+    assert (first, last, proof) == ("design", CONFIRM_FIRST, CONFIRM)
+    assert all(name.startswith("refine-") for name in refined)
     assert project.study.search.stop_when.given == ["accelerator_hours", "objective_reached", "slo_reached"]
     assert project.study.objective.constraints["ttft_ms"] == {"p99": 2000}
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from servelab.clients import CLIENTS
-from servelab.errors import ConfigError
-from servelab.run_time import longest_s, pair_runtime_min, runtime_min
-from servelab.site import RESOURCES, load_site
-from servelab.spec import HardwareSpec, ProtocolSpec, RunSpec
-from servelab.study import load_study
+from servelab.core.errors import ConfigError
+from servelab.core.run_spec import HardwareSpec, ProtocolSpec, RunSpec
+from servelab.measure.clients import CLIENTS
+from servelab.measure.job_minutes import longest_s, runtime_min
+from servelab.study.site import RESOURCES, load_site
+from servelab.study.study import load_study
 
 ROOT = Path(__file__).parents[2]
 GPUS = HardwareSpec(accelerator="H100", device="nvidia", count=4)
@@ -94,18 +94,22 @@ def test_what_was_ended_for_want_of_memory_gets_more(tmp_path):
         ({"acelerators": {}}, "unknown key `acelerators`; did you mean `accelerators`?"),
         (
             {"accelerators": {}, "devices": {}},
-            "accelerators: no `H100` here and no kind `nvidia` in `devices`; add one",
+            "accelerators: has no `H100`, and `devices` has no `nvidia`; add one",
         ),
         ({"accelerators": {}, "devices": {"nvidai": SITE["devices"]["nvidia"]}}, "did you mean `nvidia`?"),
         ({"accelerators": {"H100": {"cpus": 1}}}, "accelerators.H100.memory_gb: `memory_gb` is missing"),
         ({"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "gres": "gpu:h100:4"}}}, "accelerators.H100.gres: "),
         (
             {"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "extra": "--qos=long"}}},
-            "accelerators.H100.extra: `--qos` has a key of its own, `qos`",
+            "accelerators.H100.extra: set `--qos` with the key `qos`",
         ),
         (
             {"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "extra": "-Jname"}}},
-            "accelerators.H100.extra: `-J` is given by the workflow; leave it out",
+            "accelerators.H100.extra: the workflow sets `-J`; leave it out",
+        ),
+        (
+            {"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "extra": "--nice=1 --part=other"}}},
+            "accelerators.H100.extra: set `--partition` with the key `partition`",
         ),
     ],
 )
@@ -126,11 +130,27 @@ def test_the_example_has_a_place_for_every_study_of_the_project():
 
 
 def test_a_run_may_take_what_its_protocol_allows_or_thrice_what_such_runs_took():
-    protocol = {"rounds": {"min": 2, "max": 2}, "startup_timeout_s": 600, "round_timeout_s": 900}
+    protocol = {"rounds": 2, "startup_timeout_s": 600, "round_timeout_s": 900}
     spec = made_spec(**protocol)
     assert longest_s(spec.protocol, 2) == 2 * (600 + 2 * 960)
     assert longest_s(ProtocolSpec(**protocol, warmup_requests=0), 1) == 600 + 960
-    assert runtime_min(spec, None) == 10 + 84
-    assert runtime_min(spec, 4 * 300.0) == 10 + 15  # accelerator-seconds of 4
-    assert runtime_min(spec, 4 * 86400.0) == 10 + 84
-    assert pair_runtime_min((spec, spec), cycles=2) == 10 + 2 * 4 * 42
+    assert runtime_min([[spec]]) == 10 + 84
+    assert runtime_min([[spec]], lambda _: 4 * 300.0) == 10 + 10 + 15  # accelerator-seconds of 4, and a start-up
+    assert runtime_min([[spec]], lambda _: 4 * 86400.0) == 10 + 84
+    assert runtime_min([[spec, spec], [spec]]) == 10 + 3 * 84
+    assert runtime_min([[spec, spec], [spec]], lambda _: 4 * 300.0) == 10 + (10 + 2 * 15) + (10 + 15)
+    known = iter([4 * 300.0, None, 4 * 300.0])
+    assert runtime_min([[spec, spec], [spec]], lambda _: next(known)) == 10 + 2 * 84 + (10 + 15)
+
+
+def test_a_site_of_one_machine_only_names_variables(tmp_path):
+    path = tmp_path / "ours.yaml"
+    path.write_text("site: ours\npass_variables: [LD_LIBRARY_PATH]\n")
+    site = load_site(path, [GPUS])
+    assert (site.pass_variables, site.is_cluster) == (["LD_LIBRARY_PATH"], False)
+    path.write_text("site: ours\npass_variables: [LD_LIBRARY_PATH]\ncheap_rules: {}\n")
+    with pytest.raises(ConfigError, match="accelerators: has no `H100`"):
+        load_site(path, [GPUS])
+    path.write_text("site: ours\npass_variables: [A=B]\n")
+    with pytest.raises(ConfigError, match="pass_variables"):
+        load_site(path, [GPUS])

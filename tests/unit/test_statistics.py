@@ -7,8 +7,13 @@ import random
 import statistics
 
 import pytest
+from scipy.special import stdtrit
 
-from servelab.statistics import mean_ci95, paired_ratio_ci95, ratio_ci95, relative_half_width_percent
+from servelab.metrics.statistics import (
+    mean_ci95,
+    ratio_ci95,
+    t_quantile,
+)
 
 
 # t(0.975, n − 1), from printed tables.
@@ -18,12 +23,16 @@ def test_mean_ci95_is_students(n, t):
     mean, low, high = mean_ci95(values)
     half = t * statistics.stdev(values) / math.sqrt(n)
     assert (mean, low, high) == pytest.approx((statistics.fmean(values), mean - half, mean + half), rel=1e-5)
-    assert relative_half_width_percent(values) == pytest.approx(100 * half / mean, rel=1e-5)
+
+
+@pytest.mark.parametrize("freedom", [1, 1.2, 2, 2.7, 3, 5.5, 10, 33.3, 100, 1000])
+@pytest.mark.parametrize("probability", [0.95, 0.975, 0.995, 0.9995, 0.999995])
+def test_the_quantile_of_students_distribution_is_that_of_scipy(probability, freedom):
+    assert t_quantile(probability, freedom) == pytest.approx(float(stdtrit(freedom, probability)), rel=1e-12)
 
 
 def test_one_round_has_no_interval():
     assert mean_ci95([5.0]) == (5.0, None, None)
-    assert relative_half_width_percent([5.0]) == math.inf
     assert ratio_ci95([100.0], [110.0, 111.0]) == (pytest.approx(10.5), None, None)
     assert ratio_ci95([100.0, 101.0], [110.0]).low is None
 
@@ -46,6 +55,18 @@ def test_interval_is_where_the_ratio_test_of_the_means_just_rejects():
         errors.append(abs(statistics.fmean(values) - statistics.fmean(scaled)) / spread)
     assert errors[0] == pytest.approx(errors[1])  # the same t at both ends
     assert 2.77645 < errors[0] < 4.30265  # between 4 and 2 degrees of freedom
+
+
+def test_the_degrees_of_freedom_are_satterthwaites_at_the_estimated_ratio():
+    baseline, values = [95.0, 100.0, 105.0], [299.0, 300.0, 302.0, 303.0]
+    ratio = statistics.fmean(values) / statistics.fmean(baseline)
+    ours, theirs = statistics.variance(values) / 4, ratio**2 * statistics.variance(baseline) / 3
+    freedom = (ours + theirs) ** 2 / (ours**2 / 3 + theirs**2 / 2)
+    for change in ratio_ci95(baseline, values)[1:]:
+        bound = 1 + change / 100
+        spread = math.sqrt(ours + bound**2 * statistics.variance(baseline) / 3)
+        t = abs(statistics.fmean(values) - bound * statistics.fmean(baseline)) / spread
+        assert t == pytest.approx(float(stdtrit(freedom, 0.975)), rel=1e-9)
 
 
 def test_change_is_the_same_in_any_unit():
@@ -82,24 +103,3 @@ def test_the_interval_holds_the_true_change_in_95_of_100(rounds, spreads):
         _, low, high = ratio_ci95(baseline, values)
         held += low <= 3 <= high
     assert 0.94 <= held / 4000 <= 0.98
-
-
-def test_paired_ratio_is_the_interval_of_the_mean_logarithm():
-    baseline, values = [100.0, 50.0, 200.0], [110.0, 56.0, 216.0]
-    logs = [math.log(value / base) for value, base in zip(values, baseline, strict=True)]
-    half = 4.30265 * statistics.stdev(logs) / math.sqrt(3)  # t(0.975, 2)
-    expected = [100 * (math.exp(statistics.fmean(logs) + offset) - 1) for offset in (0, -half, half)]
-    assert paired_ratio_ci95(baseline, values) == pytest.approx(expected, rel=1e-5)
-
-
-def test_paired_ratio_does_not_see_what_both_of_a_pair_share():
-    drift = [1.0, 0.7, 2.1, 0.4]
-    change = paired_ratio_ci95([100 * d for d in drift], [103 * d for d in drift])
-    assert change == pytest.approx((3.0, 3.0, 3.0))
-
-
-def test_paired_ratio_needs_pairs():
-    assert paired_ratio_ci95([1.0], [1.1]) == (pytest.approx(10.0), None, None)
-    for pair in (([1.0], [1.0, 2.0]), ([0.0], [1.0]), ([], [])):
-        with pytest.raises(ValueError):
-            paired_ratio_ci95(*pair)

@@ -4,8 +4,9 @@ import pandas as pd
 import pytest
 from made_records import closed_loop, random_run, record, stream, summary, table
 
-from servelab import schemas
-from servelab.timeline import MOST_BUCKETS, timeline
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.timeline import MOST_BUCKETS, timeline
 
 STEADY = [
     f"steady_{name}" for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "ttft_ms", "e2el_ms")
@@ -68,7 +69,7 @@ def test_a_single_wave_has_no_steady_state(sent_over_s):
 
 
 def sums(rows):
-    frame = pd.DataFrame(timeline(table(rows)))
+    frame = pd.DataFrame(timeline(record_array(table(rows))))
     return frame, frame.groupby("round")
 
 
@@ -87,7 +88,7 @@ def test_the_timeline_adds_up_to_the_records(seed):
         busy = (buckets.requests_in_flight * buckets.seconds).sum()
         assert busy == pytest.approx((sent.end_s - sent.sent_s).sum())
         assert buckets.start_s.iloc[-1] <= group.end_s.max() < buckets.start_s.iloc[-1] + buckets.seconds.iloc[-1]
-    names = schemas.TIMELINE.names[3:]
+    names = schemas.TIMELINE.names[4:]
     assert list(frame.columns) == names
 
 

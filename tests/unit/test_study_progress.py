@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import made_run
 import pytest
 from made_study import ROOT, demo_study
 
-from servelab.claims import claim
-from servelab.study import Study
-from servelab.study_progress import ProgressLines, StudyProgress
+from servelab.core.files import write_json
+from servelab.core.result_lock import claim
+from servelab.search.decide import undecided
+from servelab.search.progress import ProgressLines, StudyProgress
+from servelab.study.configuration import baseline
+from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
+from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
 
 BASELINE, FAST, SLOW = "0" * 20, "1" * 20, "2" * 20
 
@@ -30,33 +34,42 @@ class Results:
         ]
         self.on = content["objective"]["on"]
         self.study = Study.model_validate(content)
-        self.plan("batch", {"baseline": BASELINE, "fast": FAST, "slow": SLOW})
+        self.plan("batch", {"baseline": [BASELINE], "fast": [FAST], "slow": [SLOW]})
 
-    def plan(self, stage: str, runs: dict[str, str]) -> None:
+    def plan(self, stage: str, runs: dict[str, list[str]], start: str | None = None) -> None:
+        """With the runs of each candidate: on as many starts, or on the one start if it is given."""
         candidates = [
-            {
-                "candidate": name,
-                "configuration": {"accelerators": 1},
-                "runs": [{"run_id": run_id, "workload": self.on}],
-            }
-            for name, run_id in runs.items()
+            PlannedCandidate(
+                candidate=name,
+                is_incumbent=name == "baseline",
+                configuration=baseline(self.study).configuration,
+                changes={},
+                command="serve",
+                refused=None,
+                runs=[
+                    PlannedRun(run_id=run_id, workload=self.on, start=start or f"search-{number}", spec=made_run.spec())
+                    for number, run_id in enumerate(run_ids)
+                ],
+            )
+            for name, run_ids in runs.items()
         ]
-        self.write(f"studies/{self.study.study}/stages/{stage}/plan.json", {"candidates": candidates})
+        plan = Plan(study=self.study.study, stage=stage, title=stage, applies=True, reason="", candidates=candidates)
+        plan.write(self.folder / f"studies/{self.study.study}/stages/{stage}/plan.json")
 
-    def measured(self, run_id: str, values: list[float], outcome: str = "ok", seconds: float = 60.0) -> None:
-        status = {
-            "run_id": run_id,
-            "outcome": outcome,
-            "objective_rounds": values,
-            "success_rate": 1.0 if outcome == "ok" else 0.0,
-            "accelerator_s": seconds,
-        }
-        self.write(f"runs/{run_id}/status.json", status)
-
-    def write(self, name: str, content: object) -> None:
-        file = self.folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(content))
+    def measured(
+        self, run_id: str, values: list[float], outcome: str = "ok", seconds: float = 60.0, startup_s: float = 20.0
+    ) -> None:
+        status = made_run.status(
+            run_id=run_id,
+            outcome=outcome,
+            objective_rounds=values,
+            success_rate=1.0 if outcome == "ok" else 0.0,
+            accelerator_s=seconds,
+            startup_s=startup_s,
+            load_s=10.0,
+            start_id=run_id,
+        )
+        status.write(self.folder / f"runs/{run_id}/status.json")
 
     def progress(self) -> StudyProgress:
         return StudyProgress(self.study, self.folder)
@@ -73,14 +86,15 @@ def results(tmp_path):
 
 
 def test_nothing_is_measured_yet(results):
-    assert results.line() == "0 done (0 failed), 3 left; no estimate yet"
-    count = 2 * len(results.study.workloads)
-    assert results.line("comparison") == f"waits for the stages before, at most {count} runs"
+    assert results.line() == "0 runs done (0 failed), 3 left on 3 server starts; no estimate yet"
+    a_pair = 2 * len(results.study.workloads)
+    assert results.line(CONFIRM_FIRST) == f"waits for earlier stages, at most {3 * a_pair} runs"
+    assert results.line(CONFIRM) == f"waits for earlier stages, at most {8 * a_pair} runs"
 
 
 def test_without_a_plan_a_stage_says_how_many_runs_it_can_have(results):
     (results.folder / f"studies/{results.study.study}/stages/batch/plan.json").unlink()
-    assert results.line() == "waits for the stages before, at most 3 runs"
+    assert results.line() == "waits for earlier stages, at most 4 runs"
 
 
 def test_the_best_so_far_with_its_gain_and_the_time_that_is_left(results):
@@ -88,40 +102,48 @@ def test_the_best_so_far_with_its_gain_and_the_time_that_is_left(results):
     assert results.line().endswith("best so far: baseline, total_tokens_per_s 100.0; about 3 min left")
     results.measured(FAST, [120.0, 122.0, 118.0], seconds=50)
     line = results.line()
-    assert line.startswith("2 done (0 failed), 1 left; best so far: fast, total_tokens_per_s 120.0, +20.0 % (+1")
-    assert line.endswith(") against the baseline; about 75 s left")
+    assert line == (
+        "2 runs done (0 failed), 1 left on 1 server start; best so far: fast, total_tokens_per_s 120.0, +20.0 % against"
+        " the baseline; about 75 s left"
+    )
 
 
-def test_one_round_has_no_interval(results):
+def test_a_candidate_of_several_starts_has_the_mean_of_them(results):
+    results.plan("batch", {"baseline": [BASELINE, "4" * 20], "fast": [FAST]})
     results.measured(BASELINE, [100.0])
-    results.measured(FAST, [110.0])
-    assert "fast, total_tokens_per_s 110.0, +10.0 % against the baseline" in results.line()
+    results.measured("4" * 20, [50.0, 50.0])
+    assert "best so far: baseline, total_tokens_per_s 75.0; " in results.line()
+    results.measured(FAST, [90.0])
+    assert "fast, total_tokens_per_s 90.0, +20.0 % against the baseline" in results.line()
+
+
+def test_of_a_proof_only_runs_and_time_are_shown(results):
+    results.measured(BASELINE, [100.0])
+    results.plan(CONFIRM, {"baseline": [BASELINE, "5" * 20], "winner": [FAST, SLOW]}, start="proof-0")
+    # the winner's two runs and the baseline's other one: a start each of 20 s, and 40 s a run
+    assert results.line(CONFIRM) == "1 run done (0 failed), 3 left on 2 server starts; about 3 min left"
 
 
 def test_failed_runs_count_as_done_and_are_never_the_best(results):
     results.measured(BASELINE, [100.0])
     results.measured(FAST, [], "failed")
-    assert results.line().startswith("2 done (1 failed), 1 left; best so far: baseline")
+    assert results.line().startswith("2 runs done (1 failed), 1 left on 1 server start; best so far: baseline")
 
 
 def test_runs_of_an_older_version_have_no_figure_but_count(results):
-    results.write(
-        f"runs/{BASELINE}/status.json", {"run_id": BASELINE, "outcome": "ok", "success_rate": 1.0, "accelerator_s": 60}
-    )
-    assert results.line() == "1 done (0 failed), 2 left; about 2 min left"
+    older = made_run.status(run_id=BASELINE, accelerator_s=60).model_dump(exclude={"objective_rounds"})
+    write_json(results.folder / f"runs/{BASELINE}/status.json", older)
+    assert results.line() == "1 run done (0 failed), 2 left on 2 server starts; about 2 min left"
 
 
 def test_the_winner_is_the_decisions_not_the_fastest(results):
     for run_id, value in ((BASELINE, 100.0), (FAST, 101.0), (SLOW, 90.0)):
         results.measured(run_id, [value])
-    assert results.line().startswith("3 done (0 failed), 0 left; best so far: fast")
-    decision = {
-        "winner": {"candidate": "baseline"},
-        "candidates": [{"run_id": run_id} for run_id in (BASELINE, FAST, SLOW)],
-    }
-    results.write(f"studies/{results.study.study}/stages/batch/decision.json", decision)
-    assert results.line() == "3 done (0 failed), 0 left; winner: baseline, total_tokens_per_s 100.0"
-    results.plan("batch", {"baseline": BASELINE, "fast": FAST, "another": "3" * 20})
+    assert results.line().startswith("3 runs done (0 failed), 0 left; best so far: fast")
+    folder = results.folder / f"studies/{results.study.study}/stages/batch"
+    undecided(results.study, Plan.read(folder / "plan.json")).write(folder / "decision.json")
+    assert results.line() == "3 runs done (0 failed), 0 left; winner: baseline, total_tokens_per_s 100.0"
+    results.plan("batch", {"baseline": [BASELINE], "fast": [FAST], "another": ["3" * 20]})
     assert "best so far: fast" in results.line()  # the decision was on other runs
 
 
@@ -131,7 +153,7 @@ def test_what_is_running_counts_and_divides_the_time(results):
         (results.folder / f"runs/.{run_id}.elsewhere.{number}.1700000000.part").mkdir()
     dead = results.folder / f"runs/.{BASELINE}.{os.uname().nodename}.1.1700000000.part"
     dead.mkdir()
-    assert results.line().startswith("1 done (0 failed), 2 left (2 running)")
+    assert results.line().startswith("1 run done (0 failed), 2 left on 2 server starts (2 running)")
     assert results.line().endswith("about 2 min left")
     running = {attempt.id: what for attempt, what in results.progress().running()}
     assert running == {FAST: "batch, fast", SLOW: "batch, slow"}
@@ -148,13 +170,13 @@ def test_an_attempt_of_this_host_runs_as_long_as_its_claim(results):
 def test_a_workflow_says_a_line_now_and_then_and_one_at_the_end(results):
     lines = ProgressLines([results.progress()])
     results.measured(BASELINE, [100.0])
-    assert len(lines.ended(BASELINE)) == 1
+    assert len(lines.ended([BASELINE])) == 1
     results.measured(FAST, [90.0])
-    assert lines.ended(FAST) == []
+    assert lines.ended([FAST]) == []
     results.measured(SLOW, [80.0])
-    (last,) = lines.ended(SLOW)
-    assert "3 done (0 failed), 0 left" in last
-    assert lines.ended("9" * 20) == []
+    (last,) = lines.ended([SLOW])
+    assert "3 runs done (0 failed), 0 left" in last
+    assert lines.ended(["9" * 20]) == []
 
 
 def status(results: Results, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -175,4 +197,4 @@ def test_status_names_an_unknown_study_and_says_when_there_is_none(results, tmp_
     assert done.returncode == 2
     assert "no-such.yaml: no such study; those with results: cpu-smollm2" in done.stderr
     results.folder = tmp_path / "empty"
-    assert "no study has begun" in status(results).stderr
+    assert "no study has started" in status(results).stderr

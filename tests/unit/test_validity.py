@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from made_run import REQUESTS, ROUNDS, TEMPLATE_TOKENS, evidence, records, spec, telemetry
 
-from servelab import schemas, validity
-from servelab.clients import LoadStats
-from servelab.validity import CHECKS, Evidence, check_run, verdict
+from servelab.measure.clients import LoadStats
+from servelab.metrics.tables import schemas
+from servelab.results import checks as validity
+from servelab.results.checks import CHECKS, Evidence, check_run, verdict
 
 Rows = list[dict[str, Any]]
 OPEN = {"max_concurrency": None, "request_rate": 4.0}
@@ -48,20 +48,20 @@ def with_stats(**stats: Any) -> Evidence:
 
 
 def with_telemetry(**values: float) -> Evidence:
-    return evidence(telemetry=telemetry(records(spec().protocol), **values))
+    return evidence(samples=telemetry(records(spec().protocol), **values))
 
 
 def with_one_busy_round() -> Evidence:
     table = telemetry(records(spec().protocol))
     table.loc[(table["metric"] == "others_cpu_percent") & (table["round"] == 1), "value"] = 20
-    return evidence(telemetry=table)
+    return evidence(samples=table)
 
 
 def with_restart() -> Evidence:
     table = telemetry(records(spec().protocol))
     moved = (table["metric"] == "process_start_unix_s") & (table["round"] == 1) & (table["time_s"] > 0.5)
     table.loc[moved, "value"] += 30
-    return evidence(telemetry=table)
+    return evidence(samples=table)
 
 
 def with_hits(share: float, rounds: tuple[int, ...] = (0, 1, 2)) -> Evidence:
@@ -72,7 +72,7 @@ def with_hits(share: float, rounds: tuple[int, ...] = (0, 1, 2)) -> Evidence:
     hits = (table["metric"] == "prefix_cache_hit_tokens_total") & table["round"].isin(rounds)
     moments = table.loc[hits, ["round", "time_s"]].itertuples(index=False, name=None)
     table.loc[hits, "value"] = [share * queries[moment] for moment in moments]
-    return evidence(rows, telemetry=table)
+    return evidence(rows, samples=table)
 
 
 def cached(rounds: tuple[int, ...]) -> Evidence:
@@ -151,7 +151,7 @@ FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
     "client_lag": [("suspect", lambda: with_stats(unread_p99_ms=80))],
     "server_restarted": [
         ("invalid", with_restart),
-        ("invalid", lambda: evidence(status={"server_starts": ROUNDS + 1})),
+        ("invalid", lambda: evidence(server_starts=ROUNDS + 1)),
     ],
     "cache_hits": [
         ("invalid", lambda: cached((1, 2))),
@@ -197,7 +197,7 @@ PASSES: dict[str, list[Callable[[], Evidence]]] = {
     "schedule_delay": [evidence, lambda: evidence(run=spec(protocol=OPEN))],
     "client_cpu": [lambda: with_stats(cpu_s=7.9, processes=4)],
     "client_lag": [lambda: with_stats(unread_p99_ms=30)],
-    "server_restarted": [evidence, lambda: evidence(status={"server_starts": ROUNDS})],
+    "server_restarted": [evidence, lambda: evidence(server_starts=ROUNDS)],
     "cache_hits": [evidence, lambda: with_hits(TEMPLATE_TOKENS / 200)],
     "disturbed_round": [lambda: with_rounds(100, 80, 125, 95), lambda: with_rounds(150, 301, 299)],
     "still_warming_up": [lambda: with_rounds(290, 301, 299), lambda: with_rounds(297.2, 298.0, 175.7, 309.4)],
@@ -263,7 +263,7 @@ def test_nothing_to_look_at_is_said(name):
     empty = dict.fromkeys(("input_tokens", "cached_tokens", "started_s", "unread_ms")) | {"chunk_gaps_ms": []}
     rows = [row | empty for row in records(spec().protocol)]
     for some in (rows, rows[:REQUESTS]):  # three rounds, and one
-        bare = evidence(some, client=(), status={}, telemetry=schemas.TELEMETRY.empty_table().to_pandas())
+        bare = evidence(some, client=(), server_starts=None, samples=telemetry([]))
         assert CHECKS.get(name).look(bare).level in ("ok", "not applicable")
 
 
@@ -292,7 +292,7 @@ def test_settle_requests_load_the_server_and_count_for_nothing_else():
 def test_findings_fit_the_schema_and_only_a_failure_asks_for_action():
     rows = check_run(with_telemetry(others_cpu_percent=30))
     assert {row["check"] for row in rows if row["action"]} == {"busy_machine"}
-    named = [row | {"study": "s", "run_id": "r", "workload": "w"} for row in rows]
+    named = [row | {"study": "s", "run_id": "r", "start": "search-0", "workload": "w"} for row in rows]
     assert {frozenset(row) for row in named} == {frozenset(schemas.CHECKS.names)}
     assert pa.Table.from_pylist(named, schema=schemas.CHECKS).num_rows == len(CHECKS.names())
 
@@ -316,4 +316,4 @@ def test_docs_describe_every_check(name):
 def test_made_run_is_what_it_says():
     made = evidence()
     assert len(made.records) == ROUNDS * REQUESTS
-    assert isinstance(made.samples("requests_waiting"), pd.DataFrame) and not made.samples("requests_waiting").empty
+    assert len(made.samples("requests_waiting"))

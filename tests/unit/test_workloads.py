@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from servelab.datasets import Dataset, fetch_dataset, load_datasets, load_stored_dataset
-from servelab.errors import ConfigError, ServelabError
-from servelab.models import write_model
-from servelab.schemas import WORKLOAD_REQUESTS
-from servelab.spec import PathSource
-from servelab.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
+from servelab.assets.datasets import Dataset, fetch_dataset, load_datasets, load_stored_dataset
+from servelab.assets.model_files import write_model
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.run_spec import PathSource
+from servelab.metrics.tables.schemas import WORKLOAD_REQUESTS
 
 ROOT = Path(__file__).parents[2]
 SOURCE = PathSource(path="/models/m", revision="1")
@@ -183,7 +183,7 @@ def test_sharegpt_says_how_many_pass(tokenizer: Tokenizer, dataset: Path) -> Non
 
 
 def test_sharegpt_refuses_another_dataset(tokenizer: Tokenizer, dataset: Path) -> None:
-    with pytest.raises(ServelabError, match=r"holds d .*the workload is made from 0000"):
+    with pytest.raises(ServelabError, match=r"holds d .*the workload needs 0000"):
         make("sharegpt", tokenizer, dataset, dataset_sha256="0" * 64)
 
 
@@ -204,7 +204,7 @@ def test_trace_of_another_format(tokenizer: Tokenizer, trace: Path, tmp_path: Pa
         (0, 4, 3),
         (113, 6, 2),
     ]
-    with pytest.raises(ServelabError, match="record 0 is not of a burstgpt trace"):
+    with pytest.raises(ServelabError, match="record 0 has not the burstgpt format"):
         make("trace", tokenizer, trace, format="burstgpt")
 
 
@@ -269,4 +269,4 @@ def test_command_line_writes_requests_and_what_they_are(tmp_path: Path, tokenize
     other = spec.model_copy(update={"generator_version": "0"})
     done = subprocess.run([*command, "--spec", other.model_dump_json()], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "made for version 0" in done.stderr
+    assert "it needs version 0" in done.stderr

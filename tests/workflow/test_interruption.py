@@ -26,7 +26,7 @@ def long_workspace(workspace):
     """The study with one run to measure that takes long enough to be interrupted."""
     study = workspace.study()
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 1}})
-    study["protocol"]["rounds"] = {"min": 8, "max": 8}
+    study["protocol"]["rounds"] = 8
     workspace.write_study(study)
     return workspace
 
@@ -56,7 +56,7 @@ def test_ended_workflow_leaves_nothing_and_goes_on(ending, long_workspace):
         def serving():
             assert snakemake.poll() is None, log.read_text()[-3000:]
             found = below(snakemake)
-            return found if any("servelab.load" in line for line in found.values()) else None
+            return found if any("servelab.measure.load" in line for line in found.values()) else None
 
         tree = until(serving, "a server under load", 120)
         assert any("llama_cpp_server.py" in line for line in tree.values())
@@ -77,10 +77,12 @@ def test_ended_workflow_leaves_nothing_and_goes_on(ending, long_workspace):
     if ending == signal.SIGKILL:
         workspace.snakemake("--unlock")
     study = workspace.study()
-    study["protocol"]["rounds"] = {"min": 1, "max": 1}
+    study["protocol"]["rounds"] = 1
     workspace.write_study(study)
     measured = workspace.measured_by()
-    assert [workspace.json(f"results/runs/{run}/spec.json")["options"] for run in measured] == [{"max_num_seqs": 1}]
+    assert [workspace.json(f"results/runs/{run}/spec.json")["options"] for run in measured] == [
+        {"threads": 1, "max_num_seqs": 1}
+    ]
     assert not measured & interrupted
     shutil.rmtree(workspace.folder)
 
@@ -95,5 +97,7 @@ def test_a_job_that_is_ended_when_its_run_is_complete_loses_nothing(workspace):
     assert "Error in rule measure" in workspace.snakemake(check=False)
     assert len(set(workspace.runs()) - before) == 1
     workspace.edit("scripts/measure.py", ended, "cli.run(main)")
-    assert workspace.measured_by() == set()
-    assert (workspace.folder / "results/studies/tiny/report.html").exists()
+    decision = "results/studies/tiny/stages/sequences/decision.json"
+    assert workspace.measured_by(decision) == set()
+    verdicts = {each["candidate"]: each["verdict"] for each in workspace.json(decision)["candidates"]}
+    assert verdicts["max_num_seqs=1"] not in ("failed", "invalid")

@@ -4,17 +4,23 @@ import re
 
 import pytest
 
-from servelab.preflight import CHECKS
+from servelab.search.preflight import CHECKS
 
 
 @pytest.fixture(scope="module")
-def printed(finished):
+def checked(finished, tmp_path_factory):
+    """A copy of the finished tiny study, which preflight adds a file to."""
+    return finished.copy(tmp_path_factory.mktemp("preflight") / "workspace")
+
+
+@pytest.fixture(scope="module")
+def printed(checked):
     """What the command prints for the finished tiny study, of which one candidate has a flag that nobody knows."""
-    return finished.snakemake("preflight", check=False)
+    return checked.snakemake("preflight", check=False)
 
 
-def test_command_asks_the_real_engine_and_ends_with_an_error(printed, finished):
-    (row,) = [row for row in finished.json("results/studies/tiny/preflight.json") if row["verdict"] == "error"]
+def test_command_asks_the_real_engine_and_ends_with_an_error(printed, checked):
+    (row,) = [row for row in checked.json("results/studies/tiny/preflight.json") if row["verdict"] == "error"]
     assert (row["check"], row["of"]) == ("options", "sequences: --no-such-flag")
     assert row["saw"] == "this release of llama.cpp has no --no-such-flag"
     assert "error: preflight: 1 error" in printed
@@ -22,16 +28,14 @@ def test_command_asks_the_real_engine_and_ends_with_an_error(printed, finished):
         assert f"\n{check} " in printed, "the table is printed whole"
 
 
-def test_real_model_and_requests_are_looked_at(printed, finished):
-    rows = {
-        row["check"]: row for row in finished.json("results/studies/tiny/preflight.json") if row["of"] == "baseline"
-    }
+def test_real_model_and_requests_are_looked_at(printed, checked):
+    rows = {row["check"]: row for row in checked.json("results/studies/tiny/preflight.json") if row["of"] == "baseline"}
     assert re.search(r"context length 8,192 \(the model's\), longest request \d+ tokens", rows["context"]["saw"])
     assert "weights 0.1 GiB + KV" in rows["memory"]["saw"]
 
 
-def test_nothing_is_measured_again_for_it(printed, finished):
-    assert "Nothing to be done" in finished.snakemake()
+def test_nothing_is_measured_again_for_it(printed, checked):
+    assert "Nothing to be done" in checked.snakemake()
 
 
 @pytest.mark.slow

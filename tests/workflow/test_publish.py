@@ -16,9 +16,9 @@ from patience import until
 from workspace import ROOT, Workspace
 from zenodo_stand_in import DEPOSIT, zenodo
 
-from servelab.identity import file_sha256
-from servelab.ports import lease_ports
-from servelab.processes import Supervised
+from servelab.core.identity import file_sha256
+from servelab.core.processes import Supervised
+from servelab.machine.ports import lease_ports
 
 pytestmark = pytest.mark.slow
 KEY, SECRET, TOKEN = "AKEYTHATISPLANTED", "a-secret-that-is-planted", "a-token-that-is-planted"
@@ -44,12 +44,8 @@ def programs():
 class Publishing:
     """A project with a finished study, and the environment to publish it from."""
 
-    def __init__(self, folder: Path, programs: Path) -> None:
-        self.workspace = Workspace.create(folder)
-        for name in ("CITATION.cff", "docs"):
-            source = ROOT / name
-            (shutil.copytree if source.is_dir() else shutil.copy2)(source, folder / name)
-        self.programs = programs
+    def __init__(self, workspace: Workspace, programs: Path) -> None:
+        self.workspace, self.programs = workspace, programs
 
     def __call__(self, place: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """What `make publish` runs."""
@@ -86,8 +82,12 @@ class Publishing:
 
 
 @pytest.fixture(scope="module")
-def publish(tmp_path_factory, programs):
-    return Publishing(tmp_path_factory.mktemp("publish") / "project", programs)
+def publish(archived_example, tmp_path_factory, programs):
+    """The archive is still to be made: handing it over asks for it."""
+    publishing = Publishing(archived_example.copy(tmp_path_factory.mktemp("publish") / "project"), programs)
+    for archive in publishing.archives():
+        archive.unlink()
+    return publishing
 
 
 class Bucket:

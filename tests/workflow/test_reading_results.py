@@ -66,9 +66,3 @@ def test_joins_and_queries_find_every_row(finished, found):
     assert len(found["best"]) == min(10, len(rows))
     assert [row[0] for row in found["answers"]] == ["tiny"]
     assert {row[2] for row in found["configurations"]} == {"llama.cpp", "old"}
-
-
-def test_the_notebook_runs(finished):
-    text = (ROOT / "docs/notebooks/first_look.py").read_text().replace('"cpu-smollm2"', '"tiny"')
-    script = text + '\nassert len(requests) > 10 and chart.to_dict()["data"]\nprint(sorted(set(requests["candidate"])))'
-    assert "max_num_seqs=2" in printed(finished, script).splitlines()[-1]

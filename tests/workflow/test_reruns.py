@@ -1,14 +1,18 @@
-"""What must rerun, in measure jobs: the table of docs/architecture.md, row by row, with real runs."""
+"""What is measured again after a change: the table "What reruns" of docs/usage.md, row by row, with real runs."""
 
 import shutil
 import time
 
+import pyarrow.parquet as pq
 import pytest
 from workspace import Workspace, tiny_study
 
-from servelab.clients import CLIENTS
+from servelab.core.seal import faults_of_seal
+from servelab.measure.clients import CLIENTS
 
 THIRD = "2026.9.10809"
+ANSWER = "results/studies/tiny/recommended.json"
+"""All runs are asked for by the stages that it rests on; the charts and the report take as long as all of these."""
 
 
 def specs(workspace, runs):
@@ -16,8 +20,11 @@ def specs(workspace, runs):
 
 
 def test_a_first_run_measures_each_configuration_once(finished):
-    """Baseline on three workloads, the old release, two sequences, a bad flag; all stages share the incumbent."""
-    assert len(finished.runs()) == 3 + 1 + 2
+    """The baseline on two server starts and on two more workloads, the old release, two sequences, a bad flag."""
+    assert len(finished.runs()) == 2 + 2 + 1 + 2
+    statuses = [finished.json(f"results/runs/{run}/status.json") for run in finished.runs()]
+    # the two more workloads are served by one start: as nothing is better, there is nothing to prove
+    assert len({status["job_id"] for status in statuses}) == 2 + 1 + 1 + 2
 
 
 def test_nothing_changed_measures_nothing(workspace):
@@ -29,16 +36,16 @@ def test_add_a_candidate_measures_one(workspace):
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 3}})
     workspace.write_study(study)
     added = workspace.measured_by()
-    assert [spec["options"] for spec in specs(workspace, added)] == [{"max_num_seqs": 3}]
+    assert [spec["options"] for spec in specs(workspace, added)] == [{"threads": 1, "max_num_seqs": 3}]
 
 
 @pytest.mark.slow
 def test_change_one_argument_measures_one(workspace):
     study = workspace.study()
-    study["stages"][1]["candidates"][0]["arguments"] = {"--threads": 1}
+    study["stages"][1]["candidates"][0]["arguments"] = {"--batch-size": 256}
     workspace.write_study(study)
-    changed = workspace.measured_by()
-    assert [spec["arguments"] for spec in specs(workspace, changed)] == [{"--threads": 1}]
+    changed = workspace.measured_by(ANSWER)
+    assert [spec["arguments"] for spec in specs(workspace, changed)] == [{"--batch-size": 256}]
 
 
 @pytest.mark.slow
@@ -47,11 +54,11 @@ def test_bump_an_engines_version_measures_exactly_that_engines_runs(workspace):
     study = workspace.study()
     study["engines"]["old"] |= {"version": THIRD, "lock": f"envs/llama.cpp-{THIRD}.lock.txt"}
     workspace.write_study(study)
-    bumped = workspace.measured_by()
+    bumped = workspace.measured_by(ANSWER)
     assert [spec["engine"]["version"] for spec in specs(workspace, bumped)] == [THIRD]
     assert set(before) < set(workspace.runs())  # the old release's run stays
     workspace.write_study(tiny_study())
-    assert workspace.measured_by() == set()  # and rolling back measures nothing
+    assert workspace.measured_by(ANSWER) == set()  # and rolling back measures nothing
 
 
 def test_reorder_or_comment_the_study_measures_nothing(workspace):
@@ -60,29 +67,29 @@ def test_reorder_or_comment_the_study_measures_nothing(workspace):
     study["stages"][1]["candidates"].reverse()
     workspace.write_study(study)
     workspace.edit("config/studies/tiny.yaml", "study: tiny", "# a comment\nstudy: tiny")
-    assert workspace.measured_by() == set()
+    assert workspace.measured_by(ANSWER) == set()
 
 
 def test_edit_a_chart_a_parser_or_the_report_measures_nothing(workspace):
     report = workspace.folder / "results/studies/tiny/report.html"
     before = report.stat().st_mtime_ns
-    for name in ("charts/improvement.py", "parse.py", "report/render.py"):
-        with (workspace.folder / "scripts/servelab" / name).open("a") as file:
-            file.write("\n# a change\n")
+    for name in ("report/charts/improvement.py", "results/parse.py", "report/render.py"):
+        file = workspace.folder / "scripts/servelab" / name
+        file.write_text(file.read_text() + "\n# a change\n")
     assert workspace.measured_by() == set()
     assert report.stat().st_mtime_ns > before  # but the report is made anew
 
 
 @pytest.mark.slow
 def test_edit_the_clients_code_measures_nothing_until_its_version_is_raised(workspace):
-    for name in ("measure.py", "servelab/measure.py", "servelab/load/sender.py"):
-        with (workspace.folder / "scripts" / name).open("a") as file:
-            file.write("\n# a change\n")
-    assert workspace.measured_by() == set()
+    for name in ("measure.py", "servelab/measure/visits.py", "servelab/measure/load/sender.py"):
+        file = workspace.folder / "scripts" / name
+        file.write_text(file.read_text() + "\n# a change\n")
+    assert workspace.measured_by(ANSWER) == set()
     before = set(workspace.runs())
     version = f'version: str = "{CLIENTS.get("servelab").version}"'
-    workspace.edit("scripts/servelab/clients/servelab.py", version, 'version: str = "another"')
-    assert len(workspace.measured_by()) == len(before)
+    workspace.edit("scripts/servelab/measure/clients/servelab.py", version, 'version: str = "another"')
+    assert len(workspace.measured_by(ANSWER)) == len(before)
 
 
 def test_touch_the_dataset_the_model_and_the_environment_measures_nothing(workspace):
@@ -104,16 +111,64 @@ def test_losing_snakemakes_records_measures_nothing(workspace):
 
 
 def test_another_study_shares_the_runs_of_the_first(workspace):
+    """Chosen as the README chooses `cpu-engines`."""
+    workspace.write_study(tiny_study("cpu-engines"))
+    assert workspace.measured_by("--config", "studies=[cpu-engines]") == set()
+    assert (workspace.folder / "results/studies/cpu-engines/report.html").exists()
+
+
+def test_a_table_of_candidates_does_not_depend_on_which_study_ran_first(workspace):
+    table = workspace.folder / "results/studies/tiny/search.parquet"
+    before = pq.read_table(table)
     workspace.write_study(tiny_study("other"))
-    workspace.write("config/config.yaml", "studies: [tiny, other]\n")
-    assert workspace.measured_by() == set()
-    assert (workspace.folder / "results/studies/other/report.html").exists()
+    workspace.write("config/config.yaml", "studies: [other, tiny]\n")
+    plans = [f"results/studies/other/stages/{stage}/plan.json" for stage in ("engine", "sequences", "confirm")]
+    assert (
+        workspace.measured_by("--forcerun", "list_candidates", "--", *plans, str(table.relative_to(workspace.folder)))
+        == set()
+    )
+    assert pq.read_table(table).equals(before)
 
 
 def test_a_lost_run_is_measured_again_and_only_that(workspace):
     lost = min(workspace.runs())
     shutil.rmtree(workspace.folder / "results/runs" / lost)
     assert workspace.measured_by() == {lost}
+
+
+def test_broken_runs_are_set_aside_and_measured_again_and_only_these(workspace):
+    """Each was silent, or ended in an error, before runs were sealed."""
+    runs = workspace.folder / "results/runs"
+    sound, swapped, copied, stripped, lost, added = sorted(runs.iterdir())[:6]
+    shutil.copy2(sound / "requests.parquet", swapped)
+    shutil.rmtree(copied)
+    shutil.copytree(sound, copied)
+    for name in ("manifest.json", "spec.json"):
+        (stripped / name).unlink()
+    (lost / "status.json").unlink()
+    (added / "notes.txt").write_text("mine")
+    broken = {
+        swapped: "requests.parquet: was changed",
+        copied: f"status.json: is of run {sound.name}, in the folder of another",
+        stripped: "manifest.json: missing (and 1 more)",
+        lost: "status.json: missing",
+        added: "notes.txt: was added",
+    }
+    left = {folder.name: contents(folder) for folder in broken}
+    said = workspace.snakemake("--dry-run", ANSWER)
+    for folder, why in broken.items():
+        assert f"run {folder.name} is broken: {why}; it is set aside and measured again" in said
+    assert "tiny: 5 runs on " in said
+    assert {folder.name: contents(folder) for folder in broken} == left  # a dry-run moves nothing
+    assert workspace.measured_by(ANSWER) == {folder.name for folder in broken}
+    aside = sorted((runs / "set-aside").iterdir())
+    assert {folder.name.split("-")[0]: contents(folder) for folder in aside} == left and len(aside) == len(left)
+    assert not any(faults_of_seal(folder) for folder in broken)
+    assert workspace.measured_by(ANSWER) == set()
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_run_that_was_measured_again_elsewhere_makes_its_tables_anew(workspace):
@@ -124,7 +179,7 @@ def test_a_run_that_was_measured_again_elsewhere_makes_its_tables_anew(workspace
     before = [table.stat().st_mtime_ns for table in tables]
     shutil.rmtree(workspace.folder / "results/runs" / lost)
     assert workspace.measured_by(f"results/runs/{lost}/manifest.json") == {lost}
-    assert workspace.measured_by() == set()
+    assert workspace.measured_by(*(str(table.relative_to(workspace.folder)) for table in tables)) == set()
     assert [table.stat().st_mtime_ns > made for table, made in zip(tables, before, strict=True)] == asked
 
 

@@ -55,7 +55,7 @@ def test_every_run_has_its_row_for_every_metric(study, finished):
     metrics = pd.read_parquet(study / "metrics.parquet")
     ok = [run for run in finished.runs() if finished.json(f"results/runs/{run}/status.json")["outcome"] == "ok"]
     assert set(metrics["run_id"]) == set(ok)
-    assert len(ok) == 5
+    assert len(ok) == 6
     assert set(RATES) | set(LATENCIES) <= set(metrics["metric"])
     assert metrics["definition"].isna().all()
 
@@ -98,26 +98,41 @@ def test_latencies_are_those_of_the_records(metric, study, records):
             assert row[statistic] == pytest.approx(expected, rel=1e-6), statistic
 
 
-def test_the_stage_table_repeats_the_metrics(study):
+def starts_that_count(row):
+    """The runs of a row of a stage table, without the disturbed ones if there are others."""
+    undisturbed = [run for run, disturbed in zip(row["run_ids"], row["start_disturbed"], strict=True) if not disturbed]
+    return undisturbed or list(row["run_ids"])
+
+
+def test_the_stage_table_has_the_means_of_the_metrics_over_server_starts(study):
     metrics = pd.read_parquet(study / "metrics.parquet").set_index(["run_id", "metric"])
     table = pd.read_parquet(study / "stages/sequences/table.parquet")
     for _, row in table[table["outcome"] == "ok"].iterrows():
+        counted = starts_that_count(row)
+        assert len(counted) == row["starts"] or row["start_disturbed"].any()
         for column, (metric, statistic) in {
             "total_tokens_per_s": ("total_tokens_per_s", "mean"),
             "ttft_ms_p99": ("ttft_ms", "p99"),
             "tpot_ms_mean": ("tpot_ms", "mean"),
         }.items():
-            assert row[column] == metrics.loc[(row["run_id"], metric), statistic]
+            values = [metrics.loc[(run, metric), statistic] for run in counted]
+            assert row[column] == pytest.approx(np.mean(values), rel=1e-9)
 
 
 def test_percentages_follow_from_their_two_figures(study):
     improvements = pd.read_parquet(study / "improvements.parquet")
     assert len(improvements) > 0
     metrics = pd.read_parquet(study / "metrics.parquet").set_index(["run_id", "metric"])["mean"]
+    tables = pd.concat(pd.read_parquet(file) for file in study.glob("stages/*/table.parquet"))
+    starts = {row["run_id"]: starts_that_count(row) for _, row in tables[tables["outcome"] == "ok"].iterrows()}
     rates_only = improvements[improvements["metric"].isin(RATES)]
     for _, row in rates_only.iterrows():
-        base, value = metrics[(row["baseline_run_id"], row["metric"])], metrics[(row["run_id"], row["metric"])]
+        base, value = (
+            np.mean([metrics[(run, row["metric"])] for run in starts[row[side]]])
+            for side in ("baseline_run_id", "run_id")
+        )
         assert row["change_percent"] == pytest.approx(100 * (value / base - 1))
+        assert row["evidence"] == "search" and np.isnan(row["change_ci95_low_percent"])  # nothing to prove
 
 
 def test_requests_had_the_lengths_that_were_asked_for(records, finished):
@@ -148,10 +163,11 @@ def test_a_failed_candidate_is_a_finding(finished, study):
 def test_dry_run_says_what_is_left_and_what_it_can_cost(finished, tmp_path):
 
     fresh = Workspace.create(tmp_path / "fresh")
-    # 3 candidates beside the baseline; one choice turned back; baseline and winner on two more workloads; 60 s to
-    # start, 120 s twice for load
-    assert "tiny: at most 9 runs left to measure (0 measured), at most 0.8 accelerator-hours" in fresh.snakemake("-n")
-    assert "tiny: nothing left to measure (6 runs measured)" in finished.snakemake("-n")
+    # the search: 2 starts of the baseline, 3 candidates, 1 more start of an incumbent after each of two stages, one
+    # choice turned back; the proof: 8 pairs, each start of 3 workloads; each run 60 s to start, 120 s twice for load
+    left = "tiny: at most 56 runs on 24 server starts left to measure (0 measured), at most 4.7 accelerator-hours"
+    assert left in fresh.snakemake("-n")
+    assert "tiny: nothing left to measure (7 runs measured)" in finished.snakemake("-n")
 
 
 def test_a_wrong_study_stops_before_any_job(tmp_path):
@@ -176,7 +192,7 @@ def test_recommendation_is_printed_with_its_command(finished):
         check=True,
     )
     assert "llama-server --model SmolLM2-135M-Instruct" in done.stdout
-    assert "keep the baseline" in done.stdout
+    assert "Keep the baseline: the search found no candidate that is better" in done.stdout
     assert "results/studies/tiny/report.html" in done.stdout
 
 

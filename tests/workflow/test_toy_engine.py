@@ -92,7 +92,8 @@ def study(model):
         "hardware": {"accelerator": "cpu", "device": "cpu", "per_node": 1},
         "engines": {"toy": {"version": "1.0", "runtime": "host", "lock": "envs/toy.host.yaml"}},
         "objective": {"metric": "total_tokens_per_s", "on": "tiny", "margin_percent": 1000},
-        "protocol": {"warmup_requests": 1, "rounds": {"min": 2, "max": 2}, "startup_timeout_s": 60},
+        "protocol": {"warmup_requests": 1, "rounds": 2, "max_others_cpu_percent": 100, "startup_timeout_s": 60},
+        "search": {"strategy": "staged"},
         "baseline": {"engine": "toy"},
         "stages": [
             {
@@ -125,7 +126,7 @@ def toy(tmp_path, monkeypatch):
     workspace = Workspace.create(tmp_path / "project")
     for name in ("envs", "models"):  # its own, since names by content would stay behind in the project's
         (workspace.folder / "results" / name).unlink()
-    workspace.write("scripts/servelab/engines/toy.py", block("python", '"""Toy'))
+    workspace.write("scripts/servelab/engines/adapters/toy.py", block("python", '"""Toy'))
     workspace.write("envs/toy.host.yaml", block("yaml", "name: toy-serve"))
     workspace.write("config/workloads.yaml", yaml.safe_dump({"tiny": WORKLOADS["tiny"]}))
     workspace.write_study(study(model))

@@ -12,7 +12,7 @@ def test_both_engines_are_measured_and_the_faster_is_chosen(tmp_path):
     study = yaml.safe_load((ROOT / "config/studies/cpu-engines.yaml").read_text().replace("on: cpu-", "'on': cpu-"))
     study |= {"study": "tiny", "stages": study["stages"][:2], "workloads": ["tiny", "tiny-sharegpt"]}
     study["objective"] |= {"on": "tiny-sharegpt"}
-    study["protocol"]["rounds"] = {"min": 2, "max": 2}
+    study["protocol"]["rounds"] = 2
     workspace.write_study(study)
     workspace.write("config/workloads.yaml", yaml.safe_dump(WORKLOADS, sort_keys=False))
     workspace.snakemake()

@@ -7,11 +7,11 @@ import subprocess
 import pytest
 from workspace import Workspace, tiny_study
 
-from servelab.claims import claim
+from servelab.core.result_lock import claim
 
 
 def small_study(name):
-    """Two runs, the same for every name."""
+    """Three runs, the same for every name: two server starts of the baseline, and a candidate."""
     stages = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 2}}]}]
     return tiny_study(name) | {"stages": stages, "workloads": ["tiny"]}
 
@@ -55,10 +55,10 @@ def test_each_run_is_measured_once_and_both_have_their_reports(checkouts):
     assert codes == [0, 0], "\n".join(text[-3000:] for text in said)
     first = checkouts[0]
     runs = first.runs()
-    assert len(runs) == 2
+    assert len(runs) == 3
     measured = [run for text in said for run in re.findall(r"^([0-9a-f]{20}): 1 rounds, 4 requests$", text, re.M)]
     assert set(measured) == set(runs)
-    assert sum(len(re.findall(r"^serving .* with llama.cpp on ", text, re.M)) for text in said) == 2
+    assert sum(len(re.findall(r"^serving .* with llama.cpp on ", text, re.M)) for text in said) == 3
     folder = first.folder / "results/runs"
     assert sorted(path.name for path in folder.iterdir()) == sorted(runs)
     for name in ("one", "other"):
@@ -69,6 +69,9 @@ def test_a_study_that_another_workflow_makes_is_refused_at_once(checkouts):
     first, _ = checkouts
     with claim(first.folder / "results/studies/one"):
         said = first.snakemake(check=False)
-    assert re.search(r"studies/one: process \d+ on .* is at work on this; wait for it, or ask for other studies", said)
+    assert re.search(
+        r"studies/one: process \d+ of \w+ since .* UTC on .* is working on this; wait for it, or ask for other studies",
+        said,
+    )
     assert "Traceback" not in said
     assert not (first.folder / "results/studies/one").exists()

@@ -1,5 +1,6 @@
 """A small study, run for real with Snakemake and llama.cpp in a copy of the project."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import yaml
 
+from servelab.core.identity import file_sha256
+
 ROOT = Path(__file__).parents[2]
-PROJECT_FILES = ("Snakefile", "config", "rules", "scripts", "envs", "profiles")
+PROJECT_FILES = ("Snakefile", "CITATION.cff", "config", "rules", "scripts", "envs", "profiles")
 SHARED_RESULTS = ("datasets", "envs", "models")
 """Named by their content, so tests use what the project already has, and leave what they make."""
 
@@ -40,7 +43,7 @@ WORKLOADS = {
         },
     },
 }
-SLOW_PREFILL = {"max_num_seqs": 1, "max_num_batched_tokens": 8}
+SLOW_PREFILL = {"max_num_seqs": 1, "max_num_batched_tokens": 8, "threads": 1}
 """Prompts are read eight tokens at a time: slower than reading them at once."""
 PREFILL_ONLY = {
     "title": "Prompts to read",
@@ -50,7 +53,10 @@ PREFILL_ONLY = {
 
 
 def tiny_study(name="tiny"):
-    """A study of two releases of llama.cpp; a margin that nothing passes keeps its path the same in every run."""
+    """A study of two releases of llama.cpp; a margin that nothing passes keeps its path the same in every run.
+
+    Its servers have one thread: several that wait for each other on a busy machine take many times as long.
+    """
     demo = yaml.safe_load((ROOT / "config/studies/cpu-smollm2.yaml").read_text())
     return {
         "study": name,
@@ -64,11 +70,13 @@ def tiny_study(name="tiny"):
         "objective": {"metric": "total_tokens_per_s", "on": "tiny", "margin_percent": 1000},
         "protocol": {
             "warmup_requests": 1,
-            "rounds": {"min": 1, "max": 1},
+            "rounds": 1,
             "startup_timeout_s": 60,
             "round_timeout_s": 60,
+            "max_others_cpu_percent": 100,  # tests run side by side
         },
-        "baseline": {"engine": "llama.cpp"},
+        "search": {"strategy": "staged"},
+        "baseline": {"engine": "llama.cpp", "options": {"threads": 1}},
         "stages": [
             {"name": "engine", "candidates": [{"engine": "old"}]},
             {
@@ -80,11 +88,23 @@ def tiny_study(name="tiny"):
     }
 
 
+def code_sha256() -> str:
+    """Of every file that a finished workspace depends on."""
+    digest = hashlib.sha256()
+    for name in (*PROJECT_FILES, "tests/workflow", "tests/data"):
+        for path in sorted([ROOT / name, *(ROOT / name).rglob("*")]):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(ROOT)} {file_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
 class Workspace:
     """A copy of the project that runs a study of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.traced: Path | None = None
+        """Where each script's reads of code are written, by its name, if anywhere."""
 
     @classmethod
     def create(cls, folder: Path) -> "Workspace":
@@ -150,7 +170,12 @@ class Workspace:
     def environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        return kept | {"PATH": path, "PYTHONPATH": str(self.folder / "scripts")}
+        environment = kept | {"PATH": path, "PYTHONPATH": str(self.folder / "scripts")}
+        if self.traced is not None:
+            self.traced.mkdir(exist_ok=True)
+            tracer = Path(__file__).parent / "traced"
+            environment |= {"TRACED": str(self.traced), "PYTHONPATH": f"{tracer}:{environment['PYTHONPATH']}"}
+        return environment
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--profile", "profiles/default", *arguments]

@@ -1,6 +1,7 @@
-"""Archives: one zip that holds a study whole, checks itself, and gives every table again without a network.
+"""Archives: one zip that holds a whole study, verifies itself and recreates every table without a network.
 
-`contents` says what belongs to a study, `source` what made it, `checks` that it belongs together; `build` writes the
-zip with `layout`'s manifest, `crate`'s metadata and `recipe`'s study file, without what `redaction` takes out.
-`verify`, `restore` and `comparison` read archives, through `unpack` alone; `recompute` makes a study's tables again.
+`contents` lists what belongs to a study, `source` finds the workflow that made it, `record_faults` checks that the
+records match each other. `build` writes the zip with `layout`'s manifest, `crate`'s metadata and `recipe`'s study file,
+after `redaction`. `verify`, `restore` and `compare` read archives, through `unpack` only; `recompute` recreates a
+study's tables. Imports every other room.
 """

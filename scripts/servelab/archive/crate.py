@@ -1,7 +1,7 @@
-"""RO-Crate metadata of an archive: what its files are and which action made them, for readers that know no Servelab.
+"""RO-Crate metadata of an archive: what its files are and which action made them, for tools that do not know Servelab.
 
-RO-Crate 1.1 with the profiles Process Run Crate, Workflow Run Crate and Workflow RO-Crate. The crate tells of folders
-of raw records as a whole, and of the study's own files one by one; `manifest.json` has every file.
+RO-Crate 1.1 with the profiles Process Run Crate, Workflow Run Crate and Workflow RO-Crate. The crate describes folders
+of raw records as a whole and the study's own files one by one; `manifest.json` lists every file.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ LICENSE = "https://spdx.org/licenses/Apache-2.0"
 BIOSCHEMAS = "https://bioschemas.org/profiles/{}/1.0-RELEASE"
 _TERMS = "https://w3id.org/ro/terms/workflow-run#"
 TERMS = {name: f"{_TERMS}{name}" for name in ("ContainerImage", "containerImage", "sha256")}
-"""Not in the context of RO-Crate 1.1; given in the crate itself, so that it is read without a network."""
+"""Terms missing from the context of RO-Crate 1.1; the crate defines them itself, so no network is needed to read it."""
 WRITTEN = {
     MANIFEST: "Every file with its sha256, size and media type",
-    DIFF: "What the workflow's files differ in from its commit",
+    DIFF: "Differences of the workflow's files from its commit",
 }
 
 
 def crate_metadata(manifest: Manifest, contents: Contents) -> dict[str, Any]:
-    """The content of `ro-crate-metadata.json`, as JSON-LD; equal content gives an equal one."""
+    """The content of `ro-crate-metadata.json` as JSON-LD; the same contents give the same metadata."""
     crate = ROCrate(version="1.1")
     crate.metadata.extra_terms.update(TERMS)
     study = manifest.study
@@ -41,7 +41,7 @@ def crate_metadata(manifest: Manifest, contents: Contents) -> dict[str, Any]:
     root["name"] = f"{manifest.title} (study {study})"
     root["description"] = (
         f"Archive of the study {study}: raw records, tables, charts and report, with the workflow that made them. "
-        "The licence is the workflow's; prompts are under that of their data set."
+        "The licence is the workflow's; prompts are under the licence of their data set."
     )
     root["datePublished"] = manifest.date
     root["license"] = crate.add(ContextEntity(crate, LICENSE, {"@type": "CreativeWork", "name": "Apache License 2.0"}))
@@ -50,13 +50,13 @@ def crate_metadata(manifest: Manifest, contents: Contents) -> dict[str, Any]:
         for profile, (name, number) in PROFILES.items()
     ]
     workflow = _workflow(crate, manifest)
-    files = {name: _file(crate, manifest, contents, name) for name in _told(manifest)}
+    files = {name: _file(crate, manifest, contents, name) for name in _described(manifest)}
     files[MANIFEST] = crate.add_file(
         dest_path=MANIFEST, properties={"name": WRITTEN[MANIFEST], "encodingFormat": media_type(MANIFEST)}
     )
     files[README]["about"] = root
     folders = {
-        name: crate.add_dataset(dest_path=name, properties={"name": told}) for name, told in _folders(manifest).items()
+        name: crate.add_dataset(dest_path=name, properties={"name": what}) for name, what in _folders(manifest).items()
     }
     configuration = files[_study_file(manifest)]
     report = files[f"{RESULTS}/{manifest.searches[0]}/report.html"]
@@ -65,7 +65,7 @@ def crate_metadata(manifest: Manifest, contents: Contents) -> dict[str, Any]:
     action = {
         "@type": "CreateAction",
         "name": f"The study {study}",
-        "description": "Candidates measured stage by stage, or read from logs; tables, decisions and report made",
+        "description": "Measures candidates stage by stage, or reads logs, and makes tables, decisions and report",
         "instrument": workflow,
         "endTime": manifest.date,
         "object": [configuration],
@@ -92,8 +92,8 @@ def _workflow(crate: ROCrate, manifest: Manifest) -> Any:
     )
 
 
-def _told(manifest: Manifest) -> list[str]:
-    """Members that are told of one by one: the study's own files and what explains the rest."""
+def _described(manifest: Manifest) -> list[str]:
+    """Members that are described one by one: the study's own files and what explains the rest."""
     own = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
     return [
         name
@@ -121,26 +121,25 @@ def _file(crate: ROCrate, manifest: Manifest, contents: Contents, name: str) -> 
 
 
 def _folders(manifest: Manifest) -> dict[str, str]:
-    """Folders that are told of as a whole, and what they are."""
-    told = {
+    """Folders that are described as a whole, and what they are."""
+    kinds = {
         f"{RESULTS}/runs": "Raw records of a run",
-        f"{RESULTS}/pairs": "Raw records of a pair, measured side by side",
         f"{RESULTS}/workloads": "Requests of a workload",
     }
     found = {f"{WORKFLOW}/": "The workflow's source, the study's configuration and its locks"}
     for name in manifest.members:
         parent, _, rest = name.removeprefix(f"{RESULTS}/").partition("/")
-        if f"{RESULTS}/{parent}" in told and name.startswith(f"{RESULTS}/"):
+        if f"{RESULTS}/{parent}" in kinds and name.startswith(f"{RESULTS}/"):
             entry = rest.partition("/")[0]
-            found[f"{RESULTS}/{parent}/{entry}/"] = f"{told[f'{RESULTS}/{parent}']}, {entry}"
+            found[f"{RESULTS}/{parent}/{entry}/"] = f"{kinds[f'{RESULTS}/{parent}']}, {entry}"
     return found
 
 
-def _parameter(crate: ROCrate, name: str, told: str, example: Any) -> Any:
+def _parameter(crate: ROCrate, name: str, description: str, example: Any) -> Any:
     properties = {
         "@type": "FormalParameter",
         "name": name,
-        "description": told,
+        "description": description,
         "additionalType": "File",
         "conformsTo": {"@id": BIOSCHEMAS.format("FormalParameter")},
         "workExample": example,
@@ -151,7 +150,7 @@ def _parameter(crate: ROCrate, name: str, told: str, example: Any) -> Any:
 
 
 def _runs(crate: ROCrate, contents: Contents, folders: dict[str, Any]) -> list[Any]:
-    """An action for each run: which engine, in which image, when, and whether it came to its end."""
+    """An action for each run: its engine, image, times, and whether it completed."""
     tools: dict[str, Any] = {}
 
     def tool(kind: str, name: str, properties: dict[str, str]) -> Any:
@@ -165,7 +164,7 @@ def _runs(crate: ROCrate, contents: Contents, folders: dict[str, Any]) -> list[A
         properties = {
             "@type": "CreateAction",
             "name": f"Run {run.run_id}",
-            "description": f"{run.model} served by {name} on {run.accelerator}, and a load put on it",
+            "description": f"{name} serves {run.model} on {run.accelerator} under load",
             "instrument": tool(
                 "SoftwareApplication", name, {"name": run.engine, "softwareVersion": run.engine_version}
             ),

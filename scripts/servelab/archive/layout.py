@@ -1,4 +1,4 @@
-"""What an archive holds under which names. `manifest.json` lists every other member with its hash."""
+"""Names of an archive's members. `manifest.json` lists every other member with its hash."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from servelab.config_file import describe_validation_error
-from servelab.errors import ServelabError
-from servelab.spec import Strict
-from servelab.study import NAME
+from servelab.core.errors import ServelabError
+from servelab.core.run_spec import Strict
+from servelab.core.yaml_file import describe_validation_error
+from servelab.study.study import NAME
 
 MANIFEST = "manifest.json"
 CRATE = "ro-crate-metadata.json"
 README = "README.md"
 DIFF = "workflow.diff"
 RECIPE = "recipe"
-"""Folder of the study file that runs the study again."""
+"""Folder of the study file that reruns the study."""
 WORKFLOW = "workflow"
-"""Folder of the workflow's source, the study's configuration and its locks among it."""
+"""Folder of the workflow's source, with the study's configuration and locks."""
 PROVENANCE = "provenance"
-"""Folder of what is only told: descriptions of data sets, models and environments that are not here themselves."""
+"""Folder of descriptions: data sets, models and environments that the archive does not contain."""
 RESULTS = "results"
 
 MEDIA_TYPES = {
@@ -43,12 +43,12 @@ MEDIA_TYPES = {
 
 
 def media_type(name: str) -> str:
-    """Media type of a member by its name; plain text for what has no other."""
+    """Media type of a member by its name; plain text by default."""
     return MEDIA_TYPES.get(PurePosixPath(name).suffix, "text/plain")
 
 
 class Member(Strict):
-    """One file of an archive, as it is there: what was taken out of it (`redacted`) is in neither figure."""
+    """One file of an archive, after redaction (`redacted`)."""
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size_bytes: int = Field(ge=0)
@@ -57,7 +57,7 @@ class Member(Strict):
 
 
 class Manifest(Strict):
-    """`manifest.json`: what an archive is, and every other member by its path."""
+    """`manifest.json`: describes an archive and lists every other member by its path."""
 
     format: Literal["servelab-archive/1"] = "servelab-archive/1"
     study: str = Field(pattern=NAME)
@@ -68,17 +68,17 @@ class Manifest(Strict):
     )
     commit: str | None = Field(description="The workflow's commit; null outside a checkout.")
     dirty: bool | None = Field(description="Whether files differed from that commit, as in workflow.diff.")
-    omitted: dict[str, str] = Field({}, description="Files that are left out, and why.")
+    omitted: dict[str, str] = Field({}, description="Files that are omitted, and why.")
     members: dict[str, Member]
 
     @property
     def is_live(self) -> bool:
-        """Whether the study's runs were measured; those of a recorded study are logs."""
+        """Whether the study's runs were measured; the runs of a recorded study are logs."""
         return self.searches[0].startswith("studies/")
 
     def is_restored(self, path: str) -> bool:
-        """Whether a member belongs into a results folder: raw records, and the files of the archive's own studies."""
-        folders = ["runs", "pairs", "workloads", *self.searches]
+        """Whether a member is restored into a results folder: raw records, and files of the archive's own studies."""
+        folders = ["runs", "workloads", *self.searches]
         return any(path.startswith(f"{RESULTS}/{folder}/") for folder in folders)
 
 

@@ -1,4 +1,4 @@
-"""Names that a member of an archive may have: the same harmless file on every system, and no two the same anywhere."""
+"""Names that a member of an archive may have: the same harmless file on every system, and different from each other."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ MOST_BYTES = 1024
 MOST_PART_BYTES = 255
 MOST_PARTS = 32
 _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10))}
-"""Devices of Windows, with whatever suffix."""
+"""Devices of Windows, with any suffix."""
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Unicode categories of characters that are not seen, or turn what is seen around."""
+"""Unicode categories of characters that are invisible or reverse the text."""
 
 
 def shown(name: str) -> str:
-    """A name for a message: what a terminal would obey is escaped, what is long is cut."""
+    """A name for a message: control characters are escaped, long names are cut."""
     text = name.encode("unicode_escape").decode("ascii")
     return text if len(text) <= 160 else f"{text[:160]}…"
 
@@ -23,13 +23,13 @@ def shown(name: str) -> str:
 def trouble(name: str) -> str | None:
     """Why a member may not have this name; None if it may.
 
-    A name is relative, in parts by `/`, and leads nowhere else once a system has normalised it (NFKC), dropped its
-    trailing dots and spaces, or taken a colon or a backslash for its own.
+    A name is a relative path with `/`. It still leads to the same place after a system has normalised it (NFKC),
+    dropped trailing dots and spaces, or interpreted a colon or a backslash.
     """
     if len(name.encode("utf-8", "surrogatepass")) > MOST_BYTES or name.count("/") >= MOST_PARTS:
         return f"its name is longer than {MOST_BYTES} bytes or has more than {MOST_PARTS} parts"
     if any(unicodedata.category(character) in _UNSEEN for character in name):
-        return "its name has characters that are not seen"
+        return "its name has invisible characters"
     if unicodedata.normalize("NFC", name) != name:
         return "its name is not in Unicode's composed form (NFC)"
     for text in (name, unicodedata.normalize("NFKC", name)):
@@ -50,10 +50,10 @@ def trouble(name: str) -> str | None:
 
 
 def first_trouble(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first name that a member may not have, and why: by itself, or beside those before it; None if all may.
+    """The first name that is not allowed, by itself or beside the names before it, and why; None if all are allowed.
 
-    Two names are the same where a system might take them for it: in another case, or in another form of Unicode. A
-    file is no folder of another, and a folder is spelt in one way.
+    Two names are the same if some system treats them so: in another case, or in another form of Unicode. No file is
+    also a folder, and a folder has one spelling.
     """
     spelt: dict[str, str] = {}
     for name in names:
@@ -66,7 +66,7 @@ def first_trouble(names: Iterable[str]) -> tuple[str, str] | None:
             if taken != f"{folder}/":
                 return name, f"its folder is the same as `{shown(taken)}` to some systems"
         if taken := spelt.get(_folded(name), ""):
-            same = "stands twice" if taken == name else f"is the same as `{shown(taken)}` to some systems"
+            same = "occurs twice" if taken == name else f"is the same as `{shown(taken)}` to some systems"
             return name, f"its name {same}"
         spelt[_folded(name)] = name
     return None

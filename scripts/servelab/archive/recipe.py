@@ -1,4 +1,4 @@
-"""The study file that runs an archived study again: everything spelt out, with the digests of what it refers to."""
+"""The study file that reruns an archived study: all defaults written out, with digests of everything it refers to."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 import yaml
 
 from servelab.archive.contents import LIVE, Contents
-from servelab.identity import canonical_json, workload_id
-from servelab.project import Project, load_project
+from servelab.core.identity import canonical_json, workload_id
+from servelab.search.project import load_project
+from servelab.study.project import Project
 
 HEAD = """\
-# The study as it was run, with every default written out. With this workflow and these digests it plans the same runs,
-# by the same names: put it into config/studies/ of the archive's workflow/.
+# The study as it was run, with every default written out. With this workflow and these digests it plans the same runs
+# under the same names: put it into config/studies/ of the archive's workflow/.
 """
 
 
 def recipe(root: Path, contents: Contents) -> dict[str, str]:
-    """Text of the recipe by its file name; nothing for a recorded study, whose logs cannot be run.
+    """Text of the recipe by its file name; nothing for a recorded study, whose logs cannot be rerun.
 
-    `servelab.study.load_study` loads it. Locks, workloads and data sets are those of the archive's `workflow/`.
+    `servelab.study.study.load_study` loads it. Locks, workloads and data sets are in the archive's `workflow/`.
     """
     search = contents.searches[0]
     if not search.startswith(f"{LIVE}/"):
@@ -35,7 +36,7 @@ def recipe(root: Path, contents: Contents) -> dict[str, str]:
 
 
 def _digests(project: Project, root: Path) -> list[str]:
-    """What the study names and does not contain, by its hash; requests with the seed they are drawn with."""
+    """Hashes of what the study names; workloads also with their parameters, the seed among them."""
     lines = []
     for alias in project.study.engines:
         lines.append(f"{project.lock(alias).relative_to(root)}: sha256 {project.environment_sha256(alias)}")

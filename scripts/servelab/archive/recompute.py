@@ -1,7 +1,6 @@
-"""Makes a study's tables, decisions and report again from its raw records, by the workflow's own rules.
+"""Recomputes a study's tables, decisions and report from its raw records, with the workflow's own rules.
 
-In a folder of its own, without a network, and with no rule that measures or fetches: what such a rule would have to
-make must be there.
+It works in its own folder, without a network and without rules that measure or download, whose outputs must exist.
 """
 
 from __future__ import annotations
@@ -13,10 +12,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from servelab.archive.difference import difference
+from servelab.archive.file_difference import difference
 from servelab.archive.layout import RESULTS, WORKFLOW, Manifest
+from servelab.search.kept_answers import study_versions, versions_id
+from servelab.search.project import load_project
 
 CODE = ("Snakefile", "rules", "scripts", "profiles")
 CONFIGURATION = ("config", "envs")
@@ -27,20 +29,21 @@ NEVER = (
     "download_dataset",
     "download_model",
     "measure",
-    "measure_pair",
     "prepare_workload",
     "quantize_model",
 )
-"""Rules that hold a device, fetch something, or make what only these need."""
-KEPT = ("answers",)
-"""What of a study's folder is evidence, and not made from what else is here: its answers under earlier versions."""
-_LINES = 12
+"""Rules that reserve a device, download something, or make the inputs of such rules."""
+KEPT = "answers"
+"""Part of a study's folder that cannot be recomputed as a whole: it also has the answers under earlier versions."""
+_LINES, _REASONS = 12, 3
+_PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
 
 
 def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str | None:
-    """Makes everything again in `work/results`; what kept it from that, or None.
+    """Recomputes everything in `work/results`; returns the reason of a failure, or None.
 
-    `unpacked` is the archive's content, `code` the project's folder whose workflow computes.
+    `unpacked` is the archive's content, `code` the project's folder whose workflow computes. A study file that cannot
+    be used is a `ServelabError`.
     """
     _prepare(unpacked, manifest, code, work)
     kinds = {
@@ -73,30 +76,75 @@ def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str
         text=True,
         check=False,
     )
-    return None if done.returncode == 0 else " / ".join(_telling(done.stdout))
+    return None if done.returncode == 0 else " / ".join(_error_lines(done.stdout))
 
 
 def differences(unpacked: Path, manifest: Manifest, work: Path) -> Iterator[tuple[str, str | None]]:
-    """Each file that was made again or should have been, by its name in the archive, and how it differs, if it does."""
+    """Each file that is in the archive or was recomputed, by its name in the archive, and how it differs, or None.
+
+    Answers under earlier versions are left out.
+    """
+    earlier = earlier_answers(unpacked, manifest)
     for search in manifest.searches:
         prefix = f"{RESULTS}/{search}/"
-        archived = {name for name in manifest.members if name.startswith(prefix)}
+        archived = {name for name in manifest.members if name.startswith(prefix)} - earlier
         again = {
             path.relative_to(work).as_posix()
             for path in (work / prefix).rglob("*")
             if path.is_file() and not _hidden(path, work)
         }
-        for name in sorted(archived | again):
+        for name in sorted(archived | (again - earlier)):
             if name not in again:
-                yield name, "no rule of the workflow makes it from the records that are here"
+                yield name, "no rule of the workflow makes it from the archived records"
             elif name not in archived:
-                yield name, "is made from the records, and the archive lacks it"
+                yield name, "is made from the records, but the archive lacks it"
             else:
                 yield name, difference(unpacked / name, work / name)
 
 
+def earlier_answers(unpacked: Path, manifest: Manifest) -> set[str]:
+    """Members that hold a live study's answers under earlier versions of its engines, which nothing recomputes."""
+    found = set()
+    for search in manifest.searches:
+        if search.startswith("studies/"):
+            current = _current_answer(unpacked / WORKFLOW, search)
+            prefix = f"{RESULTS}/{search}/{KEPT}/"
+            found |= {name for name in manifest.members if name.startswith(prefix) and name != f"{prefix}{current}"}
+    return found
+
+
+def other_versions(unpacked: Path, code: Path) -> str:
+    """How the code or the packages that recompute differ from the archive's; empty if they are the same."""
+    workflow, why = unpacked / WORKFLOW, []
+    files = {path.relative_to(workflow) for name in CODE for path in _files(workflow / name)}
+    other = sorted(
+        str(name)
+        for name in files
+        if not (code / name).is_file() or (code / name).read_bytes() != (workflow / name).read_bytes()
+    )
+    if other:
+        why.append(f"{len(other)} files of the workflow differ, such as {other[0]}")
+    lock = workflow / "envs/workflow.lock.txt"
+    pinned: dict[str, list[str]] = {}  # a package may have several, for other releases of Python
+    for name, wanted in _PINNED.findall(lock.read_text(encoding="utf-8")) if lock.is_file() else ():
+        pinned.setdefault(name, []).append(wanted)
+    for name, versions in sorted(pinned.items()):
+        try:
+            found = version(name)
+        except PackageNotFoundError:  # not needed here
+            continue
+        if found not in versions:
+            why.append(f"{name} {found} is installed, the archive's lock has {' or '.join(versions)}")
+    return "; ".join(why[:_REASONS])
+
+
+def _current_answer(project: Path, search: str) -> str:
+    versions = study_versions(load_project(project / f"config/{search}.yaml", project))
+    return f"{versions_id(versions)}.json"
+
+
 def _prepare(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> None:
-    """A project with the code of one place and the archive's configuration and raw records."""
+    """A project with the code in `code` and the archive's configuration and raw records."""
     for name in CODE:
         (work / name).symlink_to((code / name).resolve())
     for name in CONFIGURATION:
@@ -105,8 +153,10 @@ def _prepare(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> None
     for search in manifest.searches:
         folder = work / RESULTS / search
         for path in folder.iterdir():
-            if path.name not in KEPT:
+            if path.name != KEPT:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if search.startswith("studies/"):
+            (folder / KEPT / _current_answer(work, search)).unlink(missing_ok=True)
 
 
 def _rules_text(code: Path) -> str:
@@ -119,11 +169,15 @@ def _environment(work: Path) -> dict[str, str]:
     return kept | {"PATH": programs, "PYTHONPATH": str(work / "scripts"), "HOME": str(work)}
 
 
-def _telling(output: str) -> Iterable[str]:
-    """The lines of a failed workflow that say why."""
+def _error_lines(output: str) -> Iterable[str]:
+    """The lines of a failed workflow that explain the failure."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"(error|\w*(Error|Exception))\b", line)]
-    return (telling or lines)[-_LINES:]
+    errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception))\b", line)]
+    return (errors or lines)[-_LINES:]
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
 
 
 def _hidden(path: Path, work: Path) -> bool:

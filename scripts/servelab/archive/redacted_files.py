@@ -1,6 +1,6 @@
-"""Files without what must not be archived: JSON and Parquet by their values, text by lines, in memory that stays small.
+"""Redacts files: JSON and Parquet by their values, text by blocks of lines, in little memory.
 
-A file in which nothing changes is left as it is, to the byte.
+A file in which nothing changes keeps its bytes.
 """
 
 from __future__ import annotations
@@ -8,20 +8,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.credentials import REDACTED
-from servelab.errors import ServelabError
+from servelab.core.credential_forms import PRIVATE_KEY_BEGINS, PRIVATE_KEY_ENDS
+from servelab.core.errors import ServelabError
 
 _SNIFFED_BYTES = 8192
-_KEY_BEGINS, _KEY_ENDS = (
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
-    re.compile(r"-----END [A-Z ]*PRIVATE KEY-----"),
-)
+_BLOCK_CHARACTERS = 1 << 20
+_MOST_CHARACTERS = 1 << 24
+_NEAR_LINES = 8
+"""Lines before and behind the end of a block in which a credential could be cut by it."""
 
 
 class _OfJson(Protocol):
@@ -31,7 +32,7 @@ class _OfJson(Protocol):
 def redact_file(
     source: Path, scratch: Path, *, text: Callable[[str], str], json: _OfJson, refuse: Callable[[Path], None]
 ) -> Path:
-    """`source`, or `scratch` with its content changed by `text` or `json`; what is neither goes to `refuse`."""
+    """`source` if nothing changes, else `scratch` with the changed content; other kinds of files go to `refuse`."""
     if source.suffix == ".parquet":
         changed = _redact_parquet(source, scratch, text)
     elif source.suffix == ".json":
@@ -46,8 +47,11 @@ def redact_file(
     return scratch if changed else source
 
 
-def texts_of(source: Path) -> Iterator[tuple[str, str, str]]:
-    """Every text of a file: where it stands, the key it stands under (of JSON), and itself."""
+def texts_of(source: Path, is_suspect: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
+    """Texts of a file: the place, the key (in JSON), and the text.
+
+    Of a text file only blocks of lines that are suspect: first each line, then each two lines, then the whole block.
+    """
     if source.suffix == ".parquet":
         with pq.ParquetFile(source) as file:
             yield "its metadata", "", str(file.schema_arrow.metadata)
@@ -57,25 +61,62 @@ def texts_of(source: Path) -> Iterator[tuple[str, str, str]]:
     elif source.suffix == ".json":
         yield from _texts_of_json(_read_json(source), "", "")
     else:
-        with source.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                yield f"line {number}", "", line.decode(errors="surrogateescape")
+        for first, lines in _overlapping(source):
+            if is_suspect(block := "".join(lines)):
+                yield from ((f"line {number}", "", line) for number, line in enumerate(lines, first))
+                for number, (line, following) in enumerate(pairwise(lines), first):
+                    yield f"lines {number} and {number + 1}", "", line + following
+                yield f"lines {first} to {first + len(lines) - 1}", "", block
+
+
+def _overlapping(source: Path) -> Iterator[tuple[int, list[str]]]:
+    """Blocks of lines with the number of the first one; each begins with the last line of the one before."""
+    first, size, lines = 1, 0, list[str]()
+    with source.open("rb") as file:
+        for raw in file:
+            lines.append(raw.decode(errors="surrogateescape"))
+            size += len(raw)
+            if size > _BLOCK_CHARACTERS:
+                yield first, lines
+                first, size, lines = first + len(lines) - 1, 0, lines[-1:]
+    yield first, lines
 
 
 def _redact_lines(source: Path, scratch: Path, text: Callable[[str], str]) -> bool:
-    changed = in_key = False
-    with source.open("rb") as before, scratch.open("wb") as after:
-        for line in before:
-            given = line.decode(errors="surrogateescape")
-            if in_key:
-                in_key, made = not _KEY_ENDS.search(given), ""
-            elif _KEY_BEGINS.search(given) and not _KEY_ENDS.search(given):
-                in_key, made = True, _KEY_BEGINS.split(given)[0] + REDACTED + "\n"
-            else:
-                made = text(given)
+    changed = False
+    with scratch.open("wb") as after:
+        for given in _blocks(source, text):
+            made = text(given)
             changed |= made != given
             after.write(made.encode(errors="surrogateescape"))
     return changed
+
+
+def _blocks(source: Path, text: Callable[[str], str]) -> Iterator[str]:
+    """A file in pieces of whole lines, cut where nothing that is replaced crosses the cut."""
+    lines: list[str] = []
+    size = 0
+    with source.open("rb") as file:
+        for raw in file:
+            line = raw.decode(errors="surrogateescape")
+            if size > _BLOCK_CHARACTERS and (size > _MOST_CHARACTERS or not _crossed(lines, line, text)):
+                yield "".join(lines)
+                lines, size = [], 0
+            lines.append(line)
+            size += len(line)
+    yield "".join(lines)
+
+
+def _crossed(lines: list[str], line: str, text: Callable[[str], str]) -> bool:
+    near = "".join(lines[-_NEAR_LINES:])
+    if text(near + line) != text(near) + text(line):
+        return True
+    block = "".join(lines)  # a private key has more lines
+    return _last_end(PRIVATE_KEY_BEGINS, block) > _last_end(PRIVATE_KEY_ENDS, block)
+
+
+def _last_end(pattern: re.Pattern[str], text: str) -> int:
+    return max((match.end() for match in pattern.finditer(text)), default=0)
 
 
 def _redact_json(source: Path, scratch: Path, redact: _OfJson) -> bool:
@@ -88,7 +129,7 @@ def _redact_json(source: Path, scratch: Path, redact: _OfJson) -> bool:
 
 
 def _redact_parquet(source: Path, scratch: Path, text: Callable[[str], str]) -> bool:
-    """Row group by row group, with the codec and the row groups of the original."""
+    """Works row group by row group and keeps the codec and the row groups."""
     seen: dict[str, str] = {}
 
     def once(value: str) -> str:
@@ -99,9 +140,9 @@ def _redact_parquet(source: Path, scratch: Path, text: Callable[[str], str]) -> 
     changed = False
     with pq.ParquetFile(source) as file:
         schema = file.schema_arrow
-        told = {key: once(value.decode()).encode() for key, value in (schema.metadata or {}).items()}
-        changed |= told != (schema.metadata or {})
-        schema = schema.with_metadata(told or None)
+        metadata = {key: once(value.decode()).encode() for key, value in (schema.metadata or {}).items()}
+        changed |= metadata != (schema.metadata or {})
+        schema = schema.with_metadata(metadata or None)
         codec = file.metadata.row_group(0).column(0).compression if file.num_row_groups else "SNAPPY"
         with pq.ParquetWriter(scratch, schema, compression="NONE" if codec == "UNCOMPRESSED" else codec) as writer:
             for number in range(file.num_row_groups):
@@ -125,7 +166,7 @@ def _columns_with_text(schema: pa.Schema) -> list[str]:
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Plain data with every text in it changed, keys aside."""
+    """Plain data with every text changed, except keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):

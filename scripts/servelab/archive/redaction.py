@@ -1,18 +1,18 @@
-"""What says who measured where, or opens something, is replaced by a word that stays the same, before it is archived.
+"""Replaces secrets, and everything that identifies the user or the machine, by fixed words before a file is archived.
 
-That is: credentials by their form and name (`servelab.credentials`), the values of this environment's variables that
-are named like one, proxies, the names of user and host, the host's addresses, home folders, and where the project lies.
-Numbers are never touched, and what is replaced once is not replaced again, so that a table made from replaced records
-equals the replaced table.
+Replaced are credentials by their form and name (`servelab.core.credentials`), values of environment variables with such
+a name, proxies, the names of user and host, the host's addresses, home folders, and the project's folder. Numbers are
+never changed, and a replaced text is not replaced again, so a table made from redacted records equals the redacted
+table.
 
-A name that is also a word (`max`, `test`, `server`) would mangle what has nothing to do with it. A name of fewer than 4
-characters, of digits, or that is a word of this workflow's own source, is therefore replaced only where a user or a
-host stands: below `/home`, before or behind `@`, after `user=` or `host:`. What everybody is called (`root`,
-`localhost`) says nothing, and stays.
+A name that is also a word (`max`, `test`, `server`) would damage unrelated text. So a name of fewer than 4 characters,
+of digits only, or that is a word of this workflow's own source is replaced only in the place of a user or a host: below
+`/home`, before or behind `@`, after `user=` or `host:`. Common names (`root`, `localhost`) identify nobody and stay.
 """
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import os
@@ -27,21 +27,25 @@ from urllib.parse import quote, urlsplit
 import psutil
 
 from servelab.archive.redacted_files import redact_file, texts_of
-from servelab.credentials import REDACTED, has_credential, is_secret, without_credentials
-from servelab.errors import ServelabError
+from servelab.core.credential_forms import BREAK
+from servelab.core.credentials import REDACTED, has_credential, is_secret, without_credentials
+from servelab.core.errors import ServelabError
 
 PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host", "redacted-address"
 HOME, PROJECT = "/redacted-home", "/redacted-project"
 
 _STAYS = re.compile(
-    r"results/(?:runs/[^/]+/spec\.json|pairs/[^/]+/(?:pair|[ab]/spec)\.json|workloads/.*|recorded/[^/]+/logs/.*"
-    r"|(?:studies|recorded)/[^/]+/stages/[^/]+/(?:plan|pair)\.json)"
+    r"results/(?:runs/[^/]+/(?:spec\.json|signed\.json(?:\.sig)?)|workloads/.*|recorded/[^/]+/logs/.*"
+    r"|(?:studies|recorded)/[^/]+/stages/[^/]+/plan\.json)"
     r"|workflow/(?:(?!config/).*|config/recorded/[^/]+/logs/.*)",
     re.DOTALL,
 )
-"""Members whose content is hashed by another one's name or content, and the code: changed, they were something else."""
+"""Members that must stay unchanged: the code, and files whose hash is in another member's name or content."""
+_CODE = re.compile(r"workflow/(?!config/).*", re.DOTALL)
 _SHORTEST_SECRET = 8
-"""A shorter value of a variable is replaced only where it stands behind its name: it may be a word, or a figure."""
+"""A shorter value of a variable is replaced only behind the variable's name, since it may be a word or a number."""
+_SHORTEST_ENCODED = 12
+"""Of a shorter value in base64 too little is left to be sure of it."""
 _SHORTEST_NAME = 4
 _EVERYBODY = re.compile(
     r"root|user|admin|administrator|nobody|ubuntu|debian|centos|fedora|rocky|ec2-user|runner|jovyan|vagrant|docker|"
@@ -50,9 +54,9 @@ _EVERYBODY = re.compile(
 _HOMES = re.compile(r"(?<![\w.-])(?:/home/[^/\s'\"<>:,;)\]}]+|/Users/[^/\s'\"<>:,;)\]}]+)")
 _PROJECTS = re.compile(
     r"(?<![\w.-])(?:/[^/\s'\"<>:,;=()\[\]{}]+)+?(?=/(?:scripts/(?:servelab/|\w+\.py)"
-    r"|results/(?:archives|datasets|envs|logs|models|pairs|recorded|runs|studies|workloads)/))"
+    r"|results/(?:archives|datasets|envs|logs|models|recorded|runs|studies|workloads)/))"
 )
-"""Where a project lies, told by what is in it: what is archived may have been measured in another checkout."""
+"""A project's folder, recognised by what is in it, because the runs may have been measured in another checkout."""
 _OF_A_USER = frozenset({"user", "username", "login", "owner"})
 _OF_A_HOST = frozenset({"host", "hostname", "node", "nodename"})
 _PROXY_NAME = re.compile(r"\w*(?:http|https|all|ftp|no)_proxy|\w+_proxy", re.IGNORECASE)
@@ -60,7 +64,7 @@ _PROXY_GIVEN = re.compile(r"(\b\w*_proxy['\"]?\s*[:=]\s*['\"]?)(?!redacted-proxy
 
 
 class Redactor:
-    """Takes what must not be archived out of texts and files; the same for the same environment, whenever it runs."""
+    """Redacts texts and files; the same environment always gives the same result."""
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class Redactor:
         hosts: Iterable[str] = (),
         addresses: Iterable[str] = (),
     ) -> None:
-        """`project` is the folder that `results/` lies in; `hosts` are all that a measured run names, this one too."""
+        """`project` is the folder with `results/`; `hosts` are all hosts that a measured run names, and this one."""
         exact = {value: REDACTED for name, value in environment.items() if _is_long_secret(name, value)}
         named_hosts = {label for host in hosts for label in _labels(host)}
         for name, value in environment.items():
@@ -82,7 +86,8 @@ class Redactor:
                 named_hosts |= proxy_hosts
         folders = dict.fromkeys(_spellings(project), PROJECT)
         folders |= {folder: HOME for home in homes for folder in _spellings(Path(home)) if folder not in folders}
-        self._exact = _replacing({variant: word for value, word in exact.items() for variant in _variants(value)})
+        variants = {variant: word for value, word in exact.items() for variant in _variants(value)}
+        self._exact = _replacing(variants, between=f"(?:{BREAK.pattern})?")
         self._folders = _replacing(folders, before=r"(?<![\w.-])", after=r"(?![\w-]|\.\w)")
         self._addresses = _replacing(dict.fromkeys(addresses, ADDRESS), before=r"(?<![\w.])", after=r"(?!\w|\.\w)")
         names = dict.fromkeys(users, USER) | dict.fromkeys(named_hosts, HOST)
@@ -93,7 +98,7 @@ class Redactor:
 
     @classmethod
     def of_this_machine(cls, project: Path, *, hosts: Iterable[str] = ()) -> Redactor:
-        """What is known here: environment, user, host, addresses; `hosts` are those that the runs' manifests name."""
+        """Redacts this machine's environment, user, host and addresses; `hosts` are those in the runs' manifests."""
         variables = os.environ
         account, account_home = _account()
         users = {account, *(variables.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER"))}
@@ -102,7 +107,7 @@ class Redactor:
         return cls(
             project=project,
             environment=variables,
-            # `/root` is everybody's; it stands in source, and in reports for what lies in a container
+            # `/root` identifies nobody, and occurs in source and in paths of containers
             homes=sorted(home for home in homes if home.startswith("/") and home not in ("/", "/root")),
             users=sorted(filter(None, users)),
             hosts=sorted(filter(None, named)),
@@ -110,7 +115,7 @@ class Redactor:
         )
 
     def text(self, text: str) -> str:
-        """A text without what must not be archived."""
+        """A redacted text."""
         text = self._certain(text)
         text = _PROXY_GIVEN.sub(rf"\1{PROXY}", without_credentials(text))
         text = _HOMES.sub(HOME, _PROJECTS.sub(PROJECT, text))
@@ -119,9 +124,10 @@ class Redactor:
         return self._telling(self._addresses(text))
 
     def json(self, value: Any, key: str = "") -> Any:
-        """Plain data without it: in values and, but for their kind, in keys; `key` is what a value stands under."""
+        """Redacted plain data, keys included; `key` is the key of the value."""
         if isinstance(value, dict):
-            return {self.text(name): self.json(inner, name) for name, inner in value.items()}
+            inside = "cookies" if key.lower() == "cookies" else ""  # a dict of names and values
+            return {self.text(name): self.json(inner, inside or name) for name, inner in value.items()}
         if isinstance(value, list):
             names = [key, *(item if isinstance(item, str) and item.startswith("-") else key for item in value)]
             return [self.json(item, name) for name, item in zip(names, value, strict=False)]
@@ -134,28 +140,36 @@ class Redactor:
         return self.text(value)
 
     def member(self, name: str, source: Path, scratch: Path) -> Path:
-        """The file to archive under a name: `source` if nothing in it is to be replaced; else `scratch`, made from it.
+        """The file to archive under a name: `source` if nothing in it is replaced, else `scratch` made from it.
 
-        JSON and Parquet are changed by their values, text by lines. `ServelabError` where something would have to be
-        replaced in a file that cannot be changed, or that must stay as it is.
+        JSON and Parquet are changed by their values, text by blocks of lines. `ServelabError` if something would have
+        to be replaced in a file that cannot be changed or must stay unchanged.
         """
         if _STAYS.fullmatch(name):
-            self.refuse(source)
+            self.refuse(source, is_code=_CODE.fullmatch(name) is not None)
             return source
         return redact_file(source, scratch, text=self.text, json=self.json, refuse=self.refuse)
 
-    def refuse(self, source: Path) -> None:
-        """For a file that must stay as it is: `ServelabError` naming file and place if a secret is in it.
+    def refuse(self, source: Path, *, is_code: bool = False) -> None:
+        """For a file that must stay unchanged: a `ServelabError` names file and place if it has a secret.
 
-        A user's or host's bare name is no reason: `alice/model` is a repository's public name. Of prompts, which are
-        others' texts, only what is this environment's own counts.
+        The bare name of a user or a host is allowed: `alice/model` is the public name of a repository. Prompts are
+        other people's texts, so in them only this environment's own values count. Code has names like `password=`
+        without a secret behind them.
         """
-        for place, key, text in texts_of(source):
-            own = self._certain(text) != text
-            form = not source.name.endswith(".parquet") and (has_credential(text) or is_secret(key, text))
-            if own or form:
-                what = "holds a credential" if form else "holds a credential, a proxy or a folder of this machine"
-                fix = "it is part of what was measured and cannot be taken out; take it out of its origin"
+        is_prompts = source.suffix == ".parquet"
+
+        def has_form(text: str) -> bool:
+            return not is_prompts and (has_credential(text) if is_code else without_credentials(text) != text)
+
+        def has_own(text: str) -> bool:
+            return self._certain(text) != text
+
+        for place, key, text in texts_of(source, lambda block: has_form(block) or has_own(block)):
+            form = has_form(text) or (not is_prompts and is_secret(key, text))
+            if form or has_own(text):
+                what = "has a credential" if form else "has a credential, a proxy or a folder of this machine"
+                fix = "it is part of what was measured and cannot be redacted; remove it where it comes from"
                 raise ServelabError(f"{source}: {place}: {what}, which must not be archived; {fix}")
 
     def _certain(self, text: str) -> str:
@@ -180,7 +194,7 @@ def _vocabulary() -> frozenset[str]:
 
 
 def _labels(host: str) -> set[str]:
-    """A host's name in full, its first part, and its domain where that is one."""
+    """A host's full name, its first part, and its domain if it has one."""
     first, _, domain = host.partition(".")
     if re.fullmatch(r"[\d.:]+", host):
         return {host}
@@ -188,7 +202,7 @@ def _labels(host: str) -> set[str]:
 
 
 def _proxies(value: str) -> tuple[set[str], set[str]]:
-    """What of a proxy's variable is replaced wherever it stands, and the names of hosts in it."""
+    """The texts of a proxy's variable that are replaced everywhere, and the names of hosts in it."""
     whole, hosts = set(), set()
     for part in value.split(","):
         address = part.strip().lstrip("*.")
@@ -203,7 +217,7 @@ def _proxies(value: str) -> tuple[set[str], set[str]]:
 
 
 def _account() -> tuple[str, str]:
-    """Name and home folder of this process's user; empty where the system knows none."""
+    """Name and home folder of this process's user; empty if the system knows none."""
     try:
         account = pwd.getpwuid(os.getuid())
     except KeyError:
@@ -212,7 +226,7 @@ def _account() -> tuple[str, str]:
 
 
 def _addresses() -> set[str]:
-    """This machine's addresses, but for those that every machine has."""
+    """This machine's addresses, without those that every machine has."""
     found = {address.address.partition("%")[0] for card in psutil.net_if_addrs().values() for address in card}
     return {
         address for address in found if re.search(r"[.:]", address) and not re.match(r"127\.|::1$|00:00:00", address)
@@ -220,14 +234,15 @@ def _addresses() -> set[str]:
 
 
 def _spellings(folder: Path) -> list[str]:
-    """A folder as it is named, and as it is once links are followed."""
+    """A folder's path as given, and with links resolved."""
     return sorted({str(folder.absolute()), str(folder.resolve())} - {"/"}, key=len, reverse=True)
 
 
 def _variants(value: str) -> set[str]:
-    """A value as it stands, and as JSON, HTML and URLs write it; of several lines, each."""
+    """A value as it is, and as JSON, HTML, URLs and base64 write it; also each line of a value with several."""
     lines = {line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET}
     forms = {value} | (lines if "\n" in value else set())
+    encoded = {part for form in forms if len(form) >= _SHORTEST_ENCODED for part in _in_base64(form.encode())}
     for form in list(forms):
         forms |= {
             json.dumps(form)[1:-1],
@@ -235,26 +250,42 @@ def _variants(value: str) -> set[str]:
             html.escape(form),
             quote(form, ""),
         }
-    return forms
+    return forms | encoded
 
 
-def _replacing(words: Mapping[str, str], before: str = "", after: str = "") -> Callable[[str], str]:
-    """Replaces each of the keys by its word, the longest that fits."""
+def _in_base64(value: bytes) -> set[str]:
+    """How base64 writes a value, also inside of a longer text: there it may begin at each of three places."""
+    found = set()
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + value).decode()
+        own = text[-(-before * 4 // 3) : len(text) - (0, 3, 2)[(before + len(value)) % 3]]
+        found |= {own, own.replace("+", "-").replace("/", "_")}
+    return found
+
+
+def _replacing(words: Mapping[str, str], before: str = "", after: str = "", between: str = "") -> Callable[[str], str]:
+    """Replaces each of the keys by its word, longest match first; `between` is what may be after each character."""
     if not words:
         return lambda text: text
     longest_first = sorted(words, key=lambda literal: (-len(literal), literal))
-    pattern = re.compile(before + "(?:" + "|".join(map(_as_in_markdown, longest_first)) + ")" + after)
-    plain = {literal.replace("\\", ""): word for literal, word in words.items()}
-    return lambda text: pattern.sub(lambda match: plain[match[0].replace("\\", "")], text)
+    forms = (between.join(map(_as_in_markdown, literal)) for literal in longest_first)
+    pattern = re.compile(f"{before}(?:{'|'.join(forms)}){after}")
+    plain = {_plain(literal): word for literal, word in words.items()}
+    return lambda text: pattern.sub(lambda match: plain[_plain(match[0])], text)
 
 
-def _as_in_markdown(literal: str) -> str:
-    """A pattern of a text, also where Markdown has put backslashes before what means something to it."""
-    return "".join(c if c.isalnum() else r"\\?" + re.escape(c) for c in literal)
+def _as_in_markdown(character: str) -> str:
+    """A pattern of a character, with or without the backslash that Markdown adds."""
+    return character if character.isalnum() else r"\\?" + re.escape(character)
+
+
+def _plain(text: str) -> str:
+    """A text without what a match may have more than its literal."""
+    return BREAK.sub("", text).replace("\\", "")
 
 
 def _placed(name: str, word: str) -> Callable[[str], str]:
-    """Replaces a name that is also a word, or short, where a user or a host stands."""
+    """Replaces a name that is also a word, or short, in the place of a user or a host."""
     keys = "|".join(sorted(_OF_A_USER if word == USER else _OF_A_HOST))
     places = rf"(?<=@)|(?<=://)|\b(?:{keys})['\"]?\s*[:=]\s*['\"]?"
     if word == USER:

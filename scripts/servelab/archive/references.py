@@ -1,43 +1,32 @@
-"""Which runs and pairs a study's files name, in keys and columns called `run_id`, `pair_id` or like it."""
+"""Finds the runs that a study's files name, in keys and columns like `run_id`."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.errors import ServelabError
+from servelab.core.errors import ServelabError
 
-_KEY = re.compile(r"(?:^|_)(run|pair)_ids?(?:_|$)")
+_KEY = re.compile(r"(?:^|_)run_ids?(?:_|$)")
 _ID = re.compile(r"[0-9a-f]{20}")
-_ELSEWHERE = "shared_with"
 
 
-@dataclass
-class References:
-    """What files name, each with the first file that names it."""
+def referenced_runs(files: Iterable[Path]) -> dict[str, Path]:
+    """All runs that these JSON and Parquet files name, each with the first file that does.
 
-    runs: dict[str, Path] = field(default_factory=dict)
-    pairs: dict[str, Path] = field(default_factory=dict)
-    elsewhere: dict[str, Path] = field(default_factory=dict)
-    """Stages of other studies that have one of the runs too, as `studies/<study>/<stage>`."""
-
-
-def references(files: Iterable[Path]) -> References:
-    """Everything that these JSON and Parquet files name; a file that cannot be read is a `ServelabError`."""
-    found = References()
+    An unreadable file is a `ServelabError`.
+    """
+    found: dict[str, Path] = {}
     for file in files:
         for key, value in _named(file):
-            if key == _ELSEWHERE and value.startswith("studies/"):
-                found.elsewhere.setdefault(value, file)
-            elif (match := _KEY.search(key)) and _ID.fullmatch(value):
-                (found.runs if match.group(1) == "run" else found.pairs).setdefault(value, file)
+            if _KEY.search(key) and _ID.fullmatch(value):
+                found.setdefault(value, file)
     return found
 
 
@@ -57,7 +46,7 @@ def _named(file: Path) -> Iterator[tuple[str, str]]:
         yield from _texts("", read_json(file))
         return
     try:
-        names = [name for name in pq.read_schema(file).names if name == _ELSEWHERE or _KEY.search(name)]
+        names = [name for name in pq.read_schema(file).names if _KEY.search(name)]
         columns = pq.read_table(file, columns=names).columns
     except (OSError, pa.ArrowException) as error:
         raise ServelabError(f"{file}: cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""The workflow that made a study: its files as they lie here, its commit, and what differs from that commit."""
+"""The workflow that made a study: its files, its commit, and the differences from that commit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from servelab.config_file import read_yaml
-from servelab.errors import ServelabError
-from servelab.manifest import git_state
+from servelab.core.errors import ServelabError
+from servelab.core.yaml_file import read_yaml
+from servelab.measure.manifest import git_state
 
 CITATION = "CITATION.cff"
 PARTS = (
@@ -29,9 +29,9 @@ PARTS = (
     "scripts",
     "tests",
 )
-"""What a project's folder holds of the workflow; asked for where there is no checkout that could say."""
+"""The workflow's parts in a project's folder, used if there is no checkout to list its files."""
 CODE = ("Snakefile", "rules", "scripts")
-"""Where new files count as code that ran, committed or not."""
+"""Parts where a new file counts as code that ran, committed or not."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,21 @@ class Source:
     commit: str | None
     dirty: bool | None
     diff: bytes
-    """What tracked files differ in from the commit, as `git diff` tells it; empty where they do not."""
+    """Differences of tracked files from the commit, as `git diff` prints them; empty if there are none."""
     date: str | None
-    """Day of the commit (UTC), or of the release where there is no checkout."""
+    """Day of the commit (UTC), or of the release if there is no checkout."""
 
 
 def read_source(root: Path) -> Source:
-    """The workflow in `root`. In a checkout: tracked files, and new ones among the code; otherwise `PARTS`.
+    """The workflow in `root`. In a checkout: tracked files, and new files of the code; otherwise `PARTS`.
 
-    The commit is of the checkout whose top `root` is, not of one that it only lies in. A link is a `ServelabError`.
+    `root` must be the top of the checkout, otherwise there is no commit. A link is a `ServelabError`.
     """
     if _is_checkout(root):
         state = git_state(root)
         files = _listed(root, "--cached") + _listed(root, "--others", "--exclude-standard", "--", *CODE)
         files = [name for name in files if (root / name).exists()]  # one that was deleted is in the diff
-        return Source(sorted(set(_no_links(root, files))), state["commit"], state["dirty"], _diff(root), _day(root))
+        return Source(sorted(set(_no_links(root, files))), state.commit, state.dirty, _diff(root), _day(root))
     files = [name for part in PARTS for name in _walk(root, part)]
     return Source(sorted(_no_links(root, files)), None, None, b"", _release_day(root))
 
@@ -77,11 +77,11 @@ def _listed(root: Path, *arguments: str) -> list[str]:
 
 
 def _diff(root: Path) -> bytes:
-    # every option that a user's configuration could set otherwise
+    # every option that a user's configuration could change
     form = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--binary", "--full-index", "--unified=3"]
     diff = _git(root, "diff", *form, "--diff-algorithm=myers", "--src-prefix=a/", "--dst-prefix=b/", "HEAD", "--")
     if diff is None:
-        raise ServelabError(f"{root}: git cannot say what differs from the commit")
+        raise ServelabError(f"{root}: git cannot print the differences from the commit")
     return diff
 
 
@@ -122,12 +122,12 @@ def _walk(root: Path, part: str) -> list[str]:
 def _no_links(root: Path, files: list[str]) -> list[str]:
     for name in files:
         if (root / name).is_symlink():
-            raise ServelabError(f"{root / name}: a link; an archive holds none, so put the file itself there")
+            raise ServelabError(f"{root / name}: a link, which an archive cannot have; replace it by the file")
     return files
 
 
 def _git(root: Path, *arguments: str) -> bytes | None:
-    """What git prints; None where it fails or is not there."""
+    """What git prints; None if it fails or is missing."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],

@@ -1,7 +1,7 @@
-"""Reads an archive that nobody vouches for: its form, names and sizes are checked before a byte is unpacked.
+"""Reads an untrusted archive: its form, names and sizes are checked before anything is unpacked.
 
-Members are streamed. Files are written into a new folder only, which takes its name in one step when all in it is
-checked. Every fault is one `ServelabError` that names the archive and the member.
+Members are streamed. Files are written into a new folder, which gets its name in one step after all of it was checked.
+Every fault is one `ServelabError` that names the archive and the member.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,24 +17,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servelab.archive.container import BLOCK_BYTES, DEFLATED, Malformed, Member, read_members
 from servelab.archive.member_names import first_trouble, shown
-from servelab.errors import Outage, ServelabError
-from servelab.files import move_folder
+from servelab.archive.zip_format import BLOCK_BYTES, DEFLATED, Malformed, Member, read_members
+from servelab.core.errors import Outage, ServelabError
+from servelab.core.files import move_folder
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that an archive may hold; more is refused before it is unpacked."""
+    """Limits of an archive; a larger one is refused before it is unpacked."""
 
     members: int = 100_000
     member_bytes: int = 64 * 2**30
     total_bytes: int = 256 * 2**30
     """Of all members, unpacked."""
     ratio: float = 300.0
-    """Unpacked ÷ packed size of a member. Logs reach some 50, deflate's most is 1,032."""
+    """Unpacked ÷ packed size of a member. Logs reach about 50; deflate's maximum is 1,032."""
     ratio_from_bytes: int = 64 * 2**20
-    """Smaller members may have any ratio: they do no harm."""
+    """Smaller members may have any ratio: harmless one by one."""
+    total_ratio: float = 100.0
+    """The same of all members together; archives of studies have 3 to 20."""
+    total_ratio_from_bytes: int = 256 * 2**20
 
 
 class Archive:
@@ -45,9 +49,9 @@ class Archive:
         """By name, in the archive's order."""
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """The content of a member, in blocks of at most 1 MiB; it is the whole and right content only if none raises.
+        """The content of a member in blocks of at most 1 MiB; it is complete and correct only if nothing raises.
 
-        Raises `ServelabError` for an unknown name, and where content, size, CRC or sha256 are not as declared.
+        Raises `ServelabError` for an unknown name, and if content, size, CRC or sha256 are not as declared.
         """
         if (member := self.members.get(name)) is None:
             raise self._fault(name, "is not in the archive")
@@ -63,27 +67,27 @@ class Archive:
         if size < member.size_bytes:
             raise self._fault(name, f"unpacks to {size:,} bytes, not the {member.size_bytes:,} it declares")
         if crc32 != member.crc32:
-            raise self._fault(name, "its content was changed: its CRC is another one")
+            raise self._fault(name, "its content was changed: its CRC differs")
         if digest.hexdigest() != member.sha256:
-            raise self._fault(name, "its bytes were changed: their sha256 is not that of the directory")
+            raise self._fault(name, "its bytes were changed: their sha256 is not the one in the directory")
 
     def read(self, name: str, most_bytes: int = 64 * 2**20) -> bytes:
-        """The whole content of a member; one that is larger than `most_bytes` is refused."""
+        """The whole content of a member; a member larger than `most_bytes` is refused."""
         if name in self.members and self.members[name].size_bytes > most_bytes:
             raise self._fault(name, f"is larger than {most_bytes:,} bytes")
         return b"".join(self.blocks(name))
 
     def write(self, folder: Path, names: Iterable[str] | None = None) -> None:
-        """Writes members (all by default) below a folder that nobody else writes to; no file there is overwritten.
+        """Writes members (all by default) below a folder that nobody else writes to; no file is overwritten.
 
-        What is wrong with a member is a `ServelabError`, a full disk an `Outage`; a file may then be left half written.
+        A faulty member is a `ServelabError`, a full disk an `Outage`; a file may then be incomplete.
         """
         chosen = list(self.members) if names is None else list(names)
         wanted_bytes = sum(self.members[name].size_bytes for name in chosen if name in self.members)
         free_bytes = shutil.disk_usage(folder).free
         if wanted_bytes > free_bytes:
-            wants = f"unpacks to {wanted_bytes / 1e9:.1f} GB"
-            raise Outage(f"{self.path}: {wants}, {folder} has room for {free_bytes / 1e9:.1f} GB")
+            needs = f"unpacks to {wanted_bytes / 1e9:.1f} GB"
+            raise Outage(f"{self.path}: {needs}, but {folder} has {free_bytes / 1e9:.1f} GB free")
         for name in chosen:
             file = folder / name
             try:
@@ -119,7 +123,7 @@ class Archive:
         except zlib.error as error:
             raise self._fault(name, f"its packed data is damaged: {error}") from None
         if not inflater.eof or inflater.unused_data:
-            raise self._fault(name, "its packed data ends elsewhere than it should")
+            raise self._fault(name, "its packed data ends too early or too late")
 
     def _fault(self, name: str, text: str) -> ServelabError:
         return ServelabError(f"{self.path}: {shown(name)}: {text}")
@@ -127,12 +131,14 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path, limits: Limits = Limits()) -> Iterator[Archive]:
-    """An archive to read from, checked but for its contents; `ServelabError` says what is wrong and at which member."""
+    """An archive to read from, checked except for its contents; `ServelabError` names the fault and the member."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise ServelabError(f"{path}: cannot be read: {error.strerror}") from None
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ServelabError(f"{path}: cannot be read: not a file")
         yield Archive(path, descriptor, _checked_members(path, descriptor, limits))
     finally:
         os.close(descriptor)
@@ -152,6 +158,9 @@ def _checked_members(path: Path, descriptor: int, limits: Limits) -> list[Member
                 raise Malformed(text, member.name)
         if (total := sum(member.size_bytes for member in members)) > limits.total_bytes:
             raise Malformed(f"declares {total:,} bytes in all, more than the {limits.total_bytes:,} that are allowed")
+        packed = sum(member.packed_bytes for member in members)
+        if total > max(limits.total_ratio * packed, limits.total_ratio_from_bytes):
+            raise Malformed(f"declares {total:,} bytes in {packed:,} in all: more than {limits.total_ratio:g} : 1")
         if found := first_trouble(member.name for member in members):
             raise Malformed(found[1], found[0])
     except Malformed as fault:
@@ -161,7 +170,7 @@ def _checked_members(path: Path, descriptor: int, limits: Limits) -> list[Member
 
 
 def faults(path: Path, limits: Limits = Limits()) -> list[str]:
-    """A line for each fault of an archive's bytes, every member read through; empty if there is none."""
+    """One line per fault of an archive's bytes; reads every member. Empty if there is no fault."""
     found = []
     try:
         with open_archive(path, limits) as archive:
@@ -178,7 +187,7 @@ def faults(path: Path, limits: Limits = Limits()) -> list[str]:
 
 @contextmanager
 def unpacked(archive: Archive, parent: Path, names: Iterable[str] | None = None) -> Iterator[Path]:
-    """A new folder below `parent` with members' contents (all by default), all of them checked; gone at the end."""
+    """A temporary folder below `parent` with the checked contents of members (all by default)."""
     folder = Path(tempfile.mkdtemp(prefix=".unpacked-", dir=parent))
     try:
         archive.write(folder, names)
@@ -188,12 +197,12 @@ def unpacked(archive: Archive, parent: Path, names: Iterable[str] | None = None)
 
 
 def unpack(path: Path, destination: Path, limits: Limits = Limits()) -> None:
-    """Unpacks a whole archive into a folder that is not there yet: it appears complete and checked, or not at all."""
+    """Unpacks a whole archive into a new folder, which appears complete and checked, or not at all."""
     with open_archive(path, limits) as archive:
         if destination.is_symlink() or destination.exists():
-            raise ServelabError(f"{destination}: is there already; name a folder that is not")
+            raise ServelabError(f"{destination}: already exists; name a new folder")
         destination.parent.mkdir(parents=True, exist_ok=True)
         with unpacked(archive, destination.parent) as folder:
             folder.chmod(0o755)
             if not move_folder(folder, destination):
-                raise ServelabError(f"{destination}: somebody else has made it meanwhile")
+                raise ServelabError(f"{destination}: another process made it in the meantime")

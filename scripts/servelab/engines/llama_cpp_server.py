@@ -1,8 +1,8 @@
-"""Serves a GGUF model with llama.cpp's own server, taking llama-server's flags.
+"""Serves a GGUF model with llama.cpp's server and llama-server's flags.
 
-The `xllamacpp` wheel ships the server but no command line. This one runs by path with the engine environment's python
-and needs nothing else. A flag that is not given keeps llama-server's default: the library's own, except `--parallel`,
-which llama-server sets to -1 (auto: 4 slots over one KV cache) and the library to 1.
+The `xllamacpp` wheel ships the server but no command line. This file is run by its path with the Python of the engine's
+environment and needs nothing else. A flag that is not given keeps llama-server's default: that of the library, except
+`--parallel`, which is -1 in llama-server (auto: 4 slots over one KV cache) and 1 in the library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# flag: (where its value goes, how it is read). Cache types and the like are enumerations of the library.
+# flag: (the parameter it sets, its type). Cache types and the like are enumerations of the library.
 VALUES: dict[str, tuple[str, str]] = {
     "--alias": ("model_alias", "set"),
     "--batch-size": ("n_batch", "int"),
@@ -44,7 +44,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "--verbosity": ("verbosity", "int"),
 }
 OLDER: dict[str, tuple[str, str]] = {"--host": ("hostname", "str")}
-"""Where a value goes in releases that lack the place above."""
+"""The parameter in releases that lack the one above."""
 SWITCHES: dict[str, tuple[str, bool]] = {
     "--cache-prompt": ("cache_prompt", True),
     "--no-cache-prompt": ("cache_prompt", False),
@@ -75,7 +75,7 @@ FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
 
 
 def parse(arguments: Sequence[str]) -> list[tuple[str, str | bool]]:
-    """Flags and values in the order given; exits 2 with a message on an unknown flag or a missing value."""
+    """Flags and values in the order of the command line; exits 2 on an unknown flag or a missing value."""
     parser = argparse.ArgumentParser(prog="llama_cpp_server", allow_abbrev=False, usage="%(prog)s --model PATH [flags]")
     given: list[tuple[str, str | bool]] = []
 
@@ -96,7 +96,7 @@ def parse(arguments: Sequence[str]) -> list[tuple[str, str | bool]]:
 
 
 def convert(library: Any, kind: str, text: str) -> Any:
-    """A flag's value as the library wants it; `ValueError` or `AttributeError` if it is none."""
+    """A flag's value in the library's type; `ValueError`, `KeyError` or `StopIteration` if it is not valid."""
     if ":" in kind:
         enumeration, prefix = kind.split(":")
         members = getattr(library, enumeration)
@@ -108,7 +108,7 @@ def convert(library: Any, kind: str, text: str) -> Any:
 
 
 def parameters(library: Any, given: list[tuple[str, str | bool]]) -> Any:
-    """The library's parameters for these flags; exits 2 with a message on a value it does not take."""
+    """The library's parameters for these flags; exits 2 with a message on a value it does not accept."""
     chosen = library.CommonParams()
     chosen.n_parallel = -1
     for name, value in given:
@@ -143,7 +143,7 @@ def _set(target: Any, path: str, value: Any) -> None:
 
 
 def main() -> None:
-    """Serves until it is ended."""
+    """Serves until a signal ends it."""
     given = parse(sys.argv[1:])
     model = Path(str(dict(given)["--model"]))
     if not model.is_file():

@@ -1,5 +1,5 @@
-"""Recorded studies: logs that a team already holds, and the claims that were published on them.
+"""Recorded studies: logs that a team already holds, read into tables, and the claims published on them, audited.
 
-`study` is what a user writes, `claims` what was claimed, `commands` reads serving commands, `plan` gives stages their
-candidates, `parse` makes the tables that a live study's stages have. From there on both go the same way.
+`readers` reads the logs of each tool, `logs` gives a candidate's figures, `log_tables` makes the tables that a live
+study's stages have, and `audit` checks claims and logs. Imports the rooms up to `search`.
 """

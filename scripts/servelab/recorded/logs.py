@@ -1,30 +1,30 @@
-"""The results behind a recorded study: each candidate's logs, read once, and the figures in them."""
+"""The logs of a recorded study: each is read once, for the figures of its candidate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from servelab.errors import ConfigError
-from servelab.readers import VALUE, Block, Figure, read_file
-from servelab.recorded.study import FILE, LOGS, RecordedStudy
+from servelab.core.errors import ConfigError
+from servelab.recorded.readers import VALUE, Block, Figure, read_file
+from servelab.study.recorded.study import FILE, LOGS, RecordedStudy
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A figure and how far rounding can have moved it."""
+    """A figure, and how much rounding can have changed it."""
 
     value: float
     half_unit: float = 0.0
 
     @property
     def low(self) -> float:
-        """The least it can stand for."""
+        """The smallest value that rounds to it."""
         return self.value - self.half_unit
 
     @property
     def high(self) -> float:
-        """The most it can stand for."""
+        """The largest value that rounds to it."""
         return self.value + self.half_unit
 
     def __mul__(self, factor: float) -> Quantity:
@@ -32,17 +32,17 @@ class Quantity:
 
 
 class Logs:
-    """The logs of a study, whose folder is `folder`. Candidates are named `<stage>/<candidate>`."""
+    """The logs of the study in `folder`. Candidates are named `<stage>/<candidate>`."""
 
     def __init__(self, study: RecordedStudy, folder: Path) -> None:
         self.study, self.folder = study, folder
         self._read: dict[tuple[str, str], list[Block]] = {}
 
     def rounds(self, reference: str, workload: str) -> list[Block]:
-        """The results of a candidate on a workload, one a round.
+        """The results of a candidate on a workload, one per round.
 
-        Logs with the same figures are one run that was printed twice, and count once. `ReadError` for a log that cannot
-        be read; `ConfigError` for one without exactly one result, or with other requests than the workload's `prompts`.
+        Logs with the same figures are one run printed twice, and count once. `ReadError` for an unreadable log;
+        `ConfigError` if a log does not have exactly one result, or has other requests than the workload's `prompts`.
         """
         if (reference, workload) not in self._read:
             unlike: dict[object, Block] = {}
@@ -53,9 +53,9 @@ class Logs:
         return self._read[reference, workload]
 
     def quantity(self, reference: str, workload: str, metric: str, statistic: str = "mean") -> Quantity | None:
-        """A candidate's figure, its mean over rounds; None where a log lacks it.
+        """A candidate's figure, its mean over rounds; None if a log lacks it.
 
-        The one number of a rate or count is its mean. Other statistics of several rounds cannot be put together.
+        The single number of a rate or count is its mean. Other statistics of several rounds cannot be combined.
         """
         blocks = self.rounds(reference, workload)
         if not blocks or (statistic != "mean" and len(blocks) > 1):
@@ -83,7 +83,7 @@ class Logs:
 
 
 def figures_of(block: Block) -> frozenset[tuple[str, str, float]]:
-    """All that a block says, so that two prints of one run can be told from two runs."""
+    """All figures of a block, to distinguish one run printed twice from two runs."""
     return frozenset((each.metric, each.statistic, each.value) for each in block.figures if each.value is not None)
 
 

@@ -1,10 +1,4 @@
-"""The audit of the search in the report: a tree of every candidate, and what each stage took.
-
-`report_content` puts `search_tree(search, is_recorded)` under the name `search_tree`, from the rows of
-`results/{search}/search.parquet`; `report.html.j2` then shows it with `{% include "search_tree.html.j2" %}` and
-`report.md.j2` with `{% include "search_tree.md.j2" %}`. Of the names around them the two templates use `origin`, and in
-Markdown the filter `cell`.
-"""
+"""The search as a tree: every candidate of every stage, and its cost. The templates `search_tree.*.j2` show it."""
 
 from __future__ import annotations
 
@@ -14,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.figures import duration, percent
-from servelab.report.table import value_or_none
+from servelab.core.number_text import duration, percent
+from servelab.report.cells import value_or_none
 
 Row = dict[Any, Any]
 
-SHARED = "A run that several stages ask for was measured once, and counts in the first that has it."
+SHARED = "A run that several stages use was measured once and counts for the first of them."
 UNDER_LOAD = "Under load is from the start of a round to its last answer; the rest is start-up, warm-up and stopping."
-ONLY_LOAD = "The logs tell how long a load took, and nothing of the server's start."
+ONLY_LOAD = "The logs give the duration of a load, not the time of the server's start."
 
 
 @dataclass(frozen=True)
@@ -37,12 +31,12 @@ class TreeCandidate:
     cost: str
     run_ids: list[str]
     shared: str
-    """Who shares its runs; empty where nobody does."""
+    """Candidates that share its runs; empty if there are none."""
 
 
 @dataclass(frozen=True)
 class TreeStage:
-    """A branch: one stage, with what came of its candidates and what it took."""
+    """A branch: one stage, with the outcomes of its candidates and its cost."""
 
     name: str
     title: str
@@ -61,19 +55,17 @@ class SearchTree:
 
 
 def search_tree(search: pd.DataFrame, is_recorded: bool = False) -> SearchTree:
-    """`search` has rows of schemas.SEARCH. The logs of a recorded study tell of no time beside the load."""
+    """`search` has rows of schemas.SEARCH. Recorded logs give only the time under load."""
     rows: list[Row] = search.to_dict("records")
     stages = [
         _stage([row for row in rows if row["stage"] == stage], is_recorded)
         for stage in dict.fromkeys(row["stage"] for row in rows)
     ]
     runs = {run_id for row in rows for run_id in row["run_ids"]}
-    pairs = {row["pair_id"] for row in rows if value_or_none(row["pair_id"])}
-    measured = _number(len(runs), "run") + (f" and {_number(len(pairs), 'pair')} measured again" if pairs else "")
     cost = _cost(*_sums(rows), is_recorded)
     return SearchTree(
         summary=f"{_number(len(rows), 'candidate')} in {_number(len(stages), 'stage')}: {_counts(rows)}. "
-        f"{measured}{f', {cost}' if cost else ''}.",
+        f"{_number(len(runs), 'run')}{f', {cost}' if cost else ''}.",
         remark=f"{SHARED} {ONLY_LOAD if is_recorded else UNDER_LOAD}",
         stages=stages,
     )
@@ -114,7 +106,7 @@ def _sums(rows: list[Row]) -> tuple[float, float]:
 
 
 def _cost(held_s: float, load_s: float, is_recorded: bool) -> str:
-    """`12 min of accelerator time, 61 % of it under load`; empty where nothing was held."""
+    """`12 min of accelerator time, 61 % of it under load`; empty if no accelerator was reserved."""
     if not held_s:
         return ""
     if is_recorded:

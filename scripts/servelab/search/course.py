@@ -1,89 +1,201 @@
-"""The course of a study's search as far as it is on disk, and a guess at the rest: for telling what is left."""
+"""The stages of a study, decided ones as on disk and the others as assumed: shows what is left to measure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from pydantic import ValidationError
+import pandas as pd
 
-from servelab import schemas, search
-from servelab.decide import Decision
-from servelab.parse import read_table
-from servelab.plan import Plan, plan_comparison, start_of
-from servelab.search import Outline, PastStage
-from servelab.study import COMPARISON, Study
+from servelab.core.errors import ServelabError
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_table
+from servelab.search import strategies as search
+from servelab.search.decision import Decision
+from servelab.search.planning import plan_confirm
+from servelab.search.proof_plan import FirstPairs
+from servelab.search.strategy import PastStage
+from servelab.study.configuration import Incumbent, baseline
+from servelab.study.plan import Plan
+from servelab.study.project import Project
+from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
+from servelab.study.summary import StudySummary
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-    from servelab.project import Project
+class PossibleVisit(NamedTuple):
+    """A server start that a stage may add."""
+
+    engines: frozenset[str] | None
+    """Its possible engines; None for those of the stage's incumbent."""
+    runs: int
 
 
 @dataclass(frozen=True)
 class Step:
-    """A stage of the course."""
+    """A stage of the study."""
 
     plan: Plan
-    outline: Outline
+    possible: list[PossibleVisit]
+    """The most that it may add, whichever candidate wins."""
     is_known: bool
-    """All stages before it are decided on the runs of their plans: this is the plan that will be made."""
-    is_decided: bool
-    """So is this one."""
+    """Whether all stages before it are decided on the runs of their plans, so that `plan` is certain."""
     engines: frozenset[str]
-    """Engines that its incumbent may have; of a known plan the one that it has."""
+    """Engines that its incumbent may have; a known plan has just one."""
 
 
 def follow(project: Project, results: Path) -> Iterator[Step]:
-    """The stages of a study in order, `comparison` the last: as decided on disk, and from there on as assumed.
+    """The stages of a study in order, those of the proof last: first those decided on disk, then the others as assumed.
 
-    A decision that was made on other runs is taken for a guess. `results` is the results folder.
+    A decision that was made on other runs only counts as an assumption. `results` is the results folder.
     """
     study, strategy = project.study, search.strategy_of(project.study)
     past: list[PastStage] = []
-    is_known, engines = True, frozenset({start_of(study).configuration.engine})
+    is_known, engines = True, frozenset({baseline(study).configuration.engine})
     for outline in strategy.outlines(study):
         plan = search.plan(project, outline.name, past)
-        decision, is_exact = decision_on_disk(plan, results)
-        yield Step(plan, outline, is_known, is_known and is_exact, engines)
-        is_known = is_known and is_exact
-        past.append(PastStage(plan, decision or strategy.assume(study, plan), _table(study, plan, results)))
+        found = settled(project, plan, results)
+        possible = [PossibleVisit(engines_of_run, 1) for engines_of_run in outline.new_runs]
+        yield Step(plan, possible, is_known, engines)
+        is_known = is_known and found.is_certain
+        past.append(PastStage(plan, found.decision or strategy.assume(study, plan), found.table if is_known else None))
         if is_known:
             engines = frozenset({past[-1].winner.configuration.engine})
         else:
             engines |= {engine for named in outline.new_runs if named for engine in named}
-    plan = plan_comparison(project, past[-1].winner)
-    yield Step(plan, _comparison(study, plan), is_known, False, engines)
+    yield from _proof(project, past, is_known, engines, results)
 
 
-def decision_on_disk(plan: Plan, results: Path) -> tuple[Decision | None, bool]:
-    """The decision of a plan's stage, if there is one that chose among its candidates.
+def most_runs(study: Study) -> dict[str, int]:
+    """The largest number of runs of each stage, by its name and in order; runs measured before are included."""
+    found = {outline.name: outline.most_runs for outline in search.strategy_of(study).outlines(study)}
+    a_pair = 2 * len(study.workloads)
+    return found | {CONFIRM_FIRST: study.proof.pairs * a_pair, CONFIRM: study.proof.most_pairs * a_pair}
 
-    Also whether it was made on exactly these runs; only then it is certain.
-    """
-    file = results / "studies" / plan.study / "stages" / plan.stage / "decision.json"
+
+class Settled(NamedTuple):
+    """What is on disk about how a planned stage ended."""
+
+    decision: Decision | None
+    """None if it is not decided, or was among other candidates."""
+    table: pd.DataFrame | None
+    """The stage's table, if it has exactly the plan's runs."""
+    is_certain: bool
+    """Whether the workflow will decide so: it decides from this table."""
+
+
+def settled(project: Project, plan: Plan, results: Path) -> Settled:
+    """How a stage ended, with names and order of candidates as planned now: labels, or the margin, may be new."""
+    table = table_on_disk(plan, results)
+    if table is not None and _is_of_this_objective(project, plan, results):
+        return Settled(search.decide(project.study, plan, table), table, True)
+    decision, has_same_runs = _kept_decision(plan, results)
+    return Settled(decision, None, has_same_runs and not _file(plan, results, "table.parquet").exists())
+
+
+def _kept_decision(plan: Plan, results: Path) -> tuple[Decision | None, bool]:
+    """The decision on disk if it chose among the plan's candidates, and whether it has exactly those."""
     try:
-        decision = Decision.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):
+        decision = Decision.read(_file(plan, results, "decision.json"))
+    except ServelabError:
         return None, False
-    planned = {each.candidate: each.runs[0].run_id if each.runs else None for each in plan.candidates}
-    if not {decision.winner.candidate, *decision.survivors} <= planned.keys():
+    planned = {each.runs[0].run_id: each.candidate for each in plan.candidates if each.runs}
+    same = {each.candidate: each.candidate for each in plan.candidates}
+    names = {each.candidate: planned.get(each.run_id or "") or same.get(each.candidate) for each in decision.candidates}
+    winner, survivors = names.get(decision.winner.candidate), [names.get(each) for each in decision.survivors]
+    if winner is None or None in survivors:
         return None, False
-    return decision, {each.candidate: each.run_id for each in decision.candidates} == planned
+    found = [each.run_id for each in decision.candidates if each.run_id is not None]
+    refused = len(decision.candidates) - len(found), len(plan.candidates) - len(planned)
+    renamed = decision.model_copy(
+        update={
+            "winner": decision.winner.model_copy(update={"candidate": winner}),
+            "survivors": tuple(survivors),
+        }
+    )
+    return renamed, set(found) == planned.keys() and refused[0] == refused[1]
 
 
-def _table(study: Study, plan: Plan, results: Path) -> pd.DataFrame | None:
-    """A stage's table, where the search's end hangs on it."""
-    file = results / "studies" / plan.study / "stages" / plan.stage / "table.parquet"
-    if not study.search.stop_when.given or not file.exists():
+def table_on_disk(plan: Plan, results: Path) -> pd.DataFrame | None:
+    """The table of a plan's stage, if it has exactly the plan's runs; with the plan's names and order of candidates."""
+    file = _file(plan, results, "table.parquet")
+    if not file.exists():
         return None
-    return read_table(file, schemas.STAGE_TABLE)
+    try:
+        table = read_table(file, schemas.STAGE_TABLE)
+    except ServelabError:  # of another version: it is made again
+        return None
+    found = {run_id for run_ids in table["run_ids"].dropna() for run_id in run_ids}
+    return _as_planned(plan, table) if found == set(plan.run_ids()) else None
 
 
-def _comparison(study: Study, plan: Plan) -> Outline:
-    """Of the workload that decides, baseline and winner were measured before."""
-    others = len(study.workloads) - 1
-    start = frozenset({start_of(study).configuration.engine})
-    return Outline(COMPARISON, plan.title, [], [start] * others + [None] * others, 2 * len(study.workloads))
+def _as_planned(plan: Plan, table: pd.DataFrame) -> pd.DataFrame | None:
+    """The table with the plan's names and positions; None if other candidates than the plan's were refused."""
+    names = [candidate.candidate for candidate in plan.candidates]
+    if all(
+        names[at] == name for at, name in zip(table["position"], table["candidate"], strict=True) if at < len(names)
+    ):
+        return table
+    place = {run.run_id: at for at, candidate in enumerate(plan.candidates) for run in candidate.runs}
+    without = [at for at, candidate in enumerate(plan.candidates) if not candidate.runs]
+    ids = [list(run_ids) if run_ids is not None else [] for run_ids in table["run_ids"]]
+    refused = sorted({at for at, run_ids in zip(table["position"], ids, strict=True) if not run_ids})
+    if len(refused) != len(without):
+        return None
+    moved = dict(zip(refused, without, strict=True))
+    positions = [
+        place[run_ids[0]] if run_ids else moved[at] for at, run_ids in zip(table["position"], ids, strict=True)
+    ]
+    return table.assign(position=positions, candidate=[names[at] for at in positions]).sort_values("position")
+
+
+def _is_of_this_objective(project: Project, plan: Plan, results: Path) -> bool:
+    """Whether a stage's table has what the study decides by now: its constraints, for example, are in the table."""
+    made = _file(plan, results, "table.parquet").stat().st_mtime_ns
+    if made >= project.file.stat().st_mtime_ns:
+        return True
+    try:
+        described = StudySummary.read(results / "studies" / plan.study / "study.json")
+    except ServelabError:
+        return False
+    objective, hardware = project.study.objective, project.study.hardware
+    decided_later = {"margin_percent", "max_loss_percent"}
+    named = [METRICS.get(name) for name in (objective.metric, *objective.constraints)]
+    unused = {"found_as"} if any(metric.needs_price for metric in named) else {"found_as", "price_per_accelerator_hour"}
+    return described.objective.model_dump(exclude=decided_later) == objective.model_dump(
+        exclude=decided_later
+    ) and described.hardware.model_dump(exclude=unused) == hardware.model_dump(exclude=unused)
+
+
+def _proof(
+    project: Project, past: list[PastStage], is_known: bool, engines: frozenset[str], results: Path
+) -> Iterator[Step]:
+    """Both stages of the proof. While the winner is not known, another candidate than the baseline stands in for it."""
+    study = project.study
+    pair = [PossibleVisit(frozenset({baseline(study).configuration.engine}), len(study.workloads))]
+    pair.append(PossibleVisit(None, len(study.workloads)))
+    if not is_known:
+        plan = plan_confirm(project, _stand_in(past), study.proof.pairs)
+        yield Step(plan, pair * study.proof.most_pairs, False, engines)
+        return
+    first = search.plan(project, CONFIRM_FIRST, past)
+    yield Step(first, [], True, engines)
+    table = table_on_disk(first, results)
+    plan = search.plan(project, CONFIRM, past, None if table is None else FirstPairs(first, table))
+    is_certain = table is not None or len(first.candidates) == 1
+    yield Step(plan, pair * (study.proof.most_pairs - study.proof.pairs), is_certain, engines)
+
+
+def _stand_in(past: list[PastStage]) -> Incumbent:
+    """The winner as assumed, or if that is the baseline, the first candidate that was planned beside it."""
+    winner, first = past[-1].winner, past[0].plan
+    if winner.configuration != first.candidates[0].configuration:
+        return winner
+    others = [each for each in first.candidates[1:] if each.runs]
+    return Incumbent(candidate=others[0].candidate, configuration=others[0].configuration) if others else winner
+
+
+def _file(plan: Plan, results: Path, name: str) -> Path:
+    return results / "studies" / plan.study / "stages" / plan.stage / name

@@ -1,89 +1,203 @@
-"""A whole search on runs that a function makes up: no files, no Snakemake, no server.
+"""Simulates a whole study, search and proof, with made-up runs: no files, no Snakemake, no server.
 
-For tests of strategies, and for replaying them on a grid that was measured before.
+Used to test strategies and decisions, and to replay them on measured figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from uuid import UUID
 
 import pandas as pd
 
-from servelab import search
-from servelab.decide import NOT_RUN
-from servelab.objective import per_basis
-from servelab.plan import Configuration, Load, Plan, PlannedCandidate
-from servelab.search import PastStage
-from servelab.statistics import mean_ci95
-from servelab.study import COMPARISON, Study
+from servelab.metrics.objective import per_basis
+from servelab.metrics.statistics import Interval
+from servelab.search import strategies as search
+from servelab.search.decide import NOT_RUN
+from servelab.search.project import load_project
+from servelab.search.proof_plan import FirstPairs, judge, promised_percent
+from servelab.search.proof_verdict import ProofVerdict
+from servelab.search.strategy import PastStage
+from servelab.study.configuration import Configuration, Load
+from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
+from servelab.study.project import Project
+from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
 
-if TYPE_CHECKING:
-    from servelab.project import Project
+MOST_ATTEMPTS = 3
+"""How often a disturbed run is measured."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a made-up run gave."""
+    """Result of a made-up run."""
 
     rounds: Sequence[float] = ()
-    """The objective in each round, as run: of the deployment, on no other basis."""
+    """The objective in each round, for the deployment as run."""
     accelerator_s: float = 0.0
     failed: str | None = None
-    """Why it failed: a reason of docs/output.md."""
+    """Why it failed: a reason from docs/output.md."""
     constraints_missed: str | None = None
     slo_attainment: float | None = None
+    success_rate: float = 1.0
+    disturbed: bool = False
+    """Whether other processes disturbed it: it is then measured again, a bounded number of times."""
 
 
-Measure = Callable[[Configuration, Load], Measured]
-"""A configuration on a load → what measuring it gives. It is asked once for each run of the search."""
+Measure = Callable[[Configuration, Load, str], Measured]
+"""(configuration, load, start) → the result of measuring it.
+
+`start` is the label of a server start, such as `search-0` or `proof-2`. It is called in the order in which the runs
+would be measured on one device: once per run, and again for a disturbed one.
+"""
 
 
-def run_search(project: Project, measure: Measure) -> list[PastStage]:
-    """The search of a study from its first stage to its last, the reserved comparison left out.
+@dataclass(frozen=True)
+class StudyResult:
+    """Result of a simulated study."""
 
-    The last one's `winner` is the search's.
+    winner: Configuration
+    """What the study recommends: the baseline, unless the proof found another configuration better."""
+    proposed: Configuration
+    """What the search chose."""
+    proof: ProofVerdict | None
+    """Verdict, promised change and published change of `proposed` with its 95 % interval; None if the search found
+    nothing to prove."""
+    runs: int
+    """Runs measured, those of the proof included."""
+    accelerator_s: float
+
+    @property
+    def verdict(self) -> str:
+        """Verdict of the proof (docs/search.md); `keep the baseline` if there was nothing to prove."""
+        return self.proof.verdict if self.proof else "keep the baseline"
+
+    @property
+    def change(self) -> Interval | None:
+        """Published change in percent with its 95 % interval; None without a proof."""
+        if self.proof is None or self.proof.change_percent is None:
+            return None
+        return Interval(
+            self.proof.change_percent, self.proof.change_ci95_low_percent, self.proof.change_ci95_high_percent
+        )
+
+
+class _Runs:
+    """Measures each run once, and counts."""
+
+    def __init__(self, measure: Measure, seed: int) -> None:
+        self._measure, self._random = measure, random.Random(seed)  # noqa: S311 - names of jobs
+        self.known: dict[str, Measured] = {}
+        self.jobs: dict[str, str] = {}
+        self.accelerator_s = 0.0
+
+    def measure(self, study: Study, plan: Plan) -> None:
+        configurations = {run.run_id: each.configuration for each in plan.candidates for run in each.runs}
+        for job in plan.jobs():
+            job_id = UUID(int=self._random.getrandbits(128)).hex
+            for run in (run for visit in job for run in visit):
+                if run.run_id not in self.known:
+                    self.known[run.run_id] = self._measured(configurations[run.run_id], _load(study, plan, run), run)
+                    self.jobs[run.run_id] = job_id
+
+    def _measured(self, configuration: Configuration, load: Load, run: PlannedRun) -> Measured:
+        for _ in range(MOST_ATTEMPTS):
+            found = self._measure(configuration, load, run.start)
+            self.accelerator_s += found.accelerator_s
+            if not found.disturbed:
+                break
+        return found
+
+
+def simulate_study(study_file: Path, measure: Measure, seed: int = 0, root: Path = Path()) -> StudyResult:
+    """Runs a whole study on figures of `measure`: its search, and the proof of what the search chose.
+
+    `root` is the folder that contains `config/` and `envs/`. The same seed and figures give the same result.
     """
+    return simulate_project(load_project(study_file, root), measure, seed)
+
+
+def simulate_project(project: Project, measure: Measure, seed: int = 0) -> StudyResult:
+    """`simulate_study` for a study that is loaded already."""
+    study, runs = project.study, _Runs(measure, seed)
+    past = _search(project, runs)
+    first = search.plan(project, CONFIRM_FIRST, past)
+    runs.measure(study, first)
+    plan = search.plan(project, CONFIRM, past, FirstPairs(first, tables(study, first, runs.known, runs.jobs)))
+    runs.measure(study, plan)
+    table = tables(study, plan, runs.known, runs.jobs)
+    promised = promised_percent(study, past)
+    proof = judge(study, table, promised) if len(plan.candidates) > 1 else None
+    baseline, proposed = plan.candidates[0].configuration, plan.candidates[-1].configuration
+    return StudyResult(
+        winner=proposed if proof is not None and proof.holds else baseline,
+        proposed=proposed,
+        proof=proof,
+        runs=len(runs.known),
+        accelerator_s=runs.accelerator_s,
+    )
+
+
+def run_search(project: Project, measure: Measure, seed: int = 0) -> list[PastStage]:
+    """Searches a study from its first stage to its last, without the proof.
+
+    The `winner` of the last stage is the winner of the search.
+    """
+    return _search(project, _Runs(measure, seed))
+
+
+def _search(project: Project, runs: _Runs) -> list[PastStage]:
     past: list[PastStage] = []
-    known: dict[str, Measured] = {}
     for stage in search.stage_names(project.study):
-        if stage == COMPARISON:
+        if stage in (CONFIRM_FIRST, CONFIRM):
             break
         plan = search.plan(project, stage, past)
-        load = Load(workload=project.study.objective.on, divisor=plan.load_divisor)
-        for candidate in plan.candidates:
-            for run in candidate.runs:
-                if run.run_id not in known:
-                    known[run.run_id] = measure(candidate.configuration, load)
-        table, rounds = tables(project.study, plan, known)
-        past.append(PastStage(plan, search.decide(project.study, plan, table, rounds), table))
+        runs.measure(project.study, plan)
+        table = tables(project.study, plan, runs.known, runs.jobs)
+        past.append(PastStage(plan, search.decide(project.study, plan, table), table))
     return past
 
 
-def tables(study: Study, plan: Plan, measured: dict[str, Measured]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The stage's table and its rounds, with the columns of schemas.STAGE_TABLE and ROUNDS that a decision reads.
+def _load(study: Study, plan: Plan, run: PlannedRun) -> Load:
+    """The load of a planned run: a whole workload, or the stage's part of the one that decides."""
+    if run.workload in study.workloads:
+        return Load(workload=run.workload)
+    return Load(workload=study.objective.on, divisor=plan.load_divisor)
 
-    `measured` has what came of each run by its id.
+
+def tables(
+    study: Study, plan: Plan, measured: Mapping[str, Measured], jobs: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """The stage's table, with the columns of schemas.STAGE_TABLE that a decision reads.
+
+    `measured` has the result of each run by its id, `jobs` the job that measured it.
     """
-    metric, _ = study.objective.metric_and_basis
-    rows, rounds = [], []
+    rows = []
     for position, candidate in enumerate(plan.candidates):
-        run_id = candidate.runs[0].run_id if candidate.runs else None
-        found = measured[run_id] if run_id else Measured()
-        rows.append(_row(study, plan, position, candidate, run_id, found))
-        rounds += [
-            {"run_id": run_id, "metric": metric, "round": number, "value": value}
-            for number, value in enumerate(found.rounds)
-        ]
-    columns = ["run_id", "metric", "round", "value"]
-    return pd.DataFrame(rows), pd.DataFrame(rounds, columns=columns)
+        workloads = list(dict.fromkeys(run.workload for run in candidate.runs)) or [study.objective.on]
+        for workload in workloads:
+            runs = [run for run in candidate.runs if run.workload == workload]
+            rows.append(_row(study, plan, position, candidate, workload, runs, measured, jobs or {}))
+    return pd.DataFrame(rows)
 
 
 def _row(
-    study: Study, plan: Plan, position: int, candidate: PlannedCandidate, run_id: str | None, found: Measured
+    study: Study,
+    plan: Plan,
+    position: int,
+    candidate: PlannedCandidate,
+    workload: str,
+    runs: Sequence[PlannedRun],
+    measured: Mapping[str, Measured],
+    jobs: Mapping[str, str],
 ) -> dict[str, Any]:
-    reason, message, outcome = found.failed, found.failed, "failed" if found.failed else "ok"
+    found = [measured[run.run_id] for run in runs]
+    failed = next((each.failed for each in found if each.failed), None)
+    reason, message, outcome = failed, failed, "failed" if failed else "ok"
     if candidate.not_run is not None:
         outcome, reason, message = NOT_RUN, "budget", candidate.not_run
     elif candidate.refused is not None:
@@ -91,27 +205,37 @@ def _row(
     _, basis = study.objective.metric_and_basis
     count = candidate.configuration.accelerators
     factor, _ = per_basis(basis, count, study.hardware.per_node)
-    interval = mean_ci95(found.rounds) if outcome == "ok" else None
+    well = [(run, each) for run, each in zip(runs, found, strict=True) if not each.failed]
+    good = [(run, each) for run, each in well if not each.disturbed] or well
+    values = [factor * fmean(each.rounds) for _, each in good]
+    disturbed = "other processes took the CPUs" if any(each.disturbed for _, each in good) else None
     return {
         "study": plan.study,
         "stage": plan.stage,
         "position": position,
         "candidate": candidate.candidate,
-        "workload": Load(workload=study.objective.on, divisor=plan.load_divisor).name,
+        "workload": workload,
         "is_incumbent": candidate.is_incumbent,
-        "run_id": run_id,
+        "run_id": runs[0].run_id if runs else None,
+        "run_ids": [run.run_id for run in runs],
+        "starts": len(good),
+        "start_labels": [run.start for run, _ in good],
+        "start_values": values,
+        "start_disturbed": [each.disturbed for _, each in good],
+        "start_jobs": [jobs.get(run.run_id) for run, _ in good],
         "engine": candidate.configuration.engine,
         "outcome": outcome,
         "reason": reason,
         "message": message,
-        "validity": "ok" if outcome == "ok" else None,
-        "validity_note": None,
-        "constraints_missed": found.constraints_missed,
-        "slo_attainment": found.slo_attainment,
-        "rounds": len(found.rounds),
-        "success_rate": 1.0 if outcome == "ok" else None,
+        "validity": ("suspect" if disturbed else "ok") if outcome == "ok" else None,
+        "validity_note": disturbed,
+        "disturbed": disturbed,
+        "constraints_missed": next((each.constraints_missed for each in found if each.constraints_missed), None),
+        "slo_attainment": next((each.slo_attainment for each in found), None),
+        "rounds": sum(len(each.rounds) for each in found),
+        "success_rate": fmean(each.success_rate for each in found) if outcome == "ok" else None,
         "accelerators": count,
         "accelerators_per_node": study.hardware.per_node,
-        "objective_value": factor * interval.value if interval else None,
-        "accelerator_s": found.accelerator_s if run_id else None,
+        "objective_value": fmean(values) if outcome == "ok" else None,
+        "accelerator_s": sum(each.accelerator_s for each in found) if runs else None,
     }

@@ -1,43 +1,44 @@
-"""Ends a search early, as `search.stop_when` of a study says."""
+"""Ends a search early according to a study's `search.stop_when`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from servelab.metrics import METRICS
-from servelab.plan import Plan, PlannedCandidate
-from servelab.study import Study
-
-if TYPE_CHECKING:
-    from servelab.search import PastStage
+from servelab.metrics.definitions import METRICS
+from servelab.search.strategy import PastStage
+from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
+from servelab.study.study import Study
 
 SECONDS_PER_HOUR = 3600.0
 
 
 def stop(study: Study, plan: Plan, past: Sequence[PastStage]) -> Plan:
-    """The plan of a stage, cut to what `stop_when` leaves of it. Past stages without a table stop nothing."""
+    """The plan of a stage, reduced by `stop_when`; unchanged if a past stage has no table."""
     if not plan.applies or not past or any(stage.table is None for stage in past):
         return plan
     reason = _reached(study, past[-1])
     if reason is not None:
-        return plan.model_copy(update={"applies": False, "reason": reason, "candidates": plan.candidates[:1]})
+        incumbent = plan.candidates[0]
+        incumbent = incumbent.model_copy(update={"runs": incumbent.runs[:1]})
+        return plan.model_copy(update={"applies": False, "reason": reason, "candidates": [incumbent]})
     hours = study.search.stop_when.accelerator_hours
     return plan if hours is None else _within(hours, plan, past)
 
 
 def spent_s(past: Sequence[PastStage]) -> dict[str, float]:
-    """Accelerator-seconds of each run of past stages by its id; a run that two stages share is there once."""
+    """Accelerator-seconds of each run of past stages by its id; a run that two stages share counts once."""
     found: dict[str, float] = {}
     for stage in past:
         assert stage.table is not None
         rows = stage.table.dropna(subset=["run_id", "accelerator_s"])
-        found |= dict(zip(rows["run_id"], rows["accelerator_s"], strict=True))
+        for runs, seconds in zip(rows["run_ids"], rows["accelerator_s"], strict=True):
+            # a row has the sum of its starts, which take about as long
+            found |= dict.fromkeys(runs, seconds / len(runs))
     return found
 
 
 def _reached(study: Study, last: PastStage) -> str | None:
-    """What the incumbent has reached that ends the search, or None."""
+    """Which target the incumbent has reached, so that the search ends; None if none."""
     assert last.table is not None
     wanted, objective = study.search.stop_when, study.objective
     rows = last.table[last.table["run_id"] == last.decision.winner.run_id]
@@ -49,18 +50,18 @@ def _reached(study: Study, last: PastStage) -> str | None:
         is_less = row["objective_value"] <= wanted.objective_reached
         if is_more if METRICS.get(objective.metric).higher_is_better else is_less:
             value = f"{row['objective_value']:g}"
-            return f"the incumbent's {objective.metric} is {value}, {wanted.objective_reached:g} was wanted"
+            return f"the incumbent's {objective.metric} is {value}, the target is {wanted.objective_reached:g}"
     if wanted.slo_reached is not None and row["slo_attainment"] >= wanted.slo_reached:
         share = f"{100 * row['slo_attainment']:g} %"
-        return f"{share} of the incumbent's requests keep the SLOs, {100 * wanted.slo_reached:g} % were wanted"
+        return f"{share} of the incumbent's requests meet the SLOs, the target is {100 * wanted.slo_reached:g} %"
     return None
 
 
 def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:
-    """The plan without the runs that the budget does not reach for, the last candidates first.
+    """The plan without the runs that exceed the budget; the last candidates are dropped first.
 
-    A run of this stage is taken to cost what past runs did on average; where those had another load, in proportion to
-    it, which is too much rather than too little, for a server's start does not grow with the load.
+    The estimate for a run is the mean of past runs, scaled by the size of its load. For a larger load that is too high
+    rather than too low, because a server's start does not grow with the load.
     """
     costs = spent_s(past)
     sizes = {run.run_id: run.load_size for stage in past for each in stage.plan.candidates for run in each.runs}
@@ -68,14 +69,20 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:
     if not load:
         return plan
     spent, left_s = sum(costs.values()), SECONDS_PER_HOUR * hours - sum(costs.values())
+
+    def cost_of(runs: Sequence[PlannedRun]) -> float:
+        return spent / load * sum(run.load_size for run in runs if run.run_id not in costs)
+
     kept: list[PlannedCandidate] = []
     for candidate in plan.candidates:
-        new = [run for run in candidate.runs if run.run_id not in costs]
-        cost_s = spent / load * sum(run.load_size for run in new)
-        if new and not candidate.is_incumbent and cost_s > left_s:
+        cost_s = cost_of(candidate.runs)
+        if candidate.is_incumbent and cost_s > left_s:  # it is measured, but no second time
+            candidate = candidate.model_copy(update={"runs": candidate.runs[:1]})
+            cost_s = cost_of(candidate.runs)
+        if cost_s and not candidate.is_incumbent and cost_s > left_s:
             reason = (
                 f"budget of {hours:g} accelerator-hours: {spent / SECONDS_PER_HOUR:.3g} are spent, and this run would "
-                f"take about {cost_s / SECONDS_PER_HOUR:.2g} of the {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} left"
+                f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left"
             )
             kept.append(candidate.model_copy(update={"runs": [], "not_run": reason}))
             continue

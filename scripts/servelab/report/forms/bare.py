@@ -1,4 +1,4 @@
-"""The command as it is typed on a machine that has the engine."""
+"""The command as a user types it on a machine that has the engine."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ def build(deployment: Deployment) -> str:
     return deployment.command
 
 
-FORMS.register("bare", Form("bare", "Command", 0, "sh", build))
+FORMS.register("bare", Form("bare", "Command", 0, build))

@@ -1,12 +1,14 @@
-"""The command as a batch job of Slurm."""
+"""The command as a Slurm batch job, if the model has a name on the hub."""
 
 from __future__ import annotations
 
-from servelab.report.forms import FORMS, Deployment, Form, assigned, comment, continued
+from servelab.report.forms import FORMS, Deployment, Form, assigned, continued
 
 
-def build(deployment: Deployment) -> str:
-    """A script for `sbatch`; where it was measured in a container, Apptainer runs the same image."""
+def build(deployment: Deployment) -> str | None:
+    """A script for `sbatch`; if the command was measured in a container, Apptainer runs the same image."""
+    if not deployment.model_has_name:
+        return None
     kind = deployment.kind
     resource = f"--gres={kind.gres[0]}:{deployment.accelerators}" if kind.gres else "--exclusive"
     lines = [
@@ -15,18 +17,17 @@ def build(deployment: Deployment) -> str:
         "#SBATCH --nodes=1",
         "#SBATCH --ntasks=1",
         f"#SBATCH {resource}",
-        *comment("Add what your cluster wants beside it: partition, account, time limit, CPUs, memory."),
+        "# Your cluster may need more: partition, account, time limit, CPUs, memory.",
     ]
     start = ["srun"]
     if deployment.image:
         flags = kind.passthrough(deployment.devices).flags.get("apptainer", ())
         start += ["apptainer", "exec", *flags, f"docker://{deployment.image}"]
-        lines += comment(deployment.image_remark)
     else:
-        lines += comment(f"Activate an environment that has {deployment.release} here.")
+        lines.append(f"# Submit it from an environment that has {deployment.engine} {deployment.engine_version}.")
     lines += [f"export {assigned(name, value)}" for name, value in deployment.variables.items()]
     lines.append(continued([start, deployment.words]))
     return "\n".join(lines)
 
 
-FORMS.register("slurm", Form("slurm", "Slurm script", 2, "sh", build))
+FORMS.register("slurm", Form("slurm", "Slurm script", 2, build))

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts tables and copies commands. Without this script every table and command is there all the same.
+// Sorts tables and copies commands. The page shows every table and command without this script too.
 
 const NUMBER = /^[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?/;
 

@@ -1,0 +1,1 @@
+"""Models, datasets and workloads: fetched, checked, converted, generated. Imports core and metrics."""

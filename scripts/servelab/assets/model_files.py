@@ -1,0 +1,99 @@
+"""Models: fetched from their source into `results/models/<model_key>/`, described by `model.json`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+from tokenizers import Tokenizer
+
+from servelab.assets import gguf
+from servelab.assets.asset_files import StoredModel
+from servelab.assets.sources import MODEL_SOURCES
+from servelab.core.errors import ServelabError
+from servelab.core.files import write_text
+from servelab.core.run_spec import ModelFormat, ModelSource
+
+
+def fetch_model(source: ModelSource, folder: Path) -> Path:
+    """Fetches a model into a folder, writes `model.json` last, and returns its path.
+
+    A GGUF file gets a tokenizer.json built from its metadata; a Hugging Face folder must have its own.
+
+    Raises:
+        ServelabError: the source does not have it, or it is neither GGUF nor safetensors with tokenizer.json.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = MODEL_SOURCES.get(source.kind)(source, folder)
+    if path.is_dir():
+        kind, tokenizer = _check_safetensors(path)
+    else:
+        kind, tokenizer = "gguf", folder / "tokenizer.json"
+        write_text(tokenizer, gguf.build_tokenizer(gguf.Metadata(path)).to_str())
+    return write_model(folder, path, kind, tokenizer, source)
+
+
+FOLDER_FILES = ("config.json", "tokenizer.json", "*.safetensors")
+"""Patterns of the files that an engine needs in a Hugging Face folder."""
+
+
+def _check_safetensors(folder: Path) -> tuple[ModelFormat, Path]:
+    """Format and tokenizer of a Hugging Face folder; `ServelabError` if a file is missing."""
+    for pattern in FOLDER_FILES:
+        if not any(folder.glob(pattern)):
+            raise ServelabError(f"{folder}: no `{pattern}`: not a Hugging Face model folder with safetensors")
+    return "safetensors", folder / "tokenizer.json"
+
+
+def write_model(
+    folder: Path,
+    path: Path,
+    model_format: ModelFormat,
+    tokenizer: Path,
+    source: ModelSource,
+    conversion: str | None = None,
+) -> Path:
+    """Writes `model.json` and returns its path; paths inside the folder are relative, so that it can be moved."""
+
+    def shorten(file: Path) -> str:
+        return os.path.relpath(file, folder) if file.is_relative_to(folder) else str(file)
+
+    stored = StoredModel(
+        path=shorten(path),
+        format=model_format,
+        tokenizer=shorten(tokenizer),
+        source=source,
+        conversion=conversion,
+    )
+    model_json = folder / "model.json"
+    stored.write(model_json)
+    return model_json
+
+
+def load_model(model_json: Path) -> tuple[StoredModel, Path, Path]:
+    """The content of a `model.json`, and the absolute paths of the model and of its tokenizer.json."""
+    stored = StoredModel.read(model_json)
+    folder = model_json.parent.absolute()
+    return stored, folder / stored.path, folder / stored.tokenizer
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer without the truncation and padding of its file, so that it counts every token. `ServelabError`."""
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise ServelabError(f"{path}: not a readable tokenizer.json: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def parse_source(text: str) -> ModelSource:
+    """A model source from JSON; `ServelabError` if it is not valid."""
+    try:
+        source: ModelSource = TypeAdapter(ModelSource).validate_json(text)
+        return source
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ServelabError(f"model source: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

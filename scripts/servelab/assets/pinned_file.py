@@ -1,0 +1,136 @@
+"""Pinned files: a file gets its final name only after its size and sha256 are checked.
+
+Until then it is named `<name>.part`. A file under the final name is not touched before its replacement is complete and
+checked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from pydantic import Field
+
+from servelab.core.errors import Outage, ServelabError
+from servelab.core.identity import file_sha256
+from servelab.core.run_spec import Strict
+
+CHUNK_BYTES = 1 << 20
+
+
+class Content(Strict):
+    """Size and sha256 that a file must have."""
+
+    size_bytes: int = Field(gt=0, description="Size in bytes.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="sha256, in hex.")
+
+
+class ContentError(ServelabError):
+    """A file does not have the pinned content."""
+
+
+def holds(path: Path, content: Content) -> bool:
+    """Whether a file exists and has the pinned content."""
+    return path.is_file() and path.stat().st_size == content.size_bytes and file_sha256(path) == content.sha256
+
+
+class PartFile:
+    """`<destination>.part`, which `finish` checks and renames to its final name.
+
+    With `resume` it keeps the bytes of an interrupted download, and `size_bytes` is their number. Leaving the block
+    without `finish` keeps the part for a later attempt. A full or failing disk is an `Outage`.
+    """
+
+    def __init__(self, destination: Path, content: Content, *, resume: bool = False) -> None:
+        self.destination, self.content = destination, content
+        self.path = destination.with_name(destination.name + ".part")
+        self.size_bytes = 0
+        self._resume = resume
+        self._file: BinaryIO
+
+    def __enter__(self) -> PartFile:
+        try:
+            self.destination.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("ab+")
+            kept_bytes = self._file.seek(0, os.SEEK_END)
+            if self._resume and kept_bytes <= self.content.size_bytes:
+                self.size_bytes = kept_bytes
+            else:
+                self.restart()
+            free_bytes = shutil.disk_usage(self.destination.parent).free
+        except OSError as error:
+            raise self._outage(error) from None
+        missing_bytes = self.content.size_bytes - self.size_bytes
+        if free_bytes < missing_bytes:
+            self._file.close()
+            raise Outage(
+                f"{self.destination}: the disk has {free_bytes / 1e6:.0f} MB free, "
+                f"{missing_bytes / 1e6:.0f} MB are needed; free some space and run again"
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._file.close()
+        except OSError as failure:
+            raise self._outage(failure) from None
+
+    def restart(self) -> None:
+        """Discards all bytes written so far."""
+        try:
+            if self._file.tell() > 0:
+                self._file.truncate(0)
+        except OSError as error:
+            raise self._outage(error) from None
+        self.size_bytes = 0
+
+    def write(self, block: bytes) -> None:
+        """Appends bytes; `ContentError` if the part gets larger than the pinned size."""
+        if self.size_bytes + len(block) > self.content.size_bytes:
+            self.discard()
+            raise ContentError(
+                f"{self.destination}: got more than the pinned {self.content.size_bytes:,} bytes: this is another file"
+            )
+        try:
+            self._file.write(block)
+            self._file.flush()
+        except OSError as error:
+            raise self._outage(error) from None
+        self.size_bytes += len(block)
+
+    def write_all(self, blocks: Iterable[bytes]) -> None:
+        """Appends all blocks, then calls `finish`."""
+        for block in blocks:
+            self.write(block)
+        self.finish()
+
+    def finish(self) -> None:
+        """Checks size and sha256, then renames the part; removes a part with wrong content (`ContentError`)."""
+        if self.size_bytes < self.content.size_bytes:
+            raise ContentError(
+                f"{self.destination}: truncated: {self.size_bytes:,} of {self.content.size_bytes:,} bytes received"
+            )
+        if (found := file_sha256(self.path)) != self.content.sha256:
+            self.discard()
+            raise ContentError(
+                f"{self.destination}: corrupt or another version: "
+                f"sha256 is {found}, not the pinned {self.content.sha256}"
+            )
+        try:
+            os.fsync(self._file.fileno())
+            self.path.replace(self.destination)
+        except OSError as error:
+            raise self._outage(error) from None
+
+    def discard(self) -> None:
+        """Removes the part: a later attempt cannot use its bytes."""
+        self.path.unlink(missing_ok=True)
+
+    def _outage(self, error: OSError) -> Outage:
+        return Outage(f"cannot write {self.path}: {error.strerror or error}; fix that and run again")

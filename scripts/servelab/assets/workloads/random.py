@@ -1,0 +1,61 @@
+"""Random tokens: every prompt has exactly the requested length, and no two prompts share a prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import pyarrow as pa
+from pydantic import Field
+from tokenizers import Tokenizer
+
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, table
+from servelab.core.errors import ServelabError
+
+
+class RandomParameters(Parameters):
+    """Exact lengths. Prompts are sent as token ids: text of random tokens would be tokenized to another length."""
+
+    endpoint: Literal["completions"] = "completions"
+    input_tokens: int = Field(gt=0, description="Prompt length in the model's own tokens.")
+    output_tokens: int = Field(gt=0, description="Output length to force, in tokens.")
+
+
+class RandomTokens:
+    """Uniform draws from the model's ordinary tokens."""
+
+    kind = "random"
+    version = "2"
+    Parameters = RandomParameters
+    sends_token_ids = True
+    has_arrival_times = False
+    needs_dataset = False
+
+    def longest_tokens(self, parameters: RandomParameters) -> int:
+        """See `Workload.longest_tokens`."""
+        return parameters.input_tokens + parameters.output_tokens
+
+    def make(self, parameters: RandomParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
+        """See `Workload.make`."""
+        lengths = [parameters.input_tokens] * (parameters.num_requests + WARMUP_REQUESTS)
+        rows: list[dict[str, Any]] = [
+            {"prompt_token_ids": prompt, "input_tokens": len(prompt), "output_tokens": parameters.output_tokens}
+            for prompt in random_prompts(tokenizer, generator(parameters.seed), lengths)
+        ]
+        return table(rows[: parameters.num_requests], rows[parameters.num_requests :])
+
+
+def random_prompts(tokenizer: Tokenizer, draw: Random, lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Prompts of these lengths in tokens; their first tokens all differ as long as the vocabulary is large enough."""
+    special = tokenizer.get_added_tokens_decoder()
+    ids = sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()) - special.keys())
+    if not ids:
+        raise ServelabError("the model's tokenizer has no ordinary tokens for random prompts")
+    first = draw.sample(ids, len(ids))
+    for index, length in enumerate(lengths):
+        yield [first[index % len(first)], *draw.choices(ids, k=length - 1)]
+
+
+WORKLOADS.register(RandomTokens.kind, RandomTokens())

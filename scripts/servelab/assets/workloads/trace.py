@@ -1,0 +1,106 @@
+"""A recorded trace: arrival times and lengths of real requests, with random tokens as prompts.
+
+The recorded prompts are not published, so only their lengths are the same. Shared prefixes (Mooncake's `hash_ids`) are
+not reproduced, so a prefix cache does not help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pydantic import Field
+from tokenizers import Tokenizer
+
+from servelab.assets.datasets import iter_records
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, open_dataset, table
+from servelab.assets.workloads.random import random_prompts
+from servelab.core.errors import ServelabError
+
+
+@dataclass(frozen=True)
+class _Fields:
+    arrival: str
+    units_per_s: float
+    input_tokens: str
+    output_tokens: str
+
+
+FORMATS = {
+    # https://github.com/kvcache-ai/Mooncake, FAST25-release: JSON lines, times in ms
+    "mooncake": _Fields("timestamp", 1000.0, "input_length", "output_length"),
+    # https://github.com/HPMLL/BurstGPT: CSV, times in s; a failed request has 0 response tokens
+    "burstgpt": _Fields("Timestamp", 1.0, "Request tokens", "Response tokens"),
+}
+
+
+class TraceParameters(Parameters):
+    """Format and filters; lengths in the trace count as lengths in the model's own tokens."""
+
+    endpoint: Literal["completions"] = "completions"
+    format: Literal["mooncake", "burstgpt"] = Field(description="Format of the trace: its field names and units.")
+    dataset_sha256: str = Field(description="sha256 of the trace; the configuration names it as `dataset` instead.")
+    max_input_tokens: int | None = Field(None, ge=1, description="Requests with longer prompts are skipped.")
+    max_output_tokens: int | None = Field(None, ge=1, description="Requests with longer answers are skipped.")
+    speed: float = Field(1.0, gt=0, description="Speed of the replay; 2 is twice as fast as recorded.")
+
+
+class Trace:
+    """The first requests of a trace that pass the length filters, in order of arrival."""
+
+    kind = "trace"
+    version = "1"
+    Parameters = TraceParameters
+    sends_token_ids = True
+    has_arrival_times = True
+    needs_dataset = True
+
+    def longest_tokens(self, parameters: TraceParameters) -> int | None:
+        """See `Workload.longest_tokens`."""
+        if parameters.max_input_tokens is None or parameters.max_output_tokens is None:
+            return None
+        return parameters.max_input_tokens + parameters.max_output_tokens
+
+    def make(self, parameters: TraceParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
+        """See `Workload.make`; the warm-up rows repeat the lengths of the first requests with other tokens."""
+        stored, file = open_dataset(dataset, parameters.dataset_sha256)
+        rows = sorted(_requests(file, parameters, cut=stored.part_of is not None), key=lambda row: row["arrival_s"])
+        if len(rows) < parameters.num_requests:
+            raise ServelabError(
+                f"{stored.name}: {len(rows):,} requests pass the length filters, {parameters.num_requests:,} are "
+                "needed: ask for fewer or widen them"
+            )
+        rows = rows[: parameters.num_requests]
+        first_s = rows[0]["arrival_s"]
+        warmup = [{**rows[index % len(rows)], "arrival_s": None} for index in range(WARMUP_REQUESTS)]
+        prompts = random_prompts(tokenizer, generator(parameters.seed), [row["input_tokens"] for row in rows + warmup])
+        for row, prompt in zip(rows + warmup, prompts, strict=True):
+            row["prompt_token_ids"] = prompt
+        for row in rows:
+            row["arrival_s"] = (row["arrival_s"] - first_s) / parameters.speed
+        return table(rows, warmup)
+
+
+def _requests(file: Path, parameters: TraceParameters, *, cut: bool) -> Iterator[dict[str, Any]]:
+    fields = FORMATS[parameters.format]
+    for number, record in enumerate(iter_records(file, cut=cut)):
+        try:
+            row = {
+                "arrival_s": float(record[fields.arrival]) / fields.units_per_s,
+                "input_tokens": int(record[fields.input_tokens]),
+                "output_tokens": int(record[fields.output_tokens]),
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise ServelabError(
+                f"{file}: record {number:,} has not the {parameters.format} format: {error!r}"
+            ) from None
+        if 1 <= row["input_tokens"] <= (parameters.max_input_tokens or row["input_tokens"]) and 1 <= row[
+            "output_tokens"
+        ] <= (parameters.max_output_tokens or row["output_tokens"]):
+            yield row
+
+
+WORKLOADS.register(Trace.kind, Trace())

@@ -1,0 +1,148 @@
+"""Recognises credentials by their name and by their form, so that none gets into a log, a study or an archive."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from bisect import bisect_right
+from itertools import accumulate, product
+
+from servelab.core.credential_forms import (
+    BASE64,
+    BREAK,
+    COOKIE,
+    COOKIE_DICT,
+    COOKIE_JAR,
+    CURL_USER,
+    HEADER,
+    LOGIN,
+    NAMED,
+    OPENING,
+    PERHAPS_NAMED,
+    PRIVATE_KEY,
+    QUERY,
+    TOKEN,
+    TOKEN_ANYWHERE,
+    URL,
+    WEBHOOK,
+)
+
+REDACTED = "redacted-secret"
+
+_SECRET_VARIABLE = re.compile(
+    r"(?:^|_)\w*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PAT|COOKIE)$", re.IGNORECASE
+)
+_SECRET_NAME = re.compile(
+    rf"-{{0,2}}(?:[\w.-]*(?:{OPENING})|secret|token|pwd|_auth|(?:set-)?cookies?|(?:proxy-)?authorization)",
+    re.IGNORECASE,
+)
+_NO_SECRET = re.compile(r"|none|null|true|false|on|off|auto|[-+\d.e]+|\*+|redacted-\w+|<[^>]*>", re.IGNORECASE)
+_WITH_UNIT = re.compile(r"[-+]?\d[\d.,]*[A-Za-z/%]{0,6}")
+_LINES = re.compile(rf"(?:(?!{BREAK.pattern}).)+(?:{BREAK.pattern})?", re.DOTALL)
+_REST = re.compile(r"[\w-]*")
+_CONTINUES = re.compile(r"[\w-]+[ \t]*(?:\r?\n|\Z)|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{4,}|[\w-]*[a-z][A-Z]")
+"""The end of a broken token: alone on its line, or a word that looks random."""
+_AFTER_NAME = (WEBHOOK, QUERY, HEADER, COOKIE, COOKIE_DICT, COOKIE_JAR, LOGIN, CURL_USER, NAMED)
+
+
+def is_secret(name: str, value: object) -> bool:
+    """Whether a variable, option or key of this name and value holds a credential; numbers and switches never do."""
+    if not isinstance(value, str) or _NO_SECRET.fullmatch(value):
+        return False
+    if name.lower() == "auth":
+        return _looks_secret(value)
+    if name.lower() == "pwd" and value.startswith("/"):  # the working folder of a shell
+        return False
+    return bool(_SECRET_VARIABLE.search(name) if name.isupper() else _SECRET_NAME.fullmatch(name))
+
+
+def has_credential(text: str) -> bool:
+    """Whether a text holds a credential, judged by form alone.
+
+    Such as a token, a private key, a webhook, a URL with a password, and these in base64 or broken over two lines.
+    """
+    found = any(pattern.search(text) for pattern in (TOKEN, URL, PRIVATE_KEY, WEBHOOK))
+    return found or _without_encoded(text) != text or _without_broken(text) != text
+
+
+def without_credentials(text: str) -> str:
+    """The text with each credential replaced by `REDACTED`: those known by their form or by the name before them."""
+    text = _without_broken(PRIVATE_KEY.sub(REDACTED, text))
+    text = TOKEN.sub(REDACTED, text)
+    text = URL.sub(rf"\1{REDACTED}@", text)
+    for pattern in _AFTER_NAME:
+        text = pattern.sub(rf"\1{REDACTED}", text)
+    text = PERHAPS_NAMED.sub(lambda match: match[1] + REDACTED if _looks_secret(match[2]) else match[0], text)
+    return _without_encoded(text)
+
+
+def decoded(run: str) -> str | None:
+    """What a run in base64 says, if that is text: ASCII with line breaks and tabs; else None."""
+    plain = BREAK.sub("", run).rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        found = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        return None
+    return found if re.fullmatch(r"[\t\r\n -~]+", found) else None
+
+
+def _looks_secret(value: str) -> bool:
+    """Whether a value looks random: letters with digits, or both cases; or `user:password` in base64."""
+    if value.startswith(("/", "~", "$", "%", ".")) or _WITH_UNIT.fullmatch(value) or _NO_SECRET.fullmatch(value):
+        return False
+    if len(value) >= 10 and re.search("[A-Za-z]", value) and re.search(r"\d", value):
+        return True
+    if len(value) >= 16 and re.search("[a-z][A-Z]|[A-Z]{2}", value) and re.search("[a-z]", value):
+        return True
+    return ":" in (decoded(value) or "")
+
+
+def _without_encoded(text: str) -> str:
+    """The text without runs in base64 that hold a credential."""
+
+    def replace(match: re.Match[str]) -> str:
+        lines = _LINES.findall(match[0])
+        # words before and behind the encoded lines may look like a part of them
+        for first, last in product(range(min(2, len(lines))), reversed(range(max(0, len(lines) - 2), len(lines)))):
+            if _opens(decoded("".join(lines[first : last + 1]))):
+                return "".join([*lines[:first], REDACTED, "\n" if lines[last + 1 :] else "", *lines[last + 1 :]])
+        return "".join(REDACTED + line[len(BREAK.sub("", line)) :] if _opens(decoded(line)) else line for line in lines)
+
+    return BASE64.sub(replace, text)
+
+
+def _opens(text: str | None) -> bool:
+    """Whether a decoded text holds a credential, known by its form or by the name before it."""
+    if text is None:
+        return False
+    patterns = (TOKEN, URL, PRIVATE_KEY, *_AFTER_NAME)
+    return any(pattern.search(text) for pattern in patterns)
+
+
+def _without_broken(text: str) -> str:
+    """The text without tokens that a line break cuts: the parts on both lines are replaced."""
+    if not (breaks := [match.span() for match in BREAK.finditer(text)]):
+        return text
+    joined = BREAK.sub("", text)
+    left_out = [0, *accumulate(end - start for start, end in breaks)]
+    cuts = [start - before for (start, _), before in zip(breaks, left_out, strict=False)]
+    # positions in `joined` at which a break was; `left_out[n]` characters are missing behind the first n of them
+    made, done, position = [], 0, 0
+    while match := TOKEN_ANYWHERE.search(joined, position):
+        start, end = match.span()
+        first = bisect_right(cuts, start)
+        cut = cuts[first] if first < len(cuts) else len(joined)
+        is_start = start == 0 or cuts[first - 1 : first] == [start] or not re.match(r"\w", joined[start - 1])
+        if not is_start:
+            position = start + 1
+        elif end <= cut:
+            position = end
+        elif TOKEN_ANYWHERE.fullmatch(joined, start, cut) and not _CONTINUES.match(text, breaks[first][1]):
+            position = cut
+        else:
+            ends = end + left_out[bisect_right(cuts, end - 1)]
+            ends += sum(rest.end() - rest.start() for rest in [_REST.match(text, ends)] if rest)
+            made += [text[done : start + left_out[first]], REDACTED]
+            done, position = ends, end
+    return "".join([*made, text[done:]])

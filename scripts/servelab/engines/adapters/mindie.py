@@ -1,0 +1,390 @@
+"""MindIE, Huawei's server for Ascend NPUs: it has no flags, but a `config.json` that is written for each run.
+
+Keys, types and ranges come from the vendor's pages on MindIE 2.1.RC1 (configuration of the service, data and expert
+parallelism, SplitFuse, prefix cache, MTP). The list of required keys comes from the source of MindIE-LLM, which is
+newer. See docs/engines.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from servelab.core.errors import ConfigError
+from servelab.core.registry import nearest
+from servelab.core.run_spec import ArgumentValue
+from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, Options, Serve, SettingsOf, shown, signs
+from servelab.engines.options import Checked
+from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
+
+Allowed = range | tuple[str, ...] | type[bool] | type[str]
+_UINT32 = range(1, 2**32)
+_INT32 = range(1, 2**31)
+_INPUT_TOKENS = range(1, 4_194_304 + 1)
+_KEYS: dict[str, tuple[Allowed, Any]] = {
+    "ServerConfig.maxLinkNum": (range(1, 4096 + 1), 1000),
+    "ServerConfig.fullTextEnabled": (bool, None),
+    "ServerConfig.tokenTimeout": (range(1, 3600 + 1), 600),
+    "ServerConfig.e2eTimeout": (range(1, 65535 + 1), 600),
+    "ServerConfig.maxRequestLength": (range(1, 100 + 1), None),
+    "BackendConfig.tokenizerProcessNumber": (range(1, 32 + 1), 8),
+    "ModelDeployConfig.maxSeqLen": (_UINT32, None),
+    "ModelDeployConfig.maxInputTokenLen": (_INPUT_TOKENS, None),
+    "ModelDeployConfig.truncation": (bool, None),
+    "ModelConfig.cpuMemSize": (range(2**32), 5),
+    "ModelConfig.npuMemSize": (range(-1, 2**31), -1),
+    "ModelConfig.backendType": (("atb", "ms"), "atb"),
+    "ModelConfig.trustRemoteCode": (bool, False),
+    "ModelConfig.async_scheduler_wait_time": (range(1, 3600 + 1), None),
+    "ModelConfig.plugin_params": (str, None),
+    "ModelConfig.tp": (_INT32, None),
+    "ModelConfig.dp": (_INT32, None),
+    "ModelConfig.moe_tp": (_INT32, None),
+    "ModelConfig.moe_ep": (_INT32, None),
+    "ScheduleConfig.templateType": (("Standard", "Mix"), "Standard"),
+    "ScheduleConfig.cacheBlockSize": (range(1, 128 + 1), 128),
+    "ScheduleConfig.maxPrefillBatchSize": (range(1, 5000 + 1), None),
+    "ScheduleConfig.maxPrefillTokens": (_INPUT_TOKENS, None),
+    "ScheduleConfig.prefillTimeMsPerReq": (range(1000 + 1), 150),
+    "ScheduleConfig.prefillPolicyType": (range(3 + 1), 0),
+    "ScheduleConfig.decodeTimeMsPerReq": (range(1000 + 1), 50),
+    "ScheduleConfig.decodePolicyType": (range(3 + 1), 0),
+    "ScheduleConfig.maxBatchSize": (range(1, 5000 + 1), 200),
+    "ScheduleConfig.maxIterTimes": (_UINT32, None),
+    "ScheduleConfig.maxPreemptCount": (range(5000 + 1), 0),
+    "ScheduleConfig.supportSelectBatch": (bool, False),
+    "ScheduleConfig.maxQueueDelayMicroseconds": (range(500, 1_000_000 + 1), 5000),
+    "ScheduleConfig.maxFirstTokenWaitTime": (range(3_600_000 + 1), None),
+    "ScheduleConfig.enablePrefixCache": (bool, None),
+    "ScheduleConfig.enableSplit": (bool, None),
+    "ScheduleConfig.splitType": (bool, None),
+    "ScheduleConfig.splitStartType": (bool, None),
+    "ScheduleConfig.splitChunkTokens": (range(1, 8192 + 1), None),
+    "ScheduleConfig.splitStartBatchSize": (range(5000 + 1), None),
+}
+"""`Section.key` → (documented range, choices or type; the vendor's default of a required key)."""
+SETTINGS: dict[str, Allowed] = {name: allowed for name, (allowed, _) in _KEYS.items()}
+"""Settings that a study may use."""
+_DEFAULTS: dict[str, Any] = {name: default for name, (_, default) in _KEYS.items() if default is not None}
+_PREFILL_TOKENS, _PREFILL_BATCH = 8192, 50
+_DRAFTS = "mtp"
+"""The only way to draft tokens that can stream, according to the vendor; `la` and `memory_decoding` cannot."""
+_MODEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,254}[A-Za-z0-9])?")
+_CONFIG_FILE = "mindie.json"
+
+
+def _setting(name: str) -> SettingsOf:
+    return lambda value, options: {name: value}
+
+
+def _data_parallel(value: int, options: Options) -> dict[str, Any]:
+    return {"ModelConfig.dp": value, "ModelConfig.tp": _size(options, "tensor_parallel_size")}
+
+
+def _expert_parallel(value: bool, options: Options) -> dict[str, Any]:
+    """Spreads all experts over all accelerators, as vLLM does."""
+    return {"ModelConfig.moe_ep": _asked_accelerators(options), "ModelConfig.moe_tp": 1} if value else {}
+
+
+def _prefix_caching(value: bool, options: Options) -> dict[str, Any]:
+    return {**_plugins(options), "ScheduleConfig.enablePrefixCache": True} if value else {}
+
+
+def _chunked_prefill(value: bool, options: Options) -> dict[str, Any]:
+    """The vendor calls it SplitFuse."""
+    split = {"ScheduleConfig.templateType": "Mix", "ScheduleConfig.enableSplit": True}
+    return {**_plugins(options), **split} if value else {}
+
+
+def _speculative(value: str, options: Options) -> dict[str, Any]:
+    if options.get("chunked_prefill"):
+        raise ConfigError("engine mindie: option `chunked_prefill` cannot be combined with `speculative_decoding`")
+    return _plugins(options)
+
+
+def _speculative_tokens(value: int, options: Options) -> dict[str, Any]:
+    """Part of `plugin_params`."""
+    if options.get("speculative_decoding") is None:
+        raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
+    return {}
+
+
+def _plugins(options: Options) -> dict[str, Any]:
+    """All plugins that the options need, in the one text that MindIE reads."""
+    names = [
+        *([_DRAFTS] if options.get("speculative_decoding") else []),
+        *(["prefix_cache"] if options.get("prefix_caching") else []),
+        *(["splitfuse"] if options.get("chunked_prefill") else []),
+    ]
+    drafted = {"num_speculative_tokens": 1} if _DRAFTS in names else {}
+    text = json.dumps({"plugin_type": ",".join(names), **drafted}, separators=(",", ":"))
+    return {"ModelConfig.plugin_params": text}
+
+
+OPTION_SETTINGS: dict[str, SettingsOf] = {
+    "tensor_parallel_size": lambda value, options: {},  # `worldSize`, always the number of accelerators
+    "data_parallel_size": _data_parallel,
+    "expert_parallel": _expert_parallel,
+    "context_length": _setting("ModelDeployConfig.maxSeqLen"),
+    "max_num_seqs": _setting("ScheduleConfig.maxBatchSize"),
+    "max_num_batched_tokens": _setting("ScheduleConfig.maxPrefillTokens"),
+    "prefix_caching": _prefix_caching,
+    "chunked_prefill": _chunked_prefill,
+    "speculative_decoding": _speculative,
+    "speculative_tokens": _speculative_tokens,
+}
+
+
+class Mindie(Engine):
+    """`mindieservice_daemon`; its version is that of MindIE, without the build number."""
+
+    name = "mindie"
+    packages = ("mindie",)
+    model_formats = ("safetensors",)
+    option_flags: ClassVar = {
+        **{name: shown(settings_of) for name, settings_of in OPTION_SETTINGS.items()},
+        "prefix_caching": lambda value, options: ["--enable-prefix-caching"] if value else [],  # as published
+    }
+    checks_arguments = True
+    option_variables: ClassVar = {"memory_share": lambda value: {"NPU_MEMORY_FRACTION": str(value)}}
+    variables_of_options: ClassVar = {"NPU_MEMORY_FRACTION": "memory_share"}
+    option_settings: ClassVar = OPTION_SETTINGS
+    owned = (
+        Owned(
+            ADDRESS,
+            flags=(
+                *("ServerConfig.ipAddress", "ServerConfig.managementIpAddress", "ServerConfig.port"),
+                *("ServerConfig.managementPort", "ServerConfig.metricsPort", "ServerConfig.allowAllZeroIpListening"),
+                *("ServerConfig.httpsEnabled", "ServerConfig.openAiSupport"),
+            ),
+            variables=("MIES_*",),
+        ),
+        Owned(MODEL, flags=("ModelConfig.modelName", "ModelConfig.modelWeightPath")),
+        Owned(
+            ONE_NODE,
+            flags=(
+                *("BackendConfig.multiNodesInferEnabled", "BackendConfig.modelInstanceNumber"),
+                *("BackendConfig.npuDeviceIds", "ModelConfig.worldSize", "ServerConfig.distDPServerEnabled"),
+            ),
+        ),
+    )
+    option_values: ClassVar = {"speculative_decoding": (_DRAFTS,), "speculative_tokens": (1,)}
+    checked = (Checked("2.1.RC1", "page"),)
+    ready_path = "/v2/health/ready"
+    metrics_path = "/metrics"
+    metric_names: ClassVar = {
+        "requests_running": ("num_requests_running",),
+        "requests_waiting": ("num_requests_waiting",),
+        "preemptions_total": ("num_preemptions_total",),
+        "prompt_tokens_total": ("prompt_tokens_total",),
+        "generation_tokens_total": ("generation_tokens_total",),
+    }
+    request_body: ClassVar = {"ignore_eos": True}
+    variable_prefixes = ("MINDIE_", "MIES_")
+    log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,.+]+\] (\[[^\]]*\] )*(: )?")
+    failure_signs: ClassVar = [
+        *signs("out_of_memory", r"out of memory", r"failed to allocate memory", "bad_alloc"),
+        *signs(
+            "unsupported_argument", r"missing compulsory field", r"the (type|value) of param \S+ ", r"must meet the"
+        ),
+        *signs(
+            "unsupported_argument", r"\] is (out of bound|less than) \[", r"please set '\w+'", r"type only supports"
+        ),
+        *signs("missing_model", r"path not found", r"is not directory", r"failed to open model"),
+        *signs("missing_model", r"no such file or directory: .*(config|safetensors)", r"modelWeightPath"),
+        *signs(
+            "crashed", r"was terminated by signal", r"failed to set process group", r"fail(ed)? to init", r"init fail"
+        ),
+        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|ImportError): "),
+    ]
+
+    def command(self, serve: Serve) -> list[str]:
+        """See `Engine.command`; `serve.python` is the daemon, and a variable names its configuration file."""
+        self.check_options(serve.options)
+        if (asked := _asked_accelerators(serve.options)) != serve.count:
+            raise ConfigError(f"engine mindie uses all its {serve.count} accelerators, but the options ask for {asked}")
+        _check_together({**_DEFAULTS, **_chosen(serve.options, serve.arguments)})
+        return [str(serve.python)]
+
+    def files(self, serve: Serve) -> dict[str, str]:
+        """The configuration; `ConfigError` if a value is out of range or two values contradict each other."""
+        return {_CONFIG_FILE: json.dumps(_configuration(self.served_name(serve.model_name), serve), indent=2) + "\n"}
+
+    def served_name(self, model_id: str) -> str:
+        """See `Engine.served_name`; MindIE allows no slash in a name."""
+        return model_id.rsplit("/", 1)[-1]
+
+    def environment(self, serve: Serve) -> dict[str, str]:
+        """See `Engine.environment`."""
+        return {
+            **super().environment(serve),
+            "MIES_CONFIG_JSON_PATH": str((serve.folder / _CONFIG_FILE).absolute()),
+            "MIES_CONTAINER_IP": serve.host,  # overrides the file's addresses, and an image may have set it
+            "MIES_CONTAINER_MANAGEMENT_IP": serve.host,
+            "MIES_SERVICE_MONITOR_MODE": "1",  # offers /metrics
+            "MINDIE_LOG_TO_STDOUT": "1",
+            "MINDIE_CHECK_INPUTFILES_PERMISSION": "0",  # otherwise it refuses files that other users can read
+        }
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`; the daemon does not print it, but a file of its installation has it."""
+        return ["python3", "-c", _READ_VERSION, str(python.parent.parent.parent / "version.info")]
+
+    def reset_caches(self, base_url: str) -> bool:
+        """It has no command that empties the prefix cache: only a restart does."""
+        return False
+
+    def display_base(self, model_id: str) -> list[str]:
+        """The published notation; the real program is `mindieservice_daemon` with these settings in `config.json`."""
+        return ["mindie", "serve", model_id]
+
+    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
+        """See `Engine.flags`; displayed as `Section.key=value`."""
+        self.check_options(options)
+        _chosen(options, arguments)
+        own = [f"{name}={json.dumps(value)}" for name, value in arguments.items()]
+        return list(dict.fromkeys([*own, *super().flags(options, {})]))
+
+
+_READ_VERSION = """\
+import re, sys
+print(re.search(r"^Ascend-mindie *: *MindIE +(\\S+?)(\\.B\\d+)?$", open(sys.argv[1]).read(), re.M)[1])
+"""
+
+
+def _size(options: Options, name: str) -> int:
+    value = options.get(name)
+    return value if isinstance(value, int) else 1
+
+
+def _asked_accelerators(options: Options) -> int:
+    return _size(options, "tensor_parallel_size") * _size(options, "data_parallel_size")
+
+
+def _chosen(options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[str, Any]:
+    """The settings of options and arguments, by `Section.key`, each with a valid value."""
+    chosen: dict[str, Any] = {}
+    for option, settings_of in OPTION_SETTINGS.items():
+        if options.get(option) is not None:
+            chosen |= settings_of(options[option], options)
+    for name, value in arguments.items():
+        if name not in SETTINGS:
+            raise ConfigError(f"engine mindie has no setting `{name}`{nearest(name, list(SETTINGS))}")
+        if name in chosen:
+            raise ConfigError(f"engine mindie: the argument `{name}` is also set by an option; remove one")
+        chosen[name] = value
+    for name, value in chosen.items():
+        _check(name, value)
+    return chosen
+
+
+def _check(name: str, value: object) -> None:
+    allowed = SETTINGS[name]
+    if isinstance(allowed, range):
+        valid, needed = type(value) is int and value in allowed, f"a whole number from {allowed[0]} to {allowed[-1]}"
+    elif isinstance(allowed, tuple):
+        valid, needed = value in allowed, " or ".join(allowed)
+    else:
+        valid, needed = type(value) is allowed, "true or false" if allowed is bool else "a text"
+    if not valid:
+        raise ConfigError(f"engine mindie: `{name}` takes {needed}, not {value!r}")
+
+
+def _configuration(name: str, serve: Serve) -> dict[str, Any]:
+    if not _MODEL_NAME.fullmatch(name):
+        needed = "at most 256 letters, digits, `-`, `_` and `.`, with a letter or digit first and last"
+        raise ConfigError(f"engine mindie: `ModelConfig.modelName` takes {needed}, not {name!r}")
+    chosen = {**_DEFAULTS, **_chosen(serve.options, serve.arguments)}
+    if "ModelDeployConfig.maxSeqLen" not in chosen and serve.model_path != PLANNED_MODEL:
+        chosen["ModelDeployConfig.maxSeqLen"] = _longest_of_model(serve)
+    if (longest := chosen.get("ModelDeployConfig.maxSeqLen")) is not None:  # what is planned leaves it open
+        longest_input = min(chosen.get("ModelDeployConfig.maxInputTokenLen", longest), longest - 1)
+        chosen["ModelDeployConfig.maxInputTokenLen"] = longest_input
+        # At least as many tokens as the longest prompt: otherwise that prompt could never be computed.
+        chosen.setdefault("ScheduleConfig.maxPrefillTokens", max(_PREFILL_TOKENS, longest_input))
+        chosen.setdefault("ScheduleConfig.maxIterTimes", longest)  # its default would end every output at 512 tokens
+    chosen.setdefault("ScheduleConfig.maxPrefillBatchSize", min(_PREFILL_BATCH, chosen["ScheduleConfig.maxBatchSize"]))
+    _check_together(chosen)
+    return _document(name, serve, chosen)
+
+
+def _check_together(chosen: Mapping[str, Any]) -> None:
+    """`ConfigError` if two settings contradict each other, as far as both are known."""
+    schedule, deploy = "ScheduleConfig", "ModelDeployConfig"
+    for smaller, larger in (
+        (f"{deploy}.maxInputTokenLen", f"{schedule}.maxPrefillTokens"),
+        (f"{schedule}.maxPrefillBatchSize", f"{schedule}.maxBatchSize"),
+        (f"{schedule}.splitStartBatchSize", f"{schedule}.maxBatchSize"),
+        (f"{schedule}.maxIterTimes", f"{deploy}.maxSeqLen"),
+        (f"{schedule}.maxPreemptCount", f"{schedule}.maxBatchSize"),
+    ):
+        if {smaller, larger} <= set(chosen) and chosen[smaller] > chosen[larger]:
+            raise ConfigError(f"engine mindie: `{smaller}` {chosen[smaller]} is above `{larger}` {chosen[larger]}")
+    if chosen[f"{schedule}.maxPreemptCount"] and not chosen["ModelConfig.cpuMemSize"]:
+        raise ConfigError("engine mindie: `ScheduleConfig.maxPreemptCount` above 0 needs `ModelConfig.cpuMemSize`")
+    if not chosen["ModelConfig.npuMemSize"]:
+        raise ConfigError("engine mindie: `ModelConfig.npuMemSize` takes -1 or a number above 0, not 0")
+    block = chosen[f"{schedule}.cacheBlockSize"]
+    if block % 16:
+        raise ConfigError(f"engine mindie: `ScheduleConfig.cacheBlockSize` takes a multiple of 16, not {block}")
+
+
+def _longest_of_model(serve: Serve) -> int:
+    """The model's own longest sequence in tokens, which other engines also use as their default."""
+    try:
+        return int(json.loads((serve.model_path / "config.json").read_bytes())["max_position_embeddings"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"engine mindie: {serve.model_path} does not have the longest sequence ({error}); set the option "
+            "`context_length`"
+        ) from None
+
+
+def _document(name: str, serve: Serve, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    sections: dict[str, dict[str, Any]] = {}
+    for setting, value in chosen.items():
+        section, key = setting.split(".")
+        sections.setdefault(section, {})[key] = value
+    model = {
+        "modelInstanceType": "Standard",
+        "modelName": name,
+        "modelWeightPath": str(serve.model_path),
+        "worldSize": serve.count,
+    }
+    return {
+        "Version": "1.0.0",
+        "ServerConfig": {
+            "ipAddress": serve.host,
+            "managementIpAddress": serve.host,
+            "port": serve.port,
+            "managementPort": serve.port,  # one port for all: the vendor documents it, and a run leases one port
+            "metricsPort": serve.port,
+            "allowAllZeroIpListening": False,
+            "httpsEnabled": False,
+            "interCommTLSEnabled": False,
+            "inferMode": "standard",
+            "distDPServerEnabled": False,
+            "openAiSupport": "vllm",
+            **sections["ServerConfig"],
+        },
+        "BackendConfig": {
+            "backendName": "mindieservice_llm_engine",
+            "modelInstanceNumber": 1,
+            "npuDeviceIds": [list(range(serve.count))],  # numbers within ASCEND_RT_VISIBLE_DEVICES
+            "multiNodesInferEnabled": False,
+            "interNodeTLSEnabled": False,
+            **sections["BackendConfig"],
+            "ModelDeployConfig": {
+                "truncation": False,
+                **sections.get("ModelDeployConfig", {}),
+                "ModelConfig": [{**model, **sections["ModelConfig"]}],
+            },
+            "ScheduleConfig": {"templateName": "Standard_LLM", **sections["ScheduleConfig"]},
+        },
+    }
+
+
+ENGINES.register("mindie", Mindie())

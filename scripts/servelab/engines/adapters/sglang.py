@@ -1,0 +1,153 @@
+"""SGLang, through its server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from servelab.core.run_spec import ArgumentValue
+from servelab.engines.adapters import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.options import Checked, argument
+from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, ONE_NODE, Owned
+from servelab.engines.parallelism import Parallel
+
+_PARALLEL = {
+    "tensor_parallel_size": ("--tp-size", "--tp", "--tensor-parallel-size"),
+    "pipeline_parallel_size": ("--pp-size", "--pp", "--pipeline-parallel-size"),
+    "data_parallel_size": ("--dp-size", "--dp", "--data-parallel-size"),
+}
+
+
+def _expert_parallel(value: bool, options: Options) -> list[str]:
+    """SGLang's flag takes the number of accelerators that share the experts: all that share a layer, as in vLLM."""
+    return ["--ep-size", str(options.get("tensor_parallel_size") or 1)] if value else []
+
+
+class Sglang(Engine):
+    """SGLang's server."""
+
+    name = "sglang"
+    packages = ("sglang",)
+    model_formats = ("safetensors",)
+    option_flags: ClassVar = {
+        "tensor_parallel_size": flag("--tp-size"),
+        "pipeline_parallel_size": flag("--pp-size"),
+        "data_parallel_size": flag("--dp-size"),
+        "expert_parallel": _expert_parallel,
+        "attention_backend": flag("--attention-backend"),
+        "kv_cache_dtype": flag("--kv-cache-dtype"),
+        "memory_share": flag("--mem-fraction-static"),
+        # On by default; SGLang has no flag to switch it on.
+        "prefix_caching": lambda value, options: [] if value else ["--disable-radix-cache"],
+        # On by default, with a chunk size that depends on the accelerator's memory.
+        "chunked_prefill": lambda value, options: [] if value else ["--chunked-prefill-size", "-1"],
+        "speculative_decoding": flag("--speculative-algorithm"),
+        "speculative_tokens": flag("--speculative-num-draft-tokens"),
+        "context_length": flag("--context-length"),
+        "max_num_batched_tokens": flag("--max-prefill-tokens"),
+        "max_num_seqs": flag("--max-running-requests"),
+        "enforce_eager": switch("--disable-cuda-graph"),
+    }
+    parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = _PARALLEL
+    owned = (
+        Owned(
+            ADDRESS,
+            flags=(
+                *("--host", "--port", "--api-key", "--admin-api-key", "--fastapi-root-path", "--grpc-mode"),
+                *("--nccl-port", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--ssl-keyfile-password"),
+            ),
+            variables=("SGLANG_HOST_IP", "SGLANG_LOCAL_IP_NIC", "SGLANG_PORT", "SGLANG_API_KEY"),
+        ),
+        Owned(
+            MODEL,
+            flags=("--model-path", "--served-model-name", "--tokenizer-path", "--revision", "--device"),
+            variables=("SGLANG_USE_MODELSCOPE",),
+        ),
+        Owned(
+            ONE_NODE,
+            flags=(
+                *("--nnodes", "--node-rank", "--dist-init-addr", "--disaggregation-mode", "--encoder-only"),
+                *("--language-only", "--base-gpu-id", "--gpu-id-step"),
+            ),
+            variables=("SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE",),
+        ),
+        Owned(METRICS, flags=("--enable-metrics",)),
+        Owned(A_FILE, flags=("--config", "--decrypted-config-file")),
+    )
+    aliases = (
+        *(("--model-path", "--model"), ("--ep-size", "--ep", "--expert-parallel-size")),
+        *(("--dist-init-addr", "--nccl-init-addr"), ("--moe-dp-size", "--moe-data-parallel-size")),
+        *(("--attn-cp-size", "--attention-context-parallel-size"),),
+        *(("--speculative-draft-model-path", "--speculative-draft-model"),),
+    )
+    abbreviates = True
+    checked = (Checked("0.5.5.post1", "parser"), Checked("0.5.9", "parser"))
+    metrics_path = "/metrics"
+    metric_names: ClassVar = {
+        "requests_running": ("sglang:num_running_reqs",),
+        "requests_waiting": ("sglang:num_queue_reqs",),
+        "kv_cache_usage_fraction": ("sglang:token_usage",),
+        "prefix_cache_hit_tokens_total": ("sglang:cached_tokens_total",),
+        "prefix_cache_query_tokens_total": ("sglang:prompt_tokens_total",),
+        "prompt_tokens_total": ("sglang:prompt_tokens_total",),
+        "generation_tokens_total": ("sglang:generation_tokens_total",),
+    }
+    request_body: ClassVar = {"ignore_eos": True}
+    more_ports = 1
+    # Set with setproctitle; up to 0.5.9 nothing watches them (SGLang's issue 18421).
+    worker_names: ClassVar = re.compile(r"sglang::(scheduler|detokenizer|data_parallel_controller)\w*")
+    variable_prefixes = ("SGLANG_", "SGL_")
+    log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ")
+    failure_signs: ClassVar = [
+        *signs("out_of_memory", r"(?<!avoid )out ?of ?memory", r"not enough memory\. please try", "bad_alloc"),
+        *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)"),
+        *signs("missing_model", r"can't find config file", r"cannot find any model weights", r"repo id must be"),
+        *signs("missing_model", r"is not a local folder", r"no such file or directory: .*(config|safetensors)"),
+        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError)\b"),
+        *signs("crashed", r"received sigquit from a child process", r"sigquit received", r"scheduler is dead"),
+        *signs("crashed", r"initialization failed\. warmup error"),
+    ]
+
+    def command(self, serve: Serve) -> list[str]:
+        """See `Engine.command`."""
+        base = [str(serve.python), "-m", "sglang.launch_server", "--model-path", str(serve.model_path)]
+        address = ["--served-model-name", serve.model_name, "--host", serve.host, "--port", str(serve.port)]
+        flags = self.flags(serve.options, serve.arguments)
+        self.check_all_used(serve, flags)
+        # By default it takes a port near the one it serves on, which another server may be about to use.
+        nccl = [part for port in serve.more_ports for part in ("--nccl-port", str(port))]
+        return [*base, *flags, *address, *nccl, "--enable-metrics"]
+
+    def environment(self, serve: Serve) -> dict[str, str]:
+        """See `Engine.environment`."""
+        return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """See `Engine.help_commands`."""
+        return [[str(python), "-m", "sglang.launch_server", "--help"]]
+
+    def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
+        """See `Engine.parallel`; with data-parallel attention, copies run on the tensor-parallel accelerators."""
+        sizes = super().parallel(options, arguments, count)
+        return replace(sizes, data=1) if argument(arguments, "--enable-dp-attention") else sizes
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`; importing the package would look for a GPU."""
+        return [str(python), "-c", "from importlib.metadata import version; print(version('sglang'))"]
+
+    def reset_caches(self, base_url: str) -> bool:
+        """Empties the prefix cache; SGLang refuses with 400 while a request is running or waiting."""
+        import httpx  # here: it takes a tenth of a workflow's start
+
+        answer = httpx.post(f"{base_url}/flush_cache", timeout=60, trust_env=False)
+        return answer.status_code == httpx.codes.OK
+
+    def display_base(self, model_id: str) -> list[str]:
+        """See `Engine.display_base`."""
+        return ["python3", "-m", "sglang.launch_server", "--model-path", model_id]
+
+
+ENGINES.register("sglang", Sglang())

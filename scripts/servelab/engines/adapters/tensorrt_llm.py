@@ -1,0 +1,226 @@
+"""TensorRT-LLM, through `trtllm-serve`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from servelab.core.errors import ConfigError
+from servelab.core.run_spec import ArgumentValue
+from servelab.engines.adapters import ENGINES, Engine, Options, Serve, SettingsOf, flag, shown, signs, switch
+from servelab.engines.options import Checked, argument
+from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
+
+_PARALLEL = {
+    "tensor_parallel_size": ("--tp_size", "--tensor_parallel_size"),
+    "pipeline_parallel_size": ("--pp_size", "--pipeline_parallel_size"),
+}
+
+
+def _expert_parallel(value: bool, options: Options) -> list[str]:
+    """The flag takes the number of accelerators that share the experts: all that share a layer, as in vLLM."""
+    return ["--ep_size", str(options.get("tensor_parallel_size") or 1)] if value else []
+
+
+def _setting(name: str) -> SettingsOf:
+    return lambda value, options: {name: value}
+
+
+def _speculative(value: str, options: Options) -> dict[str, Any]:
+    tokens = options.get("speculative_tokens")
+    if tokens is None:
+        raise ConfigError("engine tensorrt-llm: option `speculative_decoding` needs `speculative_tokens`")
+    return {"speculative_config.decoding_type": value, "speculative_config.max_draft_len": tokens}
+
+
+def _speculative_tokens(value: int, options: Options) -> dict[str, Any]:
+    """Part of `speculative_config`."""
+    if options.get("speculative_decoding") is None:
+        raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
+    return {}
+
+
+OPTION_SETTINGS: dict[str, SettingsOf] = {
+    "attention_backend": _setting("attn_backend"),
+    "kv_cache_dtype": _setting("kv_cache_config.dtype"),
+    "prefix_caching": _setting("kv_cache_config.enable_block_reuse"),
+    "speculative_decoding": _speculative,
+    "speculative_tokens": _speculative_tokens,
+    "enforce_eager": lambda value, options: {"cuda_graph_config": None} if value else {},
+}
+"""Options that are not flags: they are written to the YAML file of the flag `--extra_llm_api_options`."""
+_SETTINGS_FLAG = "--extra_llm_api_options"
+_SETTINGS_FILE = "extra_llm_api_options.yaml"
+_SETTING = "extra_llm_api_options."
+"""Begins the name of an argument that is a setting of the file: `extra_llm_api_options.moe_config.backend`."""
+_SETTING = "extra_llm_api_options."
+"""Begins the names of arguments that are settings of this file: `extra_llm_api_options.moe_config.backend`."""
+_KV_CACHE_SHARE = "--kv_cache_free_gpu_memory_fraction"
+
+
+class TensorrtLlm(Engine):
+    """`trtllm-serve` on its PyTorch backend, the default."""
+
+    name = "tensorrt-llm"
+    packages = ("tensorrt-llm", "tensorrt_llm")
+    model_formats = ("safetensors",)
+    option_flags: ClassVar = {
+        "tensor_parallel_size": flag("--tp_size"),
+        "pipeline_parallel_size": flag("--pp_size"),
+        "expert_parallel": _expert_parallel,
+        "context_length": flag("--max_seq_len"),
+        "max_num_batched_tokens": flag("--max_num_tokens"),
+        "max_num_seqs": flag("--max_batch_size"),
+        "chunked_prefill": switch("--enable_chunked_prefill"),
+        **{name: shown(settings_of) for name, settings_of in OPTION_SETTINGS.items()},
+    }
+    option_settings: ClassVar = OPTION_SETTINGS
+    owned = (
+        Owned(ADDRESS, flags=("--host", "--port")),
+        Owned(MODEL, flags=("--model", "--tokenizer", "--custom_tokenizer", "--revision", "--served_model_name")),
+        Owned(
+            ONE_NODE,
+            flags=(
+                *("--metadata_server_config_file", "--server_role", "--disagg_cluster_uri", "--disagg_cluster"),
+                "--gpus_per_node",
+            ),
+        ),
+        Owned(
+            f"Servelab writes this file; give its settings one by one, as in `{{{_SETTING}stream_interval: 4}}`",
+            flags=(_SETTINGS_FLAG,),
+        ),
+    )
+    setting_prefix = _SETTING
+    aliases = (
+        *((_SETTINGS_FLAG, "--config"), ("--ep_size", "--moe_expert_parallel_size")),
+        *(("--cluster_size", "--moe_cluster_parallel_size"), ("--cp_size", "--context_parallel_size")),
+        (_KV_CACHE_SHARE, "--free_gpu_memory_fraction"),
+    )
+    owned = (
+        Owned(ADDRESS, flags=("--host", "--port")),
+        Owned(MODEL, flags=("--model", "--tokenizer", "--custom_tokenizer", "--revision", "--served_model_name")),
+        Owned(
+            ONE_NODE,
+            flags=(
+                *("--metadata_server_config_file", "--server_role", "--disagg_cluster_uri", "--disagg_cluster"),
+                "--gpus_per_node",
+            ),
+        ),
+        Owned(
+            "Servelab writes this file; give its settings one by one, as in `{extra_llm_api_options.backend: pytorch}`",
+            flags=("--extra_llm_api_options",),
+        ),
+    )
+    aliases = (
+        *(("--extra_llm_api_options", "--config"), ("--ep_size", "--moe_expert_parallel_size")),
+        *(("--cluster_size", "--moe_cluster_parallel_size"), ("--cp_size", "--context_parallel_size")),
+        ("--kv_cache_free_gpu_memory_fraction", "--free_gpu_memory_fraction"),
+    )
+    option_values: ClassVar = {
+        "attention_backend": ("TRTLLM", "FLASHINFER", "VANILLA"),
+        "kv_cache_dtype": ("auto", "fp8"),
+        "speculative_decoding": ("NGram",),  # the others need a model or heads of their own
+    }
+    checked = (Checked("1.2.0rc1", "source"),)
+    parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = _PARALLEL
+    request_body: ClassVar = {"ignore_eos": True}
+    # The parallel job ends with one of them, but the program that started it gets no report (its pull request 16338).
+    worker_names: ClassVar = re.compile(r"mpi4py\.futures\.server")
+    variable_prefixes = ("TRTLLM_", "TLLM_", "TRT_")
+    log_prefix: ClassVar = re.compile(r"^\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] (\[TRT-LLM\] )?\[\w+\] ")
+    failure_signs: ClassVar = [
+        *signs("out_of_memory", r"out ?of ?memory", "bad_alloc"),
+        *signs("unsupported_argument", r"error: (no such option|invalid value|option .* requires)"),
+        *signs("unsupported_argument", r"validation error for"),
+        *signs("missing_model", r"is not a local folder", r"repo id must be", r"can't load the configuration"),
+        *signs("missing_model", r"failed to infer model format"),
+        *signs("missing_model", r"no such file or directory: .*(config|safetensors)"),
+        *signs("crashed", r"no gpu devices found on the node", r"executor worker returned error"),
+        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError): "),
+    ]
+
+    def command(self, serve: Serve) -> list[str]:
+        """See `Engine.command`; the program `trtllm-serve` runs this module. It accepts any model name."""
+        flags = self.flags(serve.options, serve.arguments)
+        self.check_all_used(serve, flags)
+        base = [str(serve.python), "-m", "tensorrt_llm.commands.serve", "serve", str(serve.model_path)]
+        settings = [_SETTINGS_FLAG, str((serve.folder / _SETTINGS_FILE).absolute())] if self.files(serve) else []
+        return [*base, *flags, "--host", serve.host, "--port", str(serve.port), *settings]
+
+    def files(self, serve: Serve) -> dict[str, str]:
+        """See `Engine.files`; the settings that are not flags, if there are any."""
+        settings = _settings(serve.options, serve.arguments)
+        return {_SETTINGS_FILE: json.dumps(settings, indent=2) + "\n"} if settings else {}
+
+    def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
+        """See `Engine.flags`; without what is in the settings file."""
+        self.check_options(options)
+        self.check_arguments(options, arguments)
+        _settings(options, arguments)
+        own = {name: value for name, value in options.items() if name not in OPTION_SETTINGS}
+        flags = {name: value for name, value in arguments.items() if not name.startswith(_SETTING)}
+        return super().flags(own, flags, joined=joined)
+
+    def display_file(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
+        """See `Engine.display_file`; in the form that bash accepts."""
+        settings = _settings(options, arguments)
+        return [f"{_SETTINGS_FLAG} <(echo {shlex.quote(json.dumps(settings))})"] if settings else []
+
+    def environment(self, serve: Serve) -> dict[str, str]:
+        """See `Engine.environment`."""
+        return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """See `Engine.help_commands`."""
+        return [[str(python), "-m", "tensorrt_llm.commands.serve", "serve", "--help"]]
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`; importing the package would look for a GPU."""
+        return [str(python), "-c", "from importlib.metadata import version; print(version('tensorrt_llm'))"]
+
+    def reset_caches(self, base_url: str) -> bool:
+        """It has no command that empties the cache of reused blocks: only a restart does."""
+        return False
+
+    def display_base(self, model_id: str) -> list[str]:
+        """See `Engine.display_base`."""
+        return ["trtllm-serve", model_id]
+
+
+def _list(given: str, text: ArgumentValue) -> object:
+    try:
+        return json.loads(str(text))
+    except ValueError as error:
+        raise ConfigError(f"engine tensorrt-llm: `{given}` is no list in JSON: {error}") from None
+
+
+def _settings(options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[str, Any]:
+    """The file's content; `ConfigError` for a setting that is also a section of others."""
+    named: dict[str, Any] = {}
+    for option, settings_of in OPTION_SETTINGS.items():
+        if options.get(option) is not None:
+            named |= settings_of(options[option], options)
+    for given, value in arguments.items():
+        if given.startswith(_SETTING):
+            named[given.removeprefix(_SETTING)] = _list(given, value) if str(value).startswith("[") else value
+    nested: dict[str, Any] = {}
+    for name, value in sorted(named.items()):
+        *sections, key = name.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                wrong = f"`{_SETTING}{name}` is in the section `{section}`, which is also given a value; remove one"
+                raise ConfigError(f"engine tensorrt-llm: {wrong}")
+        place[key] = value
+    share = argument(arguments, _KV_CACHE_SHARE, "--free_gpu_memory_fraction")
+    if "kv_cache_config" in nested and share is not None:
+        nested["kv_cache_config"].setdefault("free_gpu_memory_fraction", share)  # the section overrides the flag
+    return nested
+
+
+ENGINES.register("tensorrt-llm", TensorrtLlm())

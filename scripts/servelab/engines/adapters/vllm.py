@@ -1,0 +1,211 @@
+"""vLLM, through its OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import ClassVar
+
+from servelab.core.errors import ConfigError
+from servelab.engines.adapters import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.options import Checked
+from servelab.engines.owned import A_FILE, ADDRESS, MODEL, ONE_NODE, Owned
+
+_PARALLEL = {
+    "tensor_parallel_size": ("-tp", "--tensor-parallel-size"),
+    "pipeline_parallel_size": ("-pp", "--pipeline-parallel-size"),
+    "data_parallel_size": ("-dp", "--data-parallel-size"),
+}
+
+
+def _threads(value: int) -> dict[str, str]:
+    """Binds compute threads to the first CPUs that this process may use; by default vLLM reserves one CPU."""
+    cpus = sorted(os.sched_getaffinity(0))[:value]
+    if len(cpus) < value:
+        raise ConfigError(f"option `threads` asks for {value} CPUs, this process may use {len(cpus)}")
+    return {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus))}
+
+
+def _speculative(value: str, options: Options) -> list[str]:
+    settings: dict[str, object] = {"method": value}
+    if (tokens := options.get("speculative_tokens")) is not None:
+        settings["num_speculative_tokens"] = tokens
+    return ["--speculative-config", json.dumps(settings, separators=(",", ":"))]
+
+
+def _speculative_tokens(value: int, options: Options) -> list[str]:
+    """Part of `--speculative-config`."""
+    if options.get("speculative_decoding") is None:
+        raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
+    return []
+
+
+_RUN = (
+    *("max_num_seqs", "max_num_batched_tokens", "context_length", "memory_share", "prefix_caching"),
+    *("chunked_prefill", "speculative_decoding", "speculative_tokens", "enforce_eager", "threads"),
+)
+"""Options that a CPU server can run with."""
+
+
+class Vllm(Engine):
+    """vLLM's API server; `vllm-cpu` is the build for machines without an accelerator."""
+
+    name = "vllm"
+    packages: ClassVar[tuple[str, ...]] = ("vllm", "vllm-cpu")
+    model_formats = ("safetensors",)
+    option_flags: ClassVar = {
+        "tensor_parallel_size": flag("-tp"),
+        "pipeline_parallel_size": flag("-pp"),
+        "data_parallel_size": flag("-dp"),
+        "expert_parallel": switch("--enable-expert-parallel", "--no-enable-expert-parallel"),
+        "attention_backend": flag("--attention-backend"),
+        "kv_cache_dtype": flag("--kv-cache-dtype"),
+        "memory_share": flag("--gpu-memory-utilization"),
+        "prefix_caching": switch("--enable-prefix-caching", "--no-enable-prefix-caching"),
+        "chunked_prefill": switch("--enable-chunked-prefill", "--no-enable-chunked-prefill"),
+        "speculative_decoding": _speculative,
+        "speculative_tokens": _speculative_tokens,
+        "context_length": flag("--max-model-len"),
+        "max_num_batched_tokens": flag("--max-num-batched-tokens"),
+        "max_num_seqs": flag("--max-num-seqs"),
+        "enforce_eager": switch("--enforce-eager", "--no-enforce-eager"),
+    }
+    parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = _PARALLEL
+    checked: ClassVar[tuple[Checked, ...]] = (
+        Checked("0.11.0", "parser"),
+        Checked("0.17.1", "parser"),
+        Checked("0.32.0", "parser", run=_RUN),
+    )
+    option_since: ClassVar = {"attention_backend": "0.13.0"}  # before, the variable VLLM_ATTENTION_BACKEND
+    option_variables: ClassVar = {"threads": _threads}
+    variables_of_options: ClassVar = {
+        "VLLM_CPU_OMP_THREADS_BIND": "threads",
+        "VLLM_ATTENTION_BACKEND": "attention_backend",
+    }
+    owned = (
+        Owned(
+            ADDRESS,
+            flags=(
+                *("--host", "--port", "--uds", "--root-path", "--api-key", "--ssl-keyfile", "--ssl-certfile"),
+                *("--ssl-ca-certs", "--ssl-cert-reqs", "--ssl-ciphers", "--enable-ssl-refresh", "--grpc"),
+                *("--grpc-port", "--tokens-only"),
+            ),
+            variables=("VLLM_HOST_IP", "VLLM_LOOPBACK_IP", "VLLM_PORT", "VLLM_API_KEY", "VLLM_RPC_BASE_PATH"),
+        ),
+        Owned(
+            MODEL,
+            flags=(
+                *("--model", "--served-model-name", "--revision", "--code-revision", "--tokenizer"),
+                *("--tokenizer-revision", "--hf-config-path", "--device"),
+            ),
+            variables=("VLLM_USE_MODELSCOPE", "VLLM_TARGET_DEVICE"),
+        ),
+        Owned(
+            ONE_NODE,
+            flags=(
+                *("--headless", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-parallel-address"),
+                *("--data-parallel-rpc-port", "--data-parallel-rank", "--data-parallel-start-rank"),
+                *("--data-parallel-size-local", "--data-parallel-external-lb", "--data-parallel-hybrid-lb"),
+                *("--data-parallel-multi-port-external-lb", "--data-parallel-supervisor-port"),
+            ),
+            variables=("VLLM_DP_*",),
+        ),
+        Owned(A_FILE, flags=("--config",)),
+    )
+    aliases = (
+        *(("--quantization", "-q"), ("--compilation-config", "-cc"), ("--optimization-level", "-O")),
+        *(("--speculative-config", "-sc"), ("--attention-config", "-ac"), ("--enable-expert-parallel", "-ep")),
+        *(("--decode-context-parallel-size", "-dcp"), ("--prefill-context-parallel-size", "-pcp")),
+        *(("--api-server-count", "-asc"), ("--nnodes", "-n"), ("--node-rank", "-r"), ("--data-parallel-rank", "-dpn")),
+        *(("--data-parallel-start-rank", "-dpr"), ("--data-parallel-size-local", "-dpl")),
+        *(("--data-parallel-address", "-dpa"), ("--data-parallel-rpc-port", "-dpp")),
+        *(("--data-parallel-backend", "-dpb"), ("--data-parallel-hybrid-lb", "-dph")),
+        *(("--data-parallel-external-lb", "-dpe"), ("--data-parallel-multi-port-external-lb", "-dpm")),
+        ("--diffusion-config", "-dc"),
+    )
+    abbreviates = True
+    metrics_path = "/metrics"
+    metric_names: ClassVar = {
+        "requests_running": ("vllm:num_requests_running",),
+        "requests_waiting": ("vllm:num_requests_waiting",),
+        "kv_cache_usage_fraction": ("vllm:kv_cache_usage_perc",),
+        "prefix_cache_hit_tokens_total": ("vllm:prefix_cache_hits_total",),
+        "prefix_cache_query_tokens_total": ("vllm:prefix_cache_queries_total",),
+        "preemptions_total": ("vllm:num_preemptions_total",),
+        "prompt_tokens_total": ("vllm:prompt_tokens_total",),
+        "generation_tokens_total": ("vllm:generation_tokens_total",),
+        "process_start_unix_s": ("process_start_time_seconds",),
+    }
+    request_body: ClassVar = {"ignore_eos": True}
+    # Process (in colour up to 0.11), level, time, source line.
+    variable_prefixes = ("VLLM_",)
+    log_prefix: ClassVar = re.compile(
+        r"^((\x1b\[[\d;]*m)?\([^()]+ pid=\d+\)(\x1b\[[\d;]*m)? )?([A-Z]+ [\d-]+ [\d:]+ \[\S+\] ?)?"
+    )
+    failure_signs: ClassVar = [
+        *signs("out_of_memory", r"out ?of ?memory", r"can't allocate memory", "bad_alloc"),
+        *signs("out_of_memory", r"no available memory for the cache blocks", r"larger than the available KV cache"),
+        *signs("out_of_memory", r"less than desired .*memory utili[sz]ation", r"less than requested memory"),
+        *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", r"validation error for"),
+        *signs("unsupported_argument", r"\b(is not supported|not supported on|unsupported)\b"),
+        *signs("missing_model", r"is not a local folder", r"repo id must be", r"can't load the configuration"),
+        *signs("missing_model", r"invalid repository id or local directory"),
+        *signs("missing_model", r"no such file or directory: .*(config|safetensors)", r"cannot find any model weights"),
+        *signs(
+            "crashed",
+            r"died unexpectedly",
+            r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError): ",
+        ),
+        *signs("crashed", r"EngineDeadError: ", r"engine ?core (failed to start|encountered)"),
+    ]
+
+    def command(self, serve: Serve) -> list[str]:
+        """See `Engine.command`."""
+        base = [str(serve.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(serve.model_path)]
+        address = ["--served-model-name", serve.model_name, "--host", serve.host, "--port", str(serve.port)]
+        flags = self.flags(serve.options, serve.arguments)
+        self.check_all_used(serve, flags)
+        return [*base, *flags, *address]
+
+    def environment(self, serve: Serve) -> dict[str, str]:
+        """See `Engine.environment`."""
+        return {
+            **super().environment(serve),
+            "VLLM_SERVER_DEV_MODE": "1",  # enables /reset_prefix_cache
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def help_commands(self, python: Path) -> list[list[str]]:
+        """See `Engine.help_commands`; releases without `--help=all` print everything with `--help`."""
+        server = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
+        return [[*server, "--help=all"], [*server, "--help"]]
+
+    def knows(self, given: str, flags: Set[str]) -> bool:
+        """See `Engine.knows`; vLLM also accepts `_` for `-`, a key of a JSON value after a dot, and `-O<level>`."""
+        name = given.partition(".")[0]
+        if name.startswith("-O"):
+            return not flags.isdisjoint({"-O", "--optimization-level"})
+        return name in flags or name.replace("_", "-") in flags
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`."""
+        return [str(python), "-c", "from vllm import __version__; print(__version__)"]
+
+    def reset_caches(self, base_url: str) -> bool:
+        """Empties the prefix cache; new releases report success in JSON, old releases send an empty answer."""
+        import httpx  # here: it takes a tenth of a workflow's start
+
+        answer = httpx.post(f"{base_url}/reset_prefix_cache", timeout=60, trust_env=False)
+        return answer.status_code == httpx.codes.OK and (not answer.content or answer.json().get("success") is True)
+
+    def display_base(self, model_id: str) -> list[str]:
+        """See `Engine.display_base`."""
+        return ["vllm", "serve", model_id]
+
+
+ENGINES.register("vllm", Vllm())

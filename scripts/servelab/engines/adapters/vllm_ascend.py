@@ -1,0 +1,36 @@
+"""vLLM-Ascend: vLLM with the plugin for Ascend NPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from servelab.engines.adapters import ENGINES, signs
+from servelab.engines.adapters.vllm import Vllm
+from servelab.engines.options import Checked
+
+
+class VllmAscend(Vllm):
+    """Its version is that of the plugin, `vllm-ascend`; the flags are those of the vLLM release of the same number."""
+
+    name = "vllm-ascend"
+    packages: ClassVar[tuple[str, ...]] = ("vllm-ascend",)
+    option_flags: ClassVar = {name: flags for name, flags in Vllm.option_flags.items() if name != "attention_backend"}
+    option_variables: ClassVar = {}
+    variables_of_options: ClassVar = {}
+    option_since: ClassVar = {}
+    checked = (Checked("0.9.1", "parser"),)
+    metric_names: ClassVar = {
+        **Vllm.metric_names,
+        "kv_cache_usage_fraction": ("vllm:gpu_cache_usage_perc",),  # the names of vLLM 0.9.1
+        "prefix_cache_hit_tokens_total": ("vllm:gpu_prefix_cache_hits_total",),
+        "prefix_cache_query_tokens_total": ("vllm:gpu_prefix_cache_queries_total",),
+    }
+    failure_signs: ClassVar = [*signs("out_of_memory", "NPU out of memory"), *Vllm.failure_signs]
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`."""
+        return [str(python), "-c", "from importlib.metadata import version; print(version('vllm-ascend'))"]
+
+
+ENGINES.register("vllm-ascend", VllmAscend())

@@ -1,0 +1,159 @@
+"""A container from a registry's image, run by docker: it belongs to docker's daemon, and still ends with its job.
+
+A daemon's container outlives a client that is killed. So the container's first process is a small guard, which runs the
+server and ends when its standard input closes; the kernel then ends everything in the container.
+`container_holder.py`, in the job's process tree, holds the other end of that input.
+
+The container uses the host's network: a published port would add the daemon's proxy to every measurement. The server
+listens on 127.0.0.1, as in every runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+
+from servelab.core.errors import Outage
+from servelab.engines.runtimes import RUNTIMES, Environment, Image, Needs
+from servelab.engines.runtimes.containers import (
+    INSIDE_HOME,
+    Bind,
+    ContainerRuntime,
+    binds_of,
+    call,
+    cannot_start,
+    variables_inside,
+)
+
+_HOLDER = Path(__file__).with_name("container_holder.py")
+_GUARD = """\
+exec 3<&0
+"$@" 3<&- &
+server=$!
+trap 'exit 129' USR1
+trap 'kill -TERM "$server"; (sleep 8; kill -USR1 $$) &' TERM INT HUP
+(while read -r _ <&3; do :; done; kill -USR1 $$) &
+exec 3<&-
+while wait "$server"; code=$?; kill -0 "$server" 2>/dev/null; do :; done
+exit "$code"
+"""
+"""Runs a command, as process 1, until it ends or standard input closes. After SIGTERM the command has 8 s, less than
+the warden's 10 s, so that the container is gone before the client is killed."""
+
+
+@dataclass(frozen=True)
+class Docker(ContainerRuntime):
+    """The image is in the daemon's store; a home folder in the environment's folder holds the engine's caches."""
+
+    name: str = "docker"
+    client_variables: ClassVar[tuple[str, ...]] = ("DOCKER_",)
+    """Prefixes of the variables that tell the client where its daemon is."""
+
+    def enter(
+        self, environment: Environment, command: list[str], variables: dict[str, str], needs: Needs
+    ) -> tuple[list[str], dict[str, str]]:
+        """See `Runtime.enter`; `Outage` if the image is no longer in the store."""
+        assert environment.image is not None
+        image = environment.image
+        if not self._has(image.reference):
+            raise Outage(f"{self.name} no longer has the image {image.reference}; `{self.name} pull` it again")
+        run = [
+            *self._run(image, [*binds_of(image, needs), *_home(image)]),
+            *("--interactive", "--name", f"servelab-{secrets.token_hex(8)}"),
+            *(part for folder in needs.writes for part in ("--label", f"servelab.folder={folder}")),
+            *(part for node in needs.passthrough.nodes for part in ("--device", node)),
+            *needs.passthrough.flags.get(self.name, ()),
+            *self._cpus(needs),
+        ]
+        run += _given(variables_inside({**environment.variables, **variables}, needs))
+        guarded = ["--entrypoint", "/bin/sh", *image.flags, image.reference, "-c", _GUARD, "servelab", *command]
+        client = {name: value for name, value in os.environ.items() if name.startswith(self.client_variables)}
+        return [sys.executable, "-P", str(_HOLDER), *run, *guarded], client
+
+    def root(self, pid: int) -> int:
+        """See `Runtime.root`; `Outage` if the container's processes are not visible on this machine."""
+        try:
+            command = psutil.Process(pid).cmdline()
+        except psutil.Error:
+            return pid  # it has ended, which its parent notices
+        name = _name(command)
+        asked = [self.name, "container", "inspect", "--format", "{{.State.Pid}}", name]
+        found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+        if found in ("", "0"):
+            return pid  # it is not started yet
+        if not psutil.pid_exists(int(found)):
+            raise Outage(f"container {name} is not visible here: its daemon must run on this machine")
+        return int(found)
+
+    def clear(self, started: list[str]) -> None:
+        """See `Runtime.clear`; after a kill of the warden, nothing else removes the container."""
+        remove = [self.name, "rm", "--force", _name(started)]
+        subprocess.run(remove, capture_output=True, check=False)  # usually there is no such container any more
+
+    def _fetch(self, reference: str, folder: Path) -> Path | None:
+        if not self._has(reference):
+            call([self.name, "pull", reference])
+        return None
+
+    def _ask(self, image: Image, command: list[str], variables: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+        run = [*self._run(image, _home(image)), *_given(variables), "--entrypoint", command[0], *image.flags]
+        return [*run, image.reference, *command[1:]], {}
+
+    def _has(self, reference: str) -> bool:
+        try:
+            done = subprocess.run([self.name, "image", "inspect", reference], capture_output=True, check=False)
+        except OSError as error:
+            raise cannot_start(self.name, error) from error
+        return done.returncode == 0
+
+    def _run(self, image: Image, binds: list[Bind]) -> list[str]:
+        """`docker run` as the calling user, who has no user name inside, with shared memory of the host's size.
+
+        Engines share memory between their processes, and the default of 64 MB is too small. The container does not
+        share the host's `/dev/shm`, so what a killed engine leaves there is removed with the container.
+        """
+        memory = os.statvfs("/dev/shm")  # noqa: S108 (asked for its size)
+        return [
+            *(self.name, "run", "--rm", "--pull=never", "--network=host", "--no-healthcheck", "--log-driver=none"),
+            *("--security-opt", "label=disable", f"--shm-size={memory.f_blocks * memory.f_frsize}"),
+            *self._user(),
+            *("--workdir", str(INSIDE_HOME)),
+            *("--env", f"HOME={INSIDE_HOME}", "--env", "USER=servelab"),
+            *(part for bind in binds for part in ("--mount", _mount(bind))),
+        ]
+
+    def _user(self) -> list[str]:
+        groups = [part for group in sorted(os.getgroups()) for part in ("--group-add", str(group))]
+        return ["--user", f"{os.getuid()}:{os.getgid()}", *groups]
+
+    def _cpus(self, needs: Needs) -> list[str]:
+        """Restricts the container to this run's CPUs: by default a daemon's container uses all CPUs."""
+        usable = {cpu for device in needs.devices for cpu in device.cpus} or os.sched_getaffinity(0)
+        everything = usable >= set(range(os.cpu_count() or 1))
+        return [] if everything else [f"--cpuset-cpus={','.join(map(str, sorted(usable)))}"]
+
+
+def _name(started: list[str]) -> str:
+    return started[started.index("--name") + 1]
+
+
+def _home(image: Image) -> list[Bind]:
+    return [Bind(image.home, INSIDE_HOME, read_only=False)]
+
+
+def _given(variables: dict[str, str]) -> list[str]:
+    return [part for name, value in variables.items() for part in ("--env", f"{name}={value}")]
+
+
+def _mount(bind: Bind) -> str:
+    return f"type=bind,source={bind.source},target={bind.target}{',readonly' if bind.read_only else ''}"
+
+
+RUNTIMES.register("docker", Docker())

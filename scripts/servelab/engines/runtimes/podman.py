@@ -1,0 +1,33 @@
+"""A container from a registry's image, run by podman: docker's command line without a daemon, also without root rights.
+
+The process that starts the container is not a child of the client, so the container ends in the same way as docker's.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+
+from servelab.engines.runtimes import RUNTIMES, Needs
+from servelab.engines.runtimes.docker import Docker
+
+
+@dataclass(frozen=True)
+class Podman(Docker):
+    """The image is in the user's store."""
+
+    name: str = "podman"
+    client_variables: ClassVar[tuple[str, ...]] = ("CONTAINER", "DBUS_SESSION_BUS_ADDRESS", "XDG_")
+
+    def _user(self) -> list[str]:
+        """See `Docker._user`; without root, it maps users to the caller, and it must not pass on the host's proxies."""
+        mapped = ["--userns=keep-id", "--group-add=keep-groups"] if os.geteuid() else super()._user()
+        return ["--http-proxy=false", *mapped]
+
+    def _cpus(self, needs: Needs) -> list[str]:
+        """No flags: processes of this job start the container, which inherits their CPUs."""
+        return []
+
+
+RUNTIMES.register("podman", Podman())

@@ -1,0 +1,98 @@
+"""A virtual environment, installed by pip from a lock with hashes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from servelab.core.errors import Outage
+from servelab.core.identity import lock_sha256
+from servelab.engines.runtimes import (
+    RUNTIMES,
+    Environment,
+    HostRuntime,
+    Tool,
+    build_lock,
+    read_environment,
+)
+
+_PYTHON = Path("venv/bin/python")
+
+
+@dataclass(frozen=True)
+class Venv(HostRuntime):
+    """Built in its final folder, since a virtual environment cannot be moved; `environment.json` marks it complete."""
+
+    name: str = "venv"
+
+    def version(self, lock: Path, packages: tuple[str, ...]) -> str | None:
+        """See `Runtime.version`; that of the first package that the lock pins."""
+        return _pinned_version(lock, packages)
+
+    def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
+        """See `Runtime.build`; a second build of the same folder waits for the first and uses its result."""
+        marker = folder / "environment.json"
+        with build_lock(folder):
+            if marker.exists():
+                return read_environment(marker)
+            self._install(lock, folder)
+            environment = Environment(
+                tool=tool.name,
+                version=_output(tool.version_command(folder.absolute() / _PYTHON)).splitlines()[-1],
+                runtime=self.name,
+                python=_PYTHON,
+                lock_sha256=lock_sha256(lock),
+                packages=_packages(folder / _PYTHON),
+            )
+            environment.write(marker)
+        return read_environment(marker)
+
+    def obstacle(self, tool: Tool, lock: Path) -> str | None:
+        """See `Runtime.obstacle`; it does not ask pip for the packages."""
+        return None
+
+    def _install(self, lock: Path, folder: Path) -> None:
+        shutil.rmtree(folder / "venv", ignore_errors=True)
+        venv.create(folder / "venv", with_pip=False)
+        flags = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
+        command = [*_pip(folder / _PYTHON), "install", *flags, "-r", str(lock)]
+        done = subprocess.run(command, stdout=sys.stderr, check=False)
+        if done.returncode:
+            raise Outage(
+                f"pip could not install {lock} (see its lines above). A version that ends in `+cpu` is on PyTorch's "
+                "own index: set pip's `find-links` or `extra-index-url` to it, see docs/engines.md"
+            )
+
+
+@cache
+def _pinned_version(lock: Path, packages: tuple[str, ...]) -> str | None:
+    names = "|".join(re.escape(package) for package in packages)
+    found = re.search(rf"^(?:{names})==([^\s;\\]+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def _pip(python: Path) -> list[str]:
+    """The workflow's pip, applied to another environment, which then needs no pip."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+
+
+def _packages(python: Path) -> dict[str, str]:
+    listed = json.loads(_output([*_pip(python), "list", "--format", "json"]))
+    return {package["name"]: package["version"] for package in listed}
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Outage(f"the environment does not work: `{' '.join(command[-2:])}` prints {done.stderr.strip()[-500:]}")
+    return done.stdout.strip()
+
+
+RUNTIMES.register("venv", Venv())

@@ -1,0 +1,60 @@
+"""What a server is given by its engine's adapter, as a part of a run's identity."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from servelab.core.run_spec import ArgumentValue, ServedSpec
+from servelab.engines.adapters import PLANNED_MODEL, Engine, Options, Serve
+
+_PYTHON, _FOLDER = Path("python"), Path("/folder")
+"""Placeholders for paths, in what a server is given."""
+_PACKAGE = Path(__file__).parents[1]
+
+
+def serve_of(
+    engine: Engine, model_id: str, options: Options, arguments: Mapping[str, ArgumentValue], count: int
+) -> Serve:
+    """A server of a model on `count` accelerators, with placeholders for paths and ports."""
+    return Serve(
+        python=_PYTHON,
+        model_path=PLANNED_MODEL,
+        model_name=engine.served_name(model_id),
+        port=0,
+        options=options,
+        arguments=arguments,
+        count=count,
+    )
+
+
+def render_served(engine: Engine, serve: Serve) -> ServedSpec:
+    """What a server is given, with placeholders for what differs from one start to the next.
+
+    Two starts with equal results are given the same. `ConfigError` if the engine cannot serve with these options.
+    """
+    trial = replace(
+        serve, python=_PYTHON, model_path=PLANNED_MODEL, port=0, more_ports=(), host="127.0.0.1", folder=_FOLDER
+    )
+    return ServedSpec(
+        command=tuple(_named_by_content(part) for part in engine.command(trial)),
+        environment=engine.environment(trial),
+        files=engine.files(trial),
+        request_body=dict(engine.request_body),
+    )
+
+
+def _named_by_content(part: str) -> str:
+    """A part of a command; a program of this package by its name and code, wherever the package is."""
+    path = Path(part)
+    return f"{path.name}@{_code_sha256(path)[:12]}" if path.suffix == ".py" and path.is_relative_to(_PACKAGE) else part
+
+
+@cache
+def _code_sha256(program: Path) -> str:
+    """sha256 of a program's syntax tree, in hex: comments and layout do not count."""
+    return hashlib.sha256(ast.dump(ast.parse(program.read_bytes())).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""The parts of a machine that a run may use: devices, cores, ports, a batch system's allocation. Imports core."""

@@ -1,0 +1,140 @@
+"""Whether a device is the accelerator that a study names: vendors' tools and data sheets use different names.
+
+Each word of the study's name must be a word of the name as found, or one that `KNOWN` or the kind of device adds to it.
+So `NVIDIA H100` and `NVIDIA H100 SXM` are found as `NVIDIA H100 80GB HBM3`, and `cpu` is every CPU. What this does not
+know is stated in the study (`hardware.found_as`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from servelab.core.errors import ConfigError
+from servelab.core.identity import canonical_json
+from servelab.core.run_spec import Strict
+from servelab.machine.devices import Device, DeviceKind
+
+KNOWN = (
+    (r"NVIDIA H100 80GB HBM3", "SXM SXM5"),
+    (r"NVIDIA H100 PCIe", "80GB"),
+    (r"NVIDIA H100 NVL", "94GB PCIe"),
+    (r"NVIDIA H200", "SXM 141GB HBM3e"),
+    (r"NVIDIA H200 NVL", "141GB HBM3e PCIe"),
+    (r"NVIDIA H800", "SXM SXM5 80GB"),
+    (r"NVIDIA H20", "SXM 96GB HBM3"),
+    (r"NVIDIA H20-3e", "SXM 141GB HBM3e"),
+    (r"NVIDIA B200", "SXM 180GB HBM3e"),
+    (r"NVIDIA B300.*", "SXM 288GB HBM3e"),
+    (r"(NVIDIA )?A[18]00-SXM[0-9]?-[48]0GB", "SXM"),
+    (r"NVIDIA L40S?", "48GB"),
+    (r"NVIDIA L4", "24GB"),
+    (r"NVIDIA A10G?", "24GB"),
+    (r"NVIDIA RTX A6000", "48GB"),
+    (r"NVIDIA GeForce RTX [34]090", "24GB"),
+    (r"NVIDIA GeForce RTX 5090", "32GB"),
+    (r"Tesla V100-SXM[23]-(16|32)GB", "SXM"),
+    (r"Tesla T4", "16GB"),
+    (r"(Ascend ?)?910B[1-4]\w*", "910B Atlas A2"),
+    (r"Ascend910", "910C Atlas A3"),  # what `npu-smi info -m` prints on an Atlas A3
+)
+"""Name as the vendor's tool prints it, as a regular expression → words that data sheets add. From published output of
+the tools; only the H100's, 910B3's, 910B4's and A3's are in this project's tests."""
+
+OTHER_PRODUCT = frozenset({"ti", "super", "d", "laptop", "mobile", "max", "ada", "3e", "mig"})
+"""Words that make another product: if one is found, it must be in the study's name."""
+_PART = frozenset({"mig"})
+
+
+class StatedName(Strict):
+    """What the studies state about an accelerator's name."""
+
+    files: tuple[str, ...]
+    """Files of the studies that name it."""
+    found_as: tuple[str, ...] = ()
+    """Further names under which it may be found."""
+
+
+def stated_json(stated: Mapping[str, StatedName]) -> str:
+    """What `parse_stated` reads, as one line."""
+    return canonical_json({name: each.model_dump(mode="json") for name, each in stated.items()})
+
+
+def parse_stated(text: str) -> dict[str, StatedName]:
+    """What studies state, by accelerator, from JSON; `ConfigError` names what is wrong."""
+    try:
+        return TypeAdapter(dict[str, StatedName]).validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ConfigError(f"--names: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The accelerators that runs are to be measured on."""
+
+    kind: DeviceKind
+    accelerators: Sequence[str]
+    """Names in the runs' specifications; a device must fit all of them."""
+    stated: Mapping[str, StatedName]
+    """By accelerator."""
+
+    def among(self, devices: Sequence[Device], giver: str) -> list[Device]:
+        """Those of the devices that fit; `ConfigError` if there are devices and none fits."""
+        kept = [device for device in devices if not self._unfit(device)]
+        if devices and not kept:
+            self.check(devices, giver)
+        return kept
+
+    def check(self, devices: Sequence[Device], giver: str) -> None:
+        """`ConfigError` names the study, what was found instead, and what to do, unless all devices fit.
+
+        `giver` has the devices, such as `this machine`.
+        """
+        for device in devices:
+            if name := self._unfit(device):
+                stated = self.stated.get(name)
+                where = f"{', '.join(stated.files)}: hardware.accelerator: " if stated else ""
+                raise ConfigError(
+                    f"{where}runs are of `{name}`, but {giver} has `{found_name(device)}`, so nothing is measured; run "
+                    "where that accelerator is, or correct the name; if both are the same, add "
+                    f"`found_as: [{json.dumps(found_name(device), ensure_ascii=False)}]` to `hardware`"
+                )
+
+    def _unfit(self, device: Device) -> str | None:
+        """The accelerator's name that does not fit the device; None if all do."""
+        found = found_name(device)
+        for name in self.accelerators:
+            aliases = self.stated[name].found_as if name in self.stated else ()
+            same = found.casefold() in (alias.casefold() for alias in aliases)
+            if not same and not fits(name, found, self.kind.words):
+                return name
+        return None
+
+
+def found_name(device: Device) -> str:
+    """A device's name as found; `MIG` is added if it is split, so that runs get a part of it."""
+    is_split = device.settings is not None and device.settings.mig_mode == "Enabled"
+    return f"{device.name} MIG" if is_split else device.name
+
+
+def fits(name: str, found: str, words_of_kind: Sequence[str] = ()) -> bool:
+    """Whether a study's name for an accelerator fits a name as found."""
+    named, there = _words(name), _words(found)
+    others = next((words for pattern, words in KNOWN if re.fullmatch(pattern, found, re.IGNORECASE)), "")
+    implied = there | _words(others) | set(words_of_kind)
+    is_general = named <= set(words_of_kind)  # `cpu` is every CPU, whatever its name says besides
+    distinct = there & (_PART if is_general else OTHER_PRODUCT)
+    return bool(named) and named <= implied and distinct <= named
+
+
+def _words(name: str) -> set[str]:
+    """`Intel(R) Xeon(R) Platinum 8480+` is intel, xeon, platinum, 8480+; `Ascend910B4` is ascend, 910b4."""
+    text = re.sub(r"\((r|tm|c)\)", " ", name.casefold())
+    text = re.sub(r"\bascend(?=\d)", "ascend ", text)
+    text = re.sub(r"(\d+) ?gi?b\b", r"\1gb", text)
+    return {word for word in re.split(r"[\s,/()_-]+", text) if word}

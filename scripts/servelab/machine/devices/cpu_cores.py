@@ -1,0 +1,75 @@
+"""Single cores of the machine's processors: a run's server is pinned to as many cores as it asks for.
+
+Simultaneous runs still share memory bandwidth, caches and clock headroom, which limit a server of a large model. If a
+figure must not depend on other runs, compare candidates on the whole machine (`cpu`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from servelab.machine.cpu_facts import cpu_model
+from servelab.machine.devices import DEVICES, Device, Passthrough
+from servelab.machine.devices.cpu import KEY
+from servelab.machine.topology import Topology, numa_nodes, numbers
+
+_CPUS = Path("/sys/devices/system/cpu")
+_CORES_OF_ONE_FOR_CLIENTS = 8
+
+
+@dataclass(frozen=True)
+class CpuCores:
+    """Cores with all their hardware threads, from the CPUs that this process may use.
+
+    One core in eight is reserved for load clients and the rest of the system.
+    """
+
+    name: str = "cpu-cores"
+    variable: None = None
+    gres: tuple[str, ...] = ()
+    words: tuple[str, ...] = ("cpu", "core", "cores")
+
+    def find(self) -> list[Device]:
+        """See `DeviceKind.find`."""
+        cores = _cores(os.sched_getaffinity(0))
+        kept = -(-len(cores) // _CORES_OF_ONE_FOR_CLIENTS) if len(cores) > 1 else 0
+        name = cpu_model()
+        return [Device(str(c[0]), key=f"core-{c[0]}", name=name, cpus=c, within=KEY) for c in cores[kept:]]
+
+    def described(self, devices: Sequence[Device]) -> list[Device]:
+        """See `DeviceKind.described`; what a CPU has is in the manifest's `machine`."""
+        return list(devices)
+
+    def topology(self, devices: Sequence[Device]) -> Topology:
+        """See `DeviceKind.topology`: cores of one NUMA node are neighbours."""
+        nodes = {cpu: cpus for cpus in numa_nodes().values() for cpu in numbers(cpus)}
+        return Topology(cpus={device.key: nodes[device.cpus[0]] for device in devices if device.cpus[0] in nodes})
+
+    def environment(self, devices: Sequence[Device]) -> dict[str, str]:
+        """See `DeviceKind.environment`; the server is pinned at its start, and so are the processes it starts."""
+        return {}
+
+    def passthrough(self, devices: Sequence[Device]) -> Passthrough:
+        """See `DeviceKind.passthrough`; Docker's daemon starts the container, so pinning this process has no effect."""
+        cpus = ",".join(str(cpu) for device in devices for cpu in device.cpus)
+        return Passthrough(flags=dict.fromkeys(("docker", "podman"), (f"--cpuset-cpus={cpus}",)))
+
+    def threads(self, cores: int, count: int) -> int:
+        """See `DeviceKind.threads`."""
+        return min(cores, count)
+
+
+def _cores(cpus: set[int]) -> list[tuple[int, ...]]:
+    """The CPUs of each core, sorted; each CPU counts as a core if the kernel does not list siblings."""
+    cores = set()
+    for cpu in cpus:
+        siblings = _CPUS / f"cpu{cpu}/topology/thread_siblings_list"
+        listed = numbers(siblings.read_text(encoding="ascii")) if siblings.exists() else [cpu]
+        cores.add(tuple(sorted(cpus.intersection(listed) | {cpu})))
+    return sorted(cores)
+
+
+DEVICES.register("cpu-cores", CpuCores())

@@ -1,0 +1,106 @@
+"""NVIDIA GPUs, read from `nvidia-smi`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from xml.etree import ElementTree
+
+from servelab.machine.devices import DEVICES, Device, Passthrough, answer, ask, asked_topology
+from servelab.machine.settings import DeviceSettings, number_or_none, value_or_none
+from servelab.machine.topology import Topology
+
+_FIELDS = "index,uuid,name,driver_version,memory.total"
+_LINE = re.compile(r"(\d+), *(GPU-[\w-]+), *(.+), *([\w.]+), *(.+)")
+
+_POWER_LIMIT = (
+    "gpu_power_readings/current_power_limit",
+    "gpu_power_readings/power_limit",
+    "power_readings/power_limit",
+)
+"""Where the limit is, in releases from new to old."""
+
+
+@dataclass(frozen=True)
+class Nvidia:
+    """GPUs, locked by their UUID: a batch system may renumber them for each job."""
+
+    name: str = "nvidia"
+    variable: str = "CUDA_VISIBLE_DEVICES"
+    gres: tuple[str, ...] = ("gpu",)
+    words: tuple[str, ...] = ("nvidia", "gpu")
+
+    def find(self) -> list[Device]:
+        """See `DeviceKind.find`."""
+        return parse(ask(["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]))
+
+    def described(self, devices: Sequence[Device]) -> list[Device]:
+        """See `DeviceKind.described`."""
+        settings = parse_settings(answer(["nvidia-smi", "-q", "-x"]))
+        return [replace(device, settings=settings.get(device.key)) for device in devices]
+
+    def topology(self, devices: Sequence[Device]) -> Topology:
+        """See `DeviceKind.topology`."""
+        return asked_topology(["nvidia-smi", "topo", "-m"], devices)
+
+    def environment(self, devices: Sequence[Device]) -> dict[str, str]:
+        """See `DeviceKind.environment`; CUDA's numbers equal those of `nvidia-smi` only in bus order."""
+        indices = ",".join(device.index for device in devices)
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", self.variable: indices}
+
+    def passthrough(self, devices: Sequence[Device]) -> Passthrough:
+        """See `DeviceKind.passthrough`; by UUID, which no batch system renumbers.
+
+        Docker reads the value as CSV, so several devices need quotes. Podman takes names of the Container Device
+        Interface, which NVIDIA's toolkit writes on the host.
+        """
+        keys = [device.key for device in devices]
+        named = tuple(part for key in keys for part in ("--device", f"nvidia.com/gpu={key}"))
+        quoted = f'"device={",".join(keys)}"'
+        return Passthrough(flags={"apptainer": ("--nv",), "docker": ("--gpus", quoted), "podman": named})
+
+    def threads(self, cores: int, count: int) -> int:
+        """See `DeviceKind.threads`."""
+        return 1
+
+
+def parse(text: str) -> list[Device]:
+    """Devices from the tool's CSV, with memory in MiB. Other lines are ignored."""
+    devices = []
+    for line in text.splitlines():
+        if found := _LINE.fullmatch(line.strip()):
+            index, uuid, name, driver, memory_mib = (field.strip() for field in found.groups())
+            memory = int(memory_mib) << 20 if re.fullmatch(r"[0-9]{1,9}", memory_mib) else None
+            label = f"GPU{index}"
+            devices.append(Device(index, key=uuid, name=name, driver=driver, memory_bytes=memory, label=label))
+    return devices
+
+
+def parse_settings(text: str) -> dict[str, DeviceSettings]:
+    """Settings of each GPU by its UUID, from the tool's XML; what it lacks is null, and damaged XML has no GPUs.
+
+    Releases name the part with the power limit differently. None reports clocks that were locked (`nvidia-smi -lgc`).
+    """
+    try:
+        log = ElementTree.fromstring(text.strip())  # noqa: S314 (from the vendor's tool on this machine)
+    except ElementTree.ParseError:
+        return {}
+    cuda = value_or_none(log.findtext("cuda_version"))
+    return {
+        uuid: DeviceSettings(
+            runtime=cuda and f"CUDA {cuda}",
+            firmware=value_or_none(gpu.findtext("vbios_version")),
+            mig_mode=value_or_none(gpu.findtext("mig_mode/current_mig")),
+            ecc_mode=value_or_none(gpu.findtext("ecc_mode/current_ecc")),
+            persistence_mode=value_or_none(gpu.findtext("persistence_mode")),
+            power_limit_w=next(filter(None, (number_or_none(gpu.findtext(path)) for path in _POWER_LIMIT)), None),
+            clock_core_mhz=number_or_none(gpu.findtext("applications_clocks/graphics_clock")),
+            clock_memory_mhz=number_or_none(gpu.findtext("applications_clocks/mem_clock")),
+        )
+        for gpu in log.iter("gpu")
+        if (uuid := gpu.findtext("uuid"))
+    }
+
+
+DEVICES.register("nvidia", Nvidia())

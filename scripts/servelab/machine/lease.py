@@ -1,0 +1,191 @@
+"""Leases: a device serves one run at a time on this machine, for all its users.
+
+There is one lock per device (`servelab.machine.locks`). The kernel releases it with its last holder, so a crash leaves
+no device reserved. The server's warden holds it too (`Lease.descriptors`): a device is free only when its server is
+gone.
+
+Devices that a batch system gave to a job are locked too. It costs nothing, and it separates two runs inside one job, a
+run outside the job, and a server that a killed job left on a device.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from servelab.core.errors import Outage
+from servelab.machine import allocations
+from servelab.machine.allocations import Allocation
+from servelab.machine.devices import DEVICES, Device, DeviceKind
+from servelab.machine.locks import Lock, holders, try_lock, waiting_lock
+from servelab.machine.placement import Batch, PlacedDevice, Placement
+from servelab.machine.topology import Topology, numa_node
+
+_POLL_S = 0.2
+_MOST_HOLDERS = 8
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Devices reserved for one run."""
+
+    devices: list[Device]
+    locks: list[Lock]
+    kind: DeviceKind
+    allocation: Allocation
+    topology: Topology
+    client_cpus: frozenset[int] = frozenset()
+    """CPUs reserved for load clients if the devices are CPUs; empty means any."""
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The open locks; a process that inherits them also holds the lease."""
+        return [lock.descriptor for lock in self.locks]
+
+    def check(self) -> None:
+        """Raises `Outage` if a lock was taken away: another run may use the devices too."""
+        for lock in self.locks:
+            lock.check()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables that make an engine use these devices and no others."""
+        return self.kind.environment(self.devices)
+
+    @property
+    def cpus(self) -> frozenset[int]:
+        """CPUs that the server is pinned to if its devices are CPUs; empty means any."""
+        return frozenset(cpu for device in self.devices for cpu in device.cpus)
+
+    def part(self, count: int) -> Lease:
+        """The `count` closest of the devices; they stay reserved as long as the whole lease."""
+        return replace(self, devices=_closest(self.devices, count, self.topology))
+
+    @property
+    def names(self) -> str:
+        """The devices' names, for messages."""
+        return ", ".join(device.name for device in self.devices)
+
+    def placement(self) -> Placement:
+        """The chosen devices of this machine."""
+        index_of = {device.key: device.index for device in self.devices}
+        ways = {
+            "-".join(sorted((index_of[key] for key in pair), key=_natural)): word
+            for pair, word in self.topology.ways.items()
+            if pair <= index_of.keys()
+        }
+        return Placement(
+            devices=[
+                PlacedDevice(
+                    index=device.index,
+                    key=device.key,
+                    cpus=(near := self.topology.cpus.get(device.key)),
+                    numa_node=numa_node(near),
+                )
+                for device in self.devices
+            ],
+            ways=dict(sorted(ways.items())),
+            server_cpus=sorted(self.cpus) or None,
+            client_cpus=sorted(self.client_cpus) or None,
+            batch=Batch(system=self.allocation.name, job_id=self.allocation.job_id(), node=self.allocation.node()),
+        )
+
+
+def _any(devices: Sequence[Device], giver: str) -> list[Device]:
+    return list(devices)
+
+
+@contextmanager
+def lease(
+    kind_name: str, count: int, among: Callable[[Sequence[Device], str], Sequence[Device]] = _any
+) -> Iterator[Lease]:
+    """Reserves `count` devices of a kind, and waits as long as it takes; the closest ones of those that are free.
+
+    `among` chooses the devices that may be used from those of `giver`, before any wait, and may raise `ConfigError`.
+    It never waits for closer devices. One run at a time collects devices of a kind. So two runs never each hold half of
+    what the other needs, and runs that need one device do not starve a run that needs many. `Outage` if the machine or
+    the job has too few devices.
+    """
+    kind, allocation = DEVICES.get(kind_name), allocations.current()
+    found = among(allocation.given(kind, kind.find()), allocation.giver())
+    if len(found) < count:
+        raise Outage(f"this run needs {count} {kind_name} device(s), {allocation.giver()} has {len(found)} for it")
+    topology = kind.topology(found)
+    held: dict[str, list[Lock]] = {}
+    try:
+        turn = f"{found[0].within or kind_name}.turn"
+        with waiting_lock(turn, lambda: _print(f"waiting for runs that asked for devices earlier{_who([turn])}")):
+            devices = _collect(found, count, topology, held)
+        locks = [lock for device in devices for lock in held[device.key]]
+        yield Lease(kind.described(devices), locks, kind, allocation, topology, _other_cpus(found))
+    finally:
+        for taken in held.values():
+            _release(taken)
+
+
+def _collect(found: Sequence[Device], count: int, topology: Topology, held: dict[str, list[Lock]]) -> list[Device]:
+    """Locks devices as they become free until there are enough; adds their locks to `held`, by device key."""
+    reported = False
+    while True:
+        for device in found:
+            if device.key not in held and (taken := _take(device)):
+                held[device.key] = taken
+        free = [device for device in found if device.key in held]
+        if len(free) >= count:
+            chosen = _closest(free, count, topology)
+            for device in free:
+                if device not in chosen:
+                    _release(held.pop(device.key))
+            return chosen
+        if not reported:
+            reported = True
+            missing = [name for device in found if device not in free for name in (device.key, device.within) if name]
+            _print(f"waiting for {count - len(free)} of {count} device(s): other runs use them{_who(missing)}")
+        time.sleep(_POLL_S * (1 + random.random()))  # noqa: S311
+
+
+def _closest(devices: Sequence[Device], count: int, topology: Topology) -> list[Device]:
+    chosen = topology.choose([device.key for device in devices], count)
+    return [device for device in devices if device.key in chosen]
+
+
+def _take(device: Device) -> list[Lock]:
+    """The locks of a device; empty if another process holds one of them."""
+    whole = try_lock(device.within, shared=True) if device.within else None
+    if device.within and whole is None:
+        return []
+    held = [] if whole is None else [whole]
+    if (own := try_lock(device.key)) is None:
+        _release(held)
+        return []
+    return [own, *held]
+
+
+def _release(locks: Sequence[Lock]) -> None:
+    for lock in locks:
+        lock.release()
+
+
+def _other_cpus(found: Sequence[Device]) -> frozenset[int]:
+    """The usable CPUs that belong to no device, if devices are CPUs."""
+    cpus = {cpu for device in found for cpu in device.cpus}
+    return frozenset(os.sched_getaffinity(0) - cpus) if cpus else frozenset()
+
+
+def _natural(index: str) -> tuple[int, str]:
+    return (int(index) if index.isdigit() else 0, index)
+
+
+def _who(names: Sequence[str]) -> str:
+    """The holders of locks, each once, for the end of a message."""
+    found = list(dict.fromkeys(text for name in names for text in holders(name)))
+    return f" ({'; '.join(found[:_MOST_HOLDERS])}{'; …' if found[_MOST_HOLDERS:] else ''})" if found else ""
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,86 @@
+"""Load clients: programs that send load to a server and keep a record of every request.
+
+A client runs as a subprocess, so that its cost is separate; its results are read into `schemas.RUN_REQUESTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from servelab.core.registry import Registry
+from servelab.core.run_spec import ProtocolSpec
+from servelab.measure.load import LoadPlan, LoadStats
+
+__all__ = ["CLIENTS", "Client", "LoadResult", "LoadStats"]
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """Result of a round of load."""
+
+    records: pa.Table
+    """`schemas.RUN_REQUESTS`, one row per request that was due."""
+    stats: LoadStats
+
+
+class Client(Protocol):
+    """One load client."""
+
+    @property
+    def name(self) -> str:
+        """Its name in a study."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Part of a run's identity; increased when what it measures changes, or how we read its results."""
+        ...
+
+    @property
+    def lock(self) -> str | None:
+        """Lock of its environment, `envs/….lock.txt`; None if it uses the workflow's environment."""
+        ...
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Possible names of the package whose version in the lock is the client's release; empty for our own client."""
+        ...
+
+    @property
+    def definitions(self) -> Mapping[str, str]:
+        """Metrics that differ from our definition with this client's records: tag → how they differ."""
+        ...
+
+    def version_command(self, python: Path) -> list[str]:
+        """Command that prints the client's release."""
+        ...
+
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+        """Raises `ConfigError` for what it does not support; `token_ids` means that the workload has no text."""
+        ...
+
+    def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
+        """Writes what the client needs into `folder` and returns the command that sends the plan's requests.
+
+        The command writes into `folder` and exits 0 when every request has a record, failed ones included. `python`
+        is the interpreter of the client's environment. `ConfigError` if the client does not support the plan.
+        """
+        ...
+
+    def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
+        """Reads what the command wrote; `ServelabError` if that is not a complete result."""
+        ...
+
+
+def version_in_identity(client: Client, release: str | None) -> str:
+    """The client in a run's identity: the version of how we use it, and its release if it has one."""
+    return client.version if release is None else f"{client.version} (release {release})"
+
+
+CLIENTS: Registry[Client] = Registry("client")
+CLIENTS.load(__name__)

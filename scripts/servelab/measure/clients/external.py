@@ -1,0 +1,191 @@
+"""Base class of load clients that others wrote: their input files, what they do not support, their records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.run_spec import Arrivals, ProtocolSpec
+from servelab.core.shell_variables import shell_variables
+from servelab.measure.clients import LoadResult, LoadStats
+from servelab.measure.load import LoadPlan
+from servelab.metrics.tables import schemas
+
+START_UP_S = 30.0
+"""Time for a client to start, in addition to the plan's time limit."""
+_TIMED_OUT = "timed_out"
+
+Row = dict[str, Any]
+
+
+class ExternalClient(ABC):
+    """A load client with its own environment, which saves its results as JSON."""
+
+    name: str
+    version: str = "1"
+    packages: tuple[str, ...]
+    """Possible names of its package in the lock."""
+    definitions: ClassVar[Mapping[str, str]]
+    arrivals: frozenset[Arrivals]
+    """Arrivals that it supports at a finite rate."""
+    unsupported: ClassVar[Mapping[str, str]]
+    """Fields of the protocol that it supports only at their default → why."""
+    takes_token_ids: bool
+    results: str
+    """Its result file, relative to the folder of a round."""
+    variables: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1"}
+    """Environment variables that prevent network access."""
+
+    @property
+    def lock(self) -> str:
+        """See `Client.lock`."""
+        return f"envs/{self.name}.lock.txt"
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Client.version_command`."""
+        find = f"next(d.version for d in distributions() if d.name in {self.packages!r})"
+        return [str(python), "-c", f"from importlib.metadata import distributions; print({find})"]
+
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+        """See `Client.check`."""
+        for field, why in self.unsupported.items():
+            value = getattr(protocol, field)
+            if value != ProtocolSpec.model_fields[field].default:
+                raise ConfigError(f"client {self.name} cannot do `{field}: {value}`: {why}")
+        open_loop = protocol.request_rate != "inf" or protocol.arrivals == "replay"
+        if open_loop and protocol.arrivals not in self.arrivals:
+            known = ", ".join(sorted(self.arrivals))
+            raise ConfigError(f"client {self.name} cannot do `arrivals: {protocol.arrivals}`; it supports {known}")
+        if token_ids and not self.takes_token_ids:
+            raise ConfigError(
+                f"client {self.name} sends text only, and this workload has token ids: use another client "
+                "(`servelab`, `aiperf`), or a workload of text"
+            )
+
+    def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
+        """See `Client.command`."""
+        rows = _workload_rows(plan)
+        self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows))
+        if plan.arrivals == "replay" and any(row["arrival_s"] is None for row in rows):
+            raise ConfigError(f"{plan.requests}: has no arrival times to replay")
+        shell = shell_variables()
+        variables = [f"{name}={value}" for name, value in {**shell.needed, **shell.passed, **self.variables}.items()]
+        return [
+            *(sys.executable, "-m", "servelab.measure.time_limit", "--seconds", f"{plan.timeout_s + START_UP_S:g}"),
+            *("--late", str(folder / _TIMED_OUT), "--results", str(folder / self.results)),
+            *("--", "env", "--ignore-environment", *variables),
+            *self.prepare(plan, rows, folder, python),
+        ]
+
+    def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
+        """See `Client.read`."""
+        rows = _workload_rows(plan)
+        if (folder / _TIMED_OUT).exists():
+            error = f"round_timeout: the round took longer than {plan.timeout_s:g} s"
+            columns = {"scheduled_s": 0.0, "end_s": plan.timeout_s, "error": error}
+            return LoadResult(_table(plan, rows, [columns] * len(rows)), LoadStats())
+        try:
+            origin_monotonic_s, columns_of = self.records(plan, rows, folder / self.results)
+            records = _table(plan, rows, columns_of)
+        except (OSError, ValueError, KeyError, IndexError, TypeError) as failure:
+            raise ServelabError(f"{folder}: not the results of {self.name}: {failure!r}") from failure
+        return LoadResult(records, LoadStats(origin_monotonic_s=origin_monotonic_s))
+
+    @abstractmethod
+    def prepare(self, plan: LoadPlan, rows: list[Row], folder: Path, python: Path) -> list[str]:
+        """Writes the requests (rows of `schemas.WORKLOAD_REQUESTS`) into `folder`; returns the client's command."""
+
+    @abstractmethod
+    def records(self, plan: LoadPlan, rows: list[Row], results: Path) -> tuple[float, list[Row]]:
+        """The round's time 0 on the system's monotonic clock, and for each row what the client reports about it.
+
+        That is a value for columns of `schemas.RUN_REQUESTS`; columns that the client does not report stay null.
+        """
+
+
+def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Writes JSON lines."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Reads JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def tokenizer_folder(plan: LoadPlan, folder: Path) -> Path:
+    """The model's tokenizer as a folder that `transformers` loads without the hub."""
+    if plan.tokenizer is None:
+        raise ServelabError("this client counts tokens itself and needs the plan's `tokenizer`")
+    target = folder / "tokenizer"
+    target.mkdir(exist_ok=True)
+    shutil.copyfile(plan.tokenizer, target / "tokenizer.json")
+    (target / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}', encoding="utf-8")
+    return target
+
+
+def on_monotonic_clock(wall_s: float) -> float:
+    """Converts wall-clock time to the monotonic clock; right unless somebody has set the wall clock since."""
+    return wall_s - time.time() + time.monotonic()
+
+
+def _protocol(plan: LoadPlan) -> ProtocolSpec:
+    """The plan's fields that come from a study's protocol."""
+    return ProtocolSpec(
+        settle_requests=plan.settle_requests,
+        request_rate=plan.request_rate,
+        arrivals=plan.arrivals,
+        burstiness=plan.burstiness,
+        ramp_up_s=plan.ramp_up_s,
+        max_concurrency=plan.max_concurrency,
+        duration_s=plan.duration_s,
+        saturation_in_flight=plan.saturation_in_flight,
+        client_processes=plan.processes,
+    )
+
+
+def _workload_rows(plan: LoadPlan) -> list[Row]:
+    try:
+        table = pq.read_table(plan.requests).cast(schemas.WORKLOAD_REQUESTS)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise ServelabError(f"{plan.requests}: not a workload's requests: {error}") from error
+    table = table.filter(pc.equal(table["phase"], plan.phase)).sort_by("request_index")
+    if not len(table):
+        raise ServelabError(f"{plan.requests}: has no request of phase `{plan.phase}`")
+    rows: list[Row] = table.slice(0, plan.limit).to_pylist()
+    return rows
+
+
+def _table(plan: LoadPlan, rows: list[Row], columns_of: list[Row]) -> pa.Table:
+    """`schemas.RUN_REQUESTS`, in order of the workload."""
+    records = [_record(plan, row, columns) for row, columns in zip(rows, columns_of, strict=True)]
+    return pa.Table.from_pylist(records, schema=schemas.RUN_REQUESTS)
+
+
+def _record(plan: LoadPlan, row: Row, columns: Row) -> Row:
+    output_tokens, asked = columns.get("output_tokens"), row["output_tokens"]
+    error = columns.get("error")
+    if error is None and output_tokens is None:
+        error = "no_usage: the server sent no usage, so the output length cannot be checked"
+    elif error is None and output_tokens != asked:
+        error = f"output_length: {output_tokens} tokens instead of {asked}"
+    return {
+        **columns,
+        "round": plan.round,
+        "request_index": row["request_index"],
+        "phase": "settle" if row["request_index"] < plan.settle_requests else "measured",
+        "input_tokens_asked": row["input_tokens"],
+        "output_tokens_asked": asked,
+        "error": error,
+    }

@@ -1,0 +1,53 @@
+"""Servelab's own load client, `python -m servelab.measure.load`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from servelab.core.errors import ServelabError
+from servelab.core.run_spec import ProtocolSpec
+from servelab.measure.clients import CLIENTS, LoadResult, LoadStats
+from servelab.measure.load import LoadPlan
+from servelab.metrics.tables import schemas
+
+
+@dataclass(frozen=True)
+class ServelabClient:
+    """Streams with its own event loop and writes the records' table itself."""
+
+    name: str = "servelab"
+    version: str = "3"
+    lock: None = None
+    packages: tuple[str, ...] = ()
+    definitions: Mapping[str, str] = field(default_factory=dict)
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Client.version_command`."""
+        return [str(python), "-c", "from importlib.metadata import version; print(version('servelab'))"]
+
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+        """See `Client.check`; it supports every protocol."""
+
+    def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
+        """See `Client.command`."""
+        (folder / "load.json").write_text(plan.model_dump_json(), encoding="utf-8")
+        load = str(folder / "load.json")
+        return [str(python), "-m", "servelab.measure.load", "--load", load, "--output", str(folder)]
+
+    def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
+        """See `Client.read`."""
+        try:
+            records = pq.read_table(folder / "requests.parquet").cast(schemas.RUN_REQUESTS)
+            stats = LoadStats.model_validate_json((folder / "stats.json").read_bytes())
+        except (OSError, pa.ArrowException, ValueError, ValidationError) as error:
+            raise ServelabError(f"{folder}: not the records of a load client: {error}") from error
+        return LoadResult(records, stats)
+
+
+CLIENTS.register("servelab", ServelabClient())

@@ -1,0 +1,86 @@
+"""What a run is measured with: its specification, environments and files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from servelab.assets.asset_files import StoredModel
+from servelab.core.errors import ConfigError
+from servelab.core.run_spec import RunSpec
+from servelab.engines.adapters import ENGINES, Engine, Serve
+from servelab.engines.runtimes import Environment
+from servelab.engines.served import render_served
+from servelab.measure.clients import CLIENTS, version_in_identity
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """Specification, environments and files of a run."""
+
+    spec: RunSpec
+    environment: Environment
+    client_environment: Environment | None
+    """Environment of the load client; None if the client uses the workflow's environment."""
+    model_json: Path
+    requests: Path
+
+    @property
+    def client_python(self) -> Path:
+        """Interpreter of the load client."""
+        return self.client_environment.python if self.client_environment else Path(sys.executable)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that serves."""
+        return ENGINES.get(self.spec.engine.name)
+
+    @cached_property
+    def model(self) -> StoredModel:
+        """The model's files."""
+        return StoredModel.read(self.model_json)
+
+    @property
+    def model_path(self) -> Path:
+        """The model's folder or file."""
+        return (self.model_json.parent / self.model.path).absolute()
+
+    def serve(self, folder: Path) -> Serve:
+        """The server to start; `folder` is for its own files."""
+        return Serve(
+            python=self.environment.python,
+            model_path=self.model_path,
+            model_name=self.engine.served_name(self.spec.model.id),
+            port=0,
+            options=self.spec.options,
+            arguments=self.spec.arguments,
+            count=self.spec.hardware.count,
+            folder=folder.absolute(),
+        )
+
+    def check(self) -> None:
+        """Raises `ConfigError` if environment, client, files or adapter are not those of the specification."""
+        spec, environment = self.spec, self.environment
+        if environment.tool != spec.engine.name or environment.lock_sha256 != spec.engine.environment_sha256:
+            raise ConfigError(f"the environment was built from another lock than the run's lock of {spec.engine.name}")
+        if environment.runtime != spec.engine.runtime:
+            found = f"the environment has runtime {environment.runtime}, the run needs {spec.engine.runtime}"
+            raise ConfigError(f"{found}; use one lock or description per runtime")
+        if environment.version != spec.engine.version:
+            found = f"the environment has {spec.engine.name} {environment.version}"
+            raise ConfigError(f"{found}, the run needs {spec.engine.version}; change the study's version or the lock")
+        client = self.client_environment
+        lock_sha256, release = (client.lock_sha256, client.version) if client else (None, None)
+        if lock_sha256 != spec.client.environment_sha256:
+            raise ConfigError(
+                f"the client's environment was built from another lock than the run's of {spec.client.name}"
+            )
+        if (found := version_in_identity(CLIENTS.get(spec.client.name), release)) != spec.client.version:
+            raise ConfigError(f"the client is {spec.client.name} {found}, the run needs {spec.client.version}")
+        for path in (self.model_json, self.requests):
+            if not path.is_file():
+                raise ConfigError(f"{path}: no such file")
+        if render_served(self.engine, self.serve(Path())) != spec.served:
+            raise ConfigError("the adapter's code has changed since this run was planned; run the workflow again")

@@ -1,0 +1,86 @@
+"""A measuring job: one visit, or a pair of visits on the same devices.
+
+A *visit* is one start of a server of one configuration, which serves several runs one after the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError, model_validator
+
+from servelab.core.errors import ConfigError
+from servelab.core.identity import content_id, run_id
+from servelab.core.run_spec import RunSpec, Strict
+from servelab.core.yaml_file import describe_validation_error
+from servelab.engines.runtimes import read_environment
+from servelab.measure.inputs import RunInputs
+
+_LOAD = frozenset({"workload", "objective", "slos", "client", "protocol"})
+"""The parts of a specification that say what is sent; all others say what is served, and on which start."""
+
+
+class JobRun(Strict):
+    """One run of a job: its specification, and the files that it is measured with."""
+
+    spec: RunSpec
+    environment: Path = Field(description="`environment.json` of the engine.")
+    client_environment: Path | None = Field(None, description="`environment.json` of the load client, if it has one.")
+    model: Path = Field(description="`model.json` in a format that the engine serves.")
+    requests: Path = Field(description="The workload's `requests.parquet`.")
+
+    def inputs(self) -> RunInputs:
+        """What it is measured with; `ServelabError` if an environment cannot be read."""
+        return RunInputs(
+            spec=self.spec,
+            environment=read_environment(self.environment),
+            client_environment=read_environment(self.client_environment) if self.client_environment else None,
+            model_json=self.model,
+            requests=self.requests,
+        )
+
+
+class Job(Strict):
+    """The visits of a job, in order."""
+
+    visits: Annotated[
+        list[Annotated[list[JobRun], Field(min_length=1)]],
+        Field(
+            min_length=1,
+            description="Runs of each visit, in the order of measurement: one visit, or a pair; more if studies that "
+            "share a baseline ask for pairs with different winners at the same time.",
+        ),
+    ]
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Job:
+        ids = [run_id(run.spec) for visit in self.visits for run in visit]
+        if repeated := next((each for each in ids if ids.count(each) > 1), None):
+            raise ValueError(f"run {repeated} is in it twice")
+        for visit in self.visits:
+            first = visit[0]
+            for run in visit[1:]:
+                if visit_id(run.spec) != visit_id(first.spec):
+                    raise ValueError(
+                        f"run {run_id(run.spec)} is of another configuration or start than {run_id(first.spec)}, the "
+                        "first of its visit"
+                    )
+                if (run.environment, run.model) != (first.environment, first.model):
+                    raise ValueError(f"run {run_id(run.spec)} has another environment or model than its visit's first")
+        if len({visit[0].spec.hardware.device for visit in self.visits}) > 1:
+            raise ValueError("the visits of a pair need the same kind of device")
+        return self
+
+
+def parse_job(text: str) -> Job:
+    """The job in a JSON text; `ConfigError` names what is wrong."""
+    try:
+        return Job.model_validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(describe_validation_error(error, "--job", Job)) from None
+
+
+def visit_id(spec: RunSpec) -> str:
+    """Equal for runs that one visit may measure: of one configuration, hardware and start."""
+    return content_id(spec.model_dump(mode="json", exclude=set(_LOAD)))

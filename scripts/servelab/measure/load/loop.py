@@ -1,0 +1,366 @@
+"""The event loop of one load process: sends each request at its time and keeps what arrives, and when.
+
+A bare `epoll` loop over non-blocking sockets. `recvmsg` reads a piece with the kernel's stamp of its arrival, so that
+times are right even if the piece waited to be read. Per piece the loop keeps bytes, stamp and time of the read, and
+checks whether the answer may have ended; everything else is done after the round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+
+from servelab.measure.load.board import Board, Totals
+from servelab.measure.load.clock import ClockDifference, clock
+from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, SO_TIMESTAMPNS, STAMP_BYTES, Exchange, most_bytes
+from servelab.measure.load.plan import LoadPlan
+from servelab.measure.load.queues import RequestQueue
+from servelab.measure.load.requests import Requests
+from servelab.measure.load.tape import BLOCK_BYTES, Tape
+
+_LAST_OFFSET = BLOCK_BYTES - (1 << 16)
+"""Each read has room for at least 64 KiB."""
+_TICK_S = 0.1
+_SAMPLE_PIECES = 256
+"""Pieces of the first answer that tokens are estimated from until one has ended."""
+_STARTS_PER_TURN = 32
+"""Requests sent before the loop reads again."""
+_LINGER_S = 0.1
+"""Time for the server to close an answered connection, as it was asked to: then its port is free at once."""
+_FINE_S = 0.002
+"""`epoll` counts in milliseconds; shorter waits use `select`, which counts in microseconds."""
+
+Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+def resolve(plan: LoadPlan) -> list[Address]:
+    """The server's addresses, in the order to try them; `OSError` if its name cannot be resolved."""
+    found = socket.getaddrinfo(*plan.address, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
+
+
+class Loop:
+    """Sends the requests of a queue, at most `slots` of them in flight."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        requests: Requests,
+        queue: RequestQueue,
+        slots: int | None,
+        board: Board,
+        process: int = 0,
+        on_tick: Callable[[], None] = lambda: None,
+        parent: int | None = None,
+    ) -> None:
+        self._plan, self._requests, self._queue, self._board, self._process = plan, requests, queue, board, process
+        self._slots = slots if slots is not None else len(requests) + 1
+        self._on_tick = on_tick
+        self._parent = parent
+        """A descriptor that becomes readable when the parent process has gone."""
+        self.exchanges: list[Exchange] = []
+        """Every request that was started, in the order of the starts."""
+        self.difference = ClockDifference()
+        self.tape = Tape()
+        self.cpu_s = 0.0
+        self._epoll = select.epoll()
+        self._open: dict[int, Exchange] = {}
+        self._unfinished: deque[Exchange] = deque()
+        self._lingering: deque[tuple[float, socket.socket]] = deque()
+        self._in_flight = self._done = self._failed = 0
+        self._received_bytes = 0
+        self._tokens_per_byte = 0.0
+        self._address = 0
+        self._next: int | None = None
+        self._wake = self._tick_at = 0.0
+        self._addresses: list[Address] = []
+        self._unresolved: str | None = None
+        try:
+            self._addresses = resolve(plan)
+        except OSError as error:
+            self._unresolved = f"connect_failed: {error}"
+
+    def run(self, origin: float) -> None:
+        """Sends the load, with `origin` on `clock` as its time 0; returns when no request is in flight."""
+        self._origin = origin
+        self._deadline = origin + self._plan.timeout_s
+        self._send_until = origin + (self._plan.duration_s or float("inf"))
+        if self._parent is not None:
+            self._epoll.register(self._parent, select.EPOLLIN)
+        cpu_before = time.process_time()
+        try:
+            self._run()
+        finally:
+            self.cpu_s = time.process_time() - cpu_before
+            for exchange in self._open.values():
+                if exchange.sock is not None:
+                    exchange.sock.close()
+            for _, sock in self._lingering:
+                sock.close()
+            self._epoll.close()
+            self.difference.measure()
+            self._publish()
+
+    def _run(self) -> None:
+        exchanges, readable = self._open, select.EPOLLIN
+        place, block = self.tape.add_block()
+        buffers, offset = [memoryview(block)], 0
+        while self._wake != float("inf"):
+            now = clock()
+            if now >= self._wake:
+                self._turn(now)
+            for descriptor, events in self._wait(self._wake - clock()):
+                exchange = exchanges.get(descriptor)
+                if exchange is None:
+                    if descriptor == self._parent:
+                        os._exit(1)
+                    continue  # ended by another event of this batch
+                if events != readable and not self._is_readable(exchange, events):
+                    continue
+                try:
+                    size, stamp, _, _ = exchange.receive(buffers, STAMP_BYTES)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    self._closed(exchange, error)
+                    continue
+                if not size:
+                    self._closed(exchange, None)
+                    continue
+                now = clock()
+                exchange.read_at.append(now)
+                exchange.stamps += stamp[0][2] if stamp else NO_STAMP
+                exchange.places.append(place + offset)
+                exchange.sizes.append(size)
+                exchange.left -= size + PIECE_BYTES
+                if size < 5 or block.endswith(exchange.tail, offset, offset + size):
+                    self._look_at_end(exchange)
+                if exchange.left < 0 and exchange.ended_at is None:
+                    self._too_long(exchange)
+                offset += size
+                self._received_bytes += size
+                if offset > _LAST_OFFSET:
+                    place, block = self.tape.add_block()
+                    offset = 0
+                buffers[0] = memoryview(block)[offset:]
+                if now >= self._wake:  # a request that is due does not wait for the rest of a long batch
+                    self._turn(now)
+
+    def _wait(self, seconds: float) -> list[tuple[int, int]]:
+        if seconds <= 0 or seconds == float("inf"):
+            return self._epoll.poll(0)
+        if seconds < _FINE_S:
+            select.select([self._epoll.fileno()], [], [], seconds)
+            return self._epoll.poll(0)
+        return self._epoll.poll(int(min(seconds, 1.0) * 1000 - 1) / 1000)
+
+    # Timers: ticks, time limits, requests that are due.
+
+    def _turn(self, now: float) -> None:
+        """Does what is due and sets `_wake` to the next time: `inf` when all requests have been sent and have ended."""
+        if now >= self._tick_at:
+            self._tick(now)
+        if now >= self._deadline:
+            self._end_all(f"round_timeout: the round took longer than {self._plan.timeout_s:g} s")
+            self._queue.close()
+            self._next = None
+        while self._unfinished:
+            oldest = self._unfinished[0]
+            if oldest.ended_at is None:
+                if now < oldest.started_at + self._plan.request_timeout_s:
+                    break
+                self._end(oldest, f"request_timeout: unfinished after {self._plan.request_timeout_s:g} s")
+            self._unfinished.popleft()
+        due = self._send_due(now)
+        if due == float("inf") and not self._in_flight:
+            self._wake = due
+            return
+        self._wake = min(self._tick_at, due)
+        if self._in_flight:
+            self._wake = min(self._wake, self._deadline)
+        if self._unfinished:
+            self._wake = min(self._wake, self._unfinished[0].started_at + self._plan.request_timeout_s)
+
+    def _tick(self, now: float) -> None:
+        self._tick_at = now + _TICK_S
+        self.difference.measure()
+        while self._lingering and self._lingering[0][0] <= now:
+            self._lingering.popleft()[1].close()
+        self._publish()
+        if self._board.saturated:
+            self._saturate()
+        self._on_tick()
+
+    def _publish(self) -> None:
+        tokens_per_byte = self._tokens_per_byte
+        if not tokens_per_byte and self._open:
+            first = next(iter(self._open.values()))
+            raw = self.tape.join(first.places[:_SAMPLE_PIECES], first.sizes[:_SAMPLE_PIECES])
+            tokens_per_byte = raw.count(b"data:") / max(len(raw), 1)
+        tokens = round(self._received_bytes * tokens_per_byte)
+        self._board.write(self._process, Totals(self._in_flight, self._done, self._failed, tokens))
+
+    def _send_due(self, now: float) -> float:
+        """Starts requests that are due, as long as slots are free; returns when the next one is due."""
+        for _ in range(_STARTS_PER_TURN):
+            if self._board.saturated:
+                self._saturate()
+            if self._next is None and now < self._send_until:
+                self._next = self._queue.take()
+            if self._next is None or now >= self._send_until:
+                self._next = None
+                return float("inf") if self._queue.ended or now >= self._send_until else self._tick_at
+            if self._in_flight >= self._slots:
+                return self._tick_at
+            scheduled_at = self._origin + self._requests.scheduled_s[self._next]
+            if scheduled_at > now:
+                return min(scheduled_at, self._send_until)
+            index, self._next = self._next, None
+            self._start(index)
+        return now
+
+    # One request.
+
+    def _start(self, index: int) -> None:
+        most = most_bytes(int(self._requests.output_tokens[index]))
+        exchange = Exchange(index, self._requests.messages[index], clock(), most)
+        exchange.address = self._address
+        self.exchanges.append(exchange)
+        self._unfinished.append(exchange)
+        self._in_flight += 1
+        self._board.set_in_flight(self._process, self._in_flight)
+        if self._unresolved is not None:
+            self._end(exchange, self._unresolved)
+        else:
+            self._connect(exchange)
+        limit = self._plan.saturation_in_flight
+        if limit is not None and self._board.in_flight() >= limit:
+            self._board.saturate()
+            self._saturate()
+
+    def _connect(self, exchange: Exchange) -> None:
+        family, address = self._addresses[exchange.address]
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            self._end(exchange, f"connect_failed: {error}")
+            return
+        exchange.sock, exchange.receive = sock, sock.recvmsg_into
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # without stamps, the time of the read is used
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        failure = sock.connect_ex(address)
+        if failure not in (0, errno.EINPROGRESS):
+            self._connect_failed(exchange, failure)
+            return
+        self._write(exchange)  # on loopback the connection is already established
+
+    def _connect_failed(self, exchange: Exchange, failure: int) -> None:
+        """Tries the server's next address, if it has one."""
+        self._release(exchange)
+        if exchange.address + 1 < len(self._addresses):
+            exchange.address += 1
+            self._connect(exchange)
+        else:
+            self._end(exchange, f"connect_failed: [Errno {failure}] {os.strerror(failure)}")
+
+    def _write(self, exchange: Exchange) -> None:
+        """Sends what the socket accepts; the rest follows when it accepts more, and the answer is read meanwhile."""
+        assert exchange.sock is not None and exchange.unsent is not None
+        at = clock()
+        try:
+            exchange.unsent = exchange.unsent[exchange.sock.send(exchange.unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if exchange.sent_at is None:
+                self._connect_failed(exchange, error.errno or 0)
+                return
+            exchange.unsent = None  # the server reads no more; its answer may say why
+        else:
+            exchange.sent_at = exchange.sent_at or at
+            self._address = exchange.address
+        events = 0 if exchange.sent_at is None else select.EPOLLIN
+        if exchange.unsent:
+            events |= select.EPOLLOUT
+        else:
+            exchange.unsent = None
+        descriptor = exchange.sock.fileno()
+        if descriptor in self._open:
+            self._epoll.modify(descriptor, events)
+        else:
+            self._open[descriptor] = exchange
+            self._epoll.register(descriptor, events)
+
+    def _is_readable(self, exchange: Exchange, events: int) -> bool:
+        """Handles connecting and writing; whether there is also something to read."""
+        assert exchange.sock is not None
+        if exchange.sent_at is None and events & (select.EPOLLERR | select.EPOLLHUP):
+            # 0: the event belongs to an earlier connection with the same descriptor.
+            if failure := exchange.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._connect_failed(exchange, failure)
+            return False
+        if exchange.unsent is not None:
+            self._write(exchange)
+        return exchange.sent_at is not None and events != select.EPOLLOUT
+
+    def _look_at_end(self, exchange: Exchange) -> None:
+        try:
+            if exchange.has_ended(self.tape):
+                exchange.complete = True
+                self._end(exchange, None)
+        except ValueError as error:
+            self._end(exchange, f"broken_http: {error}")
+
+    def _too_long(self, exchange: Exchange) -> None:
+        tokens = int(self._requests.output_tokens[exchange.index])
+        text = f"{sum(exchange.sizes):,} bytes in {len(exchange.sizes):,} pieces for {tokens} tokens, and no end"
+        self._end(exchange, f"too_long: {text}")
+
+    def _closed(self, exchange: Exchange, error: OSError | None) -> None:
+        if error is None and exchange.ends_by_closing(self.tape):
+            self._end(exchange, None)
+        else:
+            self._end(exchange, f"closed_early: {error or 'the server closed the connection'}")
+
+    def _end(self, exchange: Exchange, error: str | None) -> None:
+        exchange.ended_at, exchange.error, exchange.unsent = clock(), error, None
+        self._release(exchange)
+        self._in_flight -= 1
+        self._done += 1
+        self._board.set_in_flight(self._process, self._in_flight)
+        if error or exchange.head is None or exchange.head.status != 200:
+            self._failed += 1
+        else:
+            self._tokens_per_byte = int(self._requests.output_tokens[exchange.index]) / sum(exchange.sizes)
+        self._wake = 0.0  # a slot is free
+
+    def _release(self, exchange: Exchange) -> None:
+        """Takes the connection out of the loop; an answered one is closed after `_LINGER_S`."""
+        sock, exchange.sock = exchange.sock, None
+        if sock is None:
+            return
+        if self._open.pop(sock.fileno(), None) is not None:
+            self._epoll.unregister(sock.fileno())
+        if exchange.complete:
+            self._lingering.append((clock() + _LINGER_S, sock))
+        else:
+            sock.close()
+
+    # All requests.
+
+    def _saturate(self) -> None:
+        self._queue.close()
+        self._next = None
+        self._end_all(f"saturated: {self._plan.saturation_in_flight} requests were in flight")
+
+    def _end_all(self, error: str) -> None:
+        for exchange in self._unfinished:
+            if exchange.ended_at is None:
+                self._end(exchange, error)

@@ -1,0 +1,155 @@
+"""Records of a round: one per exchange, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from servelab.measure.load.clock import ClockDifference, Floats
+from servelab.measure.load.exchange import Exchange
+from servelab.measure.load.framing import Decoded, decode
+from servelab.measure.load.plan import LoadPlan
+from servelab.measure.load.requests import Requests
+from servelab.measure.load.stream import Answer, excerpt, read_answer
+from servelab.measure.load.tape import Tape
+from servelab.metrics.tables import schemas
+
+ERRORS = {
+    "connect_failed": "No connection could be made.",
+    "closed_early": "The connection ended before the answer did.",
+    "broken_http": "The answer is not HTTP.",
+    "too_long": "The answer is several times as long as one of the tokens asked for; the rest was not read.",
+    "http_error": "A status other than 200; the server's message follows.",
+    "server_error": "An error event within the stream; its message follows.",
+    "broken_event": "An event that is not what the OpenAI API defines.",
+    "no_done": "The answer ended without `[DONE]`.",
+    "no_usage": "The server sent no usage, so the output length cannot be checked.",
+    "output_length": "The output has another length than the client asked for.",
+    "request_timeout": "Unfinished after the plan's `request_timeout_s`.",
+    "round_timeout": "Unfinished, or not yet sent, after the plan's `timeout_s`.",
+    "saturated": "Unfinished, or not yet sent, when `saturation_in_flight` ended the round.",
+}
+"""First word of a record's `error`, before a colon → its meaning."""
+
+_EVENTS, _EVENTS_PER_TOKEN = 1024, 16
+"""Most events of an answer, comments included, besides those that differ in their text only."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Result of one request; times are seconds since the start of the round."""
+
+    request: int
+    """Position among the plan's requests."""
+    started_s: float | None = None
+    sent_s: float | None = None
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    end_s: float | None = None
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    chunks: int = 0
+    gaps_ms: npt.NDArray[np.float32] | None = None
+    unread_ms: float | None = None
+    finish_reason: str | None = None
+    http_status: int | None = None
+    error: str | None = None
+
+
+def read_exchanges(
+    exchanges: Iterable[Exchange], tape: Tape, requests: Requests, difference: ClockDifference, origin: float
+) -> tuple[list[Record], Floats]:
+    """The records of a process's exchanges, and how long each piece waited to be read, in ms."""
+    records, unread = [], []
+    for exchange in exchanges:
+        arrivals = difference.arrivals(exchange.stamps, exchange.read_at)
+        unread_ms = 1000 * (np.asarray(exchange.read_at) - arrivals)
+        unread.append(unread_ms)
+        decoded = decode(exchange.raw(tape), np.cumsum(exchange.sizes, dtype=np.int64))
+        output_tokens = int(requests.output_tokens[exchange.index])
+        records.append(_record(exchange, decoded, output_tokens, arrivals, unread_ms, origin))
+    return records, np.concatenate([np.empty(0), *unread])
+
+
+def _record(
+    exchange: Exchange, decoded: Decoded, output_tokens: int, arrivals: Floats, unread_ms: Floats, origin: float
+) -> Record:
+    status = None if exchange.head is None else exchange.head.status
+    most_events = _EVENTS + _EVENTS_PER_TOKEN * output_tokens
+    answer = read_answer(decoded.body, arrivals, decoded.ends, most_events) if status == 200 else Answer()
+    error = exchange.error
+    if error is None and (decoded.error or not decoded.complete):
+        error = f"broken_http: {decoded.error or 'the framing ends before the answer does'}"
+    times = answer.token_times
+    assert exchange.ended_at is not None
+    ended_at = float(arrivals[-1]) if exchange.complete else exchange.ended_at
+    return Record(
+        request=exchange.index,
+        started_s=exchange.started_at - origin,
+        sent_s=None if exchange.sent_at is None else exchange.sent_at - origin,
+        first_token_s=float(times[0]) - origin if len(times) else None,
+        last_token_s=float(times[-1]) - origin if len(times) else None,
+        end_s=ended_at - origin,
+        input_tokens=answer.input_tokens,
+        cached_tokens=answer.cached_tokens,
+        output_tokens=answer.output_tokens,
+        chunks=len(times),
+        gaps_ms=(1000 * np.diff(times)).astype(np.float32),
+        unread_ms=float(unread_ms.max()) if len(unread_ms) else None,
+        finish_reason=answer.finish_reason,
+        http_status=status,
+        error=_error(error, status, decoded.body, answer, output_tokens),
+    )
+
+
+def _error(error: str | None, status: int | None, body: bytes, answer: Answer, output_tokens: int) -> str | None:
+    """Why the request failed: the earliest cause; None for a success."""
+    # After `[DONE]` a server may end its answer by closing the connection.
+    if error is not None and not (answer.done and error.startswith(("closed_early", "broken_http"))):
+        return answer.error or error
+    if status != 200:
+        return f"http_error: {status} {excerpt(body)}".rstrip()
+    if answer.error:
+        return answer.error
+    if not answer.done:
+        return "no_done: the answer ended without [DONE]"
+    if answer.output_tokens is None:
+        return "no_usage: the server sent no usage, so the output length cannot be checked"
+    if answer.output_tokens != output_tokens:
+        return f"output_length: {answer.output_tokens} tokens instead of {output_tokens}"
+    return None
+
+
+def make_table(plan: LoadPlan, requests: Requests, records: list[Record]) -> pa.Table:
+    """The records as a table of `schemas.RUN_REQUESTS`, in order of arrival."""
+    records = sorted(records, key=lambda record: record.request)
+    rows = np.array([record.request for record in records], dtype=np.int64)
+    index = requests.index[rows]
+    columns: dict[str, Any] = {
+        "round": np.full(len(rows), plan.round, dtype=np.int32),
+        "request_index": index,
+        "phase": ["settle" if position < plan.settle_requests else "measured" for position in index.tolist()],
+        "scheduled_s": np.array(requests.scheduled_s)[rows],
+        "input_tokens_asked": requests.input_tokens[rows],
+        "output_tokens_asked": requests.output_tokens[rows],
+        "chunk_gaps_ms": _lists([record.gaps_ms for record in records]),
+    }
+    arrays = []
+    for column in schemas.RUN_REQUESTS:
+        values = columns.get(column.name)
+        if values is None:
+            values = [getattr(record, column.name) for record in records]
+        arrays.append(values if isinstance(values, pa.Array) else pa.array(values, type=column.type))
+    return pa.Table.from_arrays(arrays, schema=schemas.RUN_REQUESTS)
+
+
+def _lists(values: list[npt.NDArray[np.float32] | None]) -> pa.ListArray:
+    arrays = [np.empty(0, dtype=np.float32) if value is None else value for value in values]
+    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate([np.empty(0, np.float32), *arrays])))

@@ -1,0 +1,159 @@
+"""What a run's rounds gave, whether that is a valid speed, and the files that say so."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from servelab.core.identity import run_id
+from servelab.core.run_spec import RunSpec
+from servelab.core.seal import seal_of
+from servelab.measure.clients import LoadResult, LoadStats
+from servelab.measure.run_files import RunManifest, RunStatus
+from servelab.measure.run_place import place_of
+from servelab.measure.server import CandidateFailed
+from servelab.metrics.definitions import RunData, round_values
+from servelab.metrics.disturbance import Taken, cpus_taken, under_load
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.record_array import record_array
+
+
+@dataclass
+class Outcome:
+    """Results of one attempt at a run."""
+
+    records: list[pa.Table] = field(default_factory=list)
+    telemetry: list[pa.Table] = field(default_factory=list)
+    client_rounds: list[LoadStats] = field(default_factory=list)
+    failure: CandidateFailed | None = None
+    manifest: RunManifest | None = None
+    """None until the attempt has ended."""
+    start_id: str | None = None
+    """The last server start of the attempt."""
+    served_by: list[str] = field(default_factory=list)
+    """The server start that served each round."""
+    startup_s: float | None = None
+    """Seconds until the last server start was healthy; None if it never was."""
+    log_from: int = 0
+    """Bytes of the visit's `server.log` before the attempt's first server start."""
+
+    def table(self) -> pa.Table:
+        """Records of all rounds, of `schemas.RUN_REQUESTS`."""
+        return pa.concat_tables([schemas.RUN_REQUESTS.empty_table(), *self.records])
+
+    def telemetry_table(self) -> pa.Table:
+        """Telemetry of all rounds, of `schemas.TELEMETRY`."""
+        return pa.concat_tables([schemas.TELEMETRY.empty_table(), *self.telemetry])
+
+    def data(self, spec: RunSpec) -> RunData:
+        """The data from which the run's metrics are computed."""
+        return RunData(self.table(), spec.slos, self.telemetry_table())
+
+    def taken(self) -> Taken | None:
+        """What others took of the CPUs under load; None without telemetry of that."""
+        return cpus_taken(under_load(record_array(self.table()), record_array(self.telemetry_table())))
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What a run's status says besides its outcome."""
+
+    job_id: str
+    attempts: int
+    disturbed: str | None
+    accelerator_s: float
+    started_at: datetime
+
+
+def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts, server_log: Path) -> RunStatus:
+    """Writes the files of a finished run, and last `status.json`, which seals them; returns the status."""
+    assert outcome.manifest is not None
+    ended = status(spec, outcome, accounts)
+    spec.write(folder / "spec.json")
+    outcome.manifest.write(folder / "manifest.json")
+    pq.write_table(outcome.table(), folder / "requests.parquet")
+    pq.write_table(outcome.telemetry_table(), folder / "telemetry.parquet")
+    with server_log.open("rb") as whole, (folder / "server.log").open("wb") as part:
+        whole.seek(outcome.log_from)
+        shutil.copyfileobj(whole, part)
+    for left in filter(Path.is_dir, folder.iterdir()):  # a client's folder that could not be removed earlier
+        shutil.rmtree(left, ignore_errors=True)
+    sealed = ended.model_copy(update={"seal": seal_of(folder, ended.model_dump(mode="json"))})
+    sealed.write(folder / "status.json")
+    return sealed
+
+
+def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
+    """The status of a run that has ended now."""
+    records, failure = outcome.table(), outcome.failure
+    failed = records.num_rows - records["error"].null_count
+    ends = [pc.max(table["end_s"]).as_py() or 0.0 for table in outcome.records]
+    return RunStatus(
+        run_id=run_id(spec),
+        outcome="failed" if failure else "ok",
+        reason=failure.reason if failure else None,
+        message=failure.message if failure else failed_requests(records),
+        log_lines=failure.log_lines if failure else [],
+        rounds=len(outcome.records),
+        requests=records.num_rows,
+        requests_failed=failed,
+        success_rate=1 - failed / records.num_rows if records.num_rows else 0.0,
+        objective_rounds=[] if failure else round_values(outcome.data(spec), spec.objective),
+        client_rounds=outcome.client_rounds,
+        server_starts=len(set(outcome.served_by)),
+        start_id=outcome.start_id,
+        job_id=accounts.job_id,
+        attempts=accounts.attempts,
+        place=outcome.manifest and place_of(outcome.manifest),
+        disturbed=accounts.disturbed,
+        startup_s=outcome.startup_s,
+        load_s=sum(ends),
+        accelerator_s=accounts.accelerator_s,
+        started_at=accounts.started_at.isoformat(timespec="seconds"),
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def check_served(result: LoadResult, spec: RunSpec) -> None:
+    """Raises `CandidateFailed` for a round without a valid speed.
+
+    That is a round that hit its time limit, was ended because of saturation, or had no successful request.
+    """
+    records = result.records
+    failures = failed_requests(records)
+    if failures is None:
+        return
+    if result.stats.saturated:
+        most = spec.protocol.saturation_in_flight
+        raise CandidateFailed("saturated", f"{most} requests were in flight, the server cannot keep up: {failures}")
+    if out_of_time(result, spec):
+        raise CandidateFailed("round_timeout", f"not finished in {spec.protocol.round_timeout_s:g} s: {failures}")
+    if records["error"].null_count == 0:
+        raise CandidateFailed("requests_failed", failures)
+
+
+def out_of_time(result: LoadResult, spec: RunSpec) -> bool:
+    """Whether a round was ended by its time limit."""
+    return float(pc.max(result.records["end_s"]).as_py() or 0.0) >= 0.999 * spec.protocol.round_timeout_s
+
+
+def failed_requests(records: pa.Table) -> str | None:
+    """The number of failed requests and the most common reason, as text; None if all succeeded."""
+    errors = [error for error in records["error"].to_pylist() if error is not None]
+    if not errors:
+        return None
+    common, count = Counter(errors).most_common(1)[0]
+    return f"{len(errors)} of {records.num_rows} requests failed, {count} of them: {common[:300]}"
+
+
+def log_line(text: str) -> None:
+    """Writes a line to the job's log."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,136 @@
+"""The JSON files of a measured run: `status.json` and `manifest.json`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from servelab.core.json_file import JsonFile, JsonPart
+from servelab.core.run_spec import ClientSpec, ModelFormat, ModelSource
+from servelab.core.seal import Seal
+from servelab.machine.cpu_facts import CpuSettings
+from servelab.machine.place import Place
+from servelab.machine.placement import Placement
+from servelab.machine.settings import DeviceSettings
+from servelab.measure.load.stats import LoadStats
+
+
+class RunStatus(JsonFile):
+    """`status.json` of a run."""
+
+    run_id: str = Field(description="Run: the name of its folder, a hash of its specification.")
+    outcome: str = Field(description="`ok` or `failed`.")
+    reason: str | None = Field(description="Why it failed: see below; null for `ok`.")
+    message: str | None = Field(description="The line that explains a failure, or how many requests failed.")
+    log_lines: list[str] = Field(description="Lines of the server's log around it.")
+    rounds: int = Field(description="Rounds measured.")
+    requests: int = Field(description="Requests of all rounds.")
+    requests_failed: int = Field(description="How many of these failed.")
+    success_rate: float = Field(description="Successful requests / requests.")
+    objective_rounds: list[float] = Field([], description="The objective in each round, in the metric's unit.")
+    client_rounds: list[LoadStats] = Field([], description="What each round cost the load client.")
+    server_starts: int | None = Field(None, description="Server starts that served its rounds.")
+    start_id: str | None = Field(None, description="The server start that served it, a random id.")
+    job_id: str | None = Field(None, description="The job that measured it, a random id; a pair's runs have the same.")
+    attempts: int = Field(1, description="Times it was measured: again if disturbed, killed, or a request failed.")
+    place: Place | None = None
+    disturbed: str | None = Field(None, description="What disturbed the last attempt, which counts; null if nothing.")
+    startup_s: float | None = Field(description="Seconds until the server start that served it was healthy.")
+    load_s: float = Field(description="Seconds under load, over all rounds.")
+    accelerator_s: float = Field(description="Accelerator-seconds reserved since the job's last run.")
+    started_at: str = Field(description="ISO 8601, UTC.")
+    finished_at: str = Field(description="ISO 8601, UTC.")
+    seal: Seal | None = Field(None, description="Digests of all files of the run; null if an earlier version wrote it.")
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the run gave figures."""
+        return self.outcome == "ok"
+
+
+class ManifestEngine(JsonPart):
+    """The engine that served."""
+
+    name: str = Field(description="Engine.")
+    version: str = Field(description="Version, as the engine reports it.")
+
+
+class ManifestEnvironment(JsonPart):
+    """The environment that it ran in."""
+
+    runtime: str = Field(description="What it runs in.")
+    image: str | None = Field(None, description="Container image; null if there is none.")
+    lock_sha256: str = Field(description="sha256 of the file that describes the environment.")
+    packages: dict[str, str] = Field(description="Version of every package.")
+
+
+class ManifestShell(JsonPart):
+    """Variables of the shell that the workflow was started in, by name."""
+
+    passed: list[str] = Field(description="Passed to the server because the site names them.")
+    needed: list[str] = Field(description="Passed to the server because any program needs them.")
+    kept_out: list[str] = Field(description="Set there, could change the server, and did not reach it.")
+
+
+class ManifestModel(JsonPart):
+    """The model's files."""
+
+    format: ModelFormat = Field(description="Format of the weights.")
+    source: ModelSource = Field(description="Where they came from.")
+    conversion: str | None = Field(None, description="Converter and its version; null if they are served as fetched.")
+
+
+class ManifestWorkload(JsonPart):
+    """What was sent."""
+
+    requests_sha256: str = Field(description="sha256 of the workload's `requests.parquet`.")
+    seed: int | None = Field(description="Seed of the workload.")
+
+
+class ManifestDevice(JsonPart):
+    """An accelerator that it had."""
+
+    index: str = Field(description="Its number on the machine.")
+    name: str = Field(description="Its model.")
+    driver: str | None = Field(description="Version of its driver.")
+    memory_bytes: int | None = Field(description="Its memory.")
+    settings: DeviceSettings | None = None
+
+
+class Machine(JsonPart):
+    """The machine that it ran on."""
+
+    cpu: str = Field(description="Model of the CPU.")
+    cpu_settings: CpuSettings | None = None
+    cpus: int | None = Field(description="CPUs of the machine.")
+    cpus_usable: int = Field(description="CPUs that the run could use.")
+    memory_bytes: int = Field(description="Memory of the machine.")
+    kernel: str = Field(description="Release of the kernel.")
+    architecture: str = Field(description="Instruction set.")
+    python: str = Field(description="Version of the workflow's Python.")
+
+
+class GitState(JsonPart):
+    """The checkout of the workflow; nulls outside a checkout."""
+
+    commit: str | None = Field(description="Commit of the workflow.")
+    dirty: bool | None = Field(description="Whether tracked files were changed.")
+
+
+class RunManifest(JsonFile):
+    """`manifest.json`: what a run was made with. No user's or host's name is in it, but for `placement.batch.node`."""
+
+    run_id: str = Field(description="Run: the name of its folder, a hash of its specification.")
+    engine: ManifestEngine
+    environment: ManifestEnvironment
+    command: list[str] = Field(description="The server's command as it ran.")
+    environment_variables: dict[str, str] = Field(
+        description="Environment variables set for the server, with those that the site passes."
+    )
+    shell: ManifestShell | None = None
+    model: ManifestModel
+    workload: ManifestWorkload
+    client: ClientSpec = Field(description="Load client, its version, and the sha256 of its environment's lock.")
+    devices: list[ManifestDevice] = Field(description="Accelerators that it had.")
+    placement: Placement | None = None
+    machine: Machine
+    git: GitState

@@ -1,0 +1,201 @@
+"""Folders of runs: complete or absent, even if several processes on several nodes make the same one.
+
+Each attempt works in its own folder beside the final one, `.<id>.<host>.<pid>.<start>.part`, and renames it to `<id>`
+at the end. If there are several attempts, the first to finish wins and the others use its result.
+
+A folder whose files are not those of its seal is moved to `set-aside/` beside it, so that its run is measured again and
+nothing is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from servelab.core.errors import Outage
+from servelab.core.files import move_folder
+from servelab.core.json_file import JsonFile, NotJsonError
+from servelab.core.processes import stop_all
+from servelab.core.result_lock import claim, is_claimed
+from servelab.core.seal import faults_of_seal
+from servelab.measure.imported_run import read_import
+
+Status = TypeVar("Status", bound=JsonFile)
+_ATTEMPT = re.compile(r"\.(?P<id>[0-9a-f]{20})\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<start>\d+)\.part")
+_JOB = re.compile(r"\.[0-9a-f]{32}\.(?P<host>.+)\.(?P<pid>\d+)\.job")
+SET_ASIDE = "set-aside"
+"""Folder of broken runs."""
+_FORGOTTEN_S = 24 * 3600
+"""An attempt on another node that has written nothing for this long has ended: its time limits are far shorter."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A process's work on a run that is not complete."""
+
+    folder: Path
+    id: str
+    host: str
+    pid: int
+    started_s: int
+    """Unix time."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs: judged by its claim on this host, by its last write on another one."""
+        if self.host == os.uname().nodename:
+            return is_claimed(self.folder.with_name(self.id))
+        return time.time() - _written_s(self.folder) < _FORGOTTEN_S
+
+
+def _written_s(folder: Path) -> float:
+    """Unix time of the last write to a folder or a file in it; 0 if it has just been removed."""
+    try:
+        return max(path.stat().st_mtime for path in [folder, *folder.iterdir()])
+    except OSError:
+        return 0.0
+
+
+def attempts(parent: Path) -> list[Attempt]:
+    """Attempts at runs in a folder, including those whose process has died."""
+    names = sorted(entry.name for entry in os.scandir(parent)) if parent.is_dir() else []
+    found = [(name, _ATTEMPT.fullmatch(name)) for name in names]
+    return [
+        Attempt(parent / name, match["id"], match["host"], int(match["pid"]), int(match["start"]))
+        for name, match in found
+        if match
+    ]
+
+
+def read_status(folder: Path, kind: type[Status]) -> Status | None:
+    """The status of a complete run; None if there is none. `ServelabError` if it is of another kind."""
+    path = folder / "status.json"
+    try:
+        return kind.read(path) if path.exists() else None
+    except NotJsonError:
+        return None
+
+
+def make_once(output: Path, work_in: Callable[[Path], None], kind: type[Status]) -> Status:
+    """Returns the status of the run in `output`; makes it by `work_in(temporary folder)` if it is missing or broken.
+
+    If another process is making it, waits and keeps the first result. `output` appears complete or not at all. Raises
+    `Outage` on a full disk.
+    """
+    with claim(output):
+        _set_aside_if_broken(output)
+        if status := read_status(output, kind):
+            say_kept(output.name)
+            return status
+        with _attempt(output) as folder:
+            work_in(folder)
+            was_first = move_folder(folder, output)
+        if (status := read_status(output, kind)) is None:
+            raise Outage(f"{output} is in the way and is not complete; remove it and run again")
+        if not was_first:
+            print(f"{output.name}: another workflow was first, its result is kept", file=sys.stderr, flush=True)
+        return status
+
+
+def set_aside_if_broken(folder: Path, *, use_imported: bool = True) -> None:
+    """Moves a run's folder to `set-aside/` and reports why, unless its files are those of its seal, or it is empty.
+
+    Without `use_imported`, a run that was not measured here is moved too.
+    """
+    with claim(folder):
+        _set_aside_if_broken(folder, use_imported=use_imported)
+
+
+def why_not_used(folder: Path, *, use_imported: bool = True) -> str | None:
+    """Why the run in a folder that is not empty does not count, as one line; None if it does."""
+    if not use_imported and (mark := read_import(folder)):
+        return f"run {folder.name} was imported from {mark.imports[-1].archive}, and `use_imported_runs` is false"
+    faults = faults_of_seal(folder)
+    return describe_faults(folder.name, faults) if faults else None
+
+
+def _set_aside_if_broken(folder: Path, *, use_imported: bool = True) -> None:
+    if not folder.exists() or is_empty(folder):
+        return
+    if (why := why_not_used(folder, use_imported=use_imported)) is None:
+        return
+    aside = folder.with_name(SET_ASIDE)
+    to = aside / f"{folder.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    try:
+        aside.mkdir(exist_ok=True)
+        folder.rename(to)
+    except OSError as error:
+        raise Outage(f"cannot move {folder} to {to}: {error.strerror}") from error
+    print(f"{why}; moved to {to}", file=sys.stderr, flush=True)
+
+
+def describe_faults(run_id: str, faults: Sequence[str]) -> str:
+    """What is wrong with a run, as one line."""
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"run {run_id} is broken: {faults[0]}{more}"
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether it is a folder with nothing in it, as Snakemake makes it before a job."""
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def say_kept(run_id: str) -> None:
+    """Says on standard error that a run is not measured because it is complete."""
+    print(f"{run_id}: another workflow has measured it; its result is kept", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def job_folder(runs: Path, job_id: str) -> Iterator[Path]:
+    """Yields a folder in `runs` for the servers of a job, and removes it at the end, after every process of the job.
+
+    First removes those of jobs that were killed. Raises `Outage` on a full disk.
+    """
+    host = os.uname().nodename
+    folder = runs / f".{job_id}.{host}.{os.getpid()}.job"
+    try:
+        for left in runs.glob(".*.job"):
+            if (found := _JOB.fullmatch(left.name)) and _has_ended(left, found["host"], int(found["pid"])):
+                shutil.rmtree(left, ignore_errors=True)
+        folder.mkdir(parents=True)
+        yield folder
+    except OSError as error:
+        raise Outage(f"cannot write to {folder}: {error}") from error
+    finally:
+        stop_all()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_ended(folder: Path, host: str, pid: int) -> bool:
+    if host == os.uname().nodename:
+        return not psutil.pid_exists(pid)
+    return time.time() - _written_s(folder) > _FORGOTTEN_S
+
+
+@contextmanager
+def _attempt(output: Path) -> Iterator[Path]:
+    """Yields a folder to make `output` in and removes it at the end; first removes what dead attempts left."""
+    host = os.uname().nodename
+    folder = output.with_name(f".{output.name}.{host}.{os.getpid()}.{int(time.time())}.part")
+    try:
+        for other in attempts(output.parent):
+            # this process has the claim, so no other attempt on this host is alive
+            if other.id == output.name and (other.host == host or not other.is_alive):
+                shutil.rmtree(other.folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        yield folder
+    except OSError as error:
+        raise Outage(f"cannot write the results of {output.name}: {error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

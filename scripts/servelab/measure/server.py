@@ -1,0 +1,304 @@
+"""One server of an engine: starts it on a free loopback port, waits until it is healthy, stops all its processes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import psutil
+
+from servelab.core.errors import Outage
+from servelab.core.files import write_text
+from servelab.core.processes import Supervised
+from servelab.core.shell_variables import ShellVariables, shell_variables
+from servelab.engines.adapters import Engine, Serve, explain_failure
+from servelab.machine.cpu_pinning import pinned
+from servelab.machine.ports import PortLease, lease_ports
+from servelab.measure.workers import Workers
+
+Enter = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
+"""(command, variables) → the command and variables that start it inside its environment."""
+
+_PORT_TAKEN = re.compile(r"address already in use|couldn't bind|failed to bind|errno 98", re.IGNORECASE)
+_PORT_ATTEMPTS = 3
+_POLL_S = (0.05, 0.5)
+_REPORT_EVERY_S = 30.0
+_OTHERS_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that come from outside: a process that is at fault itself ends by another, such as SIGSEGV or SIGABRT."""
+_KILLED = frozenset(code for number in _OTHERS_SIGNALS for code in (-number, 128 + number))
+"""Return codes of a process that was ended by one of them; a shell or a container adds 128."""
+_NAMES_SIGNAL = re.compile(r"SIG(KILL|TERM)\b|\bsignal:? (9|15)\b|\bexit ?code:? -(9|15)\b|': -(9|15)\b", re.IGNORECASE)
+"""A log line about a process that was ended by such a signal; only its parent, the server, knows how it ended."""
+_EXIT_S = 5.0
+"""Time for a server that lost a worker to exit by itself and log what happened."""
+_RECOVERY_S = 10.0
+"""Time to become healthy again after requests have failed."""
+
+
+class CandidateFailed(Exception):  # noqa: N818 (a finding, not an error)
+    """A finding, not an outage: this configuration does not serve the load."""
+
+    def __init__(self, reason: str, message: str, log_lines: Sequence[str] = ()) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason, self.message, self.log_lines = reason, message, list(log_lines)
+
+
+class Killed(CandidateFailed):
+    """The server or a process of it may have been killed from outside: no reason of its own is known."""
+
+
+class KilledForMemory(Killed):
+    """The server ended without logging why, and the kernel had killed a process because host memory ran out."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command and its environment."""
+
+    command: list[str]
+    variables: dict[str, str]
+    """Variables set by the engine, the devices and the study, and those of the shell that are passed by name."""
+    shell: ShellVariables
+    """What else of the shell reaches the server, and what does not."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """All variables: these, and the few that any program needs."""
+        return {**self.shell.needed, **self.variables}
+
+
+class Server:
+    """A server that can be started several times; the output of all starts goes to one log."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        serve: Serve,
+        *,
+        variables: Mapping[str, str],
+        log: Path,
+        startup_timeout_s: float,
+        keep_open: Sequence[int] = (),
+        cpus: frozenset[int] = frozenset(),
+        enter: Enter = lambda command, variables: (command, variables),
+        root: Callable[[int], int] = lambda pid: pid,
+        clear: Callable[[list[str]], None] = lambda started: None,
+    ) -> None:
+        """`serve.port` is ignored: each start leases a port. `variables` are those of the devices and the study.
+
+        The server is pinned to `cpus`; it may use all CPUs if they are empty. `enter` makes a command run inside the
+        engine's environment. `root` returns the pid of the server's main process for the pid that was started; they
+        differ if a daemon runs the server. `clear` removes what a server that has ended left behind.
+        """
+        self._engine, self._serve, self._variables = engine, serve, dict(variables)
+        self._log, self._startup_timeout_s, self._keep_open = log, startup_timeout_s, list(keep_open)
+        self._cpus, self._enter, self._root, self._clear = cpus, enter, root, clear
+        self._ports: PortLease | None = None
+        self._log_start = 0
+        self.log_from = 0
+        """Bytes of the log before the last start."""
+        self.start_id: str | None = None
+        """Random id of the last start, also of one that failed; None before the first."""
+        self._oom_kills = _oom_kills()
+        self.process: Supervised | None = None
+        self.pid = 0
+        """Pid of its main process; 0 until it is healthy."""
+        self.starts = 0
+        """Successful starts so far."""
+        self.startup_s: float | None = None
+        """Seconds from the command until the server was healthy, at the last start; None if it did not become so."""
+        self.launch = self._launch(0)
+        """Command and variables of the last start."""
+
+    @property
+    def base_url(self) -> str:
+        """Address without a path."""
+        return f"http://{self._serve.host}:{self._serve.port}"
+
+    def start(self) -> None:
+        """Starts the server and returns when it is healthy; `CandidateFailed` if it never is.
+
+        If another program has taken the port, which is not the candidate's fault, another port is tried; `Outage` after
+        three attempts.
+        """
+        for _ in range(_PORT_ATTEMPTS):
+            try:
+                self._start_once()
+                return
+            except CandidateFailed as failure:
+                self.stop()
+                taken = [line for line in self._lines() if _PORT_TAKEN.search(line)]
+                if failure.reason == "never_healthy" or not taken:
+                    raise
+        raise Outage(f"the server's port was in use {_PORT_ATTEMPTS} times: {taken[-1].strip()[:400]}")
+
+    def restart(self) -> None:
+        """Stops the server if it runs, and starts it."""
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """Ends the server and all processes that it started."""
+        if self.process is not None:
+            self.process.stop()
+            self.process = None
+            self._clear(self.launch.command)
+        if self._ports is not None:
+            self._ports.release()
+            self._ports = None
+
+    def reset_caches(self) -> None:
+        """Empties the caches by the engine's own request, or by a restart if it has none; starts a stopped server.
+
+        `CandidateFailed` if the server has ended by itself: a restart would hide that.
+        """
+        if self.process is None:
+            self.start()
+            return
+        self.check_alive()
+        try:
+            done = self._engine.reset_caches(self.base_url)
+        except httpx.HTTPError:
+            done = False
+        if not done:
+            self.restart()
+
+    def check_alive(self) -> None:
+        """Raises `CandidateFailed` if the server has ended, or still runs 5 s after one of its workers has ended."""
+        if self.process is None:
+            return
+        if (returncode := self.process.poll()) is not None:
+            if returncode == Outage.exit_code:
+                raise Outage("the engine's container could not be run")
+            ending = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
+            raise self._failure(ending, killed=returncode in _KILLED)
+        if (lost := self._workers.lost()) and lost[1] > _EXIT_S:
+            raise self._failure(f"its worker {lost[0]} ended, but the server did not", killed=True)
+
+    def check_serving(self) -> None:
+        """Raises `CandidateFailed` if the server ends or is no longer healthy; called after requests have failed."""
+        deadline = time.monotonic() + _RECOVERY_S
+        with httpx.Client(trust_env=False, timeout=_RECOVERY_S / 2) as client:
+            while True:
+                self.check_alive()
+                if not self._workers.lost() and self._answers(client):
+                    return
+                if time.monotonic() > deadline:
+                    raise self._failure(f"no longer healthy for {_RECOVERY_S:g} s")
+                time.sleep(_POLL_S[1])
+
+    def tail(self, count: int) -> list[str]:
+        """Last non-empty lines of the log since the last start."""
+        return [line for line in self._lines() if line.strip()][-count:]
+
+    def _start_once(self) -> None:
+        self._ports = lease_ports(self._serve.host, 1 + self._engine.more_ports)
+        port, *more = self._ports.ports
+        self._serve = replace(self._serve, port=port, more_ports=tuple(more))
+        started = time.monotonic()
+        with pinned(self._cpus):
+            self._start_process(self._ports.descriptors)
+        assert self.process is not None
+        self._wait_healthy(self.process, started)
+        self.starts += 1
+        self.startup_s = time.monotonic() - started
+
+    def _start_process(self, ports: Sequence[int]) -> None:
+        self.launch, self.start_id, self.startup_s = self._launch(self._serve.port), uuid4().hex, None
+        self.pid = 0
+        for name, text in self._engine.files(self._serve).items():
+            write_text(self._serve.folder / name, text)
+        with self._log.open("ab") as log:
+            self.log_from = log.tell()
+            log.write(f"=== {shlex.join(self.launch.command)}\n".encode())
+        self._log_start = self._log.stat().st_size
+        self._oom_kills = _oom_kills()
+        keep_open = [*self._keep_open, *ports]
+        self.process = Supervised(
+            self.launch.command, environment=self.launch.environment, log=self._log, keep_open=keep_open
+        )
+        self._workers = Workers(self._engine.worker_names, self.process.pid)
+
+    def _wait_healthy(self, process: Supervised, started: float) -> None:
+        pause_s, report_at = _POLL_S[0], started + _REPORT_EVERY_S
+        with httpx.Client(trust_env=False, timeout=5.0) as client:
+            while True:
+                process.wait(pause_s)
+                self.check_alive()
+                if self._answers(client) and _listens(pid := self._root(process.pid), self._serve.port):
+                    self.pid, self._workers = pid, Workers(self._engine.worker_names, pid)
+                    return
+                now = time.monotonic()
+                if now - started > self._startup_timeout_s:
+                    _, lines = explain_failure(self._engine, self._lines())
+                    text = f"not healthy within {self._startup_timeout_s:g} s"
+                    raise CandidateFailed("never_healthy", text, [*lines, *self.tail(3)])
+                if now > report_at:
+                    report_at = now + _REPORT_EVERY_S
+                    print(f"starting for {now - started:.0f} s: {''.join(self.tail(1))}", file=sys.stderr, flush=True)
+                pause_s = min(pause_s * 1.5, _POLL_S[1])
+
+    def _answers(self, client: httpx.Client) -> bool:
+        try:
+            return client.get(self.base_url + self._engine.ready_path).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _failure(self, ending: str, *, killed: bool = False) -> CandidateFailed:
+        """Why the server failed according to its log, and how it ended.
+
+        `killed` says that a process of it ended as if killed. A server that was healthy and then crashed counts as
+        such: how one of its workers ended is not known, and the log has no reason in either case.
+        """
+        log = self._lines()
+        sign, lines = explain_failure(self._engine, log)
+        reason = sign or "crashed"
+        killed = killed or self.pid != 0 or any(map(_NAMES_SIGNAL.search, log))
+        failed = Killed if killed and reason == "crashed" else CandidateFailed
+        if reason == "crashed" and _oom_kills() > self._oom_kills:
+            reason, failed = "out_of_memory", KilledForMemory
+            ending += "; meanwhile the kernel killed a process because memory ran out"
+        line = lines[0].strip()[:400] if lines else "none"
+        message = f"{line} ({ending})" if sign else f"{ending}; last log line: {line}"
+        return failed(reason, message, lines)
+
+    def _launch(self, port: int) -> Launch:
+        serve = replace(self._serve, port=port)
+        shell = shell_variables(self._engine.variable_prefixes)
+        variables = {**shell.passed, **self._variables, **self._engine.environment(serve)}
+        return Launch(*self._enter(self._engine.command(serve), variables), shell)
+
+    def _lines(self) -> list[str]:
+        """The log since the last start."""
+        if not self._log.exists():
+            return []
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace").splitlines()
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether the process or a descendant listens on the port: another program's server would look healthy too."""
+    try:
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                    return True
+    except psutil.Error:
+        pass
+    return False
+
+
+def _oom_kills() -> int:
+    """Number of processes that the kernel has killed since boot because memory ran out; 0 if it does not report it."""
+    found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
+    return int(found.group(1)) if found else 0

@@ -1,0 +1,257 @@
+"""One visit: serves a configuration on leased devices, and measures one load after the other on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from servelab.core.errors import Outage, ServelabError
+from servelab.core.processes import Supervised, wait_any
+from servelab.engines.runtimes import RUNTIMES, Needs
+from servelab.machine.cpu_pinning import pinned
+from servelab.machine.devices import DEVICES
+from servelab.machine.lease import Lease
+from servelab.measure.clients import CLIENTS, LoadResult
+from servelab.measure.inputs import RunInputs
+from servelab.measure.job_minutes import CLIENT_SLACK_S
+from servelab.measure.load import LoadPlan
+from servelab.measure.manifest import make_manifest
+from servelab.measure.outcome import Outcome, check_served, failed_requests, log_line, out_of_time
+from servelab.measure.server import CandidateFailed, KilledForMemory, Server
+from servelab.measure.telemetry.sampler import Sampler
+from servelab.metrics.definitions import round_values
+
+_LOG_LINES = 12
+_FORWARD_EVERY_S = 2.0
+
+
+class Session:
+    """The server of a visit. It is started for the first load, and stays up between loads."""
+
+    def __init__(self, inputs: RunInputs, leased: Lease, folder: Path, startup_timeout_s: float) -> None:
+        """`inputs` are those of any run of the visit; `folder` is for the server's log and its own files."""
+        self._leased, self._folder, self._engine = leased, folder, inputs.engine
+        self._failed_start: CandidateFailed | None = None
+        self._reported_failures: set[str] = set()
+        self.log = folder / "server.log"
+        """Output of all server starts."""
+        self.log.touch()
+        runtime = RUNTIMES.get(inputs.environment.runtime)
+        self.server = Server(
+            self._engine,
+            inputs.serve(folder),
+            variables={**inputs.spec.environment_variables, **leased.environment},
+            log=self.log,
+            startup_timeout_s=startup_timeout_s,
+            keep_open=leased.descriptors,
+            cpus=leased.cpus,
+            enter=partial(
+                runtime.enter,
+                inputs.environment,
+                needs=Needs(
+                    reads=[inputs.model_json.parent.absolute(), inputs.model_path.resolve()],
+                    writes=[folder.absolute()],
+                    device=DEVICES.get(inputs.spec.hardware.device),
+                    devices=leased.devices,
+                ),
+            ),
+            root=runtime.root,
+            clear=runtime.clear,
+        )
+
+    def measure(self, inputs: RunInputs, work: Path) -> Outcome:
+        """Measures a run's rounds, each with empty caches; `work` is for the client's files, and is left empty.
+
+        If the candidate fails, `Outcome.failure` says how, and the server is stopped: the next load gets a new start.
+        But a configuration that did not become healthy is not started again. Raises `Outage`.
+        """
+        outcome = Outcome(log_from=self.server.log_from if self.server.process else self.log.stat().st_size)
+        try:
+            for number in range(inputs.spec.protocol.rounds):
+                self._round(inputs, work, number, outcome)
+        except CandidateFailed as failure:
+            self._check_disk()
+            self._check_memory(failure)
+            failure.log_lines = failure.log_lines or self.server.tail(_LOG_LINES)
+            outcome.failure = failure
+            self.stop()
+        except Outage:
+            print("\n".join(self.server.tail(_LOG_LINES)), file=sys.stderr)
+            self._check_disk()
+            raise
+        outcome.start_id, outcome.startup_s = self.server.start_id, self.server.startup_s
+        outcome.manifest = make_manifest(
+            inputs.spec,
+            environment=inputs.environment,
+            leased=self._leased,
+            launch=self.server.launch,
+            model=inputs.model,
+            requests=inputs.requests,
+        )
+        return outcome
+
+    def stop(self) -> None:
+        """Stops the server, so that the devices are free; the next round starts it again."""
+        self.server.stop()
+
+    def restart_later(self) -> None:
+        """Stops the server; the next round gets a new start, even if the last start failed."""
+        self.stop()
+        self._failed_start = None
+
+    def _round(self, inputs: RunInputs, work: Path, number: int, outcome: Outcome) -> None:
+        self._leased.check()
+        self._empty_caches()
+        assert self.server.start_id is not None
+        if not outcome.served_by:  # emptying them may have taken a restart
+            outcome.log_from = self.server.log_from
+        outcome.served_by.append(self.server.start_id)
+        sampler = Sampler(self._leased.devices, self._serving, self._engine, self._reported_failures)
+        origins: dict[int, float] = {}
+        try:
+            with sampler:
+                sampler.round(number)
+                result = self._load_round(inputs, work, number, sampler)
+            if result.stats.origin_monotonic_s is not None:
+                origins[number] = result.stats.origin_monotonic_s
+        finally:
+            outcome.telemetry.append(sampler.table(origins))
+        self._leased.check()
+        outcome.records.append(result.records)
+        outcome.client_rounds.append(result.stats)
+        check_served(result, inputs.spec)
+        values = round_values(outcome.data(inputs.spec), inputs.spec.objective)
+        log_line(f"round {number}: {inputs.spec.objective} {values[-1]:.1f}" if values else f"round {number}")
+
+    def _empty_caches(self) -> None:
+        """Empties the server's caches, or starts it; `CandidateFailed` if it has ended or does not become healthy."""
+        if self._failed_start is not None:
+            log_line("the server is not started again: this configuration does not become healthy")
+            failed = self._failed_start  # a finding by now, also if it was killed
+            raise CandidateFailed(failed.reason, failed.message, failed.log_lines)
+        try:
+            self.server.reset_caches()
+        except CandidateFailed as failure:
+            if self.server.process is None:
+                self._failed_start = failure
+            raise
+
+    def _load_round(self, inputs: RunInputs, work: Path, number: int, sampler: Sampler) -> LoadResult:
+        """Sends warm-up and load, and reads the telemetry right before and after the load, for exact counters."""
+        plan, warmup_requests = self._plan(inputs, number), inputs.spec.protocol.warmup_requests
+        if warmup_requests:
+            check_served(self._load(inputs, work, warmup_plan(plan, warmup_requests)), inputs.spec)
+        sampler.sample_now()
+        result = self._load(inputs, work, plan)
+        sampler.sample_now()
+        return result
+
+    def _serving(self) -> tuple[str, int] | None:
+        return None if self.server.process is None else (self.server.base_url, self.server.pid)
+
+    def _plan(self, inputs: RunInputs, number: int) -> LoadPlan:
+        protocol, parameters = inputs.spec.protocol, inputs.spec.workload.parameters
+        return LoadPlan(
+            base_url=self.server.base_url,
+            endpoint=parameters["endpoint"],
+            model=self._engine.served_name(inputs.spec.model.id),
+            requests=inputs.requests.absolute(),
+            tokenizer=(inputs.model_json.parent / inputs.model.tokenizer).absolute(),
+            round=number,
+            settle_requests=protocol.settle_requests,
+            request_rate=protocol.request_rate,
+            arrivals=protocol.arrivals,
+            burstiness=protocol.burstiness,
+            ramp_up_s=protocol.ramp_up_s,
+            max_concurrency=protocol.max_concurrency,
+            duration_s=protocol.duration_s,
+            saturation_in_flight=protocol.saturation_in_flight,
+            processes=protocol.client_processes,
+            seed=parameters.get("seed", 0),
+            timeout_s=protocol.round_timeout_s,
+            request_timeout_s=protocol.round_timeout_s,
+            body=dict(self._engine.request_body),
+        )
+
+    def _load(self, inputs: RunInputs, work: Path, plan: LoadPlan) -> LoadResult:
+        """Runs the client once and reads its results; `CandidateFailed` if the server ends meanwhile."""
+        with TemporaryDirectory(dir=work, prefix="client-", ignore_cleanup_errors=True) as temporary:
+            result = self._run_client(inputs, Path(temporary).absolute(), plan)
+        if failed_requests(result.records) and not (result.stats.saturated or out_of_time(result, inputs.spec)):
+            self.server.check_serving()
+        return result
+
+    def _run_client(self, inputs: RunInputs, temporary: Path, plan: LoadPlan) -> LoadResult:
+        client = CLIENTS.get(inputs.spec.client.name)
+        folder, log = temporary / "client", temporary / "client.log"
+        folder.mkdir()
+        assert self.server.process is not None
+        command = client.command(plan, folder, inputs.client_python)
+        with pinned(self._leased.client_cpus):
+            running = Supervised(command, environment=os.environ, log=log, grace_s=2.0)
+        forwarded_bytes = 0
+        try:
+            left_s = plan.timeout_s + CLIENT_SLACK_S
+            while left_s > 0 and running.poll() is None:
+                wait_any([running, self.server.process], _FORWARD_EVERY_S)
+                forwarded_bytes = _forward(log, forwarded_bytes)
+                left_s -= _FORWARD_EVERY_S
+                self.server.check_alive()
+            if (returncode := running.poll()) is None:
+                raise Outage(f"the load client did not end within {CLIENT_SLACK_S:g} s after the round's time limit")
+        finally:
+            running.stop()
+        if returncode:
+            self.server.check_serving()
+            output = log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
+            raise Outage(f"the load client failed: {output or f'exit code {returncode}'}")
+        try:
+            return client.read(plan, folder)
+        except Outage:
+            raise
+        except ServelabError as error:
+            raise Outage(f"the load client's results are incomplete: {error}") from error
+
+    def _check_disk(self) -> None:
+        """Raises `Outage` on a full disk: the failure is then not the candidate's."""
+        if not shutil.disk_usage(self._folder).free:
+            raise Outage(f"no space left for {self._folder}")
+
+    def _check_memory(self, failure: CandidateFailed) -> None:
+        """Raises `Outage` if a job ran out of host memory, because a run's identity does not include its size."""
+        allocation = self._leased.allocation
+        if isinstance(failure, KilledForMemory) and allocation.gives_memory:
+            raise Outage(f"{allocation.giver()} has too little host memory: {failure.message}") from failure
+
+
+def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:
+    """The warm-up of a plan: `requests` requests of the workload's phase `warmup`, sent at once."""
+    return LoadPlan(
+        base_url=plan.base_url,
+        endpoint=plan.endpoint,
+        model=plan.model,
+        requests=plan.requests,
+        tokenizer=plan.tokenizer,
+        phase="warmup",
+        limit=requests,
+        round=plan.round,
+        max_concurrency=plan.max_concurrency,
+        timeout_s=plan.timeout_s,
+        request_timeout_s=plan.request_timeout_s,
+        body=plan.body,
+    )
+
+
+def _forward(log: Path, forwarded_bytes: int) -> int:
+    """Copies the client's log from `forwarded_bytes` on to standard error; returns the bytes forwarded in total."""
+    with log.open("rb") as output:
+        output.seek(forwarded_bytes)
+        text = output.read()
+    if text:
+        sys.stderr.write(text.decode(errors="replace"))
+        sys.stderr.flush()
+    return forwarded_bytes + len(text)

@@ -1,0 +1,159 @@
+"""The sampler: reads every source about once a second during a run, and never disturbs the run.
+
+Each source has its own thread, so that a server that answers slowly delays no other source. If a source fails, the
+sampler prints that once on standard error and leaves the reading out.
+"""
+
+from __future__ import annotations
+
+import bisect
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+
+import pyarrow as pa
+
+from servelab.engines.adapters import Engine
+from servelab.machine.devices import Device
+from servelab.measure.telemetry import SOURCES, Reading, Source, Watched
+from servelab.metrics.tables import schemas
+
+INTERVAL_S = 1.0
+"""Time between two ticks."""
+_WAIT_S = 3.0
+"""Longest time that `sample_now` and the end wait for a source."""
+
+
+class Sampler:
+    """Context manager that reads every source that concerns the run, from the first `round` until the block ends."""
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        server: Callable[[], tuple[str, int] | None],
+        engine: Engine,
+        reported_failures: set[str] | None = None,
+    ) -> None:
+        """`server` returns base URL and process id of the running server, or None; other threads call it.
+
+        `reported_failures` holds the sources whose failure has been printed, and the sampler adds to it.
+        """
+        watched = Watched(devices, engine, server)
+        reported = set() if reported_failures is None else reported_failures
+        self._watches = [_Watch(source, watched, reported) for source in SOURCES if source.concerns(watched)]
+        self._marks: list[tuple[float, int]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        for watch in self._watches:
+            watch.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        for watch in self._watches:
+            watch.end()
+        deadline = time.monotonic() + _WAIT_S
+        for watch in self._watches:
+            watch.join(max(0.0, deadline - time.monotonic()))
+
+    def round(self, number: int) -> None:
+        """Starts a round: readings from now on belong to it."""
+        self._marks.append((time.monotonic(), number))
+
+    def sample_now(self) -> None:
+        """Reads every source now; returns when all have been read, or after 3 s."""
+        deadline = time.monotonic() + _WAIT_S
+        for done in [watch.ask() for watch in self._watches]:
+            done.wait(max(0.0, deadline - time.monotonic()))
+
+    def table(self, origins: Mapping[int, float]) -> pa.Table:
+        """All readings of all rounds, of `schemas.TELEMETRY`, in order of time.
+
+        `origins` gives each round's time 0 on the system's monotonic clock, in seconds; without one, a round starts
+        when `round` was called.
+        """
+        marks = list(self._marks)
+        starts = [start for start, _ in marks]
+        rows = []
+        for watch in self._watches:
+            for stamp, readings in list(watch.samples):
+                place = bisect.bisect_right(starts, stamp) - 1
+                if place < 0:
+                    continue
+                start, number = marks[place]
+                time_s = stamp - origins.get(number, start)
+                rows += [(number, time_s, watch.source, device, metric, value) for metric, value, device in readings]
+        rows.sort(key=lambda row: (row[0], row[1]))
+        columns = zip(*rows, strict=True) if rows else [()] * len(schemas.TELEMETRY)
+        return pa.Table.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, schemas.TELEMETRY, strict=True)],
+            schema=schemas.TELEMETRY,
+        )
+
+    def _run(self) -> None:
+        tick = 0
+        while not self._stop.wait(INTERVAL_S):
+            if self._marks:
+                for watch in self._watches:
+                    watch.tick(tick)
+                tick += 1
+
+
+class _Watch(threading.Thread):
+    """The thread of one source, with its readings."""
+
+    def __init__(self, make: type[Source], watched: Watched, reported_failures: set[str]) -> None:
+        super().__init__(name=f"telemetry {make.name}", daemon=True)
+        self.source = make.name
+        self.samples: list[tuple[float, list[Reading]]] = []
+        """Time of each reading, in seconds of the monotonic clock, and its values."""
+        self._make, self._watched = make, watched
+        self._asked: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
+        self._last = threading.Event()
+        self._last.set()
+        self._reported_failures = reported_failures
+
+    def tick(self, number: int) -> None:
+        """Asks for a reading if one is due and the source is not busy."""
+        if number % self._make.ticks == 0 and self._last.is_set():
+            self._last = self.ask()
+
+    def ask(self) -> threading.Event:
+        """Asks for a reading; the event is set when it is done."""
+        done = threading.Event()
+        self._asked.put(done)
+        return done
+
+    def end(self) -> None:
+        """Ends the thread after the readings that were asked for."""
+        self._asked.put(None)
+
+    def run(self) -> None:
+        """Opens the source at the first reading."""
+        source: Source | None = None
+        while done := self._asked.get():
+            try:
+                source = source or self._make(self._watched)
+                stamp = time.monotonic()
+                if readings := list(source.read()):
+                    self.samples.append((stamp, readings))
+            except Exception as error:
+                self._report_failure(error)
+            done.set()
+        if source is not None:
+            source.close()
+
+    def _report_failure(self, error: Exception) -> None:
+        if self.source not in self._reported_failures:
+            text = str(error) or type(error).__name__
+            print(f"telemetry: a reading of {self.source} failed and is left out: {text}", file=sys.stderr, flush=True)
+        self._reported_failures.add(self.source)

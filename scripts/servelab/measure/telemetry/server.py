@@ -1,0 +1,99 @@
+"""The server's own metrics, read in Prometheus' text format, with the same names for every engine."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from servelab.measure.telemetry import SOURCES, Reading, Source, Watched
+
+_TIMEOUT_S = 1.0
+_MOST_BYTES = 8 << 20
+_METRICS: dict[str, tuple[Callable[[list[float]], float], str]] = {
+    "requests_running": (sum, "Requests being computed"),
+    "requests_waiting": (sum, "Requests waiting to be computed"),
+    "kv_cache_usage_fraction": (statistics.fmean, "Part of the KV cache in use, 0 to 1; mean over engine cores"),
+    "prefix_cache_hit_tokens_total": (sum, "Prompt tokens taken from the prefix cache"),
+    "prefix_cache_query_tokens_total": (sum, "Prompt tokens looked up in the prefix cache"),
+    "preemptions_total": (sum, "Requests preempted because the KV cache was full"),
+    "prompt_tokens_total": (sum, "Prompt tokens of the requests so far, including cached ones"),
+    "generation_tokens_total": (sum, "Tokens generated"),
+    "process_start_unix_s": (max, "When the server's process started, in Unix time"),
+}
+"""Metric → how to combine its label sets (one per engine core), and what it is."""
+
+
+class ServerMetrics(Source):
+    """Reads the running server; one that does not listen yet gives no readings, which is not a failure."""
+
+    name = "server"
+    metrics: ClassVar = {metric: text for metric, (_, text) in _METRICS.items()}
+
+    @classmethod
+    def concerns(cls, watched: Watched) -> bool:
+        """See `Source.concerns`."""
+        return watched.engine.metrics_path is not None
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        # A connection that stays open would block one of the few threads that some servers answer with.
+        self._client = httpx.Client(trust_env=False, timeout=_TIMEOUT_S, headers={"Connection": "close"})
+
+    def read(self) -> list[Reading]:
+        """See `Source.read`."""
+        if (server := self._watched.server()) is None:
+            return []
+        try:
+            text = self._fetch(f"{server[0]}{self._watched.engine.metrics_path}")
+        except httpx.ConnectError:
+            return []
+        return parse(text, self._watched.engine.metric_names)
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self._client.close()
+
+    def _fetch(self, url: str) -> str:
+        """The page; an exception if it is not complete within the timeout."""
+        deadline, page = time.monotonic() + _TIMEOUT_S, bytearray()
+        with self._client.stream("GET", url) as answer:
+            answer.raise_for_status()
+            for part in answer.iter_bytes():
+                page += part
+                if time.monotonic() > deadline or len(page) > _MOST_BYTES:
+                    raise TimeoutError(f"{url} answers too slowly or without end")
+        return page.decode()
+
+
+def parse(text: str, names: Mapping[str, tuple[str, ...]]) -> list[Reading]:
+    """Readings from a page: each metric is the sum over its names, and is left out unless all names are there.
+
+    Raises `ValueError` if the page is not in Prometheus' format.
+    """
+    wanted = {name for group in names.values() for name in group}
+    # Only these lines are parsed: most of a page is histograms, and parsing all of it takes milliseconds.
+    lines = re.findall(rf"^(?:{'|'.join(map(re.escape, sorted(wanted)))})[ {{].*$", text, re.MULTILINE)
+    found: dict[str, list[float]] = {}
+    for family in text_string_to_metric_families("\n".join([*lines, ""])):
+        for sample in family.samples:
+            if math.isfinite(sample.value):
+                found.setdefault(sample.name, []).append(sample.value)
+    return [
+        Reading(metric, sum(_METRICS[metric][0](found[name]) for name in group))
+        for metric, group in names.items()
+        if _all_there(group, found)
+    ]
+
+
+def _all_there(group: Iterable[str], found: Mapping[str, list[float]]) -> bool:
+    return all(name in found for name in group)
+
+
+SOURCES.register(ServerMetrics.name, ServerMetrics)

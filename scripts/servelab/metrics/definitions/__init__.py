@@ -1,0 +1,366 @@
+"""Metrics: one definition each, computed from the raw records of a run.
+
+Definitions follow `calculate_metrics` of vLLM's `vllm bench serve`. A metric function returns the
+observations of one round: one per round for a rate, one per request (or token, or gap) for a latency. To add a metric,
+register a function in a module of this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from servelab.core.registry import Registry
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.record_array import (
+    RecordArray,
+    by_round,
+    known,
+    maximum,
+    minimum,
+    present,
+    record_array,
+    succeeded,
+)
+from servelab.metrics.timeline import InFlight, TokenEvents, in_flight, output_token_events
+
+Observations = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RunData:
+    """The input of a run's metrics."""
+
+    records: pa.Table
+    """`schemas.RUN_REQUESTS`."""
+    slos: Mapping[str, float] = field(default_factory=dict)
+    """Metric → the highest value with which a request counts as good."""
+    telemetry: pa.Table | None = None
+    """`schemas.TELEMETRY`."""
+    price_per_hour: float | None = None
+    """Cost of all accelerators of the run per hour; None if the study has no price."""
+
+    @cached_property
+    def requests(self) -> RecordArray:
+        """The rows of `records`."""
+        return record_array(self.records)
+
+    @cached_property
+    def samples(self) -> RecordArray:
+        """The rows of `telemetry`; empty if none was recorded."""
+        return record_array(schemas.TELEMETRY.empty_table() if self.telemetry is None else self.telemetry)
+
+    @cached_property
+    def rounds(self) -> dict[int, Round]:
+        """The rounds by number, in order."""
+        counted, telemetry = self.requests[self.requests["phase"] != "settle"], self.samples
+        return {
+            number: Round(requests, self.slos, telemetry[telemetry["round"] == number], self.price_per_hour)
+            for number, requests in by_round(counted).items()
+        }
+
+    @cached_property
+    def observations(self) -> dict[str, dict[int, Observations]]:
+        """Observations of each metric in each round; cached, because two tables use them."""
+        return {
+            metric.tag: {number: metric.observe(data) for number, data in self.rounds.items()} for metric in METRICS
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round of a run; compared by identity, so that results computed from it can be cached."""
+
+    requests: RecordArray
+    """The counted rows of `RUN_REQUESTS`: without those of the settle phase."""
+    slos: Mapping[str, float] = field(default_factory=dict)
+    telemetry: RecordArray = field(default_factory=lambda: record_array(schemas.TELEMETRY.empty_table()))
+    """The round's rows of `TELEMETRY`; empty if none was recorded."""
+    price_per_hour: float | None = None
+
+    @cached_property
+    def successes(self) -> RecordArray:
+        """Requests without an error."""
+        return succeeded(self.requests)
+
+    @cached_property
+    def streamed(self) -> RecordArray:
+        """Successful requests with at least one event with content; the others have no times."""
+        return known(self.successes, "first_token_s")
+
+    @cached_property
+    def start_s(self) -> float:
+        """The first send; if none was sent, the first scheduled time."""
+        sent = minimum(self.requests["sent_s"])
+        return minimum(self.requests["scheduled_s"]) if np.isnan(sent) else sent
+
+    @cached_property
+    def duration_s(self) -> float:
+        """Seconds from the first send until every request has ended, failed ones included."""
+        return maximum(self.requests["end_s"]) - self.start_s
+
+    @cached_property
+    def output_tokens(self) -> float:
+        """Output tokens of the successful requests."""
+        return float(np.nansum(self.successes["output_tokens"]))
+
+    @cached_property
+    def tokens(self) -> float:
+        """Input and output tokens of the successful requests."""
+        return float(np.nansum(self.successes["input_tokens"])) + self.output_tokens
+
+    @cached_property
+    def in_flight(self) -> InFlight:
+        """Requests in flight, failed ones included."""
+        return in_flight(self.requests["sent_s"], self.requests["end_s"])
+
+    @cached_property
+    def output_token_events(self) -> TokenEvents:
+        """Output tokens of the successful requests by the time they arrived."""
+        return output_token_events(self.successes)
+
+
+Observe = Callable[[Round], Observations]
+OfRequests = Callable[[RecordArray], Observations]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a figure means, and how it is computed."""
+
+    tag: str
+    """Its name in every table, the unit last."""
+    title: str
+    unit: str
+    formula: str
+    equals: str
+    """The tool that uses the same definition."""
+    higher_is_better: bool | None
+    """None if the metric only describes a run: it can be no objective and has no improvement."""
+    observe: Observe
+    """Observations of one round."""
+    is_rate: bool = False
+    """An amount served per second, which can be divided by accelerators or multiplied to fill a node."""
+    needs_slos: bool = False
+    """It counts requests that meet the study's SLOs; no observation without SLOs."""
+    needs_price: bool = False
+    """It needs the price of an accelerator-hour; no observation without it."""
+    measured_as: str | None = None
+    """The metric whose interval decides how many rounds a run with this objective takes. The two differ by a factor
+    that is not part of a run, so a new price reruns nothing."""
+    based_on: tuple[str, ...] = ()
+    """Metrics this one is computed from: if a client defines one of them differently, this one differs too."""
+    of_requests: OfRequests | None = None
+    """Value of each request that streamed, NaN if it has none. Only such a metric can have an SLO."""
+
+    @property
+    def is_latency(self) -> bool:
+        """Whether a round has many observations, one per request, token or gap; of other metrics it has one at most."""
+        return self.unit == "milliseconds"
+
+
+METRICS: Registry[Metric] = Registry("metric")
+_SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
+
+
+def metric(
+    tag: str,
+    *,
+    title: str,
+    unit: str,
+    formula: str,
+    equals: str,
+    higher_is_better: bool | None,
+    is_rate: bool = False,
+    needs_slos: bool = False,
+    needs_price: bool = False,
+    measured_as: str | None = None,
+    based_on: tuple[str, ...] = (),
+) -> Callable[[Observe], Observe]:
+    """Registers the decorated function as a metric; the arguments are the fields of `Metric`."""
+
+    def register(observe: Observe) -> Observe:
+        entry = Metric(
+            tag=tag,
+            title=title,
+            unit=unit,
+            formula=formula,
+            equals=equals,
+            higher_is_better=higher_is_better,
+            observe=observe,
+            is_rate=is_rate,
+            needs_slos=needs_slos,
+            needs_price=needs_price,
+            measured_as=measured_as,
+            based_on=based_on,
+        )
+        METRICS.register(tag, entry)
+        return observe
+
+    return register
+
+
+def request_metric(
+    tag: str, *, title: str, formula: str, equals: str, based_on: tuple[str, ...] = ()
+) -> Callable[[OfRequests], OfRequests]:
+    """Registers the decorated function, which returns a latency of each request in milliseconds, as a metric."""
+
+    def register(of_requests: OfRequests) -> OfRequests:
+        def observe(data: Round) -> Observations:
+            return present(of_requests(data.streamed))
+
+        entry = Metric(
+            tag, title, "milliseconds", formula, equals, False, observe, based_on=based_on, of_requests=of_requests
+        )
+        METRICS.register(tag, entry)
+        return of_requests
+
+    return register
+
+
+def slo_metrics() -> list[str]:
+    """Metrics that can have an SLO: those of single requests."""
+    return [each.tag for each in METRICS if each.of_requests is not None]
+
+
+def round_values(run: RunData, tag: str) -> list[float]:
+    """A metric's mean in each round, in order of rounds, without rounds that have no observation.
+
+    Raises `ConfigError` on an unknown metric.
+    """
+    return _round_means([METRICS.get(tag).observe(data) for data in run.rounds.values()])
+
+
+def summarise(run: RunData, definitions: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
+    """A row of `schemas.METRICS` for each metric, without study, run_id and workload.
+
+    The mean is that of the rounds' means; spread and percentiles are over the observations of all rounds. There is no
+    interval: a run is one server start, and the scatter of its rounds says nothing about other starts. A metric without
+    observation has n = 0 and nulls. `definitions` describes how the client that made the records defines metrics
+    differently (`Client.definitions`); `ConfigError` on an unknown metric in it.
+    """
+    for tag in definitions:
+        METRICS.get(tag)
+    values = {tag: np.concatenate([[], *rounds.values()]) for tag, rounds in run.observations.items()}
+    statistics = _statistics(values)
+    rows = []
+    for metric in METRICS:
+        means = _round_means(list(run.observations[metric.tag].values()))
+        rows.append(
+            {
+                "metric": metric.tag,
+                "definition": _definition(metric, definitions),
+                "n": values[metric.tag].size,
+                "mean": fmean(means) if means else None,
+                **statistics.get(metric.tag, dict.fromkeys(_SPREAD)),
+                "rounds": len(means),
+            }
+        )
+    return rows
+
+
+def summarise_rounds(run: RunData) -> list[dict[str, Any]]:
+    """A row of `schemas.ROUNDS` for each metric and round with an observation, without study, run_id and workload."""
+    rows = []
+    for number in run.rounds:
+        for metric in METRICS:
+            values = run.observations[metric.tag][number]
+            if values.size:
+                rows.append({"metric": metric.tag, "round": number, "value": float(values.mean())})
+    return rows
+
+
+def render_docs() -> str:
+    """The text of docs/metrics.md."""
+    limited = ", ".join(f"`{tag}`" for tag in slo_metrics())
+    parts = [_DOCS_HEAD.replace("SLO_METRICS", limited)]
+    for entry in METRICS:
+        better = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
+        parts.append(
+            f"## `{entry.tag}`\n\n{entry.title}, in {entry.unit}; {better[entry.higher_is_better]}.\n\n- Formula: "
+            f"{entry.formula}\n- Equals: {entry.equals}\n"
+        )
+    return "\n".join(parts)
+
+
+_DOCS_HEAD = """\
+# Metrics
+
+Written by `scripts/generate_docs.py` from `scripts/servelab/metrics/definitions/`; edit there.
+
+Every figure is computed from the records of a run, `results/runs/<run_id>/requests.parquet`; energy also uses the
+run's telemetry. *Successful* requests are those without an error: status 200, a complete stream, and the requested
+output length. Input and output tokens are the server's counts. The *duration* of a round runs from the first send until
+every request has ended, failed ones included. Requests of the settle phase load the server and are not part of any
+figure; the duration then starts with the first request after them.
+
+**Statistics.** A round has one observation of a rate, and one per request (or token, or gap) of a latency. The value of
+a round is the mean of its observations. A table's mean is the mean of these values: each round counts alike, even if it
+has more successful requests than another. Standard deviation (population), minimum, maximum and percentiles (median,
+P90, P95, P99; linear interpolation, as numpy's and vLLM's) are over all observations of all rounds. `n` is their
+number. A metric without observations has n = 0 and null values, never 0.
+
+**Starts and intervals.** A *start* is one start of the server. Its value of a metric is the mean of its rounds. A
+candidate's figure is the mean over its starts, and the 95 % interval is Student's over these values. Rounds on one
+server share what differs from start to start, so their scatter gives no interval: a single start has none. `±` in a
+report is half of the interval's width.
+
+The change of a proof comes from *pairs*: a start of the baseline and one of the winner, one after the other in one job.
+Each pair gives a ratio, so that what disturbs both alike cancels. The change is the geometric mean of the ratios with
+Student's interval of their logarithms; from six pairs on, the Hodges-Lehmann estimate with Wilcoxon's signed-rank
+interval. Changes that a search found have no interval: they chose the winner. In tables of recorded studies each log
+counts as a start, and the interval of a change is Fieller's.
+
+**Steady state.** While the load builds up and runs out, the server is not fully busy; the shorter the round, the more
+this affects its figures. The steady state is the time from the first to the last moment with at least 90 % of the peak
+concurrency in flight. Tokens count at the time of their event, requests at the time they ended. A load without a steady
+state, such as a single wave of requests, has no steady-state figures.
+
+**SLOs.** `objective.slos` of a study sets limits on metrics of single requests, `slos: {ttft_ms: 500, tpot_ms: 50}`, in
+the metric's unit. Goodput counts the requests within all limits. Metrics that can have a limit: SLO_METRICS.
+
+**Other clients.** Records of another load client give the same figures by the same formulas. If such a client takes
+times or counts differently, the column `definition` of `metrics.parquet` describes it. Two runs with different
+definitions of a metric are not compared in this metric.
+
+**Equals** names the tool with the same figure for the requests of one round, according to its released source: vLLM
+0.32.0 (`vllm bench serve`), guidellm 0.8.1, AIPerf 0.13.0, and the public source of SGLang's `bench_serving`.
+"""
+
+
+def _definition(metric: Metric, definitions: Mapping[str, str]) -> str | None:
+    """How a client's definition differs, for the metric itself or for one it is computed from."""
+    return next((definitions[tag] for tag in (metric.tag, *metric.based_on) if tag in definitions), None)
+
+
+def _round_means(rounds: list[Observations]) -> list[float]:
+    return [float(values.mean()) for values in rounds if values.size]
+
+
+def _statistics(values: Mapping[str, Observations]) -> dict[str, dict[str, float]]:
+    """The spread of each metric that has observations.
+
+    Metrics with equally many observations are computed in one call: a call of numpy costs more than a few numbers.
+    """
+    by_size: dict[int, list[str]] = {}
+    for tag, observations in values.items():
+        by_size.setdefault(observations.size, []).append(tag)
+    found = {}
+    for tags in [tags for size, tags in by_size.items() if size]:
+        rows = np.stack([values[tag] for tag in tags])
+        percentiles = np.percentile(rows, [50, 90, 95, 99], axis=1)
+        columns = [rows.std(axis=1), rows.min(axis=1), *percentiles, rows.max(axis=1)]
+        for tag, row in zip(tags, np.stack(columns, axis=1).tolist(), strict=True):
+            found[tag] = dict(zip(_SPREAD, row, strict=True))
+    return found
+
+
+METRICS.load(__name__)

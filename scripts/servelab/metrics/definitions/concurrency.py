@@ -1,0 +1,94 @@
+"""The load on the server: requests in flight, the requested rate and the achieved rate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servelab.metrics.definitions import Observations, Round, metric
+from servelab.metrics.definitions.latency import e2el_ms
+from servelab.metrics.definitions.throughput import per_second
+from servelab.metrics.tables.record_array import RecordArray, known, present
+
+
+def is_open_loop(requests: RecordArray) -> bool:
+    """Whether arrivals were spread over time: fewer than half of the requests were scheduled for any one moment.
+
+    In a closed loop all are due at once (with a ramp-up, all but the first few) and sent as slots become free.
+    """
+    _, counts = np.unique(present(requests["scheduled_s"]), return_counts=True)
+    return len(requests) > 1 and bool(counts.max(initial=1) < len(requests) / 2)
+
+
+@metric(
+    "concurrency",
+    title="Concurrency",
+    unit="requests in flight",
+    formula="sum of the E2EL of successful requests / duration: the mean over time (Little's law: request throughput "
+    "× mean E2EL)",
+    equals="SGLang `concurrency`",
+    higher_is_better=None,
+    based_on=("e2el_ms",),
+)
+def _concurrency(data: Round) -> Observations:
+    return per_second(float(np.nansum(e2el_ms(data.streamed))) / 1000, data.duration_s)
+
+
+@metric(
+    "peak_concurrency",
+    title="Peak concurrency",
+    unit="requests in flight",
+    formula="most requests in flight at any moment, each from its send up to its end, failed ones included",
+    equals="guidellm `request_concurrency` maximum, of all requests; vLLM `max_concurrent_requests` counts those that "
+    "touch a bucket of one second, which can be more than were in flight at once",
+    higher_is_better=None,
+)
+def _peak_concurrency(data: Round) -> Observations:
+    return np.array([data.in_flight.counts.max(initial=0)])
+
+
+@metric(
+    "request_rate_asked_per_s",
+    title="Requested request rate",
+    unit="requests per second",
+    formula="(requests − 1) / (last scheduled − first scheduled); no observation if at least half were scheduled at "
+    "once, as in a closed loop",
+    equals="none: vLLM and SGLang print the configured rate, not the drawn one",
+    higher_is_better=None,
+)
+def _request_rate_asked_per_s(data: Round) -> Observations:
+    return _rate(data, data.requests["scheduled_s"])
+
+
+@metric(
+    "request_rate_sent_per_s",
+    title="Request rate achieved",
+    unit="requests per second",
+    formula="(requests sent − 1) / (last send − first send); no observation if the requested rate has none",
+    equals="none",
+    higher_is_better=None,
+)
+def _request_rate_sent_per_s(data: Round) -> Observations:
+    return _rate(data, present(data.requests["sent_s"]))
+
+
+def _rate(data: Round, times: Observations) -> Observations:
+    span = float(times.max() - times.min()) if len(times) > 1 else 0.0
+    if not is_open_loop(data.requests) or span == 0:
+        return np.empty(0)
+    return per_second(len(times) - 1, span)
+
+
+@metric(
+    "schedule_delay_ms",
+    title="Schedule delay",
+    unit="milliseconds",
+    formula="client began to connect − time scheduled, of all requests it started; no observation in a closed loop. "
+    "With `max_concurrency` it includes the wait for a free slot; only without a limit is it the client's own delay",
+    equals="vLLM `client_queue_time` (0.30 and later); guidellm `request_dispatch_delay`",
+    higher_is_better=False,
+)
+def _schedule_delay_ms(data: Round) -> Observations:
+    if not is_open_loop(data.requests):
+        return np.empty(0)
+    started = known(data.requests, "started_s")
+    return np.asarray(1000 * (started["started_s"] - started["scheduled_s"]))

@@ -1,0 +1,141 @@
+"""The same figures for a round's steady state only, without the time in which the load builds up and runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from servelab.metrics.definitions import METRICS, Metric, Observations, Round, metric
+from servelab.metrics.definitions.latency import e2el_ms
+from servelab.metrics.definitions.throughput import per_second
+from servelab.metrics.tables.record_array import RecordArray, mean, present
+
+SHARE_OF_PEAK = 0.9
+
+
+class Window(NamedTuple):
+    """A part of a round."""
+
+    start_s: float
+    end_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return self.end_s - self.start_s
+
+    def holds(self, times: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Which of these moments are in it: the end is, the start is not, so that adjacent windows share none."""
+        moments = np.asarray(times, dtype=float)
+        return np.asarray((moments > self.start_s) & (moments <= self.end_s))
+
+
+@lru_cache(maxsize=16)
+def steady_window(data: Round) -> Window | None:
+    """From the first to the last moment with at least 90 % of the peak concurrency in flight.
+
+    None if that is shorter than the mean request: a load that only builds up and runs out has no steady state.
+    SGLang's `steady_state_serving` takes the longest stretch that never falls below its share of the peak. Here a short
+    drop does not end the window, because a closed loop of few slots drops after each request.
+    """
+    times, counts = data.in_flight
+    steps = np.flatnonzero(counts >= SHARE_OF_PEAK * counts.max(initial=0)) if counts.any() else np.empty(0, int)
+    if not len(steps) or not len(data.streamed):
+        return None
+    window = Window(float(times[steps[0]]), float(times[steps[-1] + 1]))
+    return window if 1000 * window.seconds >= mean(e2el_ms(data.streamed)) else None
+
+
+def _ended(requests: RecordArray, window: Window) -> RecordArray:
+    return requests[window.holds(requests["end_s"])]
+
+
+def _output_tokens(data: Round, window: Window) -> float:
+    times, tokens = data.output_token_events
+    return float(tokens[window.holds(times)].sum())
+
+
+def _input_tokens(data: Round, window: Window) -> float:
+    """A prompt counts as a whole at its first event, when it has been read, as in guidellm."""
+    first = data.successes["first_token_s"]
+    read = np.where(np.isnan(first), data.successes["end_s"], first)
+    return float(np.nansum(data.successes["input_tokens"][window.holds(read)]))
+
+
+@metric(
+    "steady_duration_s",
+    title="Length of the steady state",
+    unit="seconds",
+    formula="last − first moment with at least 90 % of the peak concurrency in flight; if that is shorter than the "
+    "mean E2EL, no steady-state metric has an observation",
+    equals="none: SGLang's `steady_state_serving` takes the longest stretch that never falls below its share",
+    higher_is_better=None,
+)
+def _steady_duration_s(data: Round) -> Observations:
+    window = steady_window(data)
+    return np.array([window.seconds]) if window else np.empty(0)
+
+
+def _register_rate(of: str, how: str, equals: str, amount: Callable[[Round, Window], float]) -> None:
+    whole = METRICS.get(of)
+
+    @metric(
+        f"steady_{of}",
+        title=f"{whole.title}, steady state",
+        unit=whole.unit,
+        formula=f"{how} / the steady state's length",
+        equals=equals,
+        higher_is_better=whole.higher_is_better,
+        is_rate=True,
+        based_on=(of, "itl_ms") if "tokens" in of else (of,),
+    )
+    def observe(data: Round) -> Observations:
+        window = steady_window(data)
+        return per_second(amount(data, window), window.seconds) if window else np.empty(0)
+
+
+_register_rate(
+    "requests_per_s",
+    "successful requests that ended in the steady state",
+    "SGLang `steady_state_serving`, within another window",
+    lambda data, window: len(_ended(data.successes, window)),
+)
+_register_rate(
+    "output_tokens_per_s",
+    "output tokens of all requests that arrived in the steady state; an event counts for the request's output tokens "
+    "/ events",
+    "SGLang `steady_state_serving`, within another window",
+    _output_tokens,
+)
+_register_rate(
+    "total_tokens_per_s",
+    "(output tokens that arrived in the steady state + input tokens of the requests whose first event did)",
+    "guidellm `tokens_per_second`, within another window",
+    lambda data, window: _input_tokens(data, window) + _output_tokens(data, window),
+)
+
+
+def _register_latency(of: Metric) -> None:
+    value = of.of_requests
+    assert value is not None
+
+    @metric(
+        f"steady_{of.tag}",
+        title=f"{of.title}, steady state",
+        unit=of.unit,
+        formula=f"`{of.tag}` of the successful requests that ended in the steady state",
+        equals=f"that of `{of.tag}`, within the window",
+        higher_is_better=of.higher_is_better,
+        based_on=(of.tag,),
+    )
+    def observe(data: Round) -> Observations:
+        window = steady_window(data)
+        return present(value(_ended(data.streamed, window))) if window else np.empty(0)
+
+
+for _tag in ("ttft_ms", "tpot_ms", "e2el_ms"):
+    _register_latency(METRICS.get(_tag))

@@ -1,0 +1,1 @@
+"""Columns of every Parquet table, and how tables are read and written."""

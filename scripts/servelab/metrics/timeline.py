@@ -1,0 +1,112 @@
+"""Requests in flight and arriving tokens over time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from servelab.metrics.tables.record_array import Floats, RecordArray, by_round, maximum, present, succeeded
+
+MOST_BUCKETS = 200
+SHORTEST_BUCKET_S = 0.1
+
+
+class InFlight(NamedTuple):
+    """Requests in flight as a step function: `counts[i]` of them from `times_s[i]` until `times_s[i + 1]`."""
+
+    times_s: Floats
+    counts: Floats
+
+
+class TokenEvents(NamedTuple):
+    """Output tokens by the time they arrived."""
+
+    times_s: Floats
+    tokens: Floats
+
+
+def in_flight(sent_s: Floats, end_s: Floats) -> InFlight:
+    """Requests that were sent and have not ended; the last count is 0.
+
+    A value each for every request of a round, `sent_s` NaN where it never was sent. A request is in flight from its
+    send up to its end, so one that is sent in the moment another ends does not add to it.
+    """
+    sent = ~np.isnan(sent_s)
+    times = np.concatenate([sent_s[sent], end_s[sent]])
+    changes = np.repeat([1.0, -1.0], sent.sum())
+    moments, at = np.unique(times, return_inverse=True)
+    return InFlight(moments, np.cumsum(np.bincount(at, weights=changes, minlength=len(moments))))
+
+
+def output_token_events(successes: RecordArray) -> TokenEvents:
+    """Output tokens of successful requests by arrival; their sum is that of `output_tokens`.
+
+    An event may contain several tokens and does not report how many: each counts for the request's mean, output tokens
+    / events. If a client records no gaps, its events (or tokens, if it does not count events) are spread evenly between
+    the first and the last. Tokens without any event count at the request's end.
+    """
+    times, tokens = [np.empty(0)], [np.empty(0)]
+    for first, last, end, output, chunks, gaps in zip(
+        *(successes[name] for name in ("first_token_s", "last_token_s", "end_s", "output_tokens", "chunks")),
+        successes["chunk_gaps_ms"],
+        strict=True,
+    ):
+        if math.isnan(first):
+            arrived = np.array([end])
+        elif gaps is not None and len(gaps) == chunks - 1:
+            since_first = np.concatenate([[0.0], np.cumsum(gaps, dtype=np.float64)]) / 1000
+            arrived = np.minimum(first + since_first, last)
+        else:
+            arrived = np.linspace(first, last, max(1, int(output if math.isnan(chunks) else chunks)))
+        times.append(arrived)
+        tokens.append(np.full(len(arrived), output / len(arrived)))
+    return TokenEvents(np.concatenate(times), np.concatenate(tokens))
+
+
+def timeline(requests: RecordArray) -> list[dict[str, Any]]:
+    """Rows of schemas.TIMELINE without study, run_id and workload, from the rows of schemas.RUN_REQUESTS of a run.
+
+    All requests of a round count, including those of the settle phase. Buckets are equally long, 1, 2 or 5 × 10ⁿ s, no
+    shorter than `SHORTEST_BUCKET_S` at most `MOST_BUCKETS` per round, and start at the round's zero.
+    """
+    return [row for number, rows in by_round(requests).items() for row in _round(number, rows)]
+
+
+def _round(number: int, requests: RecordArray) -> list[dict[str, Any]]:
+    last = maximum(requests["end_s"])
+    seconds = _bucket_s(last)
+    count = int(last / seconds) + 1
+    edges = seconds * np.arange(count + 1)
+
+    def per_bucket(times: Floats, weights: Floats | None = None) -> npt.NDArray[Any]:
+        buckets = np.clip((times / seconds).astype(int), 0, count - 1)
+        return np.bincount(buckets, weights=weights, minlength=count)
+
+    steps = in_flight(requests["sent_s"], requests["end_s"])
+    request_seconds = np.concatenate([[0.0], np.cumsum(steps.counts[:-1] * np.diff(steps.times_s))])
+    busy = np.diff(np.interp(edges, steps.times_s, request_seconds)) if len(steps.times_s) else np.zeros(count)
+    sent = per_bucket(present(requests["sent_s"]))
+    ended = per_bucket(requests["end_s"])
+    tokens = per_bucket(*output_token_events(succeeded(requests)))
+    return [
+        {
+            "round": number,
+            "start_s": float(edges[bucket]),
+            "seconds": seconds,
+            "requests_in_flight": float(busy[bucket] / seconds),
+            "requests_sent": int(sent[bucket]),
+            "requests_ended": int(ended[bucket]),
+            "output_tokens": float(tokens[bucket]),
+        }
+        for bucket in range(count)
+    ]
+
+
+def _bucket_s(last_s: float) -> float:
+    """The shortest of 1, 2, 5 × 10ⁿ s, from `SHORTEST_BUCKET_S` on, that needs no more than `MOST_BUCKETS`."""
+    shortest = max(SHORTEST_BUCKET_S, last_s / (MOST_BUCKETS - 1))
+    decade = 10.0 ** math.floor(math.log10(shortest))
+    return next(step * decade for step in (1, 2, 5, 10) if step * decade >= shortest * (1 - 1e-9))

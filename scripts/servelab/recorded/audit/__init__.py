@@ -1,0 +1,147 @@
+"""Audit of a recorded study: recomputes what was published, and checks the logs for contradictions.
+
+A rule is one function that registers itself. A *claim rule* checks a claim of `study.yaml`, a *run rule* the logs of
+one candidate on one workload. Rules are general: none knows a study, a tool or an engine. Their findings are the rows
+of `claims.parquet`; findings of run rules are also the checks of the run, and decide its validity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from servelab.core.number_text import metric_label
+from servelab.core.registry import Registry
+from servelab.recorded.logs import Logs
+from servelab.recorded.readers import Block
+from servelab.results.checks import Level
+from servelab.study.recorded.published_claims import Claim
+from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
+
+Verdict = Literal["contradicted", "unproven", "rounded", "confirmed"]
+"""`confirmed`: equal to the published digit; `rounded`: different, but rounding explains it; `unproven`: the logs lack
+the figures; `contradicted` otherwise."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found; a field that does not apply is None."""
+
+    claim: str
+    """The claim in words."""
+    verdict: Verdict
+    reason: str
+    """The arithmetic or the fact behind the verdict."""
+    published: str | None = None
+    """As printed; None if nothing was published."""
+    recomputed: str | None = None
+    """What the logs give, with as many digits as were published."""
+    published_value: float | None = None
+    recomputed_value: float | None = None
+    candidate: str | None = None
+    against: str | None = None
+    workload: str | None = None
+    metric: str | None = None
+    statistic: str | None = None
+    basis: str | None = None
+    where: str = ""
+    """Section of the publication, or file of the log."""
+    line: int | None = None
+
+    @property
+    def summary(self) -> str:
+        """In short: the contradicted figure and its recomputed value, or the reason."""
+        if self.verdict != "contradicted" or self.metric is None or self.published is None:
+            return self.reason
+        return f"{metric_label(self.metric)} is {self.published}, by the rest of the log {self.recomputed}"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What claims are compared with."""
+
+    study: RecordedStudy
+    logs: Logs
+    chosen: Mapping[str, str]
+    """Stage → its winner when decided from the logs, as `<stage>/<candidate>`."""
+    recommended: str
+    """The serving command that the search over the logs recommends."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A candidate on a workload with logs."""
+
+    study: RecordedStudy
+    logs: Logs
+    reference: str
+    workload: str
+
+    @property
+    def candidate(self) -> RecordedCandidate:
+        """The candidate as the study describes it."""
+        return self.study.candidates[self.reference]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Its results, one per round."""
+        return self.logs.rounds(self.reference, self.workload)
+
+
+@dataclass(frozen=True)
+class ClaimRule:
+    """How claims of some kinds are recomputed."""
+
+    name: str
+    claims: tuple[type, ...]
+    """Types of claims that it checks."""
+    compares: str
+    tolerance: str
+    look: Callable[[Claim, Evidence], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class RunRule:
+    """What the logs of a run must agree on."""
+
+    name: str
+    compares: str
+    tolerance: str
+    fails_as: Level
+    """Validity of a run that it contradicts: `suspect` or `invalid`."""
+    action: str
+    look: Callable[[Run], Iterator[Finding]]
+
+
+CLAIM_RULES: Registry[ClaimRule] = Registry("claim rule")
+RUN_RULES: Registry[RunRule] = Registry("run rule")
+
+
+def claim_rule(
+    name: str, *, claims: tuple[type, ...], compares: str, tolerance: str
+) -> Callable[[Callable[[Claim, Evidence], Iterator[Finding]]], Callable[[Claim, Evidence], Iterator[Finding]]]:
+    """Registers the decorated function as a claim rule."""
+
+    def register(
+        look: Callable[[Claim, Evidence], Iterator[Finding]],
+    ) -> Callable[[Claim, Evidence], Iterator[Finding]]:
+        CLAIM_RULES.register(name, ClaimRule(name, claims, compares, tolerance, look))
+        return look
+
+    return register
+
+
+def run_rule(
+    name: str, *, compares: str, tolerance: str, fails_as: Level, action: str
+) -> Callable[[Callable[[Run], Iterator[Finding]]], Callable[[Run], Iterator[Finding]]]:
+    """Registers the decorated function as a run rule."""
+
+    def register(look: Callable[[Run], Iterator[Finding]]) -> Callable[[Run], Iterator[Finding]]:
+        RUN_RULES.register(name, RunRule(name, compares, tolerance, fails_as, action, look))
+        return look
+
+    return register
+
+
+CLAIM_RULES.load(__name__)

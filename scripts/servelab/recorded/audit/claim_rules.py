@@ -1,0 +1,303 @@
+"""Rules that recompute a published claim from the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from servelab.core.number_text import metric_label
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import Basis, per_basis
+from servelab.recorded.audit import Evidence, Finding, claim_rule
+from servelab.recorded.audit.rates import over_duration, printed
+from servelab.recorded.audit.rounding import Computed, change_percent, difference, in_digits, judge, on_basis, plain
+from servelab.recorded.logs import Quantity
+from servelab.study.recorded.commands import read_command, same_command
+from servelab.study.recorded.published_claims import (
+    AcceleratorsClaim,
+    ChangeClaim,
+    ChosenClaim,
+    Claim,
+    DifferenceClaim,
+    FigureClaim,
+    OrderClaim,
+    RecommendedClaim,
+    SuccessClaim,
+)
+
+_LAST_DIGIT = "half a unit of the last published digit"
+
+
+@claim_rule(
+    "figure",
+    claims=(FigureClaim,),
+    compares="a candidate's figure with its log",
+    tolerance="none; a figure with fewer digits than the log's counts as rounded",
+)
+def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, FigureClaim)
+    quantity = evidence.logs.quantity(claim.candidate, claim.workload, claim.metric, claim.statistic)
+    words = f"{_metric(claim)} of {claim.candidate}, {claim.workload}"
+    if quantity is None:
+        yield Finding(words, "unproven", "no log has it", published=claim.printed, **_facts(claim))
+        return
+    exact = Computed(quantity.value, quantity.value, quantity.value)
+    verdict = judge(claim.value, claim.half_unit, exact)
+    if verdict == "confirmed" and plain(claim.value) != plain(quantity.value):
+        verdict = "rounded"
+    reason = f"its log has {plain(quantity.value)}"
+    if claim.times > 1:
+        deployments = evidence.study.hardware.per_node // evidence.study.candidates[claim.candidate].accelerators
+        reason += f"; ×{claim.times} is an extrapolation: {deployments} such deployments fit a node, one was run"
+        verdict = verdict if claim.times == deployments else "contradicted"
+    yield Finding(
+        words,
+        verdict,
+        reason,
+        published=claim.printed + (f" ×{claim.times}" if claim.times > 1 else ""),
+        recomputed=plain(quantity.value) if verdict == "rounded" else in_digits(quantity.value, claim.printed),
+        published_value=claim.value,
+        recomputed_value=quantity.value,
+        **_facts(claim),
+    )
+
+
+@claim_rule(
+    "change",
+    claims=(ChangeClaim,),
+    compares="a percentage with its two figures, on its basis",
+    tolerance=f"{_LAST_DIGIT}; beyond it, what the rounding of the two figures explains counts as rounded",
+)
+def _change(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, ChangeClaim)
+    basis = f" per {claim.basis}" if claim.basis != "deployment" else ""
+    words = f"{_metric(claim)}{basis}, {claim.candidate} against {claim.against}, {claim.workload}"
+    sides = _sides(claim, evidence, claim.basis)
+    if sides is None:
+        yield Finding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
+        return
+    (side, said), (against, said_against) = sides
+    computed = change_percent(side, against)
+    notes = [text for text in (said, said_against) if text] + _over_duration(claim, evidence)
+    if judge(claim.value, claim.half_unit, computed) == "contradicted":
+        notes += _follows_from(claim, evidence, side, against)
+    reason = "; ".join([f"{plain(side.value)} against {plain(against.value)}", *dict.fromkeys(notes)])
+    yield _number(claim, words, computed, reason)
+
+
+@claim_rule(
+    "difference",
+    claims=(DifferenceClaim,),
+    compares="a difference with its two figures",
+    tolerance=f"{_LAST_DIGIT}; beyond it, what the rounding of the two figures explains counts as rounded",
+)
+def _difference(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, DifferenceClaim)
+    words = f"{_metric(claim)}, {claim.candidate} less {claim.against}, {claim.workload}"
+    sides = _sides(claim, evidence, "deployment")
+    if sides is None:
+        yield Finding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
+        return
+    (side, _), (against, _) = sides
+    yield _number(claim, words, difference(side, against), f"{plain(side.value)} less {plain(against.value)}")
+
+
+@claim_rule(
+    "success_rate",
+    claims=(SuccessClaim,),
+    compares="a success rate with successes and prompts",
+    tolerance=_LAST_DIGIT,
+)
+def _success_rate(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, SuccessClaim)
+    words = f"Success rate of {claim.candidate} (%), {claim.workload}"
+    completed = evidence.logs.quantity(claim.candidate, claim.workload, "requests_completed")
+    prompts = evidence.study.workloads[claim.workload].prompts
+    if completed is None:
+        yield Finding(words, "unproven", "no log counts successes", published=claim.printed, **_facts(claim))
+        return
+    rate = 100 * completed.value / prompts
+    reason = f"{completed.value:g} of {prompts} requests succeeded"
+    yield _number(claim, words, Computed(rate, rate, rate), reason)
+
+
+@claim_rule(
+    "order",
+    claims=(OrderClaim,),
+    compares="`A > B` with the figures of the candidates' logs",
+    tolerance="none",
+)
+def _order(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, OrderClaim)
+    words = f"Best {metric_label(claim.metric)} first, {claim.workload}"
+    facts = _facts(claim)
+    published = " > ".join(claim.candidates)
+    found = {name: evidence.logs.quantity(name, claim.workload, claim.metric) for name in claim.candidates}
+    figures = {name: quantity.value for name, quantity in found.items() if quantity is not None}
+    if len(figures) < len(claim.candidates):
+        yield Finding(words, "unproven", "a log lacks the figure", published=published, **facts)
+        return
+    order = sorted(figures, key=figures.__getitem__, reverse=bool(METRICS.get(claim.metric).higher_is_better))
+    in_order = [figures[name] for name in claim.candidates] == [figures[name] for name in order]
+    yield Finding(
+        words,
+        "confirmed" if in_order else "contradicted",
+        ", ".join(f"{name} {plain(value)}" for name, value in figures.items()),
+        published=published,
+        recomputed=published if in_order else " > ".join(order),
+        **facts,
+    )
+
+
+@claim_rule(
+    "cause",
+    claims=(OrderClaim,),
+    compares="the option that is said to make the best one better with the commands",
+    tolerance="none: the best one's command must have it, the others' must not",
+)
+def _cause(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, OrderClaim)
+    if claim.because is None:
+        return
+    have = [name for name in claim.candidates if claim.because in evidence.study.candidates[name].command.split()]
+    yield Finding(
+        f"{claim.because} makes {claim.candidates[0]} better",
+        "confirmed" if have == claim.candidates[:1] else "contradicted",
+        f"{claim.because} is in the command of {', '.join(have) or 'none of them'}",
+        published=claim.because,
+        recomputed=", ".join(have) or "in no command",
+        **_facts(claim),
+    )
+
+
+@claim_rule(
+    "chosen",
+    claims=(ChosenClaim,),
+    compares="the published winner of a stage with the stage's decision",
+    tolerance="none; the decision has the objective's margin",
+)
+def _chosen(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, ChosenClaim)
+    decided = evidence.chosen[claim.stage]
+    yield Finding(
+        f"Outcome of stage {claim.stage}",
+        "confirmed" if decided == claim.candidate else "contradicted",
+        f"decided again from the logs, the stage ends with {decided}",
+        published=claim.candidate,
+        recomputed=decided,
+        **_facts(claim),
+    )
+
+
+@claim_rule(
+    "recommended",
+    claims=(RecommendedClaim,),
+    compares="the recommended command with the one that the search over the logs ends with",
+    tolerance="order of options, and names of the model",
+)
+def _recommended(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, RecommendedClaim)
+    same = same_command(claim.command, evidence.recommended, evidence.study.model_names)
+    yield Finding(
+        "Recommended command",
+        "confirmed" if same else "contradicted",
+        f"the search over the logs ends with {'it' if same else 'another'}",
+        published=claim.command,
+        recomputed=evidence.recommended,
+        **_facts(claim),
+    )
+
+
+@claim_rule(
+    "accelerators",
+    claims=(AcceleratorsClaim,),
+    compares="the most accelerators of a deployment with the candidates'",
+    tolerance="none",
+)
+def _accelerators(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, AcceleratorsClaim)
+    name, most = max(evidence.study.candidates.items(), key=lambda item: item[1].accelerators)
+    yield Finding(
+        "Accelerators of a deployment, at most",
+        "confirmed" if most.accelerators == claim.count else "contradicted",
+        f"{name} used {most.accelerators}: {' '.join(read_command(most.command).words)} …",
+        published=str(claim.count),
+        recomputed=str(most.accelerators),
+        published_value=claim.count,
+        recomputed_value=most.accelerators,
+        **_facts(claim),
+    )
+
+
+def _number(
+    claim: ChangeClaim | DifferenceClaim | SuccessClaim, words: str, computed: Computed, reason: str
+) -> Finding:
+    return Finding(
+        words,
+        judge(claim.value, claim.half_unit, computed),
+        reason,
+        published=claim.printed,
+        recomputed=in_digits(computed.value, claim.printed),
+        published_value=claim.value,
+        recomputed_value=computed.value,
+        **_facts(claim),
+    )
+
+
+def _sides(
+    claim: ChangeClaim | DifferenceClaim, evidence: Evidence, basis: Basis
+) -> tuple[tuple[Quantity, str], tuple[Quantity, str]] | None:
+    """Both figures on a basis, each with a note; None if a log lacks one or the second is 0."""
+    sides = []
+    for name in (claim.candidate, claim.against):
+        quantity = evidence.logs.quantity(name, claim.workload, claim.metric, claim.statistic)
+        if quantity is None:
+            return None
+        used = evidence.study.candidates[name].accelerators
+        sides.append(on_basis(quantity, basis, used, evidence.study.hardware.per_node))
+    return (sides[0], sides[1]) if sides[1][0].low > 0 else None
+
+
+def _over_duration(claim: ChangeClaim, evidence: Evidence) -> list[str]:
+    """The change by tokens / duration, if a log's token rate is over a different time."""
+    rates, agree = [], True
+    for name in (claim.candidate, claim.against):
+        blocks = evidence.logs.rounds(name, claim.workload)
+        computed = over_duration(blocks[0], claim.metric) if len(blocks) == 1 else None
+        span = printed(blocks[0], claim.metric) if computed else None
+        if computed is None or span is None:
+            return []
+        used, per_node = evidence.study.candidates[name].accelerators, evidence.study.hardware.per_node
+        rates.append(computed[0] * per_basis(claim.basis, used, per_node)[0])
+        agree &= span.meets(computed[1])
+    if agree:
+        return []
+    change = in_digits(100 * (rates[0] / rates[1] - 1), claim.printed)
+    return [f"the logs' rates are not tokens / duration, by which it is {change}"]
+
+
+def _follows_from(claim: ChangeClaim, evidence: Evidence, side: Quantity, against: Quantity) -> list[str]:
+    """The published figure that a wrong percentage was computed from, if another claim has it."""
+    per_node = evidence.study.hardware.per_node
+    for other in evidence.study.claims:
+        if not isinstance(other, FigureClaim) or other.candidate not in (claim.candidate, claim.against):
+            continue
+        if any(getattr(other, name) != getattr(claim, name) for name in ("workload", "metric", "statistic")):
+            continue
+        used = evidence.study.candidates[other.candidate].accelerators
+        stated, _ = on_basis(Quantity(other.value, other.half_unit), claim.basis, used, per_node)
+        pair = (stated, against) if other.candidate == claim.candidate else (side, stated)
+        if judge(claim.value, claim.half_unit, change_percent(*pair)) != "contradicted":
+            return [f"it follows from {other.printed}, published for {other.candidate} but not in its log"]
+    return []
+
+
+def _metric(claim: FigureClaim | ChangeClaim | DifferenceClaim) -> str:
+    label = metric_label(claim.metric)
+    return label if METRICS.get(claim.metric).is_rate else f"{claim.statistic.capitalize()} {label}"
+
+
+def _facts(claim: Claim) -> dict[str, Any]:
+    """Fields of a finding that a claim states itself."""
+    names = ("candidate", "against", "workload", "metric", "statistic", "basis", "where", "line")
+    return {name: getattr(claim, name) for name in names if hasattr(claim, name)}

@@ -1,0 +1,181 @@
+"""Reads the logs of a recorded stage into the tables of a live stage."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import missed_constraints, per_basis
+from servelab.metrics.statistics import mean_ci95
+from servelab.recorded.audit import Run
+from servelab.recorded.logs import Logs
+from servelab.recorded.readers import VALUE, Block
+from servelab.recorded.run_checks import check_recorded
+from servelab.results.checks import verdict
+from servelab.results.parse import TABLES
+from servelab.results.start_columns import HEADLINE, WITH_INTERVAL, interval_columns
+from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate, RecordedRun
+from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
+
+Row = dict[str, Any]
+
+SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
+
+REASONS = {"crash": "crashed", "unsupported": "unsupported"}
+"""Outcome of a recorded candidate → reason in the stage's table."""
+
+
+def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> dict[str, pa.Table]:
+    """The tables of `servelab.results.parse.TABLES` for a recorded plan; there is no timeline.
+
+    A log is one measurement, in the tables one start and one round: it has no interval, and its percentiles are the
+    printed ones. Several logs of a candidate and
+    workload have an interval but no percentiles, which cannot be combined. An unreadable log is a `ReadError` with file
+    and line. A log without exactly one result, or with other requests than the workload's `prompts`, is a
+    `ConfigError`.
+    """
+    logs = Logs(study, folder)
+    rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+    for position, planned in enumerate(plan.candidates):
+        candidate = study.candidates[planned.reference]
+        row = _configuration_columns(study, plan, planned) | {"position": position}
+        for run in planned.runs:
+            blocks = logs.rounds(planned.reference, run.workload)
+            parsed = _parse_run(Run(study, logs, planned.reference, run.workload)) if blocks else {}
+            names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
+            for table, found in parsed.items():
+                rows[table] += [{**names, **entry} for entry in found]
+            rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed)})
+    return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
+
+
+def success_rate(study: RecordedStudy, workload: str, block: Block) -> float | None:
+    """Successful requests / requests to send; None if the log does not count successes."""
+    completed = block.value("requests_completed")
+    return None if completed is None else completed / study.workloads[workload].prompts
+
+
+def _configuration_columns(study: RecordedStudy, plan: RecordedPlan, planned: RecordedPlanCandidate) -> Row:
+    return {
+        "study": plan.study,
+        "stage": plan.stage,
+        "candidate": planned.candidate,
+        "is_incumbent": planned.is_incumbent,
+        "engine": planned.configuration.engine,
+        "engine_version": study.engines[planned.configuration.engine].version,
+        "model_variant": planned.configuration.model,
+        "changes": json.dumps(planned.changes, sort_keys=True),
+        "command": planned.command,
+        "accelerators": planned.configuration.accelerators,
+        "accelerators_per_node": study.hardware.per_node,
+        "objective": study.objective.metric,
+        "objective_per": study.objective.metric_and_basis[1],
+    }
+
+
+def _values(study: RecordedStudy, workload: str, block: Block) -> dict[str, float]:
+    """Metric → the round's rate, or the mean of its observations; only metrics of docs/metrics.md."""
+    found = {tag: block.value(tag, VALUE) for tag in METRICS.names()}
+    found |= {tag: block.value(tag, "mean") for tag, value in found.items() if value is None}
+    found["success_rate"] = success_rate(study, workload, block)
+    return {tag: value for tag, value in found.items() if value is not None}
+
+
+def _parse_run(run: Run) -> dict[str, list[Row]]:
+    """Rows of a run's tables without study, run_id and workload; only metrics that every round has."""
+    per_round = [_values(run.study, run.workload, block) for block in run.blocks]
+    common = [tag for tag in per_round[0] if all(tag in values for values in per_round)]
+    return {
+        "metrics": [_metric_row(tag, [values[tag] for values in per_round], run.blocks) for tag in common],
+        "rounds": [
+            {"metric": tag, "round": number, "value": value}
+            for number, values in enumerate(per_round)
+            for tag, value in values.items()
+        ],
+        "checks": check_recorded(run),
+    }
+
+
+def _metric_row(tag: str, values: list[float], blocks: list[Block]) -> Row:
+    is_one_number = blocks[0].value(tag, "mean") is None
+    interval = mean_ci95(values)
+    spread: Row = dict.fromkeys(SPREAD)
+    if is_one_number:
+        spread |= {"std": statistics.pstdev(values), "minimum": min(values), "maximum": max(values)}
+    elif len(blocks) == 1:
+        spread |= {statistic: blocks[0].value(tag, statistic) for statistic in SPREAD}
+    definitions = dict.fromkeys(text for block in blocks if (text := block.definitions.get(tag)))
+    return {
+        "metric": tag,
+        "definition": "; ".join(definitions) or None,
+        "n": len(values) if is_one_number else _observations(tag, blocks),
+        "mean": interval.value,
+        **spread,
+        "rounds": len(values),
+        "ci95_low": interval.low,
+        "ci95_high": interval.high,
+    }
+
+
+def _observations(tag: str, blocks: list[Block]) -> int | None:
+    """Number of observations of a latency that each successful request has once; None for others, which logs lack."""
+    completed = [block.value("requests_completed") for block in blocks]
+    if tag not in ("ttft_ms", "e2el_ms") or None in completed:
+        return None
+    return sum(int(count) for count in completed if count is not None)
+
+
+def _logs_values(parsed: dict[str, list[Row]], metric: str) -> list[float]:
+    """A metric in each log, as run; none unless every log has it."""
+    if metric not in (entry["metric"] for entry in parsed.get("metrics", [])):
+        return []
+    return [entry["value"] for entry in parsed["rounds"] if entry["metric"] == metric]
+
+
+def _run_columns(
+    study: RecordedStudy,
+    candidate: RecordedCandidate,
+    run: RecordedRun,
+    blocks: list[Block],
+    parsed: dict[str, list[Row]],
+) -> Row:
+    by_metric = {entry["metric"]: entry for entry in parsed.get("metrics", [])}
+    columns: Row = {
+        name: by_metric[metric][statistic] for name, (metric, statistic) in HEADLINE.items() if metric in by_metric
+    }
+    metric, basis = study.objective.metric_and_basis
+    factor, _ = per_basis(basis, candidate.accelerators, study.hardware.per_node)
+    values = [value * factor for value in _logs_values(parsed, metric)]
+    columns |= interval_columns("objective", "_value", values)
+    columns |= interval_columns(WITH_INTERVAL, "", _logs_values(parsed, WITH_INTERVAL))
+    durations = [block.value("duration_s") or 0.0 for block in blocks]
+    if parsed and run.workload == study.objective.on:
+        columns["constraints_missed"] = missed_constraints(study.objective.constraints, by_metric, None)
+    validity, note = verdict(parsed["checks"]) if parsed else (None, None)
+    return {
+        **columns,
+        "workload": run.workload,
+        "run_id": run.run_id,
+        "run_ids": [run.run_id],
+        "starts": len(values),
+        "start_labels": [f"log-{number}" for number in range(len(values))],
+        "start_values": values,
+        "start_disturbed": [False] * len(values),
+        "start_jobs": [None] * len(values),
+        "run_places": [],
+        "outcome": "ok" if candidate.outcome == "ok" else "failed",
+        "reason": REASONS.get(candidate.outcome),
+        "message": candidate.message,
+        "validity": validity,
+        "validity_note": note,
+        "rounds": len(blocks),
+        "success_rate": by_metric.get("success_rate", {}).get("mean"),
+        # a log gives only the duration of its load, not of the server's start
+        "accelerator_s": sum(durations) * candidate.accelerators,
+        "load_accelerator_s": sum(durations) * candidate.accelerators,
+    }

@@ -1,0 +1,198 @@
+"""AIPerf's `profile_export_aiperf.json` and `.csv`.
+
+Source: `aiperf/exporters/metrics_csv_exporter.py`, `metrics_json_exporter.py` and `metrics/types/` of 0.13.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from servelab.recorded import readers
+from servelab.recorded.readers.consistency import REQUESTS, same_window
+from servelab.recorded.readers.documents import Saved, text_or_none, unknown_entry
+from servelab.recorded.readers.pieces import Piece
+
+DEFINITIONS = {
+    "tpot_ms": "AIPerf's inter_token_latency: (E2EL − TTFT) / (output tokens − tokens of the first event)",
+    "duration_s": "from the first request to the last response",
+    **dict.fromkeys(
+        ("requests_per_s", "goodput_per_s", "input_tokens_per_s", "output_tokens_per_s", "total_tokens_per_s"),
+        "over the profiling phase, which is a little longer than duration_s",
+    ),
+}
+
+_IDENTITIES = (
+    REQUESTS,
+    same_window("input_tokens_per_s", "input_tokens"),
+    same_window("output_tokens_per_s", "output_tokens"),
+    same_window("total_tokens_per_s", "input_tokens", "output_tokens"),
+)
+
+_METRICS: Mapping[str, tuple[str, str]] = {
+    "request_count": ("Request Count", "requests_completed"),
+    "error_request_count": ("Error Request Count", "requests_failed"),
+    "completed_request_count": ("Completed Requests (Success + Error)", "requests"),
+    "benchmark_duration": ("Benchmark Duration", "duration_s"),
+    "total_isl": ("Total Input Sequence Length", "input_tokens"),
+    "total_osl": ("Total Output Sequence Length", "output_tokens"),
+    "request_throughput": ("Request Throughput", "requests_per_s"),
+    "goodput": ("Goodput", "goodput_per_s"),
+    "input_token_throughput": ("Input Token Throughput", "input_tokens_per_s"),
+    "output_token_throughput": ("Output Token Throughput", "output_tokens_per_s"),
+    "total_token_throughput": ("Total Token Throughput", "total_tokens_per_s"),
+    "effective_concurrency": ("Effective Concurrency", "concurrency"),
+    "request_latency": ("Request Latency", "e2el_ms"),
+    "time_to_first_token": ("Time to First Token", "ttft_ms"),
+    "inter_token_latency": ("Inter Token Latency", "tpot_ms"),
+    "inter_chunk_latency": ("Inter Chunk Latency", "itl_ms"),
+}
+"""Tag in the JSON → name in the CSV, and our metric."""
+
+_FACTORS: Mapping[str, Mapping[str, Decimal]] = {
+    "_ms": {"ns": Decimal("1e-6"), "us": Decimal("1e-3"), "ms": Decimal(1), "sec": Decimal(1000)},
+    "_per_s": {"requests/sec": Decimal(1), "tokens/sec": Decimal(1)},
+    "_s": {"ns": Decimal("1e-9"), "us": Decimal("1e-6"), "ms": Decimal("1e-3"), "sec": Decimal(1)},
+    "": {"requests": Decimal(1), "tokens": Decimal(1), "": Decimal(1)},
+}
+"""Unit of the metric, by the end of its name → AIPerf's unit → factor."""
+
+_STATISTICS = {"avg": "mean", "min": "minimum", "max": "maximum", "p50": "median", "std": "std"}
+_REQUIRED = ("request_count", "benchmark_duration", "request_throughput")
+_COUNT = re.compile(r"\d+(?:\.\d\d)?")
+_MEASURED = re.compile(r"\d+\.\d\d")
+"""A measured value; one with fewer digits was cut off."""
+_NAME = re.compile(r"(?P<name>.*?)(?: \((?P<unit>[^()]*)\))?")
+
+
+def _factor(saved: Saved, metric: str, unit: str, name: str, line: int | None = None) -> Decimal:
+    factors = next(factors for ending, factors in _FACTORS.items() if metric.endswith(ending))
+    if unit not in factors:
+        raise saved.error(f"`{name}` is in `{unit}`; known: {', '.join(sorted(factors))}", line)
+    return factors[unit]
+
+
+def _statistics(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Our statistic and its key among the values; a metric with only an average is one number."""
+    if not any(key in values for key in ("p50", "min")):
+        yield readers.VALUE, "avg"
+        return
+    for key in values:
+        if key in _STATISTICS or re.fullmatch(r"p\d{1,4}", key):
+            yield _STATISTICS.get(key, key), key
+
+
+class AIPerfJsonReader:
+    """Reads the JSON export."""
+
+    tool = "aiperf"
+    form = "json"
+    markers = frozenset({"aiperf_version", "request_count"})
+
+    def knows(self, name: str) -> bool:
+        """Whether it writes a figure under such a key."""
+        return name in _METRICS
+
+    def read(self, piece: Piece) -> list[readers.Block]:
+        """The block of the profiling phase."""
+        saved = Saved(piece)
+        document = piece.document
+        for key in _REQUIRED:
+            if not isinstance(document.get(key), dict):
+                raise saved.error(f"`{key}` is missing")
+        unknown = []
+        for key, values in document.items():
+            if key not in _METRICS:
+                if isinstance(values, dict) and "unit" in values:
+                    unknown.append(unknown_entry(piece, key, values))
+            elif isinstance(values, dict):
+                metric = _METRICS[key][1]
+                factor = _factor(saved, metric, str(values.get("unit")), key)
+                for statistic, name in _statistics(values):
+                    value = values.get(name)
+                    if isinstance(value, int | float) and factor != 1:
+                        value = float(Decimal(repr(value)) * factor)
+                    saved.add((metric, statistic), value, f"{key}.{name}")
+        if document.get("was_cancelled") or document.get("is_complete") is False:
+            saved.warnings.append(f"the run did not complete: {document.get('incomplete_reason') or 'cancelled'}")
+        block = saved.block(
+            tool=self.tool,
+            version=text_or_none(document.get("aiperf_version")),
+            definitions=DEFINITIONS,
+            settings={"command": (document.get("run_info") or {}).get("cli_command")},
+            unknown=unknown,
+            identities=_IDENTITIES,
+        )
+        return [block]
+
+
+class AIPerfCsvReader:
+    """Reads the CSV export: a table of distributions, one of single values, and perhaps one of accelerators."""
+
+    tool = "aiperf"
+    form = "csv"
+    markers = frozenset({"Metric", "Request Count"})
+
+    def knows(self, name: str) -> bool:
+        """Whether it writes a figure under such a name."""
+        return _metric(name) is not None
+
+    def read(self, piece: Piece) -> list[readers.Block]:
+        """The block of the profiling phase."""
+        saved = Saved(piece)
+        header: list[str] = []
+        unknown: list[readers.UnknownLine] = []
+        seen: dict[str, int] = {}
+        for line, row in enumerate(piece.table, start=1):
+            if not row:
+                continue
+            if row[0] in ("Metric", "Endpoint"):
+                header = row
+                continue
+            if len(row) != len(header):
+                raise saved.error(f"{len(row)} columns where the table has {len(header)}: the row is cut off", line)
+            metric = _metric(row[0]) if header[0] == "Metric" else None
+            if metric is None:
+                unknown.append(readers.UnknownLine(line, f"{row[0]}: {','.join(row[1:])}"))
+                continue
+            if metric in seen:
+                raise saved.error(f"`{row[0]}` occurs twice, first in line {seen[metric]}", line)
+            seen[metric] = line
+            self._add(saved, metric, row, header, line)
+        for key in _REQUIRED:
+            if _METRICS[key][1] not in seen:
+                raise saved.error(f"the row `{_METRICS[key][0]}` is missing: the table is cut off")
+        block = saved.block(
+            tool=self.tool,
+            version=None,
+            definitions=DEFINITIONS,
+            settings={},
+            unknown=unknown,
+            identities=_IDENTITIES,
+        )
+        return [block]
+
+    def _add(self, saved: Saved, metric: str, row: list[str], header: list[str], line: int) -> None:
+        match = _NAME.fullmatch(row[0])
+        unit = (match["unit"] if match else None) or ""
+        factor = _factor(saved, metric, "" if unit == "Success + Error" else unit, row[0], line)
+        values = {
+            "avg" if name == "Value" else name: cell for name, cell in zip(header[1:], row[1:], strict=True) if cell
+        }
+        for statistic, name in _statistics(values):
+            cell = values.get(name, "")
+            if not (_MEASURED if metric.endswith(("_ms", "_s")) else _COUNT).fullmatch(cell):
+                raise saved.error(f"`{row[0]}` has `{cell}` for {name}, not a number as AIPerf writes it", line)
+            half = 0.005 * float(factor) if "." in cell else 0.0
+            saved.add((metric, statistic), float(Decimal(cell) * factor), row[0], half, line)
+
+
+def _metric(name: str) -> str | None:
+    """Our metric of a row's name, which has its unit in brackets."""
+    return next((metric for title, metric in _METRICS.values() if name == title or name.startswith(f"{title} (")), None)
+
+
+readers.READERS.register("AIPerf, JSON", AIPerfJsonReader())
+readers.READERS.register("AIPerf, CSV", AIPerfCsvReader())

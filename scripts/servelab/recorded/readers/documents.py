@@ -1,0 +1,179 @@
+"""Reads JSON results with one figure per key, and has the parts that all readers of saved figures share."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from servelab.recorded import readers
+from servelab.recorded.readers.consistency import Identity, Key, Span, contradiction, not_above, times_within
+from servelab.recorded.readers.pieces import Piece
+
+_MOST_INTEGER = 10**300
+_MOST_SETTING, _MOST_BRACKETS = 4096, 64
+_EXACT = 1e-7
+"""Relative width of a figure saved with all its digits."""
+_STATISTICS = {"mean": "mean", "median": "median", "std": "std", "min": "minimum", "max": "maximum"}
+_FAMILY = re.compile(r"(?P<statistic>mean|median|std|min|max|p(?P<percentile>\d{1,3}(?:\.\d{1,12})?))_(?P<family>.+)")
+
+
+@dataclass
+class Saved:
+    """Collects the figures of a saved result for a block."""
+
+    piece: Piece
+    figures: dict[Key, readers.Figure] = field(default_factory=dict)
+    spans: dict[Key, Span] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, key: Key, value: Any, name: str, half_width: float = 0.0, line: int | None = None) -> None:
+        """Adds a figure under its name in the result; `ReadError` if it is not a number, or negative."""
+        line = line or self.piece.first_line
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise self.error(f"`{name}` is not a number: {value!r}", line)
+        if isinstance(value, int) and abs(value) > _MOST_INTEGER:
+            raise self.error(f"`{name}` has hundreds of digits", line)
+        if value is None or math.isnan(value):
+            self.figures[key] = readers.Figure(*key, None, line)
+            self.warnings.append(f"`{name}` has no value")
+            return
+        if value < 0 or math.isinf(value):
+            raise self.error(f"`{name}` cannot be {value}", line)
+        span = Span.around(value, half_width + _EXACT * value)
+        if key in self.spans and not self.spans[key].meets(span):
+            raise self.error(f"the result contradicts itself: `{name}` is a second {key[1]} of {key[0]}", line)
+        self.figures[key] = readers.Figure(*key, float(value), line, half_width)
+        self.spans[key] = span
+
+    def error(self, text: str, line: int | None = None) -> readers.ReadError:
+        """An error at a line."""
+        return readers.ReadError(f"{self.piece.file}:{line or self.piece.first_line}: {text}")
+
+    def block(
+        self,
+        *,
+        tool: str,
+        version: str | None,
+        definitions: Mapping[str, str],
+        settings: Mapping[str, Any],
+        unknown: list[readers.UnknownLine],
+        identities: tuple[Identity, ...] = (),
+        within_run: tuple[str, ...] = (),
+    ) -> readers.Block:
+        """The block; `ReadError` if its figures contradict each other."""
+        wrong = contradiction(self.spans, identities) or times_within(self.spans, within_run)
+        if wrong is None and within_run:
+            wrong = not_above(self.spans, "ttft_ms", "e2el_ms")
+        if wrong is not None:
+            raise self.error(f"the result contradicts itself: {wrong[1]}", self.figures[wrong[0]].line)
+        if unknown:
+            self.warnings.append(
+                f"not read, unknown figures: {', '.join(each.text.split(': ')[0] for each in unknown)}"
+            )
+        return readers.Block(
+            tool=tool,
+            tool_version=version,
+            file=self.piece.file,
+            first_line=self.piece.first_line,
+            last_line=self.piece.last_line,
+            figures=tuple(self.figures.values()),
+            definitions=readers.definitions_of(definitions, self.spans),
+            settings={name: _plain(value) for name, value in settings.items()},
+            unknown=tuple(unknown),
+            warnings=tuple(self.warnings),
+        )
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON can hold it, or the start of its text: a hostile one is no number, large, or deeply nested."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    is_small = len(text) <= _MOST_SETTING and sum(map(text.count, "[{")) <= _MOST_BRACKETS and "NaN" not in text
+    return value if is_small and "Infinity" not in text else text[:_MOST_SETTING]
+
+
+def text_or_none(value: Any) -> str | None:
+    """A version as its tool wrote it; None for anything but a short text."""
+    return value if isinstance(value, str) and len(value) < 100 and value.isprintable() else None
+
+
+def unknown_entry(piece: Piece, key: str, value: Any) -> readers.UnknownLine:
+    """An entry of a document that no reader knows, kept whole."""
+    return readers.UnknownLine(piece.first_line, f"{key}: {json.dumps(value, ensure_ascii=False)}")
+
+
+@dataclass(frozen=True)
+class DocumentReader:
+    """Reads a tool's saved JSON: an object whose keys are figures, settings, and lists with one entry per request."""
+
+    tool: str
+    markers: frozenset[str]
+    numbers: Mapping[str, str]
+    """Key → metric that is one number."""
+    families: Mapping[str, str]
+    """What follows `mean_`, `p99_`, … in a key → metric in the same unit."""
+    required: tuple[str, ...]
+    definitions: Mapping[str, str]
+    settings: Mapping[str, str]
+    """Key → name among the settings; keys with a text or a boolean need no entry."""
+    figures: Mapping[str, Key] = field(default_factory=dict)
+    """Key → metric and statistic, for keys whose form gives neither."""
+    details: frozenset[str] = frozenset()
+    """Keys with one entry per request, and others that are not figures."""
+    identities: tuple[Identity, ...] = ()
+    within_run: tuple[str, ...] = ()
+    releases: Mapping[str, str] = field(default_factory=dict)
+    """Key → releases that write it."""
+    form: str = "json"
+
+    def knows(self, name: str) -> bool:
+        """Whether its tool writes figures, or a list with one figure per request, under such a key."""
+        return name in self.numbers or name in self.figures or name in self.details or self._statistic(name) is not None
+
+    def read(self, piece: Piece) -> list[readers.Block]:
+        """The block of a document; `ReadError` if it is broken."""
+        saved = Saved(piece)
+        settings: dict[str, Any] = {}
+        unknown: list[readers.UnknownLine] = []
+        for key in self.required:
+            if piece.document.get(key) is None:
+                raise saved.error(f"`{key}` is missing")
+        for key, value in piece.document.items():
+            figure = self.figures.get(key) or self._statistic(key)
+            if key in self.numbers:
+                if value is not None:
+                    saved.add((self.numbers[key], readers.VALUE), value, key)
+            elif figure is not None:
+                saved.add(figure, value, key)
+            elif key in self.settings or value is None or isinstance(value, str | bool):
+                infinite = isinstance(value, float) and math.isinf(value)
+                settings[self.settings.get(key, key)] = "inf" if infinite else value
+            elif key not in self.details:
+                unknown.append(unknown_entry(piece, key, value))
+        releases = [self.releases[key] for key in piece.document if key in self.releases]
+        block = saved.block(
+            tool=self.tool,
+            version=max(releases, key=lambda release: [int(part) for part in release[2:].split(".")], default=None),
+            definitions=self.definitions,
+            settings=settings,
+            unknown=unknown,
+            identities=self.identities,
+            within_run=self.within_run,
+        )
+        return [block]
+
+    def _statistic(self, key: str) -> Key | None:
+        match = _FAMILY.fullmatch(key)
+        if match is None or match["family"] not in self.families:
+            return None
+        statistic = _STATISTICS.get(match["statistic"], match["statistic"])
+        if match["percentile"] and float(match["percentile"]) > 100:
+            return None
+        return self.families[match["family"]], "median" if statistic == "p50" else statistic

@@ -1,0 +1,224 @@
+"""Splits a file into pieces: console blocks, JSON documents, tables. It knows layouts, not tools."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from servelab.recorded.readers.lines import visible_lines
+
+HEADER = re.compile(r"={12} Serving Benchmark Result ={12}(?=\s|$)")
+TITLE = "Serving Benchmark Result"
+_HALF_HEADER = re.compile(rf"===\s*{TITLE}|{TITLE}\s*===")
+FOOTER = "=" * 50
+SECTION = re.compile(r"-{2,} ?[^-=].*?[^-=] ?-{2,}|={2,}![A-Z ]+!={2,}")
+"""Title of a section, or TensorRT-LLM's warning of failed requests."""
+
+MOST_JSON_BYTES = 128 << 20
+"""Of a file of JSON documents, which are read whole. A console log may have any size."""
+MOST_JSON_VALUES = 8_000_000
+"""Of such a file, counted by commas and brackets: an empty list takes 20 times the memory of its text."""
+MOST_TABLE_BYTES = 1 << 20
+_MOST_ROWS, _MOST_CHARACTERS = 2000, 1 << 20
+"""Lines of a block (tools write 20 to 80), and all their characters."""
+_PART = 1 << 18
+_VISIBLE = re.compile(r"\S")
+_MOST_PREFIX = 500
+"""Characters before a block's header: what a logger writes before each line."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a console block, `label: text`; a heading has no `text`, any other line no `label`."""
+
+    line: int
+    label: str
+    text: str
+    raw: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file that one tool wrote."""
+
+    form: str
+    file: str
+    first_line: int
+    last_line: int
+    lines: dict[str, int]
+    """Name (label, key, metric of a row) → its first line."""
+    rows: list[Row] = field(default_factory=list)
+    """Lines of a console block, between header and footer."""
+    document: dict[str, Any] = field(default_factory=dict)
+    """A JSON document."""
+    table: list[list[str]] = field(default_factory=list)
+    """Rows of a CSV file."""
+    broken: str | None = None
+    """Why no tool's reader can read it."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of its lines."""
+        return frozenset(self.lines)
+
+
+def split(file: str, texts: Iterator[str], is_known: Callable[[str], bool]) -> Iterator[Piece]:
+    """The pieces of a file, in order; `texts` are its consecutive parts.
+
+    `is_known` recognises labels of console blocks: the end of a block without a header is an error, but a line of 50
+    `=` in another program's log is not.
+    """
+    first = next(texts, "")
+    start = first.lstrip()
+    if start.startswith(("{", "[")):
+        yield from _json_or_console(file, chain([first], texts), is_known)
+    elif start.startswith("Metric,"):
+        yield _table(file, chain([first], texts))
+    else:
+        yield from _console_blocks(file, visible_lines(chain([first], texts)), is_known)
+
+
+def _whole(texts: Iterator[str], most: int) -> tuple[str, Iterator[str]]:
+    """The text up to about `most` characters, and the parts after it."""
+    parts, length = [], 0
+    for text in texts:
+        parts.append(text)
+        length += len(text)
+        if length > most:
+            break
+    return "".join(parts), texts
+
+
+def _json_or_console(file: str, texts: Iterator[str], is_known: Callable[[str], bool]) -> Iterator[Piece]:
+    """JSON, or a console log whose first line begins with a bracket."""
+    text, rest = _whole(texts, MOST_JSON_BYTES)
+    too_long = len(text) > MOST_JSON_BYTES
+    if not too_long and not HEADER.search(text):
+        yield from _documents(file, text)
+        return
+    found = False
+    parts = (text[start : start + _PART] for start in range(0, len(text), _PART))
+    for piece in _console_blocks(file, visible_lines(chain(parts, rest)), is_known):
+        found = True
+        yield piece
+    if not found:
+        yield _broken("json", file, 1, f"JSON of more than {MOST_JSON_BYTES >> 20} MiB; save it without each request")
+
+
+def _table(file: str, texts: Iterator[str]) -> Piece:
+    text, _ = _whole(texts, MOST_TABLE_BYTES)
+    if len(text) > MOST_TABLE_BYTES:
+        return _broken("csv", file, 1, f"a table of more than {MOST_TABLE_BYTES >> 20} MiB")
+    reader = csv.reader(text.splitlines())
+    try:
+        table = list(reader)
+    except csv.Error as error:
+        return _broken("csv", file, max(1, reader.line_num), f"not a table: {error}")
+    lines = {row[0]: number for number, row in reversed(list(enumerate(table, 1))) if row}
+    cut = None if text.endswith("\n") else "the table's last line is cut off"
+    return Piece("csv", file, 1, len(table), lines, table=table, broken=cut)
+
+
+def _broken(form: str, file: str, line: int, why: str) -> Piece:
+    return Piece(form, file, line, line, {}, broken=why)
+
+
+def _documents(file: str, text: str) -> Iterator[Piece]:
+    """JSON documents, one after the other: a whole file, JSON lines, or an appended result."""
+    if sum(map(text.count, ",[{")) > MOST_JSON_VALUES:
+        yield _broken("json", file, 1, f"JSON of more than {MOST_JSON_VALUES:,} values; save it without each request")
+        return
+    decoder = json.JSONDecoder()
+    position = counted = 0
+    first, others = 1, False
+    while match := _VISIBLE.search(text, position):
+        first += text.count("\n", counted, match.start())
+        counted = match.start()
+        try:
+            document, position = decoder.raw_decode(text, counted)
+        except json.JSONDecodeError as error:
+            yield _broken("json", file, error.lineno, f"JSON is cut off or broken: {error.msg}")
+            return
+        except (RecursionError, ValueError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else "a number has thousands of digits"
+            yield _broken("json", file, first, f"JSON that no tool writes: {why}")
+            return
+        last = first + text.count("\n", counted, position)
+        for each in document if isinstance(document, list) else [document]:
+            if isinstance(each, dict):
+                yield Piece("json", file, first, last, dict.fromkeys(each, first), document=each)
+            elif not others:  # a file of numbers is one mistake
+                others = True
+                yield _broken("json", file, first, "a JSON value that is not an object")
+
+
+def _console_blocks(file: str, lines: Iterable[tuple[int, str]], is_known: Callable[[str], bool]) -> Iterator[Piece]:
+    first = number = length = 0
+    prefix = re.compile("")
+    rows: list[Row] = []
+    before = ""
+    for number, line in lines:
+        titled = TITLE in line
+        header = HEADER.search(line) if titled else None
+        if header and not line[header.end() :].strip() and header.start() <= _MOST_PREFIX:
+            if first:
+                yield _block(file, first, number - 1, rows, f"the block is cut off: line {number} begins another")
+            first, rows, length = number, [], 0
+            prefix = _like(line[: header.start()])
+        elif header or (titled and _HALF_HEADER.search(line)):
+            fault = "line breaks are lost: it needs a line for each figure" if header else "header is cut off"
+            yield _broken("console", file, number, f"the block's {fault}")
+            first = 0
+        elif first:
+            matched = prefix.match(line)
+            content = (line[matched.end() :] if matched else line).strip()
+            if content == FOOTER:
+                yield _block(file, first, number, rows, None)
+                first = 0
+            elif len(rows) == _MOST_ROWS or (length := length + len(content)) > _MOST_CHARACTERS:
+                why = "its last line of 50 `=` does not follow within 2,000 lines and 1 MiB"
+                yield _block(file, first, number, [], f"the block is cut off: {why}")
+                first = 0
+            elif content:
+                rows.append(_row(number, content))
+        elif (place := line.find(FOOTER)) >= 0 and not line[place + len(FOOTER) :].strip() and place <= _MOST_PREFIX:
+            matched = _like(line[:place]).match(before)
+            if matched and is_known(_row(number, before[matched.end() :].strip()).label):
+                yield _broken("console", file, number, "the end of a block whose header is missing")
+        before = line if line.strip() else before
+    if first:
+        yield _block(file, first, number, rows, "the block is cut off: its last line of 50 `=` is missing")
+
+
+def _block(file: str, first: int, last: int, rows: list[Row], broken: str | None) -> Piece:
+    lines: dict[str, int] = {}
+    for row in rows:
+        if row.label:
+            lines.setdefault(row.label, row.line)
+    return Piece("console", file, first, max([last, *(row.line for row in rows)]), lines, rows=rows, broken=broken)
+
+
+def _row(number: int, content: str) -> Row:
+    label, colon, text = content.partition(":")
+    if not label or not colon or (text and not text[0].isspace()) or SECTION.fullmatch(content):
+        return Row(number, "", "", content)
+    label, text = label.strip(), text.strip()
+    return Row(number, f"{label} (%)" if text.endswith("%") else label, text, content)
+
+
+def _like(prefix: str) -> re.Pattern[str]:
+    """Matches a logger's prefix of each line, given the prefix of the first; digits may differ.
+
+    What a part has matched it keeps, so that the time does not grow with a power of the line.
+    """
+    parts = re.split(r"(\d+|\s+)", prefix)
+    patterns = (
+        re.escape(part) if not number % 2 else r"\s*+" if part.isspace() else r"\d++"
+        for number, part in enumerate(parts)
+    )
+    return re.compile("".join(patterns))

@@ -1,0 +1,191 @@
+"""Charts: one file each, which registers its columns, its caption and the function that builds it.
+
+Colours are from the Okabe-Ito palette, safe for the colour-blind, and no fact is shown by colour alone. Ink, grid and
+background are fixed values, so that the report's style sheet can turn an inlined chart dark.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from servelab.core.number_text import MARKS_KEY, mark, metric_label
+from servelab.core.registry import Registry
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import per_basis
+
+AnyChart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
+
+BACKGROUND = "#ffffff"
+INK = "#24292f"
+MUTED_INK = "#57606a"
+GRID = "#d8dee4"
+BLUE = "#0072b2"
+SKY = "#56b4e9"
+GREY = "#8c959f"
+VERMILLION = "#d55e00"
+
+PLOT_WIDTH = 200
+"""Pixels of a plot without its labels: a whole chart stays near 500, so that it can be read on a phone."""
+
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+"""vl-convert includes the first one; with `Arial` alone, no text is drawn where it is not installed."""
+
+PADDING = {"left": 20, "right": 20, "top": 6, "bottom": 6}
+"""Space for browsers that have none of these fonts and use a wider one."""
+
+EXTRAPOLATED = "*"
+EXTRAPOLATED_KEY = "* extrapolated: one deployment × as many as fit on a node; nothing that large was run"
+
+SIDES = {"Baseline": GREY, "Optimized": BLUE}
+SIDE_OF = {"baseline": "Baseline", "winner": "Optimized"}
+"""Candidate of the last stage → its name in charts."""
+
+MOST_ROWS = 24
+"""Most rows of a chart with one row per candidate: it draws the best, and the table beside it has all."""
+
+MOST_POINTS = 300
+"""Most points of a cloud; of more, an evenly spaced part is drawn."""
+
+Reads = Literal[
+    "improvements", "comparison", "search", "stage", "history", "timeline", "distributions", "device_series"
+]
+Section = Literal["answer", "search", "latency", "time", "stage", "versions"]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart.
+
+    `reads` names its table: the study's `improvements` (rows of its objective), the `comparison`'s stage table, the
+    stage tables of the whole `search` or of one `stage`, with their decisions, or the `history` of versions. For the
+    comparison's runs it is the `timeline`, the `distributions` of latencies or the `device_series` of telemetry, each
+    with `candidate` and `validity`. `section` is the report's section; a chart of a `stage` appears in each stage's.
+    `build` gets the rows with at least `columns`.
+    """
+
+    name: str
+    reads: Reads
+    section: Section
+    caption: str
+    columns: tuple[str, ...]
+    build: Callable[[pd.DataFrame], AnyChart]
+
+    def stem(self, stage: str | None = None) -> str:
+        """Name of its files without suffix: `<chart>`, or `<chart>-<stage>` for a stage's."""
+        return f"{self.name}-{stage}" if stage else self.name
+
+
+CHARTS: Registry[Chart] = Registry("chart")
+
+
+def rows(labels: Sequence[str]) -> alt.Y:
+    """The y channel of a column `row` that numbers the labels from 0; long labels are wrapped, then shortened."""
+    wrapped = [_label_lines(label) for label in labels]
+    lookup = f"({json.dumps(wrapped)})[datum.value]"
+    axis = alt.Axis(
+        title=None,
+        labelExpr=lookup,
+        # A label's first line is on the row; of two lines the first goes above it, so that both are centred.
+        labelBaseline={"condition": {"test": f"length({lookup}) > 1", "value": "line-bottom"}, "value": "middle"},
+        labelLimit=190,
+        labelPadding=8,
+        labelFontSize=13,
+        labelColor=INK,
+        ticks=False,
+        domain=False,
+        grid=False,
+    )
+    return alt.Y("row:O", axis=axis, scale=alt.Scale(domain=list(range(len(labels)))))
+
+
+def axis_title(metric: str, per: str) -> str:
+    """Metric, basis, and `lower is better` where that is so."""
+    return metric_label(metric, per) + ("" if METRICS.get(metric).higher_is_better else ", lower is better")
+
+
+def side_text(base: alt.Chart, y: alt.Y, column: str) -> alt.Chart:
+    """Text in a column of its own, to the right of the plot."""
+    text: alt.Chart = base.mark_text(align="left", baseline="middle", color=INK, fontSize=13).encode(
+        x=alt.value(PLOT_WIDTH + 10), y=y, text=f"{column}:N"
+    )
+    return text
+
+
+def nothing_to_show(reason: str) -> AnyChart:
+    """Replaces a chart without data, so that its files exist and say why they are empty."""
+    return finish(
+        alt.Chart(pd.DataFrame({"text": [reason]}))
+        .mark_text(align="left", color=MUTED_INK, fontSize=12)
+        .encode(x=alt.value(0), text="text:N")
+    )
+
+
+def spread(frame: pd.DataFrame, column: str, most: int) -> pd.DataFrame:
+    """At most `most` rows, evenly spaced in the order of a column, with its smallest and largest."""
+    if len(frame) <= most:
+        return frame
+    places = np.unique(np.linspace(0, len(frame) - 1, most).astype(int))
+    return frame.sort_values(column, kind="stable").iloc[places]
+
+
+def is_extrapolated(row: Mapping[Any, Any]) -> bool:
+    """Whether the objective in a stage table's row multiplies what was run."""
+    return per_basis(row["objective_per"], int(row["accelerators"]), int(row["accelerators_per_node"]))[1]
+
+
+def side_colour() -> alt.Color:
+    """The colour of a column `side` with names from `SIDES`."""
+    return alt.Color("side:N", scale=alt.Scale(domain=list(SIDES), range=list(SIDES.values())))
+
+
+def finish(chart: AnyChart, validity: Iterable[str | None] = (), extrapolated: bool = False) -> AnyChart:
+    """The style that all charts share, and below the chart a key of the marks that its figures have."""
+    keys = [*([MARKS_KEY] if mark(*validity) else []), *([EXTRAPOLATED_KEY] if extrapolated else [])]
+    if keys:
+        chart = chart.properties(title=alt.Title(_lines(keys), orient="bottom", fontSize=12, fontWeight="normal"))
+    configured: AnyChart = chart.configure(
+        font=FONT,
+        background=BACKGROUND,
+        aria=False,  # it would describe every mark at length; the report has a table beside each chart
+        padding=PADDING,
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(
+            labelColor=MUTED_INK,
+            tickCount=4,
+            labelOverlap="greedy",
+            labelSeparation=6,
+            titleColor=MUTED_INK,
+            titleFontWeight="normal",
+            titleFontSize=12,
+            labelFontSize=12,
+            gridColor=GRID,
+            domainColor=GRID,
+            tickColor=GRID,
+        ),
+        legend=alt.LegendConfig(
+            labelColor=INK, labelFontSize=12, orient="top", title=None, symbolSize=90, columnPadding=18
+        ),
+        title=alt.TitleConfig(anchor="start", color=INK, fontSize=13),
+    )
+    return configured
+
+
+def _label_lines(label: str) -> list[str]:
+    """At most two lines; of a longer label the beginning and the end, since either may distinguish it."""
+    lines = [line.replace("/ ", "/") for line in textwrap.wrap(label.replace("/", "/ "), 26, break_on_hyphens=False)]
+    return (lines or [""]) if len(lines) < 3 else [lines[0], f"…{label[-25:].lstrip()}"]
+
+
+def _lines(sentences: Sequence[str]) -> list[str]:
+    return [line for sentence in sentences for line in textwrap.wrap(sentence, 64)]
+
+
+CHARTS.load(__name__)

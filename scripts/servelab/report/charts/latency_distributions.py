@@ -1,0 +1,74 @@
+"""Distributions of TTFT, TPOT and ITL over requests: percentile curves of baseline and winner on every workload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from servelab.report.charts import (
+    CHARTS,
+    SIDE_OF,
+    AnyChart,
+    Chart,
+    finish,
+    nothing_to_show,
+    side_colour,
+)
+
+LATENCIES = {"ttft_ms": "TTFT (ms)", "tpot_ms": "TPOT (ms)", "itl_ms": "ITL (ms)"}
+WIDTH, HEIGHT = 104, 112
+
+
+def build(frame: pd.DataFrame) -> AnyChart:
+    """One row per workload, one panel per latency: share of observations up to a latency, log scale; left is better.
+
+    A latency of 0 has no place on a log scale, so its part of the curve is omitted.
+    """
+    frame = frame[frame["metric"].isin(LATENCIES) & (frame["value_ms"] > 0)]
+    if frame.empty:
+        return nothing_to_show("No latency was measured.")
+    frame = frame.assign(side=frame["candidate"].map(SIDE_OF))
+    rows = [
+        alt.hconcat(
+            *(_panel(of_workload[of_workload["metric"] == metric], metric) for metric in LATENCIES),
+            spacing=8,
+            title=alt.Title(str(workload), offset=6),
+        )
+        for workload, of_workload in frame.groupby("workload", sort=False)
+    ]
+    return finish(alt.vconcat(*rows, spacing=18), frame["validity"])
+
+
+def _panel(frame: pd.DataFrame, metric: str) -> AnyChart:
+    first = metric == next(iter(LATENCIES))
+    ticks: dict[str, Any] = {"values": [0, 50, 90, 100], "grid": True, "labels": first, "ticks": first}
+    y = alt.Y(
+        "percentile:Q",
+        title="% of observations" if first else None,
+        scale=alt.Scale(domain=[0, 100]),
+        axis=alt.Axis(**ticks),
+    )
+    scale = alt.Scale(type="log", nice=False, padding=4)
+    x = alt.X("value_ms:Q", title=LATENCIES[metric], scale=scale, axis=alt.Axis(grid=False, tickCount=3, format=",~r"))
+    chart: alt.Chart = (
+        alt.Chart(frame[["side", "percentile", "value_ms"]])
+        .mark_line(strokeWidth=2, clip=True)
+        .encode(x=x, y=y, color=side_colour(), order="percentile:Q")
+    )
+    return chart.properties(width=WIDTH, height=HEIGHT)
+
+
+CHARTS.register(
+    "latency_distributions",
+    Chart(
+        name="latency_distributions",
+        reads="distributions",
+        section="latency",
+        caption="Share of observations up to a latency, over all requests. TTFT and TPOT have one observation per "
+        "request, ITL one per gap between events. Log scales; a curve further left is better.",
+        columns=("candidate", "validity", "workload", "metric", "percentile", "value_ms"),
+        build=build,
+    ),
+)

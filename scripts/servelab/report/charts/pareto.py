@@ -1,0 +1,100 @@
+"""Throughput against latency of every candidate, and the Pareto front: those that no other beats in both."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from servelab.core.number_text import mark
+from servelab.metrics.pareto import LATENCIES, THROUGHPUT, measured, on_front
+from servelab.report.charts import (
+    BLUE,
+    CHARTS,
+    GREY,
+    INK,
+    MOST_POINTS,
+    SKY,
+    VERMILLION,
+    AnyChart,
+    Chart,
+    finish,
+    nothing_to_show,
+    spread,
+)
+
+KINDS = {
+    "Baseline": (VERMILLION, "square"),
+    "Winner": (BLUE, "diamond"),
+    "On the Pareto front": (SKY, "circle"),
+    "Other": (GREY, "cross"),
+}
+"""Colour and shape of a point."""
+WIDTH, HEIGHT = 340, 170
+
+
+def build(frame: pd.DataFrame) -> AnyChart:
+    """One panel per latency: mean latency to the right, total tokens/s per accelerator upwards; a line joins the front.
+
+    Of many points behind the front, an evenly spaced part is drawn. An invalid run is on no front, nor is one with too
+    many failed requests.
+    """
+    runs = measured(frame)
+    if runs.empty:
+        return nothing_to_show("No candidate has both a throughput and a latency.")
+    shown = [(column, title) for column, title in LATENCIES.items() if runs[column].notna().any()]
+    return finish(alt.vconcat(*(_panel(runs, *each) for each in shown), spacing=16), runs["validity"])
+
+
+def _panel(runs: pd.DataFrame, column: str, title: str) -> AnyChart:
+    runs = runs[runs[column].notna()]
+    front = on_front(runs, column)
+    kinds = ["On the Pareto front" if is_on else "Other" for is_on in front]
+    kinds = [role or kind for role, kind in zip(runs["role"], kinds, strict=True)]
+    points = runs.assign(kind=kinds, mark=[mark(validity) for validity in runs["validity"]], latency=runs[column])
+    points = points[["kind", "mark", "latency", THROUGHPUT]]
+    crowd = points["kind"] == "Other"
+    points = pd.concat([spread(points[crowd], THROUGHPUT, MOST_POINTS), points[~crowd]], ignore_index=True)
+    x = alt.X("latency:Q", title=title, scale=alt.Scale(zero=False, padding=12))
+    y = alt.Y(f"{THROUGHPUT}:Q", title=["Total tokens/s", "per accelerator"], scale=alt.Scale(zero=False, padding=12))
+    colours, shapes = zip(*KINDS.values(), strict=True)
+    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(colours)), legend=_legend())
+    shape = alt.Shape("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(shapes)), legend=_legend())
+    line = runs[front].rename(columns={column: "latency"})[["latency", THROUGHPUT]]
+    layers = alt.layer(
+        alt.Chart(line).mark_line(color=SKY, strokeWidth=2).encode(x=x, y=y, order="latency:Q"),
+        alt.Chart(points).mark_point(filled=True, size=75, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
+        alt.Chart(points[points["mark"] != ""])
+        .mark_text(dy=-11, color=INK, fontSize=13)
+        .encode(x=x, y=y, text="mark:N"),
+    )
+    return layers.properties(width=WIDTH, height=HEIGHT)
+
+
+def _legend() -> alt.Legend:
+    return alt.Legend(columns=2)
+
+
+CHARTS.register(
+    "pareto",
+    Chart(
+        name="pareto",
+        reads="search",
+        section="search",
+        caption="Throughput against mean latency of every configuration measured on the deciding workload. Up and left "
+        "is better; the line joins those that no other beats in both.",
+        columns=(
+            "stage",
+            "candidate",
+            "run_id",
+            "is_incumbent",
+            "is_winner",
+            "outcome",
+            "validity",
+            "too_many_failed",
+            "accelerators",
+            "total_tokens_per_s",
+            *LATENCIES,
+        ),
+        build=build,
+    ),
+)

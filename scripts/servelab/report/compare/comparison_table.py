@@ -1,0 +1,188 @@
+"""The comparison of two studies as a table: schemas.COMPARISON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import Basis
+from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
+from servelab.metrics.tables import comparison_schemas as compared_schemas
+from servelab.report.compare.facts import NOT_RECORDED
+from servelab.report.compare.matched_runs import Pair, pair_runs
+from servelab.report.compare.sides import JudgedRun, Run, StudySide
+from servelab.search.start_noise import StartNoise
+from servelab.search.verdict import judge, machine_changes, noise_of_sides
+from servelab.study.kinds import SearchedStudy
+
+Row = dict[str, Any]
+SAME = "same run"
+ONLY = {"a": "only in a", "b": "only in b"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two studies and the table that compares them."""
+
+    a: StudySide
+    b: StudySide
+    table: pa.Table
+    """schemas.COMPARISON."""
+
+
+def compare_studies(a: StudySide, b: StudySide) -> Comparison:
+    """All runs of two studies in pairs, and their answers, with the changes from `a` to `b`.
+
+    The metric, its basis and the margin are those of `a`'s objective.
+    """
+    noise = _noise_by_workload(a, b)
+    rows = [row for pair in pair_runs(a.runs, b.runs) for row in _rows(a, b, pair, "configuration", noise)]
+    answers = pair_runs(a.answer, b.answer, answers=True)
+    other_model = _other_model(a, b)
+    rows += [row for pair in answers for row in _rows(a, b, pair, "answer", noise, other_model)]
+    return Comparison(a, b, pa.Table.from_pylist(rows, schema=compared_schemas.COMPARISON))
+
+
+def _noise_by_workload(a: StudySide, b: StudySide) -> dict[str, StartNoise]:
+    """The noise between server starts under each workload, from all runs of both studies, shared ones once."""
+    runs = {(run.run_id, run.measured_at): run for side in (a, b) for run in side.runs if not _has_logs(run)}
+    by_workload: dict[str, list[JudgedRun]] = {run.workload: [] for side in (a, b) for run in side.runs}
+    for run in runs.values():
+        by_workload[run.workload].append(JudgedRun(run, run.values(*a.study.objective.metric_and_basis)))
+    return {workload: noise_of_sides(each) for workload, each in by_workload.items()}
+
+
+def _has_logs(run: Run) -> bool:
+    """Whether its values are those of logs, not of server starts."""
+    return run.facts.complete is None
+
+
+def _other_model(a: StudySide, b: StudySide) -> str | None:
+    """Why the answers of two studies are not compared, if they are about different models."""
+    models = [side.study.model for side in (a, b)]
+    either_recorded = a.is_recorded or b.is_recorded
+    names = ("id",) if either_recorded else ("id", "revision", "source")
+    one, other = ({name: model.get(name) for name in names} for model in models)
+    return None if one == other else f"the studies are about different models, {models[0]['id']} and {models[1]['id']}"
+
+
+def _rows(
+    a: StudySide, b: StudySide, pair: Pair, kind: str, noise: Mapping[str, StartNoise], refused: str | None = None
+) -> Iterator[Row]:
+    metric, basis = a.study.objective.metric_and_basis
+    shared = {"study_a": a.name, "study_b": b.name, "kind": kind} | _differs(pair)
+    shared |= {"workload": (pair.a or pair.b).workload} if pair.a or pair.b else {}  # type: ignore[union-attr]
+    shared |= _run_columns("a", pair.a) | _run_columns("b", pair.b)
+    judged, change = _judged(a, pair, metric, basis, noise, refused)
+    yield shared | judged | _figures(pair, metric, basis, change, is_objective=True)
+    if change is None:
+        return
+    assert pair.a is not None and pair.b is not None
+    for other in METRICS:
+        if other.higher_is_better is None or other.tag == metric or (other.needs_slos and not _same_limits(a, b)):
+            continue
+        # for different numbers of accelerators, a rate is compared per accelerator
+        unlike = other.is_rate and pair.a.accelerators != pair.b.accelerators
+        other_basis: Basis = "accelerator" if unlike else "deployment"
+        values = [run.values(other.tag, other_basis) for run in (pair.a, pair.b)]
+        if all(values) and sum(values[0]) > 0 and _definition(pair, other.tag) is None:
+            yield shared | judged | _figures(pair, other.tag, other_basis, ratio_ci95(*values), is_objective=False)
+
+
+def _same_limits(a: StudySide, b: StudySide) -> bool:
+    return a.study.objective.slos == b.study.objective.slos
+
+
+def _judged(
+    a: StudySide, pair: Pair, metric: str, basis: Basis, noise: Mapping[str, StartNoise], refused: str | None
+) -> tuple[Row, Interval | None]:
+    """Verdict and reason of a pair, and the change of its objective if there is one."""
+    if pair.a is None or pair.b is None:
+        return {"verdict": ONLY["a" if pair.a else "b"], "why": _alone(pair)}, None
+    if refused or not pair.is_comparable:
+        why = refused or "not comparable because of " + "; ".join(each.text for each in pair.blocking)
+        return {"verdict": "not comparable", "why": why}, None
+    if _is_same(pair.a, pair.b):
+        return {"verdict": SAME, "why": "both studies use this run"}, None
+    if (definition := _definition(pair, metric)) is not None:
+        return {"verdict": "not comparable", "why": f"{metric} is defined differently: {definition}"}, None
+    sides = [JudgedRun(run, run.values(metric, basis)) for run in (pair.a, pair.b)]
+    # `judge` reads only the objective, which a study's summary has too
+    study = cast(SearchedStudy, a.study)
+    of_starts = None if _has_logs(pair.a) or _has_logs(pair.b) else noise[pair.a.workload]
+    verdict, why, change = judge(study, sides[0], sides[1], ("a", "b"), noise=of_starts)
+    return {"verdict": verdict, "why": why}, change
+
+
+def _alone(pair: Pair) -> str:
+    other = "b" if pair.a else "a"
+    if pair.nearest is None:
+        return f"{other} has no run at all"
+    texts = "; ".join(each.text for each in pair.blocking) or "nothing, but already has a counterpart"
+    return f"{other} has none like it; the nearest, {pair.nearest.label} on {pair.nearest.workload}, differs in {texts}"
+
+
+def _is_same(a: Run, b: Run) -> bool:
+    """Whether both studies share this run; the same specification measured at another time is another run."""
+    return a.run_id == b.run_id and a.measured_at == b.measured_at
+
+
+def _definition(pair: Pair, metric: str) -> str | None:
+    """How the two clients' definitions of a metric differ; None if they are equal."""
+    assert pair.a is not None and pair.b is not None
+    texts = [run.definitions.get(metric) for run in (pair.a, pair.b)]
+    if texts[0] == texts[1]:
+        return None
+    return "; ".join(f"{side}: {text or 'as in docs/metrics.md'}" for side, text in zip("ab", texts, strict=True))
+
+
+def _differs(pair: Pair) -> Row:
+    """What a pair differs in, and what is unknown of it."""
+    texts = [each.text for each in pair.differences]
+    unknown = None
+    if pair.a is not None and pair.b is not None:
+        if machine := machine_changes(pair.a.machine, pair.b.machine):
+            texts.append(f"machine: {machine}")
+        days = [run.measured_at[:10] if run.measured_at else None for run in (pair.a, pair.b)]
+        if None not in days and days[0] != days[1]:
+            texts.append(f"date {days[0]} → {days[1]}")
+        unknown = None if pair.a.facts.complete and pair.b.facts.complete else NOT_RECORDED
+    return {"differs": "; ".join(texts) or None, "not_known": unknown}
+
+
+def _run_columns(side: str, run: Run | None) -> Row:
+    if run is None:
+        return {}
+    row: Mapping[str, Any] = run.table_row
+    found = {
+        "candidate": run.label,
+        "engine": run.engine,
+        "engine_version": run.version,
+        "accelerators": run.accelerators,
+        "run_id": run.run_id,
+        "measured_at": run.measured_at,
+        "outcome": row["outcome"],
+        "validity": row["validity"],
+    }
+    return {f"{name}_{side}": value for name, value in found.items()}
+
+
+def _figures(pair: Pair, metric: str, basis: Basis, change: Interval | None, *, is_objective: bool) -> Row:
+    found: Row = {
+        "metric": metric,
+        "basis": basis,
+        "is_objective": is_objective,
+        "higher_is_better": METRICS.get(metric).higher_is_better,
+        "change_percent": change and change.value,
+        "change_ci95_low_percent": change and change.low,
+        "change_ci95_high_percent": change and change.high,
+    }
+    for side, run in (("a", pair.a), ("b", pair.b)):
+        if run is not None and (values := run.values(metric, basis)):
+            mean = mean_ci95(values)
+            found |= {f"value_{side}": mean.value, f"ci95_low_{side}": mean.low, f"ci95_high_{side}": mean.high}
+    return found

@@ -1,0 +1,220 @@
+"""What a run is, field by field, and in which fields two runs differ.
+
+A live run has a complete specification, a recorded run only a part of it. If one of two runs is recorded, both are
+compared by the fields that every run has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from servelab.core.identity import canonical_json
+from servelab.study.recorded.commands import MODEL_OPTIONS, read_command
+
+COMPARED = ("engine", "engine version", "runtime", "engine environment", "accelerator", "device")
+"""Fields that a comparison may be about: runs that differ only in these are compared."""
+
+ENGINES_OWN = ("model format", "model conversion")
+"""Fields that change with the engine: the same weights in the format that it serves."""
+
+CONFIGURATION = ("accelerators", "arguments ", "command", "environment variable ", "model", "options ")
+"""Fields that a study chooses, in which two answers may differ. Names, and beginnings of names."""
+
+NOT_RECORDED = "engine environment, load client, warm-up and rounds, machine, date"
+"""Fields that are unknown of a recorded run."""
+
+_WORDS = {
+    "engine.name": "engine",
+    "engine.environment_sha256": "engine environment",
+    "model.id": "model",
+    "hardware.accelerator": "accelerator",
+    "hardware.device": "device",
+    "hardware.count": "accelerators",
+    "client.name": "client",
+    "client.environment_sha256": "client environment",
+}
+_SHOWN = 12
+"""Characters shown of a hash."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run, as text by field."""
+
+    complete: Mapping[str, str] | None
+    """The whole specification; None for a recorded run."""
+    partial: Mapping[str, str]
+    """The fields that live and recorded runs both have."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field in which two runs differ; None where one has no such field."""
+
+    field: str
+    a: str | None
+    b: str | None
+
+    @property
+    def text(self) -> str:
+        """`engine version 1.2 → 1.3`."""
+        return f"{self.field} {_short(self.a)} → {_short(self.b)}"
+
+
+def live_facts(spec: Mapping[str, Any], workload: str, command: str) -> Facts:
+    """Facts of a live run: its specification (RunSpec as JSON, also of older releases), workload's name and command.
+
+    The study's own name for the weights is omitted, and so is the metric that ends the rounds if their number is fixed:
+    neither can change a measurement. So are the label of the server start, and what the server was given, which follows
+    from the rest and from the adapter's version.
+    """
+    flat = _flat({name: part for name, part in spec.items() if name not in ("objective", "slos", "start", "served")})
+    flat.pop("model.variant", None)
+    protocol, parameters = spec["protocol"], spec["workload"]["parameters"]
+    rounds = protocol.get("rounds")
+    if isinstance(rounds, dict) and rounds.get("min") != rounds.get("max"):  # of an older release
+        flat |= _flat({"rounds end by": spec["objective"], "limits of it": spec.get("slos", {})})
+    engine, hardware = spec["engine"], spec["hardware"]
+    return Facts(
+        complete={_word(name): value for name, value in flat.items()},
+        partial=_partial(
+            engine["name"],
+            engine["version"],
+            spec["model"]["id"],
+            hardware["accelerator"],
+            hardware["count"],
+            command,
+            workload,
+            parameters.get("num_requests"),
+            parameters.get("input_tokens"),
+            parameters.get("output_tokens"),
+            protocol.get("request_rate"),
+            protocol.get("max_concurrency"),
+        ),
+    )
+
+
+def recorded_facts(spec: Mapping[str, Any], workload: str) -> Facts:
+    """Facts of a recorded run: its recorded.plan.RecordedSpec as JSON, and its workload's name."""
+    sent = spec["workload"]
+    return Facts(
+        complete=None,
+        partial=_partial(
+            spec["engine"],
+            spec["engine_version"],
+            spec["model"],
+            spec["accelerator"],
+            spec["accelerators"],
+            spec["command"],
+            workload,
+            sent["prompts"],
+            sent["input_tokens"],
+            sent["output_tokens"],
+            sent["request_rate"],
+            sent["max_concurrency"],
+        ),
+    )
+
+
+def differences(a: Facts, b: Facts) -> list[Difference]:
+    """Every field in which two runs differ, of the fields known of both."""
+    if a.complete is None or b.complete is None:
+        one, other = a.partial, b.partial
+    else:
+        one, other = a.complete, b.complete
+    return [
+        Difference(name, one.get(name), other.get(name))
+        for name in dict.fromkeys([*one, *other])
+        if one.get(name) != other.get(name)
+    ]
+
+
+def blocking(found: list[Difference], *, answers: bool = False) -> list[Difference]:
+    """The differences that make two runs not comparable; `answers` of studies may differ in their configuration."""
+    fields = {each.field for each in found}
+    allowed = COMPARED + (ENGINES_OWN if "engine" in fields else ())
+    return [
+        each for each in found if each.field not in allowed and not (answers and each.field.startswith(CONFIGURATION))
+    ]
+
+
+def key(facts: Facts, *, complete: bool, answers: bool = False) -> str:
+    """Equal for runs that may be comparable: all fields except those that a comparison may be about."""
+    known = facts.complete if complete and facts.complete is not None else facts.partial
+    left_out = COMPARED + ENGINES_OWN
+    return canonical_json(
+        {
+            name: value
+            for name, value in known.items()
+            if name not in left_out and not (answers and name.startswith(CONFIGURATION))
+        }
+    )
+
+
+def _partial(
+    engine: str,
+    version: str,
+    model: str,
+    accelerator: str,
+    accelerators: int,
+    command: str,
+    workload: str,
+    requests: int | None,
+    input_tokens: int | None,
+    output_tokens: int | None,
+    request_rate: float | str | None,
+    max_concurrency: int | None,
+) -> dict[str, str]:
+    # of lengths that vary, only the workload's name is known
+    lengths = workload if None in (input_tokens, output_tokens) else f"{input_tokens} in, {output_tokens} out"
+    return {
+        "engine": engine,
+        "engine version": version,
+        "model": model,
+        "accelerator": accelerator,
+        "accelerators": str(accelerators),
+        "command": _options(command),
+        "workload": lengths,
+        "requests": str(requests),
+        "request rate": str(request_rate),
+        "max concurrency": str(max_concurrency),
+    }
+
+
+def _options(command: str) -> str:
+    """The options of a serving command, sorted, without program and model."""
+    parts = read_command(command)
+    words = [f"{name}={value}" for name, value in sorted(parts.variables.items())]
+    for name, value in sorted(parts.options.items()):
+        if name not in MODEL_OPTIONS:
+            words.append(name if value is None else f"{name} {value}")
+    return " ".join(words) or "no options"
+
+
+def _flat(value: Any, name: str = "") -> dict[str, str]:
+    """Leaves of nested JSON by their dotted paths; an empty mapping has none, nulls stay `null`."""
+    if isinstance(value, Mapping):
+        parts = (_flat(part, f"{name}.{key}" if name else str(key)) for key, part in value.items())
+        return {path: leaf for part in parts for path, leaf in part.items()}
+    return {name: value if isinstance(value, str) else canonical_json(value)}
+
+
+def _word(path: str) -> str:
+    """A path of the specification in words: `options.max_num_seqs` is `options max_num_seqs`."""
+    if path in _WORDS:
+        return _WORDS[path]
+    part, _, rest = path.partition(".")
+    if part == "environment_variables":
+        return f"environment variable {rest}"
+    if part == "engine" and rest == "runtime":
+        return rest
+    return f"{part} {rest.removeprefix('parameters.')}".strip()
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "(not given)"
+    is_hash = len(value) >= 40 and set(value) <= set("0123456789abcdef")
+    return value[:_SHOWN] if is_hash else value

@@ -1,0 +1,221 @@
+"""The comparison of two studies as a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from servelab.core.number_text import MARKS_KEY, estimate, mark, metric_label
+from servelab.report.cells import Cell, Table, change_cell, value_or_none
+from servelab.report.compare.comparison_table import SAME, Comparison
+from servelab.report.compare.sides import StudySide
+from servelab.report.page import Page, Section
+from servelab.search.verdict import VERDICTS
+
+Record = Mapping[Any, Any]
+_COMPARED = ("better", "worse", "no difference", "new failure", "fixed failure", "still fails", SAME)
+_REMARK = (
+    "Runs are compared if they differ only in engine, its version and environment, hardware, machine or date. Each "
+    "pair lists everything it differs in, and a change is due to all of it together. ± is half of the 95 % interval "
+    "over rounds; bold is a gain beyond noise. The runs were measured at different times, so a change also includes "
+    "any drift of the machines."
+)
+
+
+def comparison_page(comparison: Comparison, folder: Path) -> Page:
+    """The page; its links are relative to `folder`, where it will be written."""
+    a, b = comparison.a, comparison.b
+    table: pd.DataFrame = comparison.table.to_pandas()
+    pairs = table[table["is_objective"]]
+    same = pairs[pairs["kind"] == "configuration"]
+    answers = pairs[pairs["kind"] == "answer"]
+    links = _Links(a, b, folder)
+    label = metric_label(*a.study.objective.metric_and_basis)
+    compared, others = same[same["verdict"].isin(_COMPARED)], same[~same["verdict"].isin(_COMPARED)]
+    rest = table[~table["is_objective"]]
+    sections = [
+        Section("The two studies", _studies(a, b, links)),
+        Section(
+            "What each recommends",
+            _pairs(answers, label, links),
+            "The winners of the two studies on each workload. They may differ in anything that a study chooses.",
+        ),
+        Section("The same configurations", _pairs(compared, label, links), _counts(compared)),
+        Section(
+            "Not comparable, and why",
+            _not_comparable(others, label, links),
+            "The fields that differ, as a → b." if len(others) else "Every run has a counterpart.",
+        ),
+    ]
+    if len(rest):
+        sections.append(Section("Every other metric", _other_metrics(rest, links), folded=True))
+    doubts = MARKS_KEY + ". " if mark(*table["validity_a"], *table["validity_b"]) else ""
+    return Page(
+        title=f"{a.name} and {b.name}",
+        lead=summary(comparison),
+        sections=[section for section in sections if section.table.rows or section.text],
+        remark=doubts + _REMARK,
+    )
+
+
+def summary(comparison: Comparison) -> str:
+    """One sentence: how many runs were compared, their verdicts, and how many were not comparable."""
+    pairs = [row for row in comparison.table.to_pylist() if row["is_objective"] and row["kind"] == "configuration"]
+    counts = {verdict: sum(row["verdict"] == verdict for row in pairs) for verdict in (*VERDICTS, SAME)}
+    alone = sum(row["verdict"].startswith("only in") for row in pairs)
+    found = [f"{count} {verdict}" for verdict, count in counts.items() if count and verdict != "not comparable"]
+    found += [f"{counts['not comparable']} not comparable"] if counts["not comparable"] else []
+    found += [f"{alone} without counterpart"] if alone else []
+    names = f"a is {comparison.a.name}, b is {comparison.b.name}"
+    return f"{_count(len(pairs), 'configuration')} and workloads: {', '.join(found) or 'nothing to compare'} ({names})."
+
+
+class _Links:
+    """Addresses relative to the page."""
+
+    def __init__(self, a: StudySide, b: StudySide, folder: Path) -> None:
+        self._folder = folder
+        runs = {"a": a.runs, "b": b.runs}
+        self._runs = {(side, run.run_id): run.link for side, found in runs.items() for run in found}
+
+    def run(self, side: str, run_id: str | None) -> str:
+        """A run's folder; empty if there is none."""
+        place = self._runs.get((side, str(run_id)))
+        return f"{self.to(place)}/" if place else ""
+
+    def to(self, path: Path) -> str:
+        """A file; empty if it does not exist."""
+        return os.path.relpath(path, self._folder) if path.exists() else ""
+
+
+def _studies(a: StudySide, b: StudySide, links: _Links) -> Table:
+    titles = [Cell(side.study.title, note=side.name, link=links.to(side.folder / "report.html")) for side in (a, b)]
+    facts = [dict(_facts(side)) for side in (a, b)]
+    return Table(
+        ["", "a", "b"],
+        [[Cell("Study"), *titles], *([Cell(name), *(Cell(each[name]) for each in facts)] for name in facts[0])],
+    )
+
+
+def _facts(side: StudySide) -> Iterator[tuple[str, str]]:
+    """What the page shows of a study: names and texts."""
+    study = side.study
+    yield "Runs", "recorded logs" if side.is_recorded else "measured"
+    yield "Model", str(study.model["id"])
+    yield "Hardware", f"{study.hardware.accelerator}, {study.hardware.per_node} in a node"
+    yield "Engines", ", ".join(f"{name} {engine['version']}" for name, engine in study.engines.items())
+    metric, basis = study.objective.metric_and_basis
+    yield "Objective", f"{metric_label(metric, basis)} on {study.workloads[study.objective.on]}"
+    specs = [run.facts.complete for run in side.runs if run.facts.complete]
+    clients = {f"{spec['client']} {spec['client version']}" for spec in specs}
+    yield "Load client", ", ".join(sorted(clients)) or "–"
+    machines = {
+        "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.machine.items())
+        for run in side.runs
+        if run.machine
+    }
+    yield "Machine", " / ".join(sorted(machines)) or "–"
+    days = sorted(run.measured_at[:10] for run in side.runs if run.measured_at)
+    yield "Measured", "–" if not days else days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    yield "Recommended", side.command
+
+
+def _pairs(pairs: pd.DataFrame, label: str, links: _Links) -> Table:
+    rows = []
+    for row in pairs.to_dict("records"):
+        good = row["verdict"] == "better" and value_or_none(row["change_ci95_low_percent"]) is not None
+        rows.append(
+            [
+                Cell(_names(row), note=str(row["workload"])),
+                _side(row, "a", links),
+                _side(row, "b", links),
+                _change(row),
+                Cell(str(row["verdict"]), note=_note(row), is_good=good),
+                Cell(_differs(row), note=_not_known(row)),
+            ]
+        )
+    return Table(["Configuration", f"a ({label})", f"b ({label})", "Change", "Verdict", "They differ in"], rows)
+
+
+def _not_comparable(pairs: pd.DataFrame, label: str, links: _Links) -> Table:
+    rows = [
+        [
+            Cell(_names(row), note=str(row["workload"])),
+            _side(row, "a", links),
+            _side(row, "b", links),
+            Cell(str(row["verdict"])),
+            Cell(str(row["why"]), note=_not_known(row)),
+        ]
+        for row in pairs.to_dict("records")
+    ]
+    return Table(["Configuration", f"a ({label})", f"b ({label})", "Verdict", "Why"], rows)
+
+
+def _other_metrics(table: pd.DataFrame, links: _Links) -> Table:
+    rows = [
+        [
+            Cell(metric_label(row["metric"], row["basis"]), note=f"{_names(row)}, {row['workload']}"),
+            _side(row, "a", links),
+            _side(row, "b", links),
+            _change(row),
+        ]
+        for row in table.to_dict("records")
+    ]
+    return Table(["Metric", "a", "b", "Change"], rows)
+
+
+def _names(row: Record) -> str:
+    one, other = value_or_none(row["candidate_a"]), value_or_none(row["candidate_b"])
+    if one is None or other is None or one == other:
+        return str(one or other)
+    return f"{one} / {other}"
+
+
+def _side(row: Record, side: str, links: _Links) -> Cell:
+    run_id = value_or_none(row[f"run_id_{side}"])
+    if run_id is None:
+        return Cell("–")
+    version = f"{row[f'engine_{side}']} {row[f'engine_version_{side}']}"
+    link = links.run(side, run_id)
+    if row[f"outcome_{side}"] != "ok":
+        return Cell(str(row[f"outcome_{side}"]), note=version, link=link)
+    value = estimate(row[f"value_{side}"], row[f"ci95_low_{side}"], row[f"ci95_high_{side}"])
+    sign = mark(value_or_none(row[f"validity_{side}"]))
+    return Cell(value, note=version, link=link, mark=sign, mark_why=MARKS_KEY if sign else "")
+
+
+def _change(row: Record) -> Cell:
+    return change_cell(dict(row), None, bool(row["higher_is_better"]))
+
+
+def _note(row: Record) -> str:
+    """What the figures do not show: failures, doubts, why there is no change."""
+    is_shown = value_or_none(row["change_percent"]) is None or "suspect" in str(row["why"])
+    return str(row["why"]) if is_shown else ""
+
+
+def _differs(row: Record) -> str:
+    """What a compared pair differs in; of a pair that is not compared, the reason says it."""
+    if row["verdict"] not in _COMPARED or row["verdict"] == SAME:
+        return "–"
+    alike = "nothing that is known" if value_or_none(row["not_known"]) else "nothing but when they ran"
+    return value_or_none(row["differs"]) or alike
+
+
+def _not_known(row: Record) -> str:
+    unknown = None if row["verdict"] == SAME else value_or_none(row["not_known"])
+    return f"not known of both: {unknown}" if unknown else ""
+
+
+def _counts(pairs: pd.DataFrame) -> str:
+    if pairs.empty:
+        return "No configuration of one study was measured in the other on the same workload, protocol and client."
+    return ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

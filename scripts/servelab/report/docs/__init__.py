@@ -1,0 +1,1 @@
+"""Documentation made from the code: columns, keys, files, metrics, checks."""

@@ -1,0 +1,278 @@
+"""Every file that a study leaves below `results/`: what it is, its table or its keys. Makes docs/output.md."""
+
+from __future__ import annotations
+
+import re
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from servelab.assets.asset_files import StoredDataset, StoredModel, StoredWorkload
+from servelab.core.json_file import JsonFile, JsonPart
+from servelab.core.run_spec import RunSpec
+from servelab.engines.runtimes import Environment
+from servelab.measure.imported_run import ImportedRun
+from servelab.measure.run_files import RunManifest, RunStatus
+from servelab.measure.signed_run import SignedRun
+from servelab.metrics.tables import schemas
+from servelab.search.decision import Decision
+from servelab.search.kept_answers import Answer
+from servelab.search.recommended import Recommended
+from servelab.study.plan import Plan
+from servelab.study.recorded.plan import RecordedPlan
+from servelab.study.summary import StudySummary
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file, or all files below a folder where the name ends with `/`."""
+
+    name: str
+    """Below `results/`; `<…>` stands for one name, `{a,b}` for either."""
+    text: str
+    table: str | None = None
+    """Its columns: a name of schemas.TABLES."""
+    models: tuple[type[JsonFile], ...] = ()
+    """What a JSON file holds; several if a live and a recorded study differ."""
+
+    def matches(self, path: str) -> bool:
+        """Whether a path below `results/` is this file, or lies in this folder."""
+        parts = re.split(r"(<[^>]+>|\{[^}]+\})", self.name)
+        pattern = "".join(_pattern(part) for part in parts)
+        return re.fullmatch(pattern + (".*" if self.name.endswith("/") else ""), path) is not None
+
+
+def _pattern(part: str) -> str:
+    if part.startswith("<"):
+        return "[^/]+"
+    if part.startswith("{"):
+        return f"(?:{'|'.join(re.escape(each) for each in part[1:-1].split(','))})"
+    return re.escape(part)
+
+
+_STAGE = "studies/<study>/stages/<stage>/"
+
+FILES: tuple[OutputFile, ...] = (
+    OutputFile("index.{html,md}", "all studies: what each found, and its report"),
+    OutputFile(
+        "runs/<run_id>/spec.json",
+        "everything that can change the measurement; its hash is the run's name",
+        models=(RunSpec,),
+    ),
+    OutputFile(
+        "runs/<run_id>/status.json",
+        "outcome; for a failure its reason and the log lines that explain it; the run's seal",
+        models=(RunStatus,),
+    ),
+    OutputFile(
+        "runs/<run_id>/requests.parquet",
+        "a row a request, the raw records every figure is computed from",
+        "run_requests",
+    ),
+    OutputFile(
+        "runs/<run_id>/telemetry.parquet", "what machine, accelerators and server did in each round", "telemetry"
+    ),
+    OutputFile(
+        "runs/<run_id>/manifest.json",
+        "the machine and the devices it had, the command, versions and hashes",
+        models=(RunManifest,),
+    ),
+    OutputFile("runs/<run_id>/server.log", "what the server printed"),
+    OutputFile(
+        "runs/<run_id>/signed.json",
+        "what was measured, if a key signs runs (archive.md); its signature is `signed.json.sig`",
+        models=(SignedRun,),
+    ),
+    OutputFile("runs/<run_id>/signed.json.sig", "its signature"),
+    OutputFile(
+        "runs/<run_id>/imported.json",
+        "from which archive the run was restored; a run that was measured here has none",
+        models=(ImportedRun,),
+    ),
+    OutputFile("runs/set-aside/", "runs whose files were not those of their seal; may be deleted at any time"),
+    OutputFile(
+        "parsed/<study>/<run_id>.json",
+        "figures parsed from a run, kept so that it is parsed once; may be deleted at any time",
+    ),
+    OutputFile(
+        "studies/<study>/preflight.json",
+        "what could be told before it was measured: a list, a row a check and candidate",
+    ),
+    OutputFile("studies/<study>/study.json", "the study, with titles of its workloads", models=(StudySummary,)),
+    OutputFile(f"{_STAGE}plan.json", "candidates of a stage and their runs", models=(Plan, RecordedPlan)),
+    OutputFile(f"{_STAGE}table.parquet", "a row a candidate and workload", "stage_table"),
+    OutputFile(f"{_STAGE}metrics.parquet", "metrics of its runs", "metrics"),
+    OutputFile(f"{_STAGE}rounds.parquet", "their values in each round", "rounds"),
+    OutputFile(f"{_STAGE}checks.parquet", "what the checks made of its runs", "checks"),
+    OutputFile(f"{_STAGE}timeline.parquet", "requests in flight and tokens over the time of each round", "timeline"),
+    OutputFile(f"{_STAGE}decision.json", "who won the stage, and why", models=(Decision,)),
+    OutputFile("studies/<study>/metrics.parquet", "every metric of every run of the study", "metrics"),
+    OutputFile("studies/<study>/checks.parquet", "every check of every run of the study", "checks"),
+    OutputFile("studies/<study>/improvements.parquet", "percentages against the baseline", "improvements"),
+    OutputFile(
+        "studies/<study>/recommended.json",
+        "the serving command to use, and its gain on every workload",
+        models=(Recommended,),
+    ),
+    OutputFile(
+        "studies/<study>/answers/<versions_id>.json",
+        "that answer under each set of versions of the engines",
+        models=(Answer,),
+    ),
+    OutputFile("studies/<study>/answers.parquet", "these answers, a row each", "answers"),
+    OutputFile("studies/<study>/history.parquet", "each configuration at two versions of its engine", "history"),
+    OutputFile("studies/<study>/report.{html,md}", "the report"),
+    OutputFile("studies/<study>/charts/", "its charts, each as SVG, PNG and Vega-Lite JSON"),
+    OutputFile("studies/<study>/tables/", "every table of the report, as CSV and as Parquet"),
+    OutputFile(
+        "studies/<study>/search.parquet", "every candidate: tried, failed or not run, why, and what it took", "search"
+    ),
+    OutputFile("studies/<study>/distributions.parquet", "latencies of its runs by percentile", "distributions"),
+    OutputFile("studies/<study>/device_series.parquet", "telemetry of the accelerators over time", "device_series"),
+    OutputFile("recorded/<study>/claims.parquet", "what was published, computed again from the logs", "claims"),
+    OutputFile("recorded/<study>/logs/", "a copy of the logs"),
+    OutputFile(
+        "comparisons/<a>--<b>/comparison.parquet",
+        "two studies side by side, a row a pair of runs and metric",
+        "comparison",
+    ),
+    OutputFile("comparisons/<a>--<b>/comparison.{html,md}", "the same to read"),
+    OutputFile("archives/", "archives of studies (archive.md)"),
+    OutputFile("workloads/<workload_id>/requests.parquet", "the exact requests, for every engine", "workload_requests"),
+    OutputFile("workloads/<workload_id>/workload.json", "what they are", models=(StoredWorkload,)),
+    OutputFile("datasets/<dataset>-<sha256>/dataset.json", "a dataset: source, hash, licence", models=(StoredDataset,)),
+    OutputFile("datasets/<dataset>-<sha256>/", "the dataset itself; 12 characters of its sha256"),
+    OutputFile("models/<model>/model.json", "a model's files", models=(StoredModel,)),
+    OutputFile("models/<model>/", "weights and tokenizer"),
+    OutputFile(
+        "envs/<tool>-<lock>/environment.json", "an engine's or a load client's environment", models=(Environment,)
+    ),
+    OutputFile("envs/<tool>-<lock>/", "the environment itself"),
+    OutputFile("logs/", "what each job printed"),
+    OutputFile("bench/", "figures of `make bench` (benchmarks.md)"),
+)
+"""All of them, in the order of the page; a recorded study leaves in `recorded/` what a live one does in `studies/`."""
+
+_HEAD = """\
+<!-- Made by `make docs` from the models of the JSON files, schemas.py and report/docs/output_files.py; edit there. -->
+# Output: every file, column, type and unit
+
+Everything lies below `results/`; [reading-results.md](reading-results.md) reads it with pandas and DuckDB. A recorded
+study leaves in `recorded/<study>/` what a live one leaves in `studies/<study>/`, and what is named below. While
+something is made it has a name that begins with a dot.
+"""
+
+_REASONS = """\
+A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argument`, `missing_model`,
+`never_healthy`, `requests_failed`, `round_timeout`, `saturated`; a candidate that could not be run at all is `refused`,
+a recorded one `unsupported`.
+"""
+
+_UNITS = {
+    "_per_s": "1/s",
+    "_percent": "%",
+    "_ms": "ms",
+    "_s": "s",
+    "_rate": "share, 0 to 1",
+    "_tokens": "tokens",
+    "_bytes": "bytes",
+}
+"""End of a column's name → unit; the first that fits."""
+_OF_THE_METRIC = re.compile(
+    r"(objective_|baseline_|published_|recomputed_)?(value|mean|std|minimum|median|p\d\d|maximum)|(objective_)?ci95_(low|high)"
+)
+_OTHER_UNITS = {
+    "baseline_factor": "ratio",
+    "factor": "ratio",
+    "percentile": "%",
+    "requests_in_flight": "requests",
+    "seconds": "s",
+    "slo_attainment": "share, 0 to 1",
+}
+
+
+def unit(column: pa.Field) -> str:
+    """Unit of a column, from its name; empty where it is no quantity."""
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_list(column.type)):
+        return ""
+    name = re.sub("_(before|after|a|b)$", "", str(column.name))
+    if _OF_THE_METRIC.fullmatch(name):
+        return "the metric's"
+    name = re.sub("_(mean|p99|ci95_low|ci95_high)$", "", name)
+    if "tokens_per_s" in name:
+        return "tokens/s"
+    if name in _OTHER_UNITS:
+        return _OTHER_UNITS[name]
+    for end, text in _UNITS.items():
+        if name.endswith(end):
+            return text
+    return ""
+
+
+def named(path: str) -> OutputFile | None:
+    """The entry of a path below `results/`; None for one that the page does not name."""
+    if path.startswith("recorded/"):
+        own = next((file for file in FILES if file.matches(path)), None)
+        return own or named(path.replace("recorded/", "studies/", 1))
+    return next((file for file in FILES if file.matches(path)), None)
+
+
+def keys(*models: type[JsonPart]) -> dict[str, str]:
+    """Keys of a JSON file → what they hold. A file inside the file is one key: it has its own table."""
+    found: dict[str, str] = {}
+    for model in models:
+        for name, field in model.model_fields.items():
+            part, is_list = _part(field.annotation)
+            found.setdefault(name, field.description or (part and _sentence(part)) or "")
+            if part is not None:
+                for key, text in keys(part).items():
+                    found.setdefault(f"{name}{'[]' * is_list}.{key}", text)
+    return found
+
+
+def _part(annotation: Any) -> tuple[type[JsonPart] | None, bool]:
+    """The `JsonPart` that a field holds, and whether it holds a list of them."""
+    arguments = typing.get_args(annotation)
+    for each in arguments or (annotation,):
+        if isinstance(each, type) and issubclass(each, JsonPart) and not issubclass(each, JsonFile):
+            return each, typing.get_origin(annotation) is list
+    return None, False
+
+
+def _sentence(model: type[JsonPart]) -> str:
+    return (model.__doc__ or "").partition("\n")[0]
+
+
+def render_docs() -> str:
+    """docs/output.md."""
+    files = "\n".join(f"| `{file.name}` | {file.text} | {_content(file)} |" for file in FILES)
+    parts = [_HEAD, f"| file | what it is | content |\n|---|---|---|\n{files}\n", _REASONS, "## Tables\n"]
+    for name, schema in schemas.TABLES.items():
+        rows = "\n".join(
+            f"| `{column.name}` | {column.type} | {unit(column)} | {column.metadata[b'description'].decode()} |"
+            for column in schema
+        )
+        parts.append(f"### {name}\n\n| column | type | unit | meaning |\n|---|---|---|---|\n{rows}\n")
+    parts.append("## JSON files\n\nThe keys of each; units are in their names. `[]` is each entry of a list.\n")
+    for file in FILES:
+        if file.models:
+            rows = "\n".join(f"| `{key}` | {text} |" for key, text in keys(*file.models).items())
+            parts.append(f"### {_heading(file)}\n\n| key | meaning |\n|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _content(file: OutputFile) -> str:
+    if file.table:
+        return f"[{file.table}](#{file.table})"
+    return f"[keys](#{_anchor(_heading(file))})" if file.models else ""
+
+
+def _heading(file: OutputFile) -> str:
+    return f"`{file.name}`"
+
+
+def _anchor(heading: str) -> str:
+    """How GitHub calls a heading in an address."""
+    return re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-")

@@ -1,0 +1,200 @@
+"""Baseline against optimized: the headline, and the tables over all workloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from servelab.core.number_text import NO_BREAK, PLACES_MARK, change, figure, interval, is_noise, metric_label
+from servelab.metrics.definitions import METRICS
+from servelab.report.cells import NO_INTERVAL, Cell, Measured, Table, change_cell, value_or_none
+from servelab.search.recommendation_text import keep_text
+from servelab.search.recommended import FROM_LOGS, Recommended
+from servelab.study.study import LAST_STAGES
+from servelab.study.summary import StudySummary
+
+Row = dict[Any, Any]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The answer in one line: a large figure, if there is one, and what it measures."""
+
+    figure: str
+    text: str
+    run_id: str
+
+
+def headline(study: StudySummary, recommended: Recommended, improvements: pd.DataFrame) -> Headline:
+    """What the proof found, or the logs of a recorded study: the objective's change on the deciding workload."""
+    objective = study.objective
+    title = study.workloads[objective.on]
+    if not recommended.changed:
+        return Headline("", keep_text(recommended), recommended.run_id)
+    if recommended.proof is not None and recommended.proof.change_percent is None:
+        return Headline("", recommended.proof.why, recommended.run_id)
+    basis: str = objective.per
+    if not (rows := _rows(improvements, objective.metric, basis)):  # only rates have figures per accelerator and node
+        basis = "deployment"
+        rows = _rows(improvements, objective.metric, basis)
+    if objective.on not in rows:
+        failed = next((entry.failed for entry in recommended.improvements if entry.workload == objective.on), None)
+        return Headline("", f"Not comparable on {title}: {failed or 'a run failed'}", recommended.run_id)
+    row = rows[objective.on]
+    value, low, high = (
+        value_or_none(row[name]) for name in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
+    )
+    extrapolated = " (extrapolated)" if row["extrapolated"] else ""
+    text = f"{metric_label(objective.metric, basis)}{extrapolated} on {title}, against the baseline"
+    if low is None:
+        text += f" ({NO_INTERVAL})"
+    elif is_noise(low, high):
+        text += f": within noise ({interval(low, high)})"
+    else:
+        text += f" ({interval(low, high)})"
+    if recommended.evidence == FROM_LOGS:
+        text += f", {FROM_LOGS}"
+    return Headline(change(value, low, high), text, recommended.run_id)
+
+
+def place_warning(recommended: Recommended) -> str:
+    """What differs between the places of the runs that the answer compares; empty if nothing does."""
+    gains = recommended.proof.workloads if recommended.proof else recommended.improvements
+    promised = recommended.proof and recommended.proof.promised_unequal_places
+    found = dict.fromkeys(each.unequal_places for each in gains if each.unequal_places)
+    if promised:
+        found[f"what the search promised: {promised}"] = None
+    return " / ".join(found)
+
+
+def objective_table(
+    study: StudySummary, recommended: Recommended, improvements: pd.DataFrame, measured: Measured, table: pd.DataFrame
+) -> Table:
+    """The objective as run on every workload; also per accelerator and per node where those figures differ."""
+    metric = study.objective.metric
+    label = metric_label(metric)
+    as_run = _rows(improvements, metric, "deployment")
+    scaled = {basis: _rows(improvements, metric, basis) for basis in ("accelerator", "node")}
+    others = {basis: found for basis, found in scaled.items() if _is_scaled(found)}
+    columns = [
+        "Workload",
+        f"Baseline ({label})",
+        f"Optimized ({label})",
+        "Change",
+        *(f"Per {basis}" for basis in others),
+    ]
+    rows: list[list[Cell]] = []
+    failures = {entry.workload: entry.failed for entry in recommended.improvements}
+    comparison = table[table["stage"].isin(LAST_STAGES)]
+    runs = _runs(comparison)
+    for workload, title in study.workloads.items():
+        cells = [Cell(title, note=workload)]
+        sides = comparison[comparison["workload"] == workload]
+        if workload in as_run:
+            row = as_run[workload]
+            cells += [*_values(row, measured, runs), _change(row)]
+            cells += [_other_basis(basis_rows[workload], label) for basis_rows in others.values()]
+        else:
+            cells += _only_baseline(sides, metric, measured)
+            cells += [Cell("–", note=failures.get(workload) or "")] + [Cell("–") for _ in others]
+        cells.append(measured.counts(*(list(of_side) for of_side in sides[sides["outcome"] == "ok"]["run_ids"])))
+        rows.append(cells)
+    return Table([*columns, "n"], rows, name="objective")
+
+
+def other_metrics_table(
+    study: StudySummary, improvements: pd.DataFrame, measured: Measured, table: pd.DataFrame
+) -> Table:
+    """Every other metric as run, workload by workload."""
+    chosen = improvements[
+        improvements["stage"].isin(LAST_STAGES)
+        & (improvements["basis"] == "deployment")
+        & (improvements["metric"] != study.objective.metric)
+    ]
+    runs = _runs(table[table["stage"].isin(LAST_STAGES)])
+    order = {workload: position for position, workload in enumerate(study.workloads)}
+    records = sorted(chosen.to_dict("records"), key=lambda row: order[row["workload"]])
+    rows = [
+        [
+            Cell(metric_label(row["metric"]), note=study.workloads[row["workload"]]),
+            *_values(row, measured, runs),
+            _change(row),
+            measured.counts(*(runs.get(row[run], [row[run]]) for run in ("baseline_run_id", "run_id"))),
+        ]
+        for row in records
+    ]
+    return Table(["Metric", "Baseline", "Optimized", "Change", "n"], rows, name="other-metrics")
+
+
+def accelerators_text(study: StudySummary, table: pd.DataFrame) -> str:
+    """How many accelerators of a node each side used, and what that means for figures per accelerator and per node."""
+    comparison = table[table["stage"].isin(LAST_STAGES)]
+    counts = {row["candidate"]: int(row["accelerators"]) for row in comparison.to_dict("records")}
+    node = study.hardware.per_node
+    if set(counts.values()) == {node} == {1}:
+        return "A node has one accelerator: figures per accelerator and per node equal those of the deployment."
+    used = f"Baseline and optimized configuration each used {counts['baseline']} of a node's {node} accelerators."
+    if len(set(counts.values())) > 1:
+        used = (
+            f"The baseline used {counts['baseline']} of a node's {node} accelerators, the optimized configuration "
+            f"{counts['winner']}."
+        )
+    if METRICS.get(study.objective.metric).is_rate and any(node // count > 1 for count in counts.values()):
+        used += (
+            " Figures per node are extrapolated: one deployment × the number that fits on a node. Nothing that large "
+            "was run."
+        )
+    return used
+
+
+def _rows(improvements: pd.DataFrame, metric: str, basis: str) -> dict[str, Row]:
+    chosen = improvements[
+        improvements["stage"].isin(LAST_STAGES) & (improvements["metric"] == metric) & (improvements["basis"] == basis)
+    ]
+    return {row["workload"]: row for row in chosen.to_dict("records")}
+
+
+def _is_scaled(rows: dict[str, Row]) -> bool:
+    """True if figures on a basis differ from those of the deployments as run."""
+    return any(row["factor"] != 1 or row["baseline_factor"] != 1 for row in rows.values())
+
+
+def _runs(comparison: pd.DataFrame) -> dict[str, list[str]]:
+    """First run of each side on a workload → all its runs."""
+    return {row["run_id"]: list(row["run_ids"]) for row in comparison.to_dict("records")}
+
+
+def _values(row: Row, measured: Measured, runs: dict[str, list[str]]) -> list[Cell]:
+    """Both sides as run, each with the interval over its own starts."""
+    sides = (("baseline_run_id", "baseline_value"), ("run_id", "value"))
+    return [measured.cell(runs.get(row[run], [row[run]]), row["metric"], row[value]) for run, value in sides]
+
+
+def _change(row: Row) -> Cell:
+    cell = change_cell(row, row["run_id"], bool(row["higher_is_better"]), row["baseline_run_id"])
+    differs = value_or_none(row["unequal_places"])
+    return replace(cell, mark=PLACES_MARK, mark_why=f"not measured at one place: {differs}") if differs else cell
+
+
+def _other_basis(row: Row, label: str) -> Cell:
+    values = f"{figure(row['baseline_value'])} → {figure(row['value'])} {label[:1].lower()}{label[1:]}"
+    extrapolated = (
+        f", extrapolated (×{NO_BREAK}{row['factor']:g})" if row["extrapolated"] and row["factor"] != 1 else ""
+    )
+    return replace(_change(row), note=values + extrapolated)
+
+
+def _only_baseline(sides: pd.DataFrame, metric: str, measured: Measured) -> list[Cell]:
+    """Baseline and winner if they cannot be compared: what was measured, or `failed`."""
+    cells = []
+    for candidate in ("baseline", "winner"):
+        rows = sides[sides["candidate"] == candidate].to_dict("records")
+        if not rows:
+            cells.append(Cell("–"))
+        elif rows[0]["outcome"] != "ok":
+            cells.append(Cell("failed", rows[0]["run_id"], str(rows[0]["reason"]).replace("_", " ")))
+        else:
+            cells.append(measured.cell(list(rows[0]["run_ids"]), metric))
+    return cells

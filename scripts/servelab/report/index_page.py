@@ -1,0 +1,120 @@
+"""The index page over all studies in a results folder: what each found, with a link to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from servelab.core.errors import ServelabError
+from servelab.core.number_text import MARKS_KEY, change, interval, is_noise, mark, metric_label
+from servelab.measure.imported_run import read_import
+from servelab.measure.run_files import RunStatus
+from servelab.metrics.definitions import METRICS
+from servelab.report.cells import Cell, Table
+from servelab.report.page import Page, Section
+from servelab.search.recommendation_text import keep_text
+from servelab.search.recommended import FROM_LOGS, Recommended
+from servelab.study.summary import StudySummary
+
+KINDS = {"studies": "live", "recorded": "recorded logs"}
+"""Folder below the results → where its studies' figures come from."""
+WITHOUT_ANSWER = NOT_BEGUN, NOT_FINISHED, BROKEN = "not begun", "not finished", "cannot be read"
+COLUMNS = ["Study", "Model", "Hardware", "Recommended", "Gain on the baseline", "Measured"]
+
+
+def index_page(results: Path, expected: Sequence[str] = ()) -> Page:
+    """The page; its links are relative to `results`.
+
+    It lists every study with a folder there, and the `expected` ones (`studies/<study>`, `recorded/<study>`). The row
+    of a study without an answer says so, and the row of an unreadable file names it.
+    """
+    there = {f"{kind}/{folder.name}" for kind in KINDS for folder in (results / kind).glob("*") if _has_begun(folder)}
+    searches = sorted(there | set(expected), key=lambda search: (list(KINDS).index(search.split("/")[0]), search))
+    rows = {search: _row(results, search) for search in searches}
+    finished = [row for row in rows.values() if row[3].text not in WITHOUT_ANSWER]
+    sections = [Section("Studies", Table(COLUMNS, list(rows.values())))] if rows else []
+    comparisons = sorted((results / "comparisons").glob("*/comparison.html"))
+    if comparisons:
+        cells = [
+            [Cell(file.parent.name.replace("--", " and "), link=str(file.relative_to(results)))] for file in comparisons
+        ]
+        sections.append(Section("Comparisons", Table(["Studies"], cells)))
+    doubts = f"{MARKS_KEY}. " if any(cell.mark for row in rows.values() for cell in row) else ""
+    left = len(rows) - len(finished)
+    lead = f"{len(finished)} {'study' if len(finished) == 1 else 'studies'} with an answer"
+    return Page(
+        title="Studies",
+        lead=f"{lead}, {left} without." if left else f"{lead}.",
+        sections=sections,
+        remark=f"{doubts}A gain is the winner's change of the study's objective on the deciding workload; ± is half of "
+        "its 95 % interval. That of a live study is what its proof found, over pairs of server starts; bold is a gain "
+        "beyond noise.",
+    )
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether the study has results; a preflight alone does not count."""
+    return any((folder / name).exists() for name in ("stages", "study.json", "recommended.json"))
+
+
+def _row(results: Path, search: str) -> list[Cell]:
+    kind, name = search.split("/")
+    folder = results / search
+    found = f"{name}, {KINDS[kind]}"
+    nothing = Cell("–")
+    try:
+        if not (folder / "study.json").exists():
+            state = NOT_FINISHED if _has_begun(folder) else NOT_BEGUN
+            return [Cell(name, note=found), nothing, nothing, Cell(state), nothing, nothing]
+        study = StudySummary.read(folder / "study.json")
+        hardware = f"{study.hardware.accelerator}, {study.hardware.per_node} in a node"
+        described = [Cell(str(study.model["id"])), Cell(hardware)]
+        if not (folder / "recommended.json").exists():
+            return [Cell(study.title, note=found), *described, Cell(NOT_FINISHED), nothing, nothing]
+        recommended = Recommended.read(folder / "recommended.json")
+    except ServelabError as error:
+        return [Cell(name, note=found), nothing, nothing, Cell(BROKEN, note=str(error)), nothing, nothing]
+    report = folder / "report.html"
+    link = str(report.relative_to(results)) if report.exists() else ""
+    return [
+        Cell(study.title, note=found if link else f"{found}, no report yet", link=link),
+        *described,
+        Cell(f"{recommended.engine} {recommended.engine_version}"),
+        _gain(study, recommended),
+        Cell(_measured(results, recommended.run_id)),
+    ]
+
+
+def _gain(study: StudySummary, recommended: Recommended) -> Cell:
+    if not recommended.changed:
+        return Cell("none", note=keep_text(recommended))
+    row = recommended.improvement(study.objective.on)
+    if row is None or row.change_percent is None:
+        return Cell("–", note=(row.failed if row else None) or "not comparable")
+    low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
+    per = metric_label(recommended.objective, recommended.per)
+    what = f"{per}{' (extrapolated)' if row.extrapolated else ''} on {row.title}"
+    if low is None or high is None:
+        text = "no interval"
+    else:
+        text = f"within noise: {interval(low, high)}" if is_noise(low, high) else interval(low, high)
+    if recommended.evidence == FROM_LOGS:
+        text += f"; {FROM_LOGS}"
+    sign = mark(recommended.validity, recommended.baseline_validity)
+    good = (row.change_percent > 0) == METRICS.get(recommended.objective).higher_is_better
+    return Cell(
+        change(row.change_percent, low, high),
+        note=f"{what}; {text}",
+        is_good=good and low is not None and not is_noise(low, high),
+        mark=sign,
+        mark_why=MARKS_KEY if sign else "",
+    )
+
+
+def _measured(results: Path, run_id: str) -> str:
+    """The day on which the winner's run ended, and whether it was imported; a dash for recorded logs."""
+    run = results / "runs" / run_id
+    try:
+        return RunStatus.read(run / "status.json").finished_at[:10] + (", imported" if read_import(run) else "")
+    except ServelabError:
+        return "–"

@@ -1,0 +1,261 @@
+"""One section per stage: what was tried, the results, and why the winner won."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from servelab.core.errors import ServelabError
+from servelab.core.number_text import NO_BREAK, duration, estimate, figure, metric_label
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import per_basis
+from servelab.report.cells import Cell, Measured, Table, change_cell, value_or_none
+from servelab.report.evidence import Origin
+from servelab.search.decide import CONSTRAINT_MISSED
+from servelab.search.decision import Decision, Verdict
+from servelab.search.standing import CANNOT_TELL
+from servelab.study.summary import StageOutline, StudySummary
+
+Row = dict[Any, Any]
+
+RATES = ("total_tokens_per_s", "output_tokens_per_s", "requests_per_s")
+LATENCIES = ("ttft_ms", "tpot_ms")
+STATISTICS = {"std": "Std", "minimum": "Min", "median": "Median", "p90": "P90", "p95": "P95", "p99": "P99"} | {
+    "maximum": "Max"
+}
+"""Column of schemas.METRICS → heading."""
+
+ROWS_OF_ALL = 600
+DETAILS_OF_ALL = 80
+"""Candidates that all stages together show in their tables, and in detail with command and every metric. The table
+files have all of them. So a report of a thousand runs stays small enough to send."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """One candidate's command, and every metric of its run; None if it was not measured."""
+
+    candidate: str
+    run_id: str | None
+    command: str
+    metrics: Table | None
+
+
+@dataclass(frozen=True)
+class StageSection:
+    """What the report shows of one stage."""
+
+    name: str
+    title: str
+    applies: bool
+    outcome: str
+    reason: str
+    warning: str = ""
+    """How the places of the runs that the stage compared differ; empty if they do not."""
+    effort: str = ""
+    table: Table | None = None
+    failures: Table | None = None
+    """Candidates that could not be measured, with the log line that explains the failure."""
+    details: list[Details] = field(default_factory=list)
+    not_tried: list[tuple[str, str]] = field(default_factory=list)
+    """Candidates that were not run, and why."""
+
+
+def stage_sections(
+    study: StudySummary, table: pd.DataFrame, decisions: Sequence[Decision], measured: Measured, origin: Origin
+) -> list[StageSection]:
+    """The sections in the order of the search; `ServelabError` for a stage without decision or table."""
+    decision_of = {decision.stage: decision for decision in decisions}
+    for kind, known in (("decision.json", set(decision_of)), ("table.parquet", set(table["stage"]))):
+        if missing := [stage.name for stage in study.stages if stage.name not in known]:
+            raise ServelabError(f"no {kind} was given for stage {', '.join(missing)} of study {study.study}")
+    return [
+        _section(
+            stage,
+            table[table["stage"] == stage.name],
+            decision_of[stage.name],
+            measured,
+            origin,
+            share=1 / len(study.stages),
+        )
+        for stage in study.stages
+    ]
+
+
+def _section(
+    stage: StageOutline,
+    table: pd.DataFrame,
+    decision: Decision,
+    measured: Measured,
+    origin: Origin,
+    share: float,
+) -> StageSection:
+    if not decision.applies:
+        not_tried = [(candidate, decision.reason) for candidate in stage.candidates]
+        outcome = "Not applicable"
+        return StageSection(stage.name, decision.title, False, outcome, decision.reason, not_tried=not_tried)
+    most = max(8, int(ROWS_OF_ALL * share))
+    planned = _in_order(table, decision, most)
+    rows = [row for row in planned if row["outcome"] in ("ok", "failed")]
+    verdicts = {verdict.candidate: verdict for verdict in decision.candidates}
+    left_out = [
+        (
+            row["candidate"],
+            f"refused before any run: {row['message']}" if row["outcome"] == "failed" else str(row["message"]),
+        )
+        for row in planned
+        if not value_or_none(row["run_id"])
+    ]
+    seen = {row["candidate"] for row in planned}
+    same = [
+        (candidate, "the same configuration as the incumbent or another candidate")
+        for candidate in stage.candidates
+        if candidate not in seen
+    ]
+    outcome = "Winner" if decision.changed else "The incumbent stays"
+    shown = _table(rows, verdicts, measured, origin.kind == "recorded") if rows else None
+    return StageSection(
+        stage.name,
+        decision.title,
+        True,
+        outcome,
+        decision.reason,
+        decision.unequal_places or "",
+        _effort(table),
+        shown and replace(shown, name=f"stage-{stage.name}", most=min(most, shown.most)),
+        _failures(stage.name, rows, origin),
+        [_details(row, measured) for row in rows[: max(2, int(DETAILS_OF_ALL * share))]],
+        left_out + same,
+    )
+
+
+def _in_order(table: pd.DataFrame, decision: Decision, most: int) -> list[Row]:
+    """Rows in the order of the stage; if there are too many to show, incumbent, winner and the best come first."""
+    table = table.sort_values("position", kind="stable")
+    if len(table) > most:
+        higher_is_better = bool(METRICS.get(str(table["objective"].iloc[0])).higher_is_better)
+        first = table["is_incumbent"] | (table["candidate"] == decision.winner.candidate)
+        others = table[~first].sort_values("objective_value", ascending=not higher_is_better, kind="stable")
+        table = pd.concat([table[first], others])
+    return table.to_dict("records")
+
+
+def _failures(stage: str, rows: Sequence[Row], origin: Origin) -> Table | None:
+    failed = [row for row in rows if row["outcome"] != "ok" and value_or_none(row["run_id"])]
+    cells = [
+        [
+            Cell(row["candidate"], row["run_id"]),
+            Cell(str(row["reason"]).replace("_", " "), link=origin.failure_href(row["run_id"])),
+            Cell(str(value_or_none(row["message"]) or "")),
+        ]
+        for row in failed
+    ]
+    columns = ["Candidate", "Failed because of", "Log line that explains it"]
+    return Table(columns, cells, name=f"stage-{stage}-failures", most=50) if cells else None
+
+
+def _details(row: Row, measured: Measured) -> Details:
+    found = measured.of_run(row["run_id"])
+    cells = [
+        [
+            Cell(metric_label(str(entry["metric"])), note=value_or_none(entry["definition"]) or ""),
+            measured.cell(list(row["run_ids"]), entry["metric"]),
+            *(Cell(figure(value_or_none(entry[statistic]))) for statistic in STATISTICS),
+            Cell("–" if value_or_none(entry["n"]) is None else f"{int(entry['n']):,}"),
+        ]
+        for entry in found
+    ]
+    columns = ["Metric", "Mean", *STATISTICS.values(), "Observations"]
+    return Details(
+        row["candidate"],
+        value_or_none(row["run_id"]),
+        value_or_none(row["command"]) or "",
+        Table(columns, cells) if cells else None,
+    )
+
+
+def _effort(table: pd.DataFrame) -> str:
+    rows = table.dropna(subset=["run_id"]).drop_duplicates("run_id")
+    runs = sum(len(run_ids) for run_ids in rows["run_ids"])
+    return f"{runs} run{'' if runs == 1 else 's'}, {duration(rows['accelerator_s'].sum())} of accelerator time"
+
+
+def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: Measured, is_recorded: bool) -> Table:
+    """The stage's table; a column that is equal in all rows, or empty, is omitted.
+
+    What a search found chose the winner and is no claim, so that it has no changes; those of recorded logs are theirs.
+    """
+    objective, per = str(rows[0]["objective"]), str(rows[0]["objective_per"])
+    columns: dict[str, list[Cell]] = {"Candidate": [_candidate(row, verdicts) for row in rows]}
+    engines = [f"{row['engine']} {row['engine_version']}" for row in rows]
+    if len(set(engines)) > 1:
+        columns["Engine"] = [Cell(engine) for engine in engines]
+    if len({row["accelerators"] for row in rows}) > 1:
+        columns["Accelerators"] = [Cell(str(row["accelerators"])) for row in rows]
+    label = metric_label(objective, per)
+    columns[label if is_recorded else f"Search: {label}"] = [_objective(row, is_recorded) for row in rows]
+    if is_recorded:
+        columns["Change"] = [_change(row, verdicts, rows[0]["run_id"]) for row in rows]
+    as_run = all(per_basis(row["objective_per"], *_counts(row))[0] == 1 for row in rows)
+    others = {
+        metric_label(rate): [measured.cell(list(row["run_ids"]), rate) for row in rows]
+        for rate in RATES
+        if rate != objective or not as_run
+    }
+    for latency in LATENCIES:
+        others[metric_label(latency)] = [measured.cell(list(row["run_ids"]), latency, with_p99=True) for row in rows]
+    others["E2EL (ms)"] = [measured.cell(list(row["run_ids"]), "e2el_ms") for row in rows]
+    columns |= {name: cells for name, cells in others.items() if any(cell.run_id for cell in cells)}
+    columns["n"] = [measured.counts(list(row["run_ids"])) for row in rows]
+    return Table(list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)])
+
+
+def _candidate(row: Row, verdicts: dict[str, Verdict]) -> Cell:
+    found = verdicts.get(row["candidate"])
+    verdict = found.verdict if found else row["outcome"]
+    # A measured candidate that cannot win shows the reason here; one that was not measured has its own message.
+    cannot_win = verdict in ("failed", CONSTRAINT_MISSED, CANNOT_TELL) and row["outcome"] == "ok"
+    said = f"{verdict}: {found.why}" if found and cannot_win else verdict
+    changes = _changes(json.loads(row["changes"]))
+    note = said if changes in ("", row["candidate"]) else f"{said}; {changes}"
+    return Cell(row["candidate"], value_or_none(row["run_id"]), note, is_good=verdict == "winner")
+
+
+def _changes(changes: dict[str, Any]) -> str:
+    """What a candidate changes, as `key=value` in one line; for a bare flag, only its name."""
+    texts = []
+    for key, value in changes.items():
+        if isinstance(value, dict):
+            texts.append(_changes(value))
+        else:
+            texts.append(key if value is None else f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+    return ", ".join(texts)
+
+
+def _counts(row: Row) -> tuple[int, int]:
+    """Number of accelerators of a run, and of a node."""
+    return int(row["accelerators"]), int(row["accelerators_per_node"])
+
+
+def _objective(row: Row, is_recorded: bool) -> Cell:
+    value = value_or_none(row["objective_value"])
+    if value is None:
+        return Cell("–")
+    text = estimate(value, row["objective_ci95_low"], row["objective_ci95_high"])
+    factor, extrapolated = per_basis(row["objective_per"], *_counts(row))
+    notes = [f"extrapolated (×{NO_BREAK}{factor:g})"] if extrapolated else []
+    if not is_recorded:
+        notes.insert(0, f"on {row['starts']} start{'' if row['starts'] == 1 else 's'}")
+    return Cell(text, row["run_id"], ", ".join(notes), value=value)
+
+
+def _change(row: Row, verdicts: dict[str, Verdict], incumbent: str | None) -> Cell:
+    verdict = verdicts.get(row["candidate"])
+    if verdict is None:
+        return Cell("–")
+    higher_is_better = bool(METRICS.get(str(row["objective"])).higher_is_better)
+    return change_cell(verdict.model_dump(), row["run_id"], higher_is_better, incumbent)

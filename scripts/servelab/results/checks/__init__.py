@@ -1,0 +1,203 @@
+"""Validity: named checks on a measured run, each with its rule, what it found and what to do.
+
+A run that fails one is *suspect* (its figures are shown with a mark) or *invalid* (it never wins). A healthy run passes
+every rule, and each rule gives the reason for its threshold. To add a check, register a function in a module of this
+package, and add examples to the test of all checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from servelab.core.registry import Registry
+from servelab.core.run_spec import RunSpec
+from servelab.measure.clients import LoadStats
+from servelab.metrics.disturbance import under_load
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.record_array import RecordArray, record_array, succeeded
+
+Level = Literal["ok", "suspect", "invalid", "not applicable"]
+_SEVERITY: tuple[Level, ...] = ("invalid", "suspect")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The input of a run's checks."""
+
+    records: RecordArray
+    """`schemas.RUN_REQUESTS` of all rounds."""
+    spec: RunSpec
+    server_starts: int | None
+    """How often the server was started; None if unknown."""
+    summary: Mapping[str, Mapping[str, Any]]
+    """Metric → its row of `schemas.METRICS`."""
+    rounds: Mapping[str, Mapping[int, float]]
+    """Metric → round → its value in `schemas.ROUNDS`."""
+    client: Sequence[LoadStats] = ()
+    """What each round cost the client, in order of rounds; empty if it was not recorded."""
+    telemetry: RecordArray = field(default_factory=lambda: record_array(schemas.TELEMETRY.empty_table()))
+    """`schemas.TELEMETRY`; empty if none was recorded."""
+
+    @cached_property
+    def counted(self) -> RecordArray:
+        """The records that figures are computed from: without the settle phase."""
+        counted: RecordArray = self.records[self.records["phase"] != "settle"]
+        return counted
+
+    @cached_property
+    def successes(self) -> RecordArray:
+        """The counted requests that succeeded."""
+        return succeeded(self.counted)
+
+    def mean(self, metric: str) -> float | None:
+        """A metric's mean; None if it has none, or if the client's definition differs."""
+        row = self.summary.get(metric, {})
+        value = None if row.get("definition") else row.get("mean")
+        return None if value is None else float(value)
+
+    @cached_property
+    def loaded(self) -> RecordArray:
+        """Telemetry while the load ran: from the zero of each round to its last end."""
+        return under_load(self.records, self.telemetry)
+
+    def samples(self, metric: str) -> RecordArray:
+        """Telemetry of one metric while the load ran."""
+        samples: RecordArray = self.loaded[self.loaded["metric"] == metric]
+        return samples
+
+
+@dataclass(frozen=True)
+class Saw:
+    """What a check found."""
+
+    level: Level
+    text: str
+
+
+def ok(text: str) -> Saw:
+    """The rule holds."""
+    return Saw("ok", text)
+
+
+def suspect(text: str) -> Saw:
+    """The figures may be wrong: they are shown with a mark."""
+    return Saw("suspect", text)
+
+
+def invalid(text: str) -> Saw:
+    """The figures are wrong, or belong to another load than the study asks for: the run never wins."""
+    return Saw("invalid", text)
+
+
+def not_applicable(text: str) -> Saw:
+    """There was nothing to check."""
+    return Saw("not applicable", text)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check."""
+
+    name: str
+    looks_at: str
+    rule: str
+    """When it fails, with its thresholds."""
+    why: str
+    """What the failure does to the figures, and the reason for the threshold."""
+    fails_as: tuple[Level, ...]
+    """`suspect`, `invalid`, or both if the rule distinguishes them."""
+    action: str
+    look: Callable[[Evidence], Saw]
+    means_disturbed: bool = False
+    """Whether it fails because of something outside server and load, so that the run can neither win nor be beaten."""
+
+
+CHECKS: Registry[Check] = Registry("check")
+
+
+def check(
+    name: str,
+    *,
+    looks_at: str,
+    rule: str,
+    why: str,
+    fails_as: tuple[Level, ...],
+    action: str,
+    means_disturbed: bool = False,
+) -> Callable[[Callable[[Evidence], Saw]], Callable[[Evidence], Saw]]:
+    """Registers the decorated function as a check; the arguments are the fields of `Check`."""
+
+    def register(look: Callable[[Evidence], Saw]) -> Callable[[Evidence], Saw]:
+        CHECKS.register(name, Check(name, looks_at, rule, why, fails_as, action, look, means_disturbed))
+        return look
+
+    return register
+
+
+def check_run(evidence: Evidence) -> list[dict[str, Any]]:
+    """A row of `schemas.CHECKS` for each check, without study, run_id and workload."""
+    rows = []
+    for entry in CHECKS:
+        saw = entry.look(evidence)
+        action = entry.action if saw.level in _SEVERITY else None
+        rows.append({"check": entry.name, "level": saw.level, "saw": saw.text, "action": action})
+    return rows
+
+
+def verdict(findings: Sequence[Mapping[str, Any]]) -> tuple[Level, str | None]:
+    """A run's validity, which is that of its worst check, and what the failed checks found; None if none failed."""
+    failed = [finding for level in _SEVERITY for finding in findings if finding["level"] == level]
+    return (failed[0]["level"], _note(failed)) if failed else ("ok", None)
+
+
+def disturbance(findings: Sequence[Mapping[str, Any]]) -> str | None:
+    """What disturbed a run, by those of its failed checks that mean so (`Check.means_disturbed`); None if nothing."""
+    names = {entry.name for entry in CHECKS if entry.means_disturbed}
+    failed = [finding for finding in findings if finding["level"] in _SEVERITY and finding["check"] in names]
+    return _note(failed) or None
+
+
+def _note(findings: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(f"{finding['check'].replace('_', ' ')}: {finding['saw']}" for finding in findings)
+
+
+def render_docs() -> str:
+    """The text of docs/validity.md."""
+    parts = [_DOCS_HEAD]
+    for entry in CHECKS:
+        facts = {
+            "Rule": entry.rule,
+            "Level": " or ".join(entry.fails_as),
+            "Why": entry.why,
+            "What to do": entry.action,
+        }
+        if entry.means_disturbed:
+            facts["Level"] += "; the run is *disturbed*"
+        lines = [f"- {name}: {text}" for name, text in facts.items()]
+        parts.append("\n".join([f"## `{entry.name}`\n\n{entry.looks_at}\n", *lines, ""]))
+    return "\n".join(parts)
+
+
+_DOCS_HEAD = """\
+# Validity
+
+Written by `scripts/generate_docs.py` from `scripts/servelab/results/checks/`; edit there.
+
+Every measured run goes through the checks below. A run that fails one is either *invalid* or *suspect*. An invalid run
+never wins a stage, and is replaced if it is the incumbent. A suspect run can win; the report then prints the reason. A
+suspect run that is *disturbed*, by something outside server and load, can neither win nor be beaten: the verdict on a
+candidate is then `cannot tell`. Slow clocks are no such disturbance, because they may be there in every run.
+Figures of a suspect run have a † and those of an invalid run a ‡ in every table and chart. The report's section
+"Checks" lists what was found and what to do. `checks.parquet` has a row for each check of each run, including checks
+that passed and those that had nothing to check (*not applicable*: no telemetry was recorded, or the client's definition
+of the figure differs). A failed run has no checks; its reason explains what happened.
+
+A rule states when its check fails. A healthy run passes every rule, even on a machine where server and client share the
+cores.
+"""
+
+
+CHECKS.load(__name__)

@@ -1,0 +1,141 @@
+"""Was the load on the server the one that the study asks for, and was it high enough for the objective?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.definitions.concurrency import is_open_loop
+from servelab.metrics.tables.record_array import RecordArray, by_round, maximum
+from servelab.metrics.timeline import in_flight
+from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
+
+_KEPT_UP = 0.95
+_QUEUE_GROWS = 0.8
+_BUSY_PERCENT = 50.0
+_SENT_FOR = 0.9
+
+
+@check(
+    "in_flight_above_limit",
+    looks_at="Most requests in flight at once, by send and end of every request, compared with `max_concurrency`.",
+    rule="more were in flight than allowed.",
+    why="The load was heavier than the study asks for, so the figures belong to another load.",
+    fails_as=("invalid",),
+    action="Report it to the developers of the load client: it ignores its limit.",
+)
+def _in_flight_above_limit(evidence: Evidence) -> Saw:
+    limit = evidence.spec.protocol.max_concurrency
+    if limit is None:
+        return not_applicable("no limit was asked for")
+    most = max((_most_in_flight(requests) for requests in by_round(evidence.records).values()), default=0)
+    text = f"{most:,} requests in flight at most, {limit:,} allowed"
+    return ok(text) if most <= limit else invalid(text)
+
+
+@check(
+    "rate_below_capacity",
+    looks_at="For an objective that is a rate: how fast requests ended, compared with the rate at which they were due.",
+    rule="the middle 80 % of the requests ended at 95 % or more of the rate at which they were due.",
+    why="The server kept up with the load, so the throughput is that of the load and not of the server. On an "
+    "overloaded server requests end more slowly than they arrive.",
+    fails_as=("suspect",),
+    action="Raise `request_rate`, or use `inf`, until the server falls behind; or choose a latency as objective.",
+)
+def _rate_below_capacity(evidence: Evidence) -> Saw:
+    objective = METRICS.get(evidence.spec.objective)
+    if not objective.is_rate:
+        return not_applicable("the objective is not a rate")
+    share = _share_served(evidence)
+    if share is None:
+        return not_applicable("requests were not sent over time")
+    if objective.needs_slos:  # limited by the server where it serves too few well enough
+        good, served = evidence.mean(objective.tag), evidence.mean("requests_per_s")
+        share *= good / served if good is not None and served else 1.0
+    what = "good requests" if objective.needs_slos else "requests"
+    text = f"{what} ended at {100 * share:.0f} % of the rate at which they arrived"
+    return suspect(text) if share >= _KEPT_UP else ok(text)
+
+
+@check(
+    "queue_grows",
+    looks_at="For an objective that is a latency: how fast requests ended, compared with the rate at which they were "
+    "due, and whether `saturation_in_flight` ended the round.",
+    rule="suspect if the middle 80 % of the requests ended at less than 80 % of the rate at which they were due; "
+    "invalid if the round was ended because too many requests were in flight.",
+    why="The queue grows as long as the load lasts, so latencies depend on the length of the run. 80 % allows a queue "
+    "that comes and goes. A round that was cut off has no valid figures.",
+    fails_as=("suspect", "invalid"),
+    action="Lower `request_rate`: the server cannot keep up with it.",
+)
+def _queue_grows(evidence: Evidence) -> Saw:
+    if any(stats.saturated for stats in evidence.client):
+        return invalid("a round was ended because too many requests were in flight")
+    if METRICS.get(evidence.spec.objective).higher_is_better:
+        return not_applicable("the objective is not a latency")
+    share = _share_served(evidence)
+    if share is None:
+        return not_applicable("requests were not sent over time")
+    text = f"requests ended at {100 * share:.0f} % of the rate at which they arrived"
+    return suspect(text) if share < _QUEUE_GROWS else ok(text)
+
+
+@check(
+    "concurrency_below_capacity",
+    looks_at="For an objective that is a rate, in a closed loop: the server's own queue, and how busy the device was.",
+    rule="no request ever waited in the server while the accelerators (or the machine's CPUs if it has none) were "
+    "less than 50 % busy on average.",
+    why="The server had capacity left, so the limit decided the throughput. An empty queue alone is not a problem: a "
+    "server may run all requests at once and be as fast as it can be.",
+    fails_as=("suspect",),
+    action="Raise `max_concurrency`, or send more requests.",
+)
+def _concurrency_below_capacity(evidence: Evidence) -> Saw:
+    if not METRICS.get(evidence.spec.objective).is_rate or _share_served(evidence) is not None:
+        return not_applicable("the objective is not a rate, or the loop is open")
+    waiting = evidence.samples("requests_waiting")["value"]
+    busy = evidence.samples("gpu_utilization_percent")["value"]
+    if not busy.size:
+        busy = evidence.samples("machine_cpu_percent")["value"]
+    if not waiting.size or not busy.size:
+        return not_applicable("no telemetry of the server's queue and its device")
+    text = f"{waiting.max():,.0f} requests waited at most, the device was {busy.mean():.0f} % busy"
+    return suspect(text) if waiting.max() == 0 and busy.mean() < _BUSY_PERCENT else ok(text)
+
+
+@check(
+    "shorter_than_asked",
+    looks_at="When the last request of each round was sent, compared with `duration_s`.",
+    rule="the requests ran out before 90 % of the duration.",
+    why="The load ended too early: rates are too low, and latencies are those of an idle server.",
+    fails_as=("suspect",),
+    action="Give the workload more requests, or shorten the duration.",
+)
+def _shorter_than_asked(evidence: Evidence) -> Saw:
+    asked = evidence.spec.protocol.duration_s
+    if asked is None:
+        return not_applicable("no duration was asked for")
+    if evidence.client and all(stats.requests_not_sent > 0 for stats in evidence.client):
+        return ok("the duration ended before the requests ran out")
+    sent = float(np.nanmin([maximum(requests["sent_s"]) for requests in by_round(evidence.records).values()]))
+    text = f"the last request of a round was sent after {sent:.1f} of {asked:g} s"
+    return ok(text) if sent >= _SENT_FOR * asked else suspect(text)
+
+
+def _most_in_flight(requests: RecordArray) -> int:
+    """Most at once, with each end a millisecond earlier: clients take its time after they start the next request."""
+    ends = np.maximum(requests["end_s"] - 0.001, requests["sent_s"])
+    return int(in_flight(requests["sent_s"], ends).counts.max(initial=0))
+
+
+def _share_served(evidence: Evidence) -> float | None:
+    """Rate at which requests ended over that at which they were due, both from the 10th to the 90th percentile.
+
+    The lowest of the rounds; None if the load was not sent over time.
+    """
+    shares = []
+    for requests in by_round(evidence.counted).values():
+        arrivals, ends = (np.percentile(requests[column], [10, 90]) for column in ("scheduled_s", "end_s"))
+        if is_open_loop(requests) and ends[1] > ends[0]:
+            shares.append(float((arrivals[1] - arrivals[0]) / (ends[1] - ends[0])))
+    return min(shares, default=None)

@@ -1,0 +1,82 @@
+"""Did one server, with empty caches, run for the whole round?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servelab.metrics.tables.record_array import by_round, known, maximum, minimum
+from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
+
+_SAME_START_S = 1.0
+_HITS = 0.1
+
+
+@check(
+    "server_restarted",
+    looks_at="The start time of the server's process during each round's load, and how often the server was started.",
+    rule="the process's start time changed within a round, or there were more starts than rounds.",
+    why="A server that died and restarted lost its queue and its caches, and part of the round measured its start.",
+    fails_as=("invalid",),
+    action="Read the server's log around the restart.",
+)
+def _server_restarted(evidence: Evidence) -> Saw:
+    starts, rounds = evidence.server_starts, len(by_round(evidence.records))
+    born = {n: samples["value"] for n, samples in by_round(evidence.samples("process_start_unix_s")).items()}
+    if not rounds or (starts is None and not born):
+        return not_applicable("neither the server's starts nor its process's start time are known")
+    moved = [number for number, times in born.items() if maximum(times) - minimum(times) > _SAME_START_S]
+    if moved:
+        return invalid(f"the server was restarted within round {moved[0]}")
+    if starts is not None and starts > rounds:
+        return invalid(f"{starts} starts of the server for {rounds} rounds")
+    return ok(f"no restart within a round{'' if starts is None else f'; {starts} starts for {rounds} rounds'}")
+
+
+@check(
+    "cache_hits",
+    looks_at="Prompt tokens from the prefix cache, by the server's metrics and by its `usage`, without those of the "
+    "chat template that every prompt shares.",
+    rule="invalid if the share of one round is more than 10 points above that of another; suspect if it is above 10 % "
+    "in any round.",
+    why="Caches are emptied before each round and prompts differ, so the hit rate should be the same in every round. "
+    "A higher rate in one round means that an earlier round was not flushed.",
+    fails_as=("suspect", "invalid"),
+    action="Make sure that the engine's caches are emptied between rounds. If prompts "
+    "share text on purpose, the figure includes prefix caching.",
+)
+def _cache_hits(evidence: Evidence) -> Saw:
+    shares = _hit_shares(evidence)
+    if not shares:
+        return not_applicable("the server does not report its cache hits")
+    low, high = min(shares.values()), max(shares.values())
+    text = f"{100 * high:.0f} % of the prompts' tokens came from a cache, without the chat template"
+    if high - low > _HITS:
+        return invalid(f"{text}, in another round {100 * low:.0f} %")
+    return suspect(text) if high > _HITS else ok(text)
+
+
+def _hit_shares(evidence: Evidence) -> dict[int, float]:
+    """Share of each round's prompt tokens that came from a cache, without the template; the higher of both sources."""
+    shares: dict[int, float] = {}
+    for number, done in by_round(known(evidence.successes, "input_tokens", "input_tokens_asked")).items():
+        tokens, asked = float(done["input_tokens"].sum()), float(done["input_tokens_asked"].sum())
+        cached = known(done, "cached_tokens")["cached_tokens"]
+        hits = _counter(evidence, number, "prefix_cache_hit_tokens_total")
+        queries = _counter(evidence, number, "prefix_cache_query_tokens_total")
+        reported = [hits / queries] if hits is not None and queries else []
+        if cached.size and tokens:
+            reported.append(float(cached.sum()) / tokens)
+        if reported:
+            template = max(0.0, 1 - asked / tokens) if tokens else 0.0
+            shares[number] = max(0.0, max(reported) - template)
+    return shares
+
+
+def _counter(evidence: Evidence, number: int, metric: str) -> float | None:
+    """Increase of a counter of the server during a round's load; None if it was not read twice, or fell."""
+    table = evidence.telemetry
+    found = table[(table["round"] == number) & (table["metric"] == metric)]
+    found = found[np.argsort(found["time_s"], kind="stable")]
+    before = found["time_s"] <= 0
+    values = found["value"][max(0, before.sum() - 1) :]
+    return float(values[-1] - values[0]) if len(values) > 1 and (np.diff(values) >= 0).all() else None

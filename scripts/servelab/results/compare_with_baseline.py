@@ -1,0 +1,205 @@
+"""Aggregates all stages of a study: percentages against the baseline, per deployment, per accelerator and per node.
+
+The column `evidence` says what a row rests on. Only a proof supports a claim: its figures come from pairs of fresh
+server starts, which did not choose the winner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import BASES, Basis, per_basis
+from servelab.metrics.pairs import change_of_pairs
+from servelab.metrics.statistics import Interval, ratio_ci95
+from servelab.metrics.tables import schemas
+from servelab.results.places import unequal_places
+from servelab.study.study import AFTER_SEARCH, COMPARISON, CONFIRM, LAST_STAGES
+
+PROOF, SEARCH, LOGS = "proof", "search", "logs"
+"""What a change rests on; see schemas.IMPROVEMENTS."""
+
+Row = Mapping[Any, Any]
+"""A row of schemas.STAGE_TABLE."""
+
+
+class Pair(NamedTuple):
+    """A pair of a proof on one workload: a server start of the baseline and one of the winner, measured in one job."""
+
+    label: str
+    baseline_run_id: str
+    run_id: str
+    baseline: float
+    value: float
+
+
+class Starts:
+    """The value of every metric on each server start: the mean of its rounds, as run."""
+
+    def __init__(self, rounds: pd.DataFrame) -> None:
+        """`rounds` has rows of schemas.ROUNDS."""
+        unique = rounds.drop_duplicates(["run_id", "metric", "round"]).sort_values("round")
+        self._rounds = {
+            (str(run), str(metric)): [float(value) for value in group]
+            for (run, metric), group in unique.groupby(["run_id", "metric"])["value"]
+        }
+        labels = rounds[["run_id", "start"]].drop_duplicates()
+        self._label_of: dict[Any, Any] = dict(zip(labels["run_id"], labels["start"], strict=True))
+
+    def of_logs(self, row: Row, metric: str) -> list[float]:
+        """A metric in each log of a recorded candidate."""
+        return self._rounds.get((row["run_id"], metric), [])
+
+    def of_starts(self, row: Row, metric: str) -> list[float]:
+        """A metric on each start of a candidate that gave it."""
+        return [value for _, value in self._measured(row, metric).values()]
+
+    def pairs(self, baseline: Row, winner: Row, metric: str) -> list[Pair]:
+        """The pairs of baseline and winner with this metric on both sides, in order.
+
+        A pair are two starts with one label that gave a value of the objective, were measured in one job, and were not
+        disturbed: what was measured in two jobs was not measured one after the other.
+        """
+        ours, theirs = (self._measured(row, metric) for row in (winner, baseline))
+        return [
+            Pair(label, theirs[label][0], ours[label][0], theirs[label][1], ours[label][1])
+            for label in paired_labels(baseline, winner)
+            if label in ours and label in theirs
+        ]
+
+    def _measured(self, row: Row, metric: str) -> dict[str, tuple[str, float]]:
+        """Label of each start that counts and gave a metric → its run, and the metric."""
+        counted = set(row["start_labels"])
+        return {
+            self._label_of[run_id]: (run_id, fmean(values))
+            for run_id in row["run_ids"]
+            if (values := self._rounds.get((run_id, metric))) and self._label_of[run_id] in counted
+        }
+
+
+def paired_labels(baseline: Row, winner: Row) -> list[str]:
+    """Labels of the starts of two rows of a proof that are pairs and count, by their objective; see `Starts.pairs`."""
+    jobs = [
+        {
+            label: job
+            for label, job, disturbed in zip(
+                row["start_labels"], row["start_jobs"], row["start_disturbed"], strict=True
+            )
+            if not disturbed and job is not None
+        }
+        for row in (baseline, winner)
+    ]
+    return [label for label, job in jobs[0].items() if jobs[1].get(label) == job]
+
+
+class _Compared(NamedTuple):
+    """A metric of both sides as run, and what the comparison rests on."""
+
+    baseline: Sequence[float]
+    values: Sequence[float]
+    evidence: str
+
+
+def improvements(table: pd.DataFrame, rounds: pd.DataFrame, metrics: pd.DataFrame) -> pa.Table:
+    """Schema IMPROVEMENTS: every successful candidate against the baseline on the same workload, metric by metric.
+
+    `table` holds the stage tables of all stages, `rounds` their rounds, `metrics` the metrics of their runs. A proof
+    compares its baseline and winner in pairs, a recorded study the logs of both. A candidate of the search is compared
+    with the baseline of the search by their means, without an interval. Left out is a metric that is no merit, one that
+    either side has no value of, or 0 of the baseline's, and one that the clients of the two define differently.
+    """
+    starts, definitions = Starts(rounds), _definitions(metrics)
+    is_recorded = COMPARISON in set(table["stage"])
+    rows: list[dict[str, Any]] = []
+    for row, baseline in _with_baselines(table):
+        for metric in METRICS:
+            both = [*baseline["run_ids"], *row["run_ids"]]
+            is_alike = len({definitions.get((run_id, metric.tag)) for run_id in both}) == 1
+            if metric.higher_is_better is None or not is_alike:
+                continue
+            found = _compared(starts, row, baseline, metric.tag, is_recorded)
+            if found.baseline and found.values and sum(found.baseline) > 0:
+                bases = BASES if metric.is_rate else BASES[:1]
+                rows += [_row(row, baseline, metric.tag, basis, found) for basis in bases]
+    return pa.Table.from_pylist(rows, schema=schemas.IMPROVEMENTS)
+
+
+def _with_baselines(table: pd.DataFrame) -> Iterator[tuple[Row, Row]]:
+    """Each successful row with the baseline's on its workload: the last stage's for its winner, else the search's."""
+    proved: dict[str, Row] = {}
+    searched: dict[str, Row] = {}
+    rows: Sequence[Row] = table.to_dict("records")
+    for row in rows:
+        if row["position"] == 0:
+            if row["stage"] in LAST_STAGES:
+                proved[row["workload"]] = row
+            elif row["stage"] not in AFTER_SEARCH:
+                searched.setdefault(row["workload"], row)  # the first stage starts from the baseline
+    if COMPARISON in set(table["stage"]):
+        searched = proved
+    for row in rows:
+        is_last = row["stage"] in LAST_STAGES
+        if row["outcome"] != "ok" or (row["stage"] in AFTER_SEARCH and not is_last):
+            continue
+        baseline = (proved if is_last else searched).get(row["workload"])
+        if baseline is not None and baseline["outcome"] == "ok" and row["run_id"] != baseline["run_id"]:
+            yield row, baseline
+
+
+def _compared(starts: Starts, row: Row, baseline: Row, metric: str, is_recorded: bool) -> _Compared:
+    if is_recorded:
+        return _Compared(starts.of_logs(baseline, metric), starts.of_logs(row, metric), LOGS)
+    if row["stage"] == CONFIRM:
+        pairs = starts.pairs(baseline, row, metric)
+        return _Compared([pair.baseline for pair in pairs], [pair.value for pair in pairs], PROOF)
+    return _Compared(starts.of_starts(baseline, metric), starts.of_starts(row, metric), SEARCH)
+
+
+def _definitions(metrics: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """How a run's client defines a metric otherwise, for those that it does."""
+    other = metrics[metrics["definition"].notna()]
+    return dict(zip(zip(other["run_id"], other["metric"], strict=True), other["definition"], strict=True))
+
+
+def _change(baseline: Sequence[float], values: Sequence[float], evidence: str) -> Interval:
+    if evidence == LOGS:
+        return ratio_ci95(baseline, values)
+    if evidence == PROOF and min(*baseline, *values) > 0:
+        return change_of_pairs([math.log(value / base) for base, value in zip(baseline, values, strict=True)])
+    return Interval(100 * (fmean(values) / fmean(baseline) - 1), None, None)
+
+
+def _row(row: Row, baseline: Row, metric: str, basis: Basis, found: _Compared) -> dict[str, Any]:
+    (factor, extrapolated), (baseline_factor, baseline_extrapolated) = (
+        per_basis(basis, int(side["accelerators"]), int(side["accelerators_per_node"])) for side in (row, baseline)
+    )
+    scaled = [value * factor for value in found.values]
+    baseline_scaled = [value * baseline_factor for value in found.baseline]
+    change, low, high = _change(baseline_scaled, scaled, found.evidence)
+    return {
+        **{name: row[name] for name in ("study", "stage", "candidate", "workload")},
+        "metric": metric,
+        "basis": basis,
+        "extrapolated": extrapolated or baseline_extrapolated,
+        "factor": factor,
+        "baseline_factor": baseline_factor,
+        "baseline_run_id": baseline["run_id"],
+        "run_id": row["run_id"],
+        "baseline_validity": None if pd.isna(baseline["validity"]) else baseline["validity"],
+        "validity": None if pd.isna(row["validity"]) else row["validity"],
+        "baseline_value": fmean(baseline_scaled),
+        "value": fmean(scaled),
+        "higher_is_better": METRICS.get(metric).higher_is_better,
+        "evidence": found.evidence,
+        "starts": len(scaled),
+        "unequal_places": unequal_places([baseline, row]),
+        "change_percent": change,
+        "change_ci95_low_percent": low,
+        "change_ci95_high_percent": high,
+    }

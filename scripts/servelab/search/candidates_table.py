@@ -1,0 +1,146 @@
+"""The table of candidates: the outcome of every candidate that a study names, its reason, and its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from servelab.metrics.tables import schemas
+from servelab.search.decide import CONSTRAINT_MISSED, NOT_RUN, unfit
+from servelab.search.decision import Decision, Verdict
+from servelab.search.standing import too_many_failed
+from servelab.search.study_summary import candidate_labels
+from servelab.study.kinds import SearchedPlan, SearchedStudy
+from servelab.study.plan import PlannedCandidate
+from servelab.study.recorded.plan import RecordedPlanCandidate
+
+Row = dict[str, Any]
+
+OUTCOMES = ("tried", "suspect", CONSTRAINT_MISSED, "invalid", "failed", "refused", NOT_RUN)
+"""Possible outcomes of a candidate's run, the worst last."""
+
+
+class AcceleratorTime(NamedTuple):
+    """Accelerator-seconds: all that were reserved, and those of them under load."""
+
+    accelerator_s: float
+    load_accelerator_s: float
+
+
+@dataclass(frozen=True)
+class CandidatesStage:
+    """The files of one stage; `decision` is None for the last one, which has none."""
+
+    plan: SearchedPlan
+    table: pd.DataFrame
+    """Rows of schemas.STAGE_TABLE."""
+    decision: Decision | None
+
+
+def candidates_table(study: SearchedStudy, stages: Sequence[CandidatesStage]) -> pa.Table:
+    """Schema SEARCH: every candidate of every stage, in order; in each stage, those that were not run come last.
+
+    The `new_` columns count a run in the first row that has it.
+    """
+    stages_of: dict[str, list[str]] = {}
+    for stage in stages:
+        for run_id in stage.plan.run_ids():
+            stages_of.setdefault(run_id, []).append(stage.plan.stage)
+    counted: dict[str, AcceleratorTime] = {}
+    rows: list[Row] = []
+    for stage in stages:
+        candidates: Sequence[PlannedCandidate | RecordedPlanCandidate] = stage.plan.candidates
+        for position, candidate in enumerate(candidates):
+            runs: list[Row] = stage.table[stage.table["position"] == position].to_dict("records")  # type: ignore[assignment]
+            run_ids = [run_id for run in runs for run_id in _run_ids(run)]
+            shared = [name for run_id in run_ids for name in stages_of.get(run_id, []) if name != stage.plan.stage]
+            rows.append(
+                _names(stage, position, candidate.candidate)
+                | {"is_incumbent": candidate.is_incumbent, "run_ids": run_ids, "shared_with": _unique(shared)}
+                | _outcome_columns(study, runs, _verdict_of(stage, candidate.candidate))
+                | _sums([run for run in runs if pd.notna(run["run_id"])], counted)
+            )
+        rows += _not_run(study, stage)
+    return pa.Table.from_pylist(rows, schema=schemas.SEARCH)
+
+
+def _run_ids(row: Row) -> list[str]:
+    """The runs of a row of a stage's table."""
+    return [str(run_id) for run_id in row["run_ids"]] if pd.notna(row["run_id"]) else []
+
+
+def _names(stage: CandidatesStage, position: int, candidate: str) -> Row:
+    return {
+        "study": stage.plan.study,
+        "stage": stage.plan.stage,
+        "stage_title": stage.plan.title,
+        "position": position,
+        "candidate": candidate,
+    }
+
+
+def _verdict_of(stage: CandidatesStage, candidate: str) -> Verdict | None:
+    entries = stage.decision.candidates if stage.decision else []
+    return next((entry for entry in entries if entry.candidate == candidate), None)
+
+
+def _outcome_columns(study: SearchedStudy, runs: Sequence[Row], verdict: Verdict | None) -> Row:
+    """Outcome, verdict and reason of a candidate; the reason is the decision's if there is one."""
+    found = [_outcome(study, run) for run in runs]
+    outcome = max((word for word, _ in found), key=OUTCOMES.index, default=NOT_RUN)
+    several = len(runs) > 1
+    saw = [f"{run['workload']}: {why}" if several else why for run, (_, why) in zip(runs, found, strict=True) if why]
+    return {
+        "outcome": outcome,
+        "verdict": verdict.verdict if verdict else None,
+        "reason": verdict.why if verdict else "; ".join(saw) or None,
+    }
+
+
+def _outcome(study: SearchedStudy, run: Row) -> tuple[str, str]:
+    """Outcome of a run, and its reason."""
+    if wrong := unfit(study, run):
+        return wrong
+    if rate := too_many_failed(study, run):
+        return "failed", rate
+    return ("suspect", str(run["validity_note"])) if run["validity"] == "suspect" else ("tried", "")
+
+
+def _sums(rows: Sequence[Row], counted: dict[str, AcceleratorTime]) -> Row:
+    """The columns of accelerator time; `counted` has what earlier rows count, by the first run of each, and is updated.
+
+    Rows of one configuration under one load begin with the same run, and the one with more starts has all runs of the
+    others.
+    """
+    if not rows:
+        return {}
+    sums: Row = {f"{new}{name}": 0.0 for name in AcceleratorTime._fields for new in ("", "new_")}
+    for row in rows:
+        before = counted.get(row["run_id"], AcceleratorTime(0.0, 0.0))
+        time = AcceleratorTime(*(0.0 if pd.isna(row[name]) else float(row[name]) for name in AcceleratorTime._fields))
+        counted[row["run_id"]] = AcceleratorTime(*map(max, before, time))
+        for name, old, new, now in zip(AcceleratorTime._fields, before, counted[row["run_id"]], time, strict=True):
+            sums[name] += now
+            sums[f"new_{name}"] += new - old
+    return sums
+
+
+def _not_run(study: SearchedStudy, stage: CandidatesStage) -> list[Row]:
+    """Candidates that the study names for a stage but its plan does not have."""
+    planned = {candidate.candidate for candidate in stage.plan.candidates}
+    named = [label for each in study.stages if each.name == stage.plan.stage for label in candidate_labels(each)]
+    same = "the same configuration as the incumbent or another candidate of the stage"
+    why = stage.plan.reason if not stage.plan.applies else same
+    return [
+        _names(stage, len(planned) + number, label)
+        | {"is_incumbent": False, "outcome": NOT_RUN, "reason": why, "run_ids": [], "shared_with": []}
+        for number, label in enumerate(label for label in named if label not in planned)
+    ]
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,0 +1,299 @@
+"""Decides a stage: the incumbent stays unless a candidate is better beyond noise and beyond the study's margin."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
+from servelab.results.places import unequal_places
+from servelab.search.decision import Choice, Decision, Verdict
+from servelab.search.standing import (
+    CANNOT_TELL,
+    Row,
+    disturbed,
+    half_width_text,
+    is_barred,
+    settle,
+    soundest,
+    too_many_failed,
+)
+from servelab.search.start_noise import StartNoise, pooled_noise
+from servelab.study.kinds import SearchedPlan, SearchedStudy
+from servelab.study.study import Study
+
+CONSTRAINT_MISSED = "constraint missed"
+NOT_RUN = "not run"
+"""Outcome and verdict of a candidate that the search left out."""
+_WRONG = {"invalid": "is invalid", CONSTRAINT_MISSED: "misses a constraint", NOT_RUN: "was not run"}
+"""Verdict of an incumbent that cannot be compared with → words for the reason; for any other verdict, "failed"."""
+
+
+def decide_stage(
+    study: SearchedStudy,
+    plan: SearchedPlan,
+    table: pd.DataFrame,
+) -> Decision:
+    """The decision of a stage.
+
+    `table` has the columns of schemas.STAGE_TABLE. A candidate wins if it is ahead of the incumbent by more than the
+    margin and by more than one standard deviation of the noise between server starts, and no other is further ahead.
+    This chooses what is worth a proof: it may be wrong, and its figures are not a claim. A run that is invalid or
+    misses a constraint never wins. If the incumbent itself failed, is invalid or misses a constraint, the best
+    candidate that does not replaces it.
+    `servelab.search.standing` says what happens if single requests failed (`min_success_rate`), or if something
+    disturbed a run.
+    """
+    rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    noise = noise_of(study, rows)
+    verdicts = [_verdict(study, row, rows[0], noise) for row in rows]
+    better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
+    sign = _sign(study)
+    sound = soundest(study, rows, better)
+    winner = max(sound, key=lambda position: sign * float(rows[position]["objective_value"]), default=0)
+    if winner:
+        verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner"})
+    return _decision(study, plan, verdicts, winner, _reason(plan, verdicts, winner))
+
+
+def _decision(
+    study: SearchedStudy,
+    plan: SearchedPlan,
+    verdicts: list[Verdict],
+    winner: int,
+    reason: str,
+    survivors: Sequence[str] = (),
+) -> Decision:
+    incumbent, chosen = (
+        Choice(candidate=verdicts[position].candidate, run_id=verdicts[position].run_id) for position in (0, winner)
+    )
+    return Decision(
+        study=plan.study,
+        stage=plan.stage,
+        title=plan.title,
+        applies=plan.applies,
+        reason=reason,
+        incumbent=incumbent,
+        winner=chosen,
+        changed=winner != 0,
+        objective=study.objective.metric,
+        margin_percent=study.objective.margin_percent,
+        candidates=verdicts,
+        survivors=tuple(survivors),
+    )
+
+
+def undecided(study: SearchedStudy, plan: SearchedPlan, survivors: Sequence[str] = ()) -> Decision:
+    """A stand-in for a stage's decision while there is none: the incumbent stays."""
+    verdicts = [
+        Verdict(
+            candidate=candidate.candidate,
+            run_id=candidate.runs[0].run_id if candidate.runs else None,
+            outcome="not run",
+            verdict="not run",
+            change_percent=None,
+            change_ci95_low_percent=None,
+            change_ci95_high_percent=None,
+            why="not decided yet",
+        )
+        for candidate in plan.candidates
+    ]
+    return _decision(study, plan, verdicts, 0, "not decided yet", survivors)
+
+
+def decide_survivors(
+    study: SearchedStudy,
+    plan: SearchedPlan,
+    table: pd.DataFrame,
+    survivors: Sequence[str],
+    rule: str,
+) -> Decision:
+    """The decision of a stage that chooses `survivors` (the best first) and no winner; `rule` says how.
+
+    Candidates that cannot win have their verdict of `decide_stage`; the others survive or are dropped.
+    """
+    rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    verdicts, noise = [], noise_of(study, rows)
+    for row in rows:
+        verdict = _verdict(study, row, rows[0], noise)
+        if row["position"] != 0 and can_win(study, row, rows[0]):
+            word = "survives" if row["candidate"] in survivors else "dropped"
+            verdict = verdict.model_copy(update={"verdict": word})
+        verdicts.append(verdict)
+    return _decision(
+        study, plan, verdicts, 0, f"{len(survivors)} of {len(rows) - 1} advance: {rule}", survivors=survivors
+    )
+
+
+def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise | None) -> Verdict:
+    change: tuple[float | None, float | None, float | None] = (None, None, None)
+    wrong, wrong_incumbent = unfit(study, row), unfit(study, incumbent)
+    if row["position"] == 0:
+        rate = too_many_failed(study, row)
+        verdict, why = "incumbent", wrong[1] if wrong else rate or "the stage starts from it"
+    elif wrong and not _may_be_disturbed(wrong, row):
+        verdict, why = wrong
+    elif wrong_incumbent and not _may_be_disturbed(wrong_incumbent, incumbent):
+        rate = too_many_failed(study, row)
+        why = f"the incumbent {_WRONG.get(wrong_incumbent[0], 'failed')}{f'; {rate}' if rate else ''}"
+        verdict = "better"
+    elif incumbent["objective_value"] == 0:
+        verdict, why = settle(study, row, incumbent, _against_zero(study, row), 0.0)
+    else:
+        change = relative_change(row, incumbent, noise)
+        found = compare(study, *change) if noise is None else ahead(study, row, incumbent, noise)
+        verdict, why = settle(study, row, incumbent, found, _sign(study) * change.value)
+        if wrong or wrong_incumbent:
+            why += "".join(f"; {found[1]}" for found in (wrong_incumbent, wrong) if found)
+        if incumbent["validity"] == "suspect" and incumbent["validity_note"] != disturbed(incumbent):
+            why += f"; the incumbent is suspect: {incumbent['validity_note']}"
+    if row["validity"] == "suspect" and (verdict != CANNOT_TELL or row["validity_note"] != disturbed(row)):
+        why += f"; suspect: {row['validity_note']}"
+    if differs := unequal_places([incumbent, row]):
+        why += f"; not measured at one place: {differs}"
+    return Verdict(
+        candidate=row["candidate"],
+        run_id=_text(row["run_id"]),
+        outcome=row["outcome"],
+        verdict=verdict,
+        change_percent=change[0],
+        change_ci95_low_percent=change[1],
+        change_ci95_high_percent=change[2],
+        unequal_places=differs,
+        why=why,
+    )
+
+
+def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
+    """Verdict and reason of a run that cannot win or be compared with; None for one that can."""
+    if row["outcome"] == NOT_RUN:
+        return NOT_RUN, str(row["message"])
+    if row["outcome"] != "ok":
+        return "refused" if row["reason"] == "refused" else "failed", f"{row['reason']}: {row['message']}"
+    if not math.isfinite(row["objective_value"]):
+        return "failed", f"{study.objective.metric} could not be computed"
+    if row["validity"] == "invalid":
+        return "invalid", str(row["validity_note"])
+    if not pd.isna(row.get("constraints_missed")):
+        return CONSTRAINT_MISSED, str(row["constraints_missed"])
+    return None
+
+
+def can_win(study: SearchedStudy, row: Row, incumbent: Row) -> bool:
+    """Whether nothing but its speed decides if a candidate wins over the incumbent."""
+    return unfit(study, row) is None and not is_barred(study, row, incumbent)
+
+
+def _may_be_disturbed(wrong: tuple[str, str], row: Row) -> bool:
+    """Whether a run misses a constraint, perhaps only because something disturbed it."""
+    return wrong[0] == CONSTRAINT_MISSED and disturbed(row) is not None
+
+
+def gain_percent(study: SearchedStudy, verdict: Verdict) -> float | None:
+    """Gain of a candidate over the incumbent in percent: negative if it is worse, None if there is no change."""
+    if verdict.change_percent is None:
+        return None
+    return verdict.change_percent if METRICS.get(study.objective.metric).higher_is_better else -verdict.change_percent
+
+
+def _against_zero(study: SearchedStudy, row: Row) -> tuple[str, str]:
+    """Verdict and reason if the incumbent's objective is 0, so that there is no change in percent."""
+    metric, _ = study.objective.metric_and_basis
+    if min(start_values(row)) > 0 and METRICS.get(metric).higher_is_better:
+        return "better", f"the incumbent's {metric} is 0"
+    return "within noise", f"the incumbent's {metric} is 0, and so is this candidate's on at least one server start"
+
+
+def start_values(row: Row) -> list[float]:
+    """The objective on each server start (each log, in a recorded study), on the study's basis."""
+    return [float(value) for value in row["start_values"]]
+
+
+def noise_of(study: SearchedStudy, rows: Sequence[Row]) -> StartNoise | None:
+    """The noise between server starts, pooled over the rows; None for a recorded study, whose logs name no starts."""
+    if not isinstance(study, Study):
+        return None
+    fit = [start_values(row) for row in rows if unfit(study, row) is None]
+    return pooled_noise(values for values in fit if min(values) > 0)
+
+
+def relative_change(row: Row, incumbent: Row, noise: StartNoise | None) -> Interval:
+    """Percent change of the objective against the incumbent, with its 95 % interval.
+
+    With `noise`, the ratio of the geometric means over server starts, by the pooled noise; else see `ratio_ci95`.
+    """
+    values, base = start_values(row), start_values(incumbent)
+    if noise is None:
+        return ratio_ci95(base, values)
+    if min(values) <= 0:
+        return Interval(100 * (statistics.fmean(values) / statistics.fmean(base) - 1), None, None)
+    log = statistics.fmean(map(math.log, values)) - statistics.fmean(map(math.log, base))
+    half = t_quantile(0.975, noise.freedom) * _scatter(noise, values, base)
+    return Interval(*(100 * math.expm1(end) for end in (log, log - half, log + half)))
+
+
+def _scatter(noise: StartNoise, values: Sequence[float], others: Sequence[float]) -> float:
+    """Standard deviation of the difference of two mean logarithms, over the starts of each."""
+    return noise.sd_percent / 100 * math.sqrt(1 / len(values) + 1 / len(others))
+
+
+def ahead(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise) -> tuple[str, str]:
+    """Verdict of the search on a candidate, and its reason; beyond noise is more than one standard deviation."""
+    sign = _sign(study)
+    change, low, high = relative_change(row, incumbent, noise)
+    scatter = 100 * math.expm1(_scatter(noise, start_values(row), start_values(incumbent)))
+    text = f"{change:+.1f} % in the search, with starts that scatter by ±{scatter:.1f} %"
+    if abs(change) <= scatter:
+        return "within noise", f"{text}{half_width_text(low, high)}"
+    if sign * change < 0:
+        return "worse", text
+    if sign * change <= study.objective.margin_percent:
+        return "within margin", f"{text}; the margin is {study.objective.margin_percent:g} %"
+    return "better", text
+
+
+def judged(
+    study: SearchedStudy, row: Row, incumbent: Row, change: tuple[float, float | None, float | None]
+) -> tuple[str, str]:
+    """Verdict and reason of a run against another, both fit to be compared, from its change (`relative_change`)."""
+    return settle(study, row, incumbent, compare(study, *change), _sign(study) * change[0])
+
+
+def compare(study: SearchedStudy, change: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """Verdict (better, worse, within noise or margin) and reason for a change in percent with its 95 % interval."""
+    sign = _sign(study)
+    gain = sign * change
+    interval = f" (95 % interval {low:+.1f} to {high:+.1f} %)" if low is not None and high is not None else ""
+    text = f"{change:+.1f} %{interval}"
+    if low is not None and high is not None and low <= 0 <= high:
+        return "within noise", f"{text} includes no change{half_width_text(low, high)}"
+    if gain < 0:
+        return "worse", text
+    if gain <= study.objective.margin_percent:
+        return "within margin", f"{text}, the margin is {study.objective.margin_percent:g} %"
+    return "better", text
+
+
+def _reason(plan: SearchedPlan, verdicts: list[Verdict], winner: int) -> str:
+    if not plan.applies:
+        return plan.reason
+    if winner:
+        return f"{verdicts[winner].candidate}: {verdicts[winner].why}"
+    if len(verdicts) == 1:
+        return "every candidate is the incumbent itself"
+    reason = f"no candidate beats {verdicts[0].candidate} beyond noise and margin"
+    untold = sum(verdict.verdict == CANNOT_TELL for verdict in verdicts)
+    return f"{reason}; of {untold} it cannot be told, because a run was disturbed" if untold else reason
+
+
+def _sign(study: SearchedStudy) -> int:
+    return 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+
+
+def _text(value: Any) -> str | None:
+    return None if pd.isna(value) else str(value)

@@ -1,0 +1,238 @@
+"""Estimates what is left of a study, per engine: runs, server starts and accelerator time.
+
+There are two estimates, because winners that are not known yet decide what is planned next. *At most* is a worst case:
+every stage applies, the proof needs all its pairs, and every round hits the time limits of its start, its warm-up and
+its load. *About* assumes that winners stay as they are on disk (or incumbents, if there is no winner yet), that the
+proof needs its first pairs only, and that a server start and a run take as long as similar past ones did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from servelab.core.run_spec import RunSpec, Strict
+from servelab.measure.job_minutes import longest_s
+from servelab.results.past_runs import PastTimes
+from servelab.search.course import Step, follow
+from servelab.search.strategies import strategy_of
+from servelab.study.configuration import accelerator_counts
+from servelab.study.plan import Plan
+from servelab.study.project import Project
+
+_MOST_SHOWN = 20
+"""Candidates of the next stage that are listed at most."""
+
+
+class Left(Strict):
+    """Runs left, the server starts that serve them, and their accelerator-seconds."""
+
+    most: int
+    most_starts: int
+    most_s: float
+    about: int | None
+    """None if nothing was ever measured here."""
+    about_starts: int | None
+    about_s: float | None
+    """None if one of them has no similar past run."""
+    about_load_s: float | None
+    """The part of `about_s` under load."""
+
+    def hours(self) -> str:
+        """`about 0.2 accelerator-hours by past runs (71 % of it under load), at most 3.1 accelerator-hours`."""
+        bound = f"at most {_hours(self.most_s)} accelerator-hours"
+        if self.about_s is None:
+            return bound
+        loaded = f" ({100 * self.about_load_s / self.about_s:.0f} % of it under load)" if self.about_load_s else ""
+        return f"about {_hours(self.about_s)} accelerator-hours by past runs{loaded}, {bound}"
+
+
+class EngineLeft(Left):
+    """What is left for one engine of the study, at its version."""
+
+    engine: str
+
+    def line(self) -> str:
+        """One line for a terminal."""
+        if not self.most:
+            return f"{self.engine}: nothing left"
+        if self.about is None:
+            return f"{self.engine}: at most {_runs(self.most, self.most_starts)} left, {self.hours()}"
+        if self.about == self.most:
+            return f"{self.engine}: {_runs(self.about, self.about_starts)} left, {self.hours()}"
+        bound = f"at most {_runs(self.most, self.most_starts)}"
+        return (
+            f"{self.engine}: {_runs(self.about, self.about_starts)} left if the winners stay, {bound}; {self.hours()}"
+        )
+
+
+class Forecast(Left):
+    """What is left of a study. `known` of the `most` runs are certain; the others depend on winners not yet known."""
+
+    study: str
+    measured: int
+    known: int
+    known_jobs: int
+    """Jobs that measure these: what a dry-run lists of `measure`."""
+    engines: list[EngineLeft]
+    search: str | None
+    """How its strategy spreads the runs, if the study's stages do not show it."""
+    next_stage: list[str]
+    """Title of the first stage with runs left, and the serving commands of its first candidates with runs left."""
+
+    def lines(self) -> list[str]:
+        """Lines for a terminal: what is left in total and per engine, and what comes next."""
+        engines = [engine.line() for engine in self.engines] if self.most else []
+        search = [self.search] if self.search and self.most else []
+        certain = [self._certain()] if self.most else []
+        return [self.line(), *(f"  {line}" for line in [*engines, *certain, *search, *self.next_stage])]
+
+    def _certain(self) -> str:
+        """What a dry run lists of `measure`."""
+        if not self.known:
+            return "certain by now: nothing, since a stage that is measured is decided again"
+        jobs = f"{self.known_jobs} job{'' if self.known_jobs == 1 else 's'}"
+        return f"certain by now: {_runs(self.known)} in {jobs} (`measure`)"
+
+    def line(self) -> str:
+        """One line for a terminal."""
+        if not self.most:
+            return f"{self.study}: nothing left to measure ({_runs(self.measured)} measured)"
+        bound = "at most " if self.most > self.known else ""
+        left = f"{bound}{_runs(self.most, self.most_starts)} left to measure"
+        return f"{self.study}: {left} ({self.measured} measured), {self.hours()}"
+
+
+Visit = Sequence[RunSpec]
+"""The runs that one server start serves."""
+
+
+@dataclass
+class _Tally:
+    """What is left of one engine: certain visits, those planned if the winners stay, and the most that others add."""
+
+    known: list[Visit] = field(default_factory=list)
+    about: list[Visit] = field(default_factory=list)
+    possible: list[int] = field(default_factory=list)
+    """Runs of each visit."""
+
+
+def forecast(
+    project: Project,
+    results: Path,
+    is_complete: Callable[[str], bool] | None = None,
+    steps: Iterable[Step] | None = None,
+) -> Forecast:
+    """Counts what is left: exactly for stages whose incumbent is decided, as bound and estimate for the others.
+
+    `is_complete` says of a run whether it was measured; by default, whether its `status.json` is there. `steps`
+    are those of `follow`, if they are known already.
+    """
+    is_complete = is_complete or (lambda run_id: (results / "runs" / run_id / "status.json").exists())
+    tallies = {alias: _Tally() for alias in project.study.engines}
+    measured: set[str] = set()
+    planned: set[str] = set()
+    possible: list[int] = []
+    next_stage: list[str] = []
+    leaders: set[str] = set()
+    for step in follow(project, results) if steps is None else steps:
+        left = {run_id for run_id in step.plan.run_ids() if not is_complete(run_id)}
+        for alias, visit in _new_visits(step.plan, left - planned):
+            tallies[alias].about.append(visit)
+            if step.is_known:
+                tallies[alias].known.append(visit)
+        planned |= left
+        if step.is_known:
+            leaders |= _leaders(step.plan, left)
+            measured |= set(step.plan.run_ids()) - left
+            if left and not next_stage:
+                next_stage = _described(step.plan, left)
+        else:
+            possible += _count_possible(step, tallies)
+    everything = _Tally(
+        known=[visit for tally in tallies.values() for visit in tally.known],
+        about=[visit for tally in tallies.values() for visit in tally.about],
+        possible=possible,
+    )
+    times = PastTimes(results / "runs") if everything.about or possible else None
+    return Forecast(
+        study=project.study.study,
+        measured=len(measured),
+        known=_count(everything.known),
+        known_jobs=len(leaders),
+        **_left(project, everything, times),
+        engines=[
+            EngineLeft(engine=f"{alias} {project.study.engines[alias].version}", **_left(project, tally, times))
+            for alias, tally in tallies.items()
+        ],
+        search=strategy_of(project.study).summary(project.study),
+        next_stage=next_stage,
+    )
+
+
+def _leaders(plan: Plan, left: Set[str]) -> set[str]:
+    """The last of the runs that are left of each job: jobs of several plans that end with one run are one job."""
+    jobs = ([run.run_id for visit in job for run in visit if run.run_id in left] for job in plan.jobs())
+    return {runs[-1] for runs in jobs if runs}
+
+
+def _new_visits(plan: Plan, left: Set[str]) -> Iterable[tuple[str, Visit]]:
+    """Engine (the study's name) of each visit of a plan with runs left, and these runs."""
+    engine_of = {run.run_id: each.configuration.engine for each in plan.candidates for run in each.runs}
+    for job in plan.jobs():
+        for visit in job:
+            if runs := [run for run in visit if run.run_id in left]:
+                yield engine_of[runs[0].run_id], [run.spec for run in runs]
+
+
+def _count_possible(step: Step, tallies: dict[str, _Tally]) -> list[int]:
+    """Runs of each visit that a stage may add; an engine that a visit may have counts it too."""
+    for visit in step.possible:
+        for alias in visit.engines or step.engines:
+            tallies[alias].possible.append(visit.runs)
+    return [visit.runs for visit in step.possible]
+
+
+def _left(project: Project, tally: _Tally, times: PastTimes | None) -> dict[str, Any]:
+    """The fields of `Left`."""
+    protocol, most_accelerators = project.study.protocol, max(accelerator_counts(project.study))
+    a_run_s = longest_s(protocol, protocol.rounds)
+    known = [spec for visit in tally.known for spec in visit]
+    past = [times.of_visit(visit) for visit in tally.about] if times else [None]
+    like = [time for time in past if time is not None]
+    is_like = times is not None and len(like) == len(past)
+    return {
+        "most": len(known) + sum(tally.possible),
+        "most_starts": len(tally.known) + len(tally.possible),
+        "most_s": (sum(spec.hardware.count for spec in known) + sum(tally.possible) * most_accelerators) * a_run_s,
+        "about": _count(tally.about) if times else None,
+        "about_starts": len(tally.about) if times else None,
+        "about_s": sum(time.accelerator_s for time in like) if is_like else None,
+        "about_load_s": sum(time.load_accelerator_s for time in like) if is_like else None,
+    }
+
+
+def _count(visits: Iterable[Visit]) -> int:
+    return sum(len(visit) for visit in visits)
+
+
+def _described(plan: Plan, unmeasured: Set[str]) -> list[str]:
+    """Lines for a stage: its title, and the first candidates with runs left."""
+    left = [candidate for candidate in plan.candidates if any(run.run_id in unmeasured for run in candidate.runs)]
+    shown = [f"  {candidate.candidate}: {candidate.command}" for candidate in left[:_MOST_SHOWN]]
+    more = [f"  … and {len(left) - _MOST_SHOWN} more"] if len(left) > _MOST_SHOWN else []
+    return [f"next: {plan.title}", *shown, *more]
+
+
+def _runs(count: int | None, starts: int | None = None) -> str:
+    """`3 runs`, `3 runs on 2 server starts`."""
+    runs = f"{count} run{'' if count == 1 else 's'}"
+    return runs if starts is None else f"{runs} on {starts} server start{'' if starts == 1 else 's'}"
+
+
+def _hours(seconds: float) -> str:
+    """Hours with one decimal, or with one significant digit below 0.1."""
+    hours = seconds / 3600
+    return f"{hours:.1f}" if hours >= 0.1 or not hours else f"{hours:.1g}"

@@ -1,0 +1,136 @@
+"""The combinations of a study's options as numbers, and what is measured of them: between plans and the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+
+from servelab.core.identity import canonical_json
+from servelab.metrics.definitions import METRICS
+from servelab.search.decide import NOT_RUN, can_win, start_values
+from servelab.search.failures import probability_of_failure
+from servelab.search.product import Combination, combinations
+from servelab.search.standing import Row, disturbed
+from servelab.search.start_noise import pooled_noise
+from servelab.search.surrogate import Floats, Levels, Measurements, Prediction, Surrogate
+from servelab.study.configuration import key_of
+from servelab.study.plan import Plan
+from servelab.study.study import Study
+
+
+class Space:
+    """Every combination of a study's stages; the baseline is the first."""
+
+    def __init__(self, combined: Sequence[Combination]) -> None:
+        self.variants = [combination.variant for combination in combined]
+        self._positions = {key_of(variant.configuration): at for at, variant in enumerate(self.variants)}
+        chosen = np.array([combination.choices for combination in combined])
+        used = [np.unique(column, return_inverse=True) for column in chosen.T]
+        columns = [numbers for choices, numbers in used if len(choices) > 1]
+        self.counts = [len(choices) for choices, _ in used if len(choices) > 1]
+        """Number of choices of each option that has several; nothing is one of them."""
+        self.levels: Levels = np.array(columns, dtype=np.int64).reshape(len(columns), len(chosen)).T
+
+    def __len__(self) -> int:
+        return len(self.variants)
+
+    def positions(self, plan: Plan) -> list[int]:
+        """Position of each candidate of a plan."""
+        return [self._positions[key_of(candidate.configuration)] for candidate in plan.candidates]
+
+
+def space_of(study: Study) -> Space:
+    """The combinations of a study; `ConfigError` if there are too many."""
+    return _space(canonical_json(study.model_dump(mode="json")))
+
+
+@lru_cache(maxsize=4)
+def _space(study: str) -> Space:
+    """A study of ten thousand combinations takes seconds to combine, and a plan and a decision each ask for them."""
+    return Space(combinations(Study.model_validate_json(study)))
+
+
+class Knowledge:
+    """What the table of a stage shows of a space."""
+
+    def __init__(self, study: Study, space: Space, plan: Plan, table: pd.DataFrame) -> None:
+        self._space = space
+        self.rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+        self._sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+        self._at = space.positions(plan)
+        self.baseline = self._at.index(0) if 0 in self._at else None
+        """The baseline's row."""
+        start = self.rows[self.baseline or 0]
+        self.is_open = disturbed(self.rows[0]) is None and disturbed(start) is None
+        """Whether incumbent and baseline can be compared with; a disturbed run can neither win nor be beaten."""
+        self.fit = [
+            number
+            for number, row in enumerate(self.rows)
+            if can_win(study, row, start) and disturbed(row) is None and self._has_values(row)
+        ]
+        """Rows that can win; a value of 0 has no logarithm, and cannot."""
+        # what misses a constraint shows how fast it is; what is invalid shows nothing
+        self._valued = [
+            number
+            for number, row in enumerate(self.rows)
+            if row["outcome"] == "ok"
+            and row["validity"] != "invalid"
+            and disturbed(row) is None
+            and self._has_values(row)
+        ]
+        self._failed = [
+            self._at[number]
+            for number, row in enumerate(self.rows)
+            if number not in self.fit
+            and row["outcome"] != NOT_RUN
+            and row["validity"] != "invalid"
+            and disturbed(row) is None
+        ]
+        self.surrogate = self._fitted() if self._valued else None
+
+    @staticmethod
+    def _has_values(row: Row) -> bool:
+        return math.isfinite(row["objective_value"]) and min(start_values(row), default=0.0) > 0
+
+    def _fitted(self) -> Surrogate:
+        values = [start_values(self.rows[number]) for number in self._valued]
+        measurements = Measurements(
+            levels=self._levels(self._valued),
+            values=np.array([self._sign * np.log(each).mean() for each in values]),
+            starts=np.array([float(len(each)) for each in values]),
+            noise=pooled_noise(values),
+        )
+        return Surrogate(measurements, self._space.counts)
+
+    def _levels(self, numbers: Sequence[int]) -> Levels:
+        return self._space.levels[[self._at[number] for number in numbers]]
+
+    def failed_with(self, refused: Sequence[int]) -> list[int]:
+        """Positions that failed, and `refused` ones."""
+        return list(dict.fromkeys([*self._failed, *refused]))
+
+    def probability_of_working(self, levels: Levels, refused: Sequence[int]) -> Floats:
+        """Of each combination, given what worked, what failed, and `refused` positions."""
+        failed = self._space.levels[self.failed_with(refused)]
+        return 1 - probability_of_failure(levels, self._levels(self.fit), failed)
+
+    def changes(self, row: int) -> list[str]:
+        """The settings in which a row's configuration differs from the baseline."""
+        changed = self._space.variants[self._at[row]].changes
+        return [name for key, value in changed.items() for name in (value if isinstance(value, dict) else [key])]
+
+    def prediction(self) -> Prediction:
+        """Of the rows that can win, in the order of `fit`; there must be one."""
+        assert self.surrogate is not None
+        return self.surrogate.at(self._levels(self.fit))
+
+    def best(self) -> Floats:
+        """The best expected value of the rows that can win, or the worst value if none can, (samples,)."""
+        assert self.surrogate is not None
+        known = self.prediction() if self.fit else self.surrogate.at(self._levels(self._valued))
+        best: Floats = known.mean.max(1) if self.fit else known.mean.min(1)
+        return best

@@ -1,0 +1,158 @@
+"""Makes plans: pure functions of the study, the stage and the incumbent, which read no file and start no process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from servelab.core.errors import ConfigError
+from servelab.core.identity import content_id
+from servelab.engines.served import render_served, serve_of
+from servelab.study.configuration import (
+    Configuration,
+    Incumbent,
+    Load,
+    Variant,
+    apply,
+    baseline,
+    changes_of,
+    key_of,
+)
+from servelab.study.plan import PROOF, SEARCH, Plan, PlannedCandidate, PlannedRun
+from servelab.study.project import Project
+from servelab.study.spec_builder import RunSpecs
+from servelab.study.study import CONFIRM, Stage, Study
+
+
+def plan_stage(project: Project, stage_name: str, incumbent: Incumbent) -> Plan:
+    """The plan of a stage of the study that starts from `incumbent`."""
+    stage = next(stage for stage in project.study.stages if stage.name == stage_name)
+    variants = [
+        Variant(candidate.name, apply(incumbent.configuration, candidate), changes_of(candidate))
+        for candidate in stage.candidates
+    ]
+    obstacle = obstacle_to(project.study, stage, incumbent.configuration)
+    return make_plan(project, stage.name, stage.title or stage.name, incumbent, variants, obstacle)
+
+
+def make_plan(
+    project: Project,
+    stage: str,
+    title: str,
+    incumbent: Incumbent,
+    variants: Iterable[Variant],
+    obstacle: str | None = None,
+    divisor: int = 1,
+    incumbent_starts: int | None = None,
+) -> Plan:
+    """A plan on the workload that decides: the incumbent, and the variants without repeated configurations.
+
+    The incumbent is measured on `incumbent_starts` server starts (default: `search.incumbent_starts`), where there is
+    something to compare it with. An `obstacle` says why the stage does not apply; the plan then has only the incumbent.
+    """
+    loads, specs = [Load(workload=project.study.objective.on, divisor=divisor)], RunSpecs(project)
+    starts = (incumbent_starts or project.study.search.incumbent_starts) if obstacle is None else 1
+    first = Variant(incumbent.candidate, incumbent.configuration, {}, starts)
+    candidates = [_planned(project, first, True, loads, _starts(SEARCH, first.starts), specs)]
+    seen = {key_of(incumbent.configuration)}
+    for variant in variants if obstacle is None else []:
+        key = key_of(variant.configuration)
+        if key not in seen:  # a stage may list an earlier winner again
+            seen.add(key)
+            candidates.append(_planned(project, variant, False, loads, _starts(SEARCH, variant.starts), specs))
+    return Plan(
+        study=project.study.study,
+        stage=stage,
+        title=title,
+        applies=obstacle is None,
+        reason=obstacle or "",
+        load_divisor=divisor,
+        candidates=candidates,
+    )
+
+
+def plan_confirm(project: Project, winner: Incumbent, pairs: int, stage: str = CONFIRM) -> Plan:
+    """The plan of a proof: baseline and winner on every workload, on `pairs` fresh server starts each.
+
+    If the winner is the baseline, there is nothing to prove: it is measured on every workload, on one start.
+    """
+    workloads = [Load(workload=workload) for workload in project.study.workloads]
+    start, specs = baseline(project.study), RunSpecs(project)
+    is_changed = key_of(winner.configuration) != key_of(start.configuration)
+    # another winner has labels of its own, so that its pairs are measured in jobs of their own
+    labels = (
+        _starts(f"{PROOF}{content_id(key_of(winner.configuration))[:6]}-", pairs) if is_changed else _starts(SEARCH, 1)
+    )
+    sides = [Variant("baseline", start.configuration, {})]
+    if is_changed:
+        sides.append(Variant("winner", winner.configuration, {}))
+    return Plan(
+        study=project.study.study,
+        stage=stage,
+        title="Proof: baseline and winner on every workload",
+        applies=True,
+        reason="",
+        candidates=[
+            _planned(project, side, position == 0, workloads, labels, specs) for position, side in enumerate(sides)
+        ],
+    )
+
+
+def _starts(kind: str, count: int) -> list[str]:
+    return [f"{kind}{number}" for number in range(count)]
+
+
+def obstacle_to(study: Study, stage: Stage, configuration: Configuration) -> str | None:
+    """Why a stage does not apply to the incumbent; None if it does."""
+    facts: dict[str, object] = {
+        "engine": study.engines[configuration.engine].engine or configuration.engine,
+        "model": configuration.model,
+        "accelerators": configuration.accelerators,
+        "hardware.per_node": study.hardware.per_node,
+        **{f"options.{name}": value for name, value in configuration.options.items()},
+    }
+    for key, wanted in stage.when.items():
+        if facts.get(key) != wanted:
+            return f"applies if {key} is {wanted}; the incumbent's is {facts.get(key)}"
+    return None
+
+
+def _planned(
+    project: Project,
+    variant: Variant,
+    is_incumbent: bool,
+    loads: Sequence[Load],
+    starts: Sequence[str],
+    specs: RunSpecs,
+) -> PlannedCandidate:
+    configuration = variant.configuration
+    engine = project.engine(configuration.engine)
+    model_id = project.study.model.variant_id(configuration.model)
+    refused, command, runs = None, "", []
+    try:
+        entry = project.study.engines[configuration.engine]
+        engine.check_options(configuration.options, entry.version)
+        command = engine.display_command(
+            model_id,
+            configuration.options,
+            configuration.arguments,
+            configuration.environment_variables,
+            joined=entry.joined_values,
+        )
+        # raises ConfigError for what the engine cannot serve
+        serve = serve_of(engine, model_id, configuration.options, configuration.arguments, configuration.accelerators)
+        served = render_served(engine, serve)
+        for start in starts:
+            for load in loads:
+                run_id, spec = specs(configuration, load, served, start)
+                runs.append(PlannedRun(workload=load.name, start=start, run_id=run_id, spec=spec))
+    except ConfigError as error:
+        refused = str(error)
+    return PlannedCandidate(
+        candidate=variant.name,
+        is_incumbent=is_incumbent,
+        configuration=configuration,
+        changes=variant.changes,
+        command=command,
+        refused=refused,
+        runs=runs,
+    )

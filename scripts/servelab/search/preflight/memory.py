@@ -1,0 +1,120 @@
+"""Estimates the memory of each candidate's weights and KV cache against an accelerator's; it never reports an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from servelab.assets.model_shape import ModelFacts, ModelShape
+from servelab.engines.memory_estimate import MEMORY_SHARE, gib, kv_bytes_each, kv_number_bytes, weights_bytes_each
+from servelab.engines.parallelism import Parallel
+from servelab.search.preflight import CHECKS, Check, Finding
+from servelab.search.preflight.candidates import Known
+from servelab.search.preflight.context import asked_tokens
+from servelab.search.preflight.place import MODEL_ACTION, Memory, Place
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a candidate needs in memory at once."""
+
+    parallel: Parallel
+    sequences: int
+    """Largest number of sequences computed at once."""
+    is_limited: bool
+    """Whether the candidate sets that number; otherwise the load does."""
+    tokens: int
+    """Tokens of the longest of these sequences."""
+    context: int
+    """Tokens of the longest sequence that the engine accepts."""
+    number_bytes: float
+    """Bytes per number in the KV cache."""
+    share: float
+    """Share of the memory for weights and KV cache."""
+    reserves_context: bool
+    """Whether the engine reserves memory for all sequences at full context when it starts."""
+
+
+def look(place: Place) -> Iterator[Finding]:
+    """One finding per candidate."""
+    for known in place.candidates:
+        facts = place.facts(known.planned.runs[0].spec.model)
+        if facts.weights_bytes is None or facts.shape is None:
+            yield Finding(known.name, "unknown", "size and shape of the model are not known here", MODEL_ACTION)
+            continue
+        if place.memory is None:
+            name = place.project.study.hardware.accelerator
+            action = "run this on a machine that has it"
+            yield Finding(known.name, "unknown", f"how much memory `{name}` has is not known here", action)
+            continue
+        demand = _demand(place, known, facts.shape)
+        if demand is None:
+            dtype = known.configuration.options.get("kv_cache_dtype")
+            yield Finding(known.name, "unknown", f"size of a number in KV-cache format `{dtype}` is not known", None)
+            continue
+        yield judge(known.name, facts, demand, place.memory)
+
+
+def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory) -> Finding:
+    """The weights must fit, then one sequence of full context, then all sequences computed at once."""
+    assert facts.weights_bytes is not None and facts.shape is not None
+    each = "on each accelerator: " if demand.parallel.accelerators > 1 else ""
+    have = f"{gib(memory.size_bytes)} × {demand.share:g} ({memory.source})"
+    usable = memory.size_bytes * demand.share
+    weights = weights_bytes_each(facts.weights_bytes, demand.parallel)
+    if weights > usable:
+        action = "use more accelerators for each copy, a quantised variant, or a larger memory_share"
+        return Finding(of, "warning", f"{each}weights {gib(weights)} on {have}", action)
+
+    def needed(sequences: int, tokens: int) -> tuple[float, str]:
+        here = -(-sequences // demand.parallel.data)
+        kv = here * kv_bytes_each(facts.shape, tokens, demand.number_bytes, demand.parallel)  # type: ignore[arg-type]
+        counted = "1 sequence" if here == 1 else f"{here:,} sequences"
+        return weights + kv, f"{each}weights {gib(weights)} + KV {gib(kv)} for {counted} of {tokens:,} tokens on {have}"
+
+    full, saw = needed(demand.sequences if demand.reserves_context else 1, demand.context)
+    if full > usable:
+        return Finding(of, "warning", saw, "the engine may not start: lower context_length or max_num_seqs")
+    if demand.reserves_context:
+        return Finding(of, "ok", saw)
+    together, saw = needed(demand.sequences, demand.tokens)
+    if together <= usable:
+        return Finding(of, "ok", saw)
+    fit = int((usable - weights) * demand.sequences / (together - weights))
+    saw = f"{saw}: about {fit:,} of {demand.sequences:,} fit at once, the others wait"
+    if demand.is_limited:
+        return Finding(of, "warning", saw, "a larger max_num_seqs gains nothing")
+    return Finding(of, "ok", saw)
+
+
+def _demand(place: Place, known: Known, shape: ModelShape) -> Demand | None:
+    """What a candidate needs under the workload that decides; None for a KV-cache format of unknown size."""
+    study, engine, configuration = place.project.study, place.engine(known), known.configuration
+
+    def setting(option: str) -> object:
+        return engine.setting(option, configuration.options, configuration.arguments)
+
+    dtype, limit, share = setting("kv_cache_dtype"), setting("max_num_seqs"), setting("memory_share")
+    number_bytes = kv_number_bytes(dtype if isinstance(dtype, str) else None)
+    if number_bytes is None:
+        return None
+    requests = place.requests(study.objective.on)
+    is_limited = isinstance(limit, int)
+    in_flight = min(requests.count, study.protocol.max_concurrency or requests.count)
+    sequences = min(in_flight, limit) if isinstance(limit, int) else in_flight
+    context = asked_tokens(place, known) or shape.max_positions or requests.longest_tokens or 0
+    if engine.reserves_context:  # it reserves the cache for max_num_seqs sequences, or for one if that is not set
+        sequences = limit if isinstance(limit, int) else 1
+    return Demand(
+        parallel=engine.parallel(configuration.options, configuration.arguments, configuration.accelerators),
+        sequences=sequences,
+        is_limited=is_limited,
+        tokens=min(requests.longest_tokens or context, context),
+        context=context,
+        number_bytes=number_bytes,
+        share=share if isinstance(share, float) else MEMORY_SHARE,
+        reserves_context=engine.reserves_context,
+    )
+
+
+CHECKS.register("memory", Check("memory", "weights and KV cache, estimated, against an accelerator's memory", look))

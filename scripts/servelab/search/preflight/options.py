@@ -1,0 +1,100 @@
+"""Checks each candidate's options and arguments against the flags of its engine's release."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Set
+from pathlib import Path
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.registry import nearest
+from servelab.engines.adapters import Engine, Serve
+from servelab.measure.help_flags import kept_flags, known_flags
+from servelab.search.preflight import CHECKS, Check, Finding
+from servelab.search.preflight.candidates import Known
+from servelab.search.preflight.place import Place
+
+_FLAG = re.compile(r"^--?[A-Za-z]")
+
+
+def look(place: Place) -> Iterator[Finding]:
+    """One finding per candidate. A refused candidate is only left out, but a refused baseline is an error."""
+    flags_of: dict[str, Set[str] | str] = {}
+    for known in place.all_candidates:
+        alias = known.configuration.engine
+        engine = place.project.engine(alias)
+        if refused := known.planned.refused:
+            yield refusal(known.name, refused, is_baseline=known.meets_all_workloads)
+            continue
+        if engine.checks_arguments:
+            saw = f"{engine.name} has no flags; the keys and ranges of its settings are checked instead"
+            yield Finding(known.name, "ok", saw)
+            continue
+        if alias not in flags_of:
+            flags_of[alias] = _flags(place, alias)
+        flags = flags_of[alias]
+        if isinstance(flags, str):
+            yield Finding(known.name, "unknown", f"the flags of {engine.name} are not known here: {flags}", ASK)
+            continue
+        yield judge(known.name, engine, given_flags(place, known), flags)
+
+
+def refusal(of: str, why: str, *, is_baseline: bool) -> Finding:
+    """The finding for a candidate that cannot run at all."""
+    action = "fix the study: everything is compared with it" if is_baseline else "it is left out; remove or fix it"
+    return Finding(of, "error" if is_baseline else "warning", f"refused: {why}", action)
+
+
+def judge(of: str, engine: Engine, given: list[str], flags: Set[str]) -> Finding:
+    """Every flag of the command must be a flag of the release."""
+    unknown = [flag for flag in given if not engine.knows(flag, flags)]
+    if unknown:
+        near = nearest_flag(unknown[0], flags)
+        more = f" (and {', '.join(unknown[1:])})" if unknown[1:] else ""
+        return Finding(of, "error", f"this release of {engine.name} has no {unknown[0]}{more}", near)
+    return Finding(of, "ok", f"{len(given)} flags, all known to this release of {engine.name}")
+
+
+def nearest_flag(flag: str, flags: Set[str]) -> str:
+    """A hint with the release's nearest flag."""
+    hint = re.search(r"did you mean (`\S+`)\?", nearest(flag, sorted(flags)))
+    return f"did you mean {hint[1]}?" if hint else "look at the engine's own --help"
+
+
+def given_flags(place: Place, known: Known) -> list[str]:
+    """Flags of a candidate's serving command."""
+    configuration = known.configuration
+    serve = Serve(
+        python=Path("python"),
+        model_path=Path("model"),
+        model_name=place.project.study.model.variant_id(configuration.model),
+        port=0,
+        options=configuration.options,
+        arguments=configuration.arguments,
+        count=configuration.accelerators,
+    )
+    try:
+        command = place.engine(known).command(serve)
+    except ConfigError:  # refused, which `look` reports
+        return []
+    # A bare `-m` belongs to Python, before the server's own flags.
+    start = 3 if command[1:2] == ["-m"] else 1
+    return [part.partition("=")[0] for part in command[start:] if _FLAG.match(part)]
+
+
+def _flags(place: Place, alias: str) -> Set[str] | str:
+    """Flags of an engine's release, or why they are not known."""
+    engine, marker = place.project.engine(alias), place.environment_file(alias)
+    try:
+        environment = place.environment(alias)
+        if environment is None:
+            return f"no {marker} yet"
+        if place.ask:
+            return known_flags(engine, environment, marker)
+        return kept_flags(engine, environment, marker) or "they have not been read yet"
+    except ServelabError as error:
+        return str(error)
+
+
+ASK = "build it on a machine that can run it (`snakemake` with that file as target), then run this again"
+CHECKS.register("options", Check("options", "options and arguments against the release's own --help", look))

@@ -1,0 +1,176 @@
+"""What the checks read: a study's candidates, and its engines, models and workloads on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from servelab.assets.model_files import load_model
+from servelab.assets.model_shape import ModelFacts, read_facts, safetensors_bytes, shape_of_config
+from servelab.assets.sources import MODEL_PROBES, Probe
+from servelab.assets.workloads import WORKLOADS
+from servelab.core.errors import Outage, ServelabError
+from servelab.core.identity import content_id, workload_id
+from servelab.core.run_spec import ModelSource, ModelSpec
+from servelab.engines.adapters import Engine
+from servelab.engines.memory_estimate import named_memory_bytes
+from servelab.engines.runtimes import Environment, read_environment
+from servelab.machine.devices import DEVICES
+from servelab.search.preflight.candidates import Known, known_candidates
+from servelab.study.project import Project
+
+PROBE_TIMEOUT_S = 10.0
+MODEL_ACTION = "fetch the model, or run this where its source answers"
+_BITS = {"q4_0": 4.5, "q8_0": 8.5, "bf16": 16.0, "f16": 16.0, "safetensors": 16.0}
+"""Bits per weight in the formats that the workflow makes; conversion to safetensors writes bfloat16."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Lengths of a workload's requests."""
+
+    count: int
+    longest_tokens: int | None
+    """Prompt and output together, without a chat template; None if there is no limit."""
+    is_exact: bool
+    """Whether it was counted in the requests; otherwise it is a bound from the workload's parameters."""
+    is_chat: bool
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of one accelerator, and the source of that figure."""
+
+    size_bytes: int
+    source: str
+
+
+class Place:
+    """One study on this machine; looks everything up once."""
+
+    def __init__(self, project: Project, results: Path, *, ask: bool) -> None:
+        self.project, self.results, self.ask = project, results, ask
+        self._probes: dict[str, Probe] = {}
+        self._facts: dict[tuple[str, str], ModelFacts] = {}
+        self._requests: dict[str, Requests] = {}
+
+    @cached_property
+    def candidates(self) -> list[Known]:
+        """Every known candidate that its engine can serve."""
+        return [known for known in self.all_candidates if known.planned.refused is None]
+
+    @cached_property
+    def all_candidates(self) -> list[Known]:
+        """The same, including refused ones. Without `ask`, only those that are not measured yet."""
+        known = known_candidates(self.project, self.results)
+        return known if self.ask else [entry for entry in known if not self._is_measured(entry)]
+
+    def _is_measured(self, known: Known) -> bool:
+        runs = known.planned.runs
+        return bool(runs) and all((self.results / "runs" / run.run_id / "status.json").exists() for run in runs)
+
+    def engine(self, known: Known) -> Engine:
+        """A candidate's engine."""
+        return self.project.engine(known.configuration.engine)
+
+    def environment_file(self, alias: str) -> Path:
+        """The marker of an engine's environment, whether it is built or not."""
+        folder = f"{self.project.engine(alias).name}-{self.project.environment_sha256(alias)[:12]}"
+        return self.results / "envs" / folder / "environment.json"
+
+    def environment(self, alias: str) -> Environment | None:
+        """An engine's environment; None if it is not built, `Outage` if it is broken."""
+        marker = self.environment_file(alias)
+        return read_environment(marker) if marker.exists() else None
+
+    def probe(self, source: ModelSource) -> Probe | None:
+        """The answer of a model's source; None without `ask`."""
+        key = content_id(source.model_dump(mode="json"))
+        if self.ask and key not in self._probes:
+            self._probes[key] = MODEL_PROBES.get(source.kind)(source, PROBE_TIMEOUT_S)
+        return self._probes.get(key)
+
+    def stored_model(self, model: ModelSpec) -> Path | None:
+        """`model.json` of a model in the format that is served, if it is there."""
+        suffix = f"-{model.quantization or model.format}" if model.conversion else ""
+        return self._stored(model.source, suffix)
+
+    def fetched_model(self, source: ModelSource) -> Path | None:
+        """`model.json` of a source's model without conversion, if it is there."""
+        return self._stored(source, "")
+
+    def _stored(self, source: ModelSource, suffix: str) -> Path | None:
+        file = self.results / "models" / f"{content_id(source.model_dump(mode='json'))}{suffix}" / "model.json"
+        return file if file.exists() else None
+
+    def facts(self, model: ModelSpec) -> ModelFacts:
+        """What is known about a model in the format that is served: from its files if they are here, or its source."""
+        key = (model.variant, model.format)
+        if key not in self._facts:
+            self._facts[key] = self._look_at_model(model)
+        return self._facts[key]
+
+    def _look_at_model(self, model: ModelSpec) -> ModelFacts:
+        if stored := self.stored_model(model):
+            return self._read_facts(load_model(stored)[1])
+        if model.conversion:
+            source = self.fetched_model(model.source)
+            facts = self._read_facts(load_model(source)[1]) if source else ModelFacts()
+            bits = _BITS[model.quantization or model.format]
+            weights = int(facts.parameters * bits / 8) if facts.parameters else None
+            return ModelFacts(weights_bytes=weights, shape=facts.shape, parameters=facts.parameters)
+        probe = self.probe(model.source)
+        if probe is None:
+            return ModelFacts()
+        config = probe.config
+        if model.source.kind == "path" and probe.there:
+            return self._read_facts(Path(model.source.path))
+        weights = safetensors_bytes(probe.files) or (sum(probe.files.values()) if len(probe.files) == 1 else None)
+        return ModelFacts(weights_bytes=weights, shape=shape_of_config(config) if config else None)
+
+    def _read_facts(self, path: Path) -> ModelFacts:
+        if not self.ask and path.is_file():  # reading the metadata of a GGUF file takes seconds
+            return ModelFacts()
+        try:
+            return read_facts(path)
+        except (ServelabError, OSError):
+            return ModelFacts()
+
+    def requests(self, workload: str) -> Requests:
+        """Lengths of a workload's requests: counted if prepared, or bounded by its parameters."""
+        if workload not in self._requests:
+            self._requests[workload] = self._look_at_requests(workload)
+        return self._requests[workload]
+
+    def _look_at_requests(self, workload: str) -> Requests:
+        named = self.project.workloads[workload]
+        is_chat = named.endpoint == "chat"
+        file = self.results / "workloads" / workload_id(self.project.workload_spec(workload)) / "requests.parquet"
+        if file.exists():
+            table = pq.read_table(file, columns=["phase", "input_tokens", "output_tokens"])
+            longest = pc.max(pc.add(table["input_tokens"], table["output_tokens"])).as_py()
+            measured = pc.sum(pc.equal(table["phase"], "measured")).as_py()
+            return Requests(measured, longest, True, is_chat)
+        kind = WORKLOADS.get(named.kind)
+        parameters = kind.Parameters.model_validate(named.parameters)
+        return Requests(parameters.num_requests, kind.longest_tokens(parameters), False, is_chat)
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        """Memory of the study's accelerator: read on this machine if it has one, or known from its name."""
+        hardware = self.project.study.hardware
+        sizes = []
+        if self.ask or hardware.device == "cpu":
+            try:
+                sizes = [device.memory_bytes for device in DEVICES.get(hardware.device).find()]
+            except Outage:
+                sizes = []
+        known = [size for size in sizes if size is not None]
+        if known:
+            return Memory(min(known), "on this machine")
+        named = named_memory_bytes(hardware.accelerator)
+        return Memory(named, "from its name") if named else None

@@ -1,0 +1,74 @@
+"""The table of a preflight, for a terminal with 120 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+
+from servelab.search.preflight import Row, Verdict
+
+WIDTH = 120
+_CHECK, _VERDICT, _OF = 12, 7, 34
+_GAP = "  "
+_SAW = WIDTH - _CHECK - _VERDICT - _OF - 3 * len(_GAP)
+_ORDER: tuple[Verdict, ...] = ("error", "warning", "unknown", "ok")
+_NAMED = 3
+
+
+def render(study: str, rows: Sequence[Row]) -> str:
+    """The table of one study: findings that differ only by candidate share a row; what to do is below it."""
+    lines = [summary(study, rows), _line("check", "verdict", "of", "seen, and what to do")]
+    for check, verdict, of, saw, action in _merged(rows):
+        names = textwrap.wrap(of, _OF, break_on_hyphens=False)
+        seen = textwrap.wrap(saw, _SAW) + [
+            line for line in textwrap.wrap(f"→ {action}", _SAW, subsequent_indent="  ") if action
+        ]
+        height = max(len(names), len(seen))
+        for number in range(height):
+            first = (check, verdict) if number == 0 else ("", "")
+            lines.append(
+                _line(*first, names[number] if number < len(names) else "", seen[number] if number < len(seen) else "")
+            )
+    return "\n".join(lines)
+
+
+def troubles(rows: Sequence[Row]) -> list[str]:
+    """One line per error and warning of a study, for a log."""
+    return [
+        f"{rows[0].study}: preflight: {verdict} in {check} of {of}: {saw}"
+        for check, verdict, of, saw, _ in _merged(rows)
+        if verdict in ("error", "warning")
+    ]
+
+
+def summary(study: str, rows: Sequence[Row]) -> str:
+    """One line with the number of rows per verdict."""
+    counts = Counter(row.verdict for row in rows)
+    return f"{study}: {', '.join(f'{counts[verdict]} {verdict}' for verdict in _ORDER if counts[verdict])}"
+
+
+def _merged(rows: Sequence[Row]) -> list[tuple[str, Verdict, str, str, str | None]]:
+    """Rows grouped by equal findings, sorted by check; within a check, the worst first."""
+    groups: dict[tuple[str, Verdict, str, str | None], list[str]] = {}
+    for row in rows:
+        groups.setdefault((row.check, row.verdict, row.saw, row.action), []).append(row.of)
+    all_of = Counter(row.check for row in rows)
+    merged = [
+        (check, verdict, _names(of, all_of[check], verdict), saw, action)
+        for (check, verdict, saw, action), of in groups.items()
+    ]
+    return sorted(merged, key=lambda row: (row[0], _ORDER.index(row[1])))
+
+
+def _names(of: Sequence[str], all_of: int, verdict: Verdict) -> str:
+    """Names for a row; shortened if the verdict is ok, since `preflight.json` has them all."""
+    if len(of) == all_of > 1:
+        return f"all {all_of}"
+    if verdict == "ok" and len(of) > _NAMED:
+        return f"{'; '.join(of[:_NAMED])} and {len(of) - _NAMED} more"
+    return "; ".join(of)
+
+
+def _line(check: str, verdict: str, of: str, saw: str) -> str:
+    return _GAP.join([check.ljust(_CHECK), verdict.ljust(_VERDICT), of.ljust(_OF), saw]).rstrip()

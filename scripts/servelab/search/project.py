@@ -1,0 +1,32 @@
+"""Loads a study with everything it refers to, and checks its search as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from servelab.search.strategies import STRATEGIES, strategy_of
+from servelab.study.project import Project, check_name, error_at, read_project
+
+
+def load_project(file: Path, root: Path) -> Project:
+    """The study in a file, with everything checked; `ConfigError` for any mistake, before anything starts.
+
+    `root` is the folder that contains `config/` and `envs/`.
+    """
+    project = read_project(file, root)
+    _check_search(project)
+    return project
+
+
+def _check_search(project: Project) -> None:
+    search = project.study.search
+    check_name(project, "search.strategy", search.strategy, STRATEGIES.names(), "search strategy")
+    strategy = strategy_of(project.study)
+    for name in search.stop_when.given:
+        if name not in strategy.stops_on:
+            can = [each.name for each in STRATEGIES if name in each.stops_on]
+            wrong = f"`{strategy.name}` does not support it; leave it out, or use {' or '.join(can)}"
+            raise error_at(project, f"search.stop_when.{name}", wrong)
+    if search.stop_when.slo_reached is not None and not project.study.objective.slos:
+        raise error_at(project, "search.stop_when.slo_reached", "needs limits; add `objective.slos`")
+    strategy.outlines(project.study)

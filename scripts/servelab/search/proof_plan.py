@@ -1,0 +1,160 @@
+"""Plans a proof, how many pairs of server starts baseline and winner get, and judges it from its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from servelab.metrics.definitions import METRICS
+from servelab.results.compare_with_baseline import paired_labels
+from servelab.results.places import unequal_places
+from servelab.search.decide import start_values, unfit
+from servelab.search.planning import plan_confirm
+from servelab.search.proof import Pair, asked_half_width_percent, pairs_needed
+from servelab.search.proof_verdict import BETTER, ProofVerdict, judge_proof
+from servelab.search.standing import Row, is_barred, too_many_failed
+from servelab.search.start_noise import StartNoise, pooled_noise
+from servelab.search.strategy import PastStage
+from servelab.study.configuration import baseline, key_of
+from servelab.study.plan import Plan
+from servelab.study.project import Project
+from servelab.study.study import CONFIRM, Study
+
+
+class FirstPairs(NamedTuple):
+    """The stage `confirm-first` once it is measured."""
+
+    plan: Plan
+    table: pd.DataFrame
+    """Columns of schemas.STAGE_TABLE."""
+
+
+def plan_proof(project: Project, stage: str, past: Sequence[PastStage], first: FirstPairs | None = None) -> Plan:
+    """The plan of `confirm-first`, with the first pairs, or of `confirm`, with all pairs, those included.
+
+    `past` are all stages of the search. Without `first`, as in an estimate, `confirm` has no more pairs.
+    """
+    winner = past[-1].winner if past else baseline(project.study)
+    pairs = project.study.proof.pairs
+    if stage == CONFIRM and first is not None:
+        pairs = pairs_for(project.study, first, past)
+    return plan_confirm(project, winner, pairs, stage)
+
+
+def pairs_of(table: pd.DataFrame, workload: str) -> list[Pair]:
+    """The objective of baseline and winner in each pair that counts: both measured, in one job and undisturbed.
+
+    `table` is that of a stage of the proof (schemas.STAGE_TABLE).
+    """
+    rows: list[Row] = table[table["workload"] == workload].sort_values("position").to_dict("records")  # type: ignore[assignment]
+    if len(rows) < 2:
+        return []
+    base, found = (dict(zip(row["start_labels"], start_values(row), strict=True)) for row in (rows[0], rows[-1]))
+    return [
+        Pair(base[label], found[label])
+        for label in paired_labels(rows[0], rows[-1])
+        if min(base[label], found[label]) > 0
+    ]
+
+
+def promised_percent(study: Study, past: Sequence[PastStage]) -> float | None:
+    """The change on the baseline in percent that the search found for its winner; None if it cannot be computed."""
+    base, winner = _promised_rows(study, past)
+    if base is None or winner is None or not base["objective_value"]:
+        return None
+    return 100 * (float(winner["objective_value"]) / float(base["objective_value"]) - 1)
+
+
+def promised_places(study: Study, past: Sequence[PastStage]) -> str | None:
+    """How the places of the runs behind `promised_percent` differ; None if they do not."""
+    return unequal_places(row for row in _promised_rows(study, past) if row is not None)
+
+
+def _promised_rows(study: Study, past: Sequence[PastStage]) -> tuple[Row | None, Row | None]:
+    """The last rows of baseline and winner that are fit to be compared, under the whole load."""
+    rows: dict[str, Row] = {}
+    for stage in past:
+        if stage.table is None:
+            return None, None
+        by_name = {row["candidate"]: row for row in stage.table.to_dict("records")}
+        for candidate in stage.plan.candidates:
+            row = by_name.get(candidate.candidate)
+            if row is not None and stage.plan.load_divisor == 1 and unfit(study, row) is None:  # type: ignore[arg-type]
+                rows[key_of(candidate.configuration)] = row  # type: ignore[assignment]
+    winner = rows.get(key_of(past[-1].winner.configuration)) if past else None
+    return rows.get(key_of(baseline(study).configuration)), winner
+
+
+def pairs_for(study: Study, first: FirstPairs, past: Sequence[PastStage]) -> int:
+    """How many pairs `confirm` has, those of `first` included; one more for each of these that does not count."""
+    deciding = study.objective.on
+    measured, wanted = pairs_of(first.table, deciding), study.proof
+    if len(first.plan.candidates) < 2 or any(_failure(first.table, deciding, side) for side in (0, 1)):
+        return wanted.pairs
+    lost = wanted.pairs - len(measured)
+    promised = promised_percent(study, past)
+    if not measured or promised is None:
+        return wanted.pairs + lost
+    asked = asked_half_width_percent(promised, wanted.within_percent)
+    return pairs_needed(measured, asked, wanted.most_pairs, search_noise(study, past)) + lost
+
+
+def search_noise(study: Study, past: Sequence[PastStage]) -> StartNoise:
+    """The noise between server starts, pooled over all configurations that the search measured under the whole load."""
+    starts: dict[str, dict[str, float]] = {}
+    for stage in past:
+        if stage.table is None or stage.plan.load_divisor > 1:
+            continue
+        configurations = [key_of(candidate.configuration) for candidate in stage.plan.candidates]
+        for row in stage.table.to_dict("records"):
+            values = dict(zip(row["start_labels"], row["start_values"], strict=True))
+            starts.setdefault(configurations[row["position"]], {}).update(values)
+    return pooled_noise([*of.values()] for of in starts.values() if of and min(of.values()) > 0)
+
+
+def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: str | None = None) -> ProofVerdict:
+    """The verdict of a proof on a workload, from the table of `confirm`; by default on the one that decides.
+
+    If only the baseline cannot be used (it failed on all starts, is invalid or misses a constraint), the winner is
+    better, without a change. If one of them fails on some starts, the verdict is `failed`.
+    """
+    workload = workload or study.objective.on
+    pairs = pairs_of(table, workload)
+    rows = table[table["workload"] == workload].sort_values("position")
+    baseline_row, winner_row = (dict(row) for row in (rows.iloc[0], rows.iloc[-1]))
+    wrong, wrong_baseline = unfit(study, winner_row), unfit(study, baseline_row)
+    failed = None if wrong is None else f"the winner: {': '.join(wrong)}"
+    if failed is None and is_barred(study, winner_row, baseline_row):
+        failed = f"the winner: {too_many_failed(study, winner_row)}"
+    if failed is None and wrong_baseline is not None:
+        failed = f"the baseline: {': '.join(wrong_baseline)}"
+        if wrong_baseline[0] != "failed" or not baseline_row["starts"]:
+            found = judge_proof([], margin_percent=0, higher_is_better=True, promised_percent=promised, failed=failed)
+            return found.model_copy(update={"verdict": BETTER})
+    planned = min(len(row["run_ids"]) for row in (baseline_row, winner_row))
+    lost = planned - len(set.intersection(*map(_undisturbed, (baseline_row, winner_row))))
+    found = judge_proof(
+        pairs,
+        margin_percent=study.objective.margin_percent,
+        higher_is_better=bool(METRICS.get(study.objective.metric).higher_is_better),
+        promised_percent=promised,
+        failed=failed,
+        disturbed=f"{lost} of its {planned} pairs do not count" if lost and len(pairs) < study.proof.pairs else None,
+    )
+    differs = unequal_places([baseline_row, winner_row])
+    why = f"{found.why}; not measured at one place: {differs}" if differs else found.why
+    return found.model_copy(update={"unequal_places": differs, "why": why})
+
+
+def _undisturbed(row: Row) -> set[str]:
+    return {label for label, found in zip(row["start_labels"], row["start_disturbed"], strict=True) if not found}
+
+
+def _failure(table: pd.DataFrame, workload: str, position: int) -> str | None:
+    """How a side of the proof failed; None if it did not, or if there is no such side."""
+    for row in table[(table["workload"] == workload) & (table["position"] == position)].to_dict("records"):
+        if row["outcome"] != "ok":
+            return f"{row['candidate']}: {row['reason']}: {row['message']}"
+    return None

@@ -1,0 +1,176 @@
+"""The study's answer: the serving command to use, and what its proof found on every workload.
+
+Only a proof makes a candidate the answer. What the search found chose the candidate and is no claim: it is promised.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from servelab.measure.run_files import RunManifest
+from servelab.metrics.objective import Basis
+from servelab.results.compare_with_baseline import SEARCH
+from servelab.search.other_workloads import BASELINE, WINNER, best_by_workload, judge_loss
+from servelab.search.proof import asked_half_width_percent
+from servelab.search.proof_plan import judge
+from servelab.search.recommended import FROM_LOGS, NOTHING_TO_PROVE, PROVED, Improvement, Proof, Recommended
+from servelab.search.standing import Row
+from servelab.study.kinds import SearchedPlan, SearchedStudy
+from servelab.study.study import Study
+
+_NUMBERS = ("baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
+
+
+def recommend(
+    study: SearchedStudy,
+    last: SearchedPlan,
+    table: pd.DataFrame,
+    improvements: pd.DataFrame,
+    runs_folder: Path | None,
+    titles: Mapping[str, str],
+    promised_percent: float | None = None,
+    promised_places: str | None = None,
+) -> Recommended:
+    """The study's answer.
+
+    `last` is the plan of the last stage and `table` its table; `improvements` is the study's; `titles` has each
+    workload's title; `promised_percent` is the change that the search found, `promised_places` how the places of the
+    runs behind it differ. The winner of the search is recommended if
+    its proof says that it is better, or if it is that of a recorded study; otherwise the baseline is. `runs_folder`
+    contains the runs; None for a recorded study, where nothing ran here.
+    """
+    table = table[table["stage"] == last.stage]
+    baseline, winner = last.candidates[0], last.candidates[-1]
+    gains = _gains(study, last, table, improvements, titles) if winner is not baseline else []
+    proof = None
+    if isinstance(study, Study) and winner is not baseline:
+        proof = _proof(study, last, table, gains, promised_percent).model_copy(
+            update={"promised_unequal_places": promised_places}
+        )
+    changed = winner is not baseline and (proof is None or proof.holds)
+    answer, side = (winner, WINNER) if changed else (baseline, BASELINE)
+    rows = _rows_of_sides(table, study.objective.on)
+    metric, basis = study.objective.metric_and_basis
+    run_id = _first_run(rows[side])
+    return Recommended(
+        study=study.study,
+        command=answer.command,
+        launch_command=runs_folder and _launch_command(runs_folder / run_id / "manifest.json"),
+        note=_note(answer.configuration.model),
+        engine=study.engines[answer.configuration.engine].engine or answer.configuration.engine,
+        engine_version=study.engines[answer.configuration.engine].version,
+        model=study.model.variant_id(answer.configuration.model),
+        environment_variables=answer.configuration.environment_variables,
+        configuration=answer.configuration,
+        changed=changed,
+        evidence=FROM_LOGS if not isinstance(study, Study) else PROVED if proof else NOTHING_TO_PROVE,
+        proof=proof,
+        objective=metric,
+        per=basis,
+        improvements=gains if changed else [],
+        max_loss_percent=study.objective.max_loss_percent,
+        by_workload=best_by_workload(study, table, gains, side, titles),
+        **_validity(rows[side], rows[BASELINE]),
+        run_id=run_id,
+        baseline_run_id=_first_run(rows[BASELINE]),
+    )
+
+
+def _proof(
+    study: Study, last: SearchedPlan, table: pd.DataFrame, gains: Sequence[Improvement], promised: float | None
+) -> Proof:
+    winner = last.candidates[-1]
+    wanted = study.proof.within_percent
+    return Proof(
+        **judge(study, table, promised).model_dump(),
+        wanted_half_width_percent=wanted if promised is None else asked_half_width_percent(promised, wanted),
+        proposed=winner.configuration,
+        proposed_command=winner.command,
+        proposed_run_id=_first_run(_rows_of_sides(table, study.objective.on)[WINNER]),
+        workloads=list(gains),
+    )
+
+
+def _gains(
+    study: SearchedStudy,
+    last: SearchedPlan,
+    table: pd.DataFrame,
+    improvements: pd.DataFrame,
+    titles: Mapping[str, str],
+) -> list[Improvement]:
+    """The winner against the baseline on each workload."""
+    metric, basis = study.objective.metric_and_basis
+    found = improvements[
+        (improvements["stage"] == last.stage)
+        & (improvements["metric"] == metric)
+        & (improvements["basis"] == basis)
+        & (improvements["evidence"] != SEARCH)
+    ]
+    gains = []
+    for workload in study.workloads:
+        rows = _rows_of_sides(table, workload)
+        if not {BASELINE, WINNER} <= rows.keys():
+            continue
+        row = _improvement_row(found[found["workload"] == workload], list(rows.values()), metric, basis)
+        row |= {"workload": workload, "title": titles[workload], **_validity(rows[WINNER], rows[BASELINE])}
+        gain = Improvement.model_validate(row)
+        word, why = judge_loss(study, table, gain)
+        update: dict[str, Any] = {"guard": word, "guard_why": why}
+        if isinstance(study, Study):
+            verdict = judge(study, table, None, workload)
+            update |= {"verdict": verdict.verdict, "verdict_why": verdict.why}
+            update |= {"smallest_change_percent": verdict.smallest_change_percent}
+        gains.append(gain.model_copy(update=update))
+    return gains
+
+
+def _improvement_row(found: pd.DataFrame, rows: Sequence[Row], metric: str, basis: Basis) -> dict[str, Any]:
+    """The fields of an `Improvement` that are figures, or why there are none."""
+    if not found.empty:
+        row: dict[Any, Any] = found.to_dict("records")[0]
+        differs = row["unequal_places"]
+        return {**row, "n": int(row["starts"]), "unequal_places": None if pd.isna(differs) else differs}
+    failed = "; ".join(
+        f"{row['candidate']}: {row['reason']}: {row['message']}" for row in rows if row["outcome"] != "ok"
+    )
+    nothing = {**dict.fromkeys(_NUMBERS), "metric": metric, "basis": basis, "n": 0}
+    return nothing | {"failed": failed or "no pair of server starts counts"}
+
+
+def _rows_of_sides(table: pd.DataFrame, workload: str) -> dict[str, Row]:
+    """`baseline` and `winner` → their row on a workload."""
+    rows: list[Row] = table[table["workload"] == workload].to_dict("records")  # type: ignore[assignment]
+    return {row["candidate"]: row for row in rows}
+
+
+def _first_run(row: Row) -> str:
+    """The first run of a row; empty for a configuration that was refused before any run."""
+    return str(row["run_id"]) if pd.notna(row["run_id"]) else ""
+
+
+def _note(variant: str) -> str | None:
+    """A note if the answer serves other weights than the model's own."""
+    if variant == "base":
+        return None
+    return f"It serves the weights of variant {variant}: speed was measured, the quality of the answers was not."
+
+
+def _launch_command(path: Path) -> str:
+    """The command as it ran, preceded by its environment variables, from the run's manifest."""
+    manifest = RunManifest.read(path)
+    variables = [f"{name}={value}" for name, value in sorted(manifest.environment_variables.items())]
+    return shlex.join([*(["env", *variables] if variables else []), *manifest.command])
+
+
+def _validity(row: Row, baseline: Row) -> dict[str, Any]:
+    """Validity of a side's runs and of the baseline's on a workload; nulls if they failed."""
+    return {
+        f"{side}{column}": None if pd.isna(found[column]) else found[column]
+        for side, found in (("", row), ("baseline_", baseline))
+        for column in ("validity", "validity_note")
+    }

@@ -1,0 +1,129 @@
+"""`recommended.json`: a study's answer, the serving command to use and what its proof found on every workload."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from servelab.core.json_file import FiniteOrNull, JsonFile, JsonPart
+from servelab.metrics.objective import Basis
+from servelab.search.proof_verdict import ProofVerdict
+from servelab.study.configuration import Configuration
+
+PROVED = "proof"
+NOTHING_TO_PROVE = "nothing to prove"
+FROM_LOGS = "from logs: not proved"
+"""What an answer rests on."""
+
+Checks = Annotated[str | None, Field(description="Checks of its runs: `ok`, `suspect` or `invalid`, the worst.")]
+BaselineChecks = Annotated[str | None, Field(description="Checks of the baseline's runs.")]
+ChecksNote = Annotated[str | None, Field(description="What the checks that are not ok found.")]
+
+
+class Improvement(JsonPart):
+    """The winner of the search against the baseline on one workload: from the proof, or from logs if recorded."""
+
+    workload: str = Field(description="Workload.")
+    title: str = Field(description="Its title.")
+    metric: str = Field(description="Metric the study improves.")
+    basis: Basis = Field(description="Basis of the values.")
+    extrapolated: bool = Field(False, description="Whether the values are computed for more deployments than ran.")
+    baseline_value: FiniteOrNull = Field(description="The baseline's value, in the metric's unit.")
+    value: FiniteOrNull = Field(description="The winner's value.")
+    change_percent: FiniteOrNull = Field(description="Change of the winner on the baseline; null if `failed`.")
+    change_ci95_low_percent: FiniteOrNull = Field(description="Lower end of its 95 % interval; null if unbounded.")
+    change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
+    n: int = Field(description="Pairs of server starts that were compared; if recorded, logs of the winner.")
+    verdict: str | None = Field(
+        None, description="What the proof found here, one of the verdicts of docs/search.md; null if recorded."
+    )
+    verdict_why: str = Field("", description="Why.")
+    smallest_change_percent: FiniteOrNull = Field(
+        None, description="Smallest change that the proof could have seen here; null without an interval."
+    )
+    unequal_places: str | None = Field(
+        None, description="A warning: how the places of the runs compared differ; null if they do not (devices.md)."
+    )
+    failed: str | None = Field(None, description="Why the two cannot be compared; null if they can.")
+    validity: Checks = None
+    validity_note: ChecksNote = None
+    baseline_validity: BaselineChecks = None
+    baseline_validity_note: ChecksNote = None
+    guard: str = Field("holds", description="Whether the winner is good enough here: `holds`, `loses` or `unclear`.")
+    guard_why: str = Field("", description="Why.")
+
+
+class Proof(ProofVerdict):
+    """The proof of what the search proposed, on the workload that decides."""
+
+    promised_unequal_places: str | None = Field(
+        None, description="How the places of the runs behind the promise differ; null if they do not (devices.md)."
+    )
+    wanted_half_width_percent: float | None = Field(
+        description="Half width that its interval was to reach; null if neither the study nor the search gave one."
+    )
+    proposed: Configuration = Field(
+        description="What the search proposed; recommended only if the verdict is `better`."
+    )
+    proposed_command: str = Field(description="Its serving command.")
+    proposed_run_id: str = Field(description="Its first run of the proof.")
+    workloads: list[Improvement] = Field(description="What the proof found on every workload.")
+
+
+class BestOfWorkload(JsonPart):
+    """What to use on one workload; the change is against the recommended configuration."""
+
+    workload: str = Field(description="Workload.")
+    title: str = Field(description="Its title.")
+    candidate: str = Field(description="`winner` or `baseline`.")
+    is_recommended: bool = Field(description="Whether it is the recommended configuration.")
+    why: str = Field(description="Why it is the best.")
+    engine: str = Field(description="Engine.")
+    engine_version: str = Field(description="Engine's version.")
+    command: str = Field(description="Serving command.")
+    run_id: str = Field(description="Its first run.")
+    value: float = Field(description="The objective, in the metric's unit.")
+    change_percent: FiniteOrNull = Field(description="Change on the recommended configuration; null if there is none.")
+    change_ci95_low_percent: FiniteOrNull = Field(description="Lower end of its 95 % interval; null if unbounded.")
+    change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
+
+
+class Recommended(JsonFile):
+    """`recommended.json`; validity is that of the workload that decides."""
+
+    study: str = Field(description="Study.")
+    command: str = Field(description="The serving command to use.")
+    launch_command: str | None = Field(description="The command as it ran here; null if nothing ran.")
+    note: str | None = Field(None, description="A warning if the weights are not the model's own.")
+    engine: str = Field(description="Engine.")
+    engine_version: str = Field(description="Engine's version.")
+    model: str = Field(description="Model that it serves.")
+    environment_variables: dict[str, str] = Field(description="Environment variables of the server.")
+    configuration: Configuration
+    changed: bool = Field(description="Whether it differs from the baseline.")
+    evidence: str = Field(
+        FROM_LOGS,
+        description="What the answer rests on: `proof`; `nothing to prove` if the search found nothing better than the "
+        "baseline; `from logs: not proved` of a recorded study.",
+    )
+    proof: Proof | None = Field(
+        None, description="The proof of what the search proposed; null if it proposed nothing, and if recorded."
+    )
+    objective: str = Field(description="Metric the study improves.")
+    per: Basis = Field(description="Basis of its figures: `deployment`, `accelerator` or `node`.")
+    improvements: list[Improvement] = Field(
+        description="Its change on the baseline, by workload; empty if the baseline is recommended."
+    )
+    max_loss_percent: float = Field(5.0, description="A winner that loses more than this on a workload `loses` there.")
+    by_workload: list[BestOfWorkload] = Field([], description="What to use on each workload.")
+    validity: Checks = None
+    validity_note: ChecksNote = None
+    baseline_validity: BaselineChecks = None
+    baseline_validity_note: ChecksNote = None
+    run_id: str = Field(description="Its first run on the workload that decides.")
+    baseline_run_id: str = Field(description="The baseline's first run on it.")
+
+    def improvement(self, workload: str) -> Improvement | None:
+        """The improvement on a workload."""
+        return next((each for each in self.improvements if each.workload == workload), None)

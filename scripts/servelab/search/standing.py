@@ -1,0 +1,84 @@
+"""What a comparison of two runs is worth if requests failed in one of them, or something disturbed one of them.
+
+A share of failed requests above the study's limit bars a run from winning over one without it. It does not make a
+slower candidate win: as the incumbent, such a run is replaced only by a candidate that is not slower. A disturbed run
+can neither win nor be beaten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from servelab.study.kinds import SearchedStudy
+
+Row = dict[str, Any]
+"""A row of schemas.STAGE_TABLE."""
+
+CANNOT_TELL = "cannot tell"
+"""Verdict of a candidate whose comparison rests on a disturbed run."""
+
+
+def too_many_failed(study: SearchedStudy, row: Row) -> str | None:
+    """How many requests of a run succeeded, if that is fewer than the study requires; None if they are enough.
+
+    None also for a run that failed as a whole, and where no successes were counted.
+    """
+    rate, required = row.get("success_rate"), study.objective.min_success_rate
+    if row["outcome"] != "ok" or rate is None or math.isnan(rate) or rate >= required:
+        return None
+    return f"{100 * rate:.2f} % of the requests succeeded, {100 * required:g} % are required"
+
+
+def disturbed(row: Row) -> str | None:
+    """What disturbed a run, by its checks (`servelab.results.checks.disturbance`); None if nothing did."""
+    found = row.get("disturbed")
+    return found if isinstance(found, str) else None
+
+
+def is_barred(study: SearchedStudy, row: Row, incumbent: Row) -> bool:
+    """Whether too many requests of a run failed for it to win over an incumbent that has enough successes."""
+    return too_many_failed(study, row) is not None and too_many_failed(study, incumbent) is None
+
+
+def settle(
+    study: SearchedStudy, row: Row, incumbent: Row, found: tuple[str, str], gain_percent: float
+) -> tuple[str, str]:
+    """Verdict and reason of a candidate, from those that its figures give and its gain over the incumbent.
+
+    The gain is negative for a candidate that is slower.
+    """
+    verdict, why = found
+    for who, side in (("the incumbent", incumbent), ("this candidate", row)):
+        if what := disturbed(side):
+            return CANNOT_TELL, f"{who} was disturbed, {what}; measured: {why}"
+    failed, failed_of_incumbent = too_many_failed(study, row), too_many_failed(study, incumbent)
+    if failed and not failed_of_incumbent:
+        return "failed", f"{failed}; measured: {why}"
+    if failed_of_incumbent:
+        why += f"; the incumbent: {failed_of_incumbent}"
+        if failed:
+            why += f"; this candidate: {failed}"
+        elif verdict not in ("worse", "better") and gain_percent >= -study.objective.margin_percent:
+            return "better", f"{why}; this candidate is not slower"
+    return verdict, why
+
+
+def soundest(study: SearchedStudy, rows: Sequence[Row], positions: Sequence[int]) -> list[int]:
+    """Those of the positions that may win over the others.
+
+    That is those of whose requests enough succeeded, if there are any; of these those that were not disturbed.
+    """
+    chosen = list(positions)
+    for fault in (lambda row: too_many_failed(study, row), disturbed):
+        chosen = [position for position in chosen if fault(rows[position]) is None] or chosen
+    return chosen
+
+
+def half_width_text(low: float | None, high: float | None) -> str:
+    """The smallest change that an interval of a change could have shown: half of its width."""
+    if low is None or high is None:
+        return ""
+    half = (high - low) / 2
+    return f"; less than {half:.1f} % could not have been seen" if math.isfinite(half) else "; no change could be seen"

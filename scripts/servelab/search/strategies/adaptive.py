@@ -1,0 +1,280 @@
+"""Adaptive: a few well spread combinations, then those that a model of all of them expects to be best.
+
+No option is decided while the others are at the baseline, so options that only help together are found. What is
+measured stays in the plan: each stage decides on everything that was measured before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from servelab.metrics.definitions import METRICS
+from servelab.search.decide import decide_stage, undecided
+from servelab.search.decision import Choice, Decision, Verdict
+from servelab.search.failures import probability_of_failure
+from servelab.search.options_space import Knowledge, Space, space_of
+from servelab.search.planning import make_plan
+from servelab.search.strategies import STRATEGIES
+from servelab.search.strategy import Outline, PastStage
+from servelab.search.surrogate import spread
+from servelab.study.configuration import Incumbent, Load, Variant, baseline, difference
+from servelab.study.plan import Plan
+from servelab.study.project import Project
+from servelab.study.study import Study
+
+_DESIGN, _DESIGN_TITLE = "design", "A few combinations that show each option beside different others"
+_FEWEST, _MOST = 8, 100
+_SHARE, _POWER = 1.27, 0.6
+"""Visits by default: the share of the number of combinations to this power, between fewest and most: 13 of 48, 80 of
+1,000."""
+_LARGEST_DESIGN = 0.7
+_REFINEMENTS = 8
+"""Most stages after the design."""
+_WORTH = 0.0005
+_OF = 48
+"""A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
+The more there are, the less each promises alone: it falls with the root of their number."""
+_LIKELY = 0.5
+"""A combination that fails with this probability is no part of the design."""
+_SHORTLIST = 400
+"""Combinations with the largest expected gain, from which those that are measured together are taken."""
+_SAME_PERCENT = 0.2
+"""A difference that is not worth another change of the configuration."""
+
+
+class Adaptive:
+    """Stages `design`, and `refine-1` … until the visits are used."""
+
+    name = "adaptive"
+    stops_on = frozenset({"accelerator_hours", "objective_reached", "slo_reached"})
+    plans_all_at_once = False
+
+    def outlines(self, study: Study) -> list[Outline]:
+        """See `Strategy.outlines`."""
+        space, visits = space_of(study), visits_of(study)
+        engines = frozenset(study.engines)
+        first = _design_size(study)
+        names = [variant.name for variant in space.variants[1:]] if len(space) == first else []
+        outlines = [Outline(_DESIGN, _DESIGN_TITLE, names, [engines] * first, first)]
+        planned = first
+        while planned < visits:
+            new = min(_batch(study), visits - planned)
+            planned += new
+            number = len(outlines)
+            outlines.append(Outline(_refinement(number), _title(number), [], [engines] * new, planned))
+        return outlines
+
+    def summary(self, study: Study) -> str | None:
+        """See `Strategy.summary`."""
+        first, visits, count = _design_size(study), visits_of(study), len(space_of(study))
+        if count <= first:
+            return f"search: adaptive, all {count} combinations"
+        return f"search: adaptive, {first} of {count} combinations, then up to {visits - first} that promise most"
+
+    def loads(self, study: Study) -> list[Load]:
+        """See `Strategy.loads`."""
+        return []
+
+    def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
+        """See `Strategy.plan`. A stage's candidates are all that earlier ones measured, and what it adds."""
+        study, space = project.study, space_of(project.study)
+        if not past:
+            return _filled(project, stage, _DESIGN_TITLE, baseline(study), [0], _Design(space), _design_size(study))
+        last, title = past[-1], _title(len(past))
+        if not last.plan.applies:
+            return make_plan(project, stage, title, last.winner, [], last.plan.reason)
+        positions = space.positions(last.plan)
+        measured = len(positions) - len(_refused(space, last.plan))
+        most = min(measured + _batch(study), visits_of(study))
+        if last.table is None:
+            return _filled(project, stage, title, last.winner, positions, _Design(space), most)
+        knowledge = Knowledge(study, space, last.plan, last.table)
+        promising = _Promising(space, knowledge, study.objective.margin_percent)
+        plan = _filled(project, stage, title, last.winner, positions, promising, most)
+        if len(plan.candidates) > len(positions):
+            return plan
+        why = f"no other of the {len(space)} combinations promises more than the margin over {last.winner.candidate}"
+        if most <= measured:
+            why = f"the {visits_of(study)} configurations that the search may measure are measured"
+        elif len(positions) == len(space):
+            why = f"all {len(space)} combinations are measured"
+        return make_plan(project, stage, title, last.winner, [], why)
+
+    def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
+        """The best that is measured, by the expectation of the model; see `_choose`."""
+        decision = decide_stage(study, plan, table)
+        knowledge = Knowledge(study, space_of(study), plan, table)
+        if not plan.applies or not knowledge.fit or not knowledge.is_open:
+            return decision
+        return _choose(study, plan, decision, knowledge)
+
+    def assume(self, study: Study, plan: Plan) -> Decision:
+        """See `Strategy.assume`."""
+        return undecided(study, plan)
+
+
+STRATEGIES.register(Adaptive.name, Adaptive())
+
+
+def visits_of(study: Study) -> int:
+    """Most configurations that the search of a study measures, the baseline included."""
+    count = len(space_of(study))
+    default = min(_MOST, max(_FEWEST, round(_SHARE * count**_POWER)))
+    return min(count, study.search.visits or default)
+
+
+def _design_size(study: Study) -> int:
+    """Half of the visits, or up to 70 % where it takes more to show each pair of choices; all if visits are enough."""
+    space, visits = space_of(study), visits_of(study)
+    if visits == len(space):
+        return visits
+    pairs = math.prod(sorted(space.counts)[-2:])
+    return max(-(-visits // 2), min(int(_LARGEST_DESIGN * visits), pairs))
+
+
+def _batch(study: Study) -> int:
+    """How many configurations a stage adds."""
+    return study.search.batch or -(-(visits_of(study) - _design_size(study)) // _REFINEMENTS)
+
+
+class _Design:
+    """Chooses what says most about all effects, whatever was measured."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+
+    def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
+        """`count` positions that are not `taken`; an engine `refused` some of these."""
+        levels = self.space.levels
+        accepted = [at for at in taken if at not in refused]
+        likely = probability_of_failure(levels, levels[accepted], levels[list(refused)]) < _LIKELY
+        found = spread(levels, self.space.counts, count, taken, likely)
+        return found or spread(levels, self.space.counts, count, taken)
+
+
+class _Promising:
+    """Chooses what a model expects to gain most, as long as it expects some gain beyond the margin."""
+
+    def __init__(self, space: Space, knowledge: Knowledge, margin_percent: float) -> None:
+        self.space, self._knowledge, self._margin = space, knowledge, math.log1p(margin_percent / 100)
+
+    def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
+        """As `_Design.choose`; fewer, or none, where nothing promises more."""
+        model, levels = self._knowledge.surrogate, self.space.levels
+        if model is None:
+            return _Design(self.space).choose(count, taken, self._knowledge.failed_with(refused))
+        works = self._knowledge.probability_of_working(levels, refused)
+        works[list(taken)] = 0
+        best = self._knowledge.best()
+        gains = works * model.expected_gains(levels, best)
+        listed = np.argsort(-gains, kind="stable")[: min(_SHORTLIST, int((gains > 0).sum()))]
+        prediction, works = model.at(levels[listed]), works[listed]
+        worth = _WORTH * min(1.0, math.sqrt(_OF / len(levels)))
+        found: list[int] = []
+        while len(found) < min(count, len(listed)):
+            if (works * prediction.expected_gain(best + self._margin)).max() < worth:
+                break
+            position = int(np.argmax(works * prediction.expected_gain(best)))
+            found.append(int(listed[position]))
+            works[position] = 0
+            best = np.maximum(best, prediction.mean[:, position])
+            prediction.believe(position)
+        return found
+
+
+def _filled(
+    project: Project,
+    stage: str,
+    title: str,
+    incumbent: Incumbent,
+    positions: Sequence[int],
+    chooser: _Design | _Promising,
+    most: int,
+) -> Plan:
+    """A plan of the combinations at `positions` and of others that are chosen, `most` configurations together.
+
+    What an engine refuses costs nothing: it is listed, and another combination takes its place.
+    """
+    space, taken = chooser.space, list(positions)
+    while True:
+        variants = [_from(incumbent, space.variants[at]) for at in taken]
+        plan = make_plan(project, stage, title, incumbent, variants, incumbent_starts=1)
+        refused = _refused(space, plan)
+        missing = most - (len(taken) - len(refused))
+        new = chooser.choose(missing, taken, refused) if missing > 0 else []
+        if not new:
+            return plan
+        taken += new
+
+
+def _refused(space: Space, plan: Plan) -> list[int]:
+    """Positions of the candidates of a plan that an engine refuses."""
+    return [at for at, each in zip(space.positions(plan), plan.candidates, strict=True) if each.refused is not None]
+
+
+def _from(incumbent: Incumbent, variant: Variant) -> Variant:
+    """A combination with its changes on the incumbent."""
+    return variant._replace(changes=difference(incumbent.configuration, variant.configuration))
+
+
+def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) -> Decision:
+    """The decision with the model's winner and verdicts, in place of those by single measurements.
+
+    The baseline wins unless the best is expected to beat it by more than the margin. Of those that are expected to be
+    as good as the best, the one that changes least wins.
+    """
+    prediction = knowledge.prediction()
+    rows = {row: number for number, row in enumerate(knowledge.fit)}
+    means = prediction.mean.mean(0).round(9)
+    best = int(means.argmax())
+    margin, same = (math.log1p(each / 100) for each in (study.objective.margin_percent, _SAME_PERCENT))
+    equals = [number for number in rows.values() if means[number] >= means[best] - same]
+    base = None if knowledge.baseline is None else rows.get(knowledge.baseline)
+    if base is not None:
+        equals = [number for number in equals if means[number] - means[base] > margin] or [base]
+    changes = [len(knowledge.changes(row)) for row in knowledge.fit]
+    winner = knowledge.fit[min(equals, key=lambda number: (changes[number], -means[number]))]
+    verdicts = list(decision.candidates)
+    incumbent = rows.get(0)
+    for row, number in rows.items():
+        if row and incumbent is not None:
+            found = prediction.difference(number, incumbent)
+            verdicts[row] = _judged(study, verdicts[row], *found, len(plan.run_ids()))
+    if winner:
+        verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner"})
+    reason = f"{verdicts[winner].candidate}: {verdicts[winner].why}"
+    if not winner:
+        reason = f"no candidate is expected to beat {verdicts[0].candidate} beyond noise and margin"
+    elif winner == knowledge.baseline:
+        reason = f"nothing is expected to beat the baseline beyond noise and margin; {reason}"
+    chosen = Choice(candidate=verdicts[winner].candidate, run_id=verdicts[winner].run_id)
+    return decision.model_copy(
+        update={"candidates": verdicts, "winner": chosen, "changed": winner != 0, "reason": reason}
+    )
+
+
+def _judged(study: Study, verdict: Verdict, gain: float, scatter: float, count: int) -> Verdict:
+    """A verdict by what the model expects: `gain` over the incumbent as a logarithm, give or take `scatter`."""
+    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    word = "better"
+    if abs(gain) <= scatter:
+        word = "within noise"
+    elif gain < 0:
+        word = "worse"
+    elif gain <= math.log1p(study.objective.margin_percent / 100):
+        word = "within margin"
+    expected = f"{100 * math.expm1(sign * gain):+.1f} % ± {100 * math.expm1(scatter):.1f} %"
+    why = f"{verdict.why}; a model of all {count} runs expects {expected}"
+    return verdict.model_copy(update={"verdict": word, "why": why})
+
+
+def _refinement(number: int) -> str:
+    return f"refine-{number}"
+
+
+def _title(number: int) -> str:
+    return f"Refinement {number}: what a model of the runs so far expects to be best"

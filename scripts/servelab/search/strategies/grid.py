@@ -1,0 +1,59 @@
+"""Grid: every combination of the stages' candidates under the whole load, decided at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from servelab.search.among_many import decide_among_many
+from servelab.search.decide import undecided
+from servelab.search.decision import Decision
+from servelab.search.planning import make_plan
+from servelab.search.product import product
+from servelab.search.strategies import STRATEGIES
+from servelab.search.strategy import Outline, PastStage
+from servelab.study.configuration import Load, baseline
+from servelab.study.plan import Plan
+from servelab.study.project import Project
+from servelab.study.study import Study
+
+_NAME, _TITLE = "grid", "Every combination"
+
+
+class Grid:
+    """One stage: the baseline and every other combination."""
+
+    name = "grid"
+    stops_on = frozenset[str]()
+    plans_all_at_once = True
+
+    def outlines(self, study: Study) -> list[Outline]:
+        """See `Strategy.outlines`."""
+        variants = product(study)
+        engines = [frozenset({variant.configuration.engine}) for variant in variants]
+        most = study.search.incumbent_starts + len(variants)
+        return [Outline(_NAME, _TITLE, [variant.name for variant in variants], list(engines), most)]
+
+    def summary(self, study: Study) -> str | None:
+        """See `Strategy.summary`."""
+        return f"search: grid, {study.search.incumbent_starts + len(product(study))} runs"
+
+    def loads(self, study: Study) -> list[Load]:
+        """See `Strategy.loads`."""
+        return []
+
+    def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
+        """See `Strategy.plan`."""
+        return make_plan(project, _NAME, _TITLE, baseline(project.study), product(project.study))
+
+    def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
+        """See `decide_among_many`."""
+        return decide_among_many(study, plan, table)
+
+    def assume(self, study: Study, plan: Plan) -> Decision:
+        """See `Strategy.assume`."""
+        return undecided(study, plan)
+
+
+STRATEGIES.register(Grid.name, Grid())

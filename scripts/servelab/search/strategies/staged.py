@@ -1,0 +1,150 @@
+"""Staged: one stage after the other, each starting from the previous winner, with a joint re-check at the end.
+
+Each stage is decided with later options still at the baseline, so an early choice may stop helping once later ones
+change. The re-check compares the winner with itself with each stage's choice reverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from servelab.core.run_spec import Strict
+from servelab.search.decide import decide_stage, gain_percent, undecided
+from servelab.search.decision import Decision
+from servelab.search.planning import make_plan, obstacle_to, plan_stage
+from servelab.search.strategies import STRATEGIES
+from servelab.search.strategy import Outline, PastStage
+from servelab.study.configuration import Configuration, Incumbent, Load, Variant, apply, baseline, difference
+from servelab.study.plan import Plan
+from servelab.study.project import Project
+from servelab.study.study import RECHECK, Overrides, Study
+
+_RECHECK_TITLE = "Joint re-check: each stage's choice reverted"
+
+
+class Choice(Strict):
+    """The choice of a stage that changed the incumbent."""
+
+    stage: str
+    candidate: str
+    overrides: Overrides
+
+
+class Staged:
+    """The stages of the study, and `recheck` if there are several."""
+
+    name = "staged"
+    stops_on = frozenset({"accelerator_hours", "objective_reached", "slo_reached"})
+    plans_all_at_once = False
+
+    def outlines(self, study: Study) -> list[Outline]:
+        """See `Strategy.outlines`."""
+        again = study.search.incumbent_starts - 1
+        stages = [
+            Outline(
+                name=stage.name,
+                title=stage.title or stage.name,
+                candidates=[candidate.name for candidate in stage.candidates],
+                new_runs=[frozenset({each.engine}) if each.engine else None for each in stage.candidates]
+                + [None] * again,
+                most_runs=1 + again + len(stage.candidates),
+            )
+            for stage in study.stages
+        ]
+        if not study.search.recheck or len(stages) < 2:
+            return stages
+        # the last choice reverted is the configuration that its stage started from, which is measured already
+        new = [frozenset(study.engines)] * (len(stages) - 1 + again)
+        return [*stages, Outline(RECHECK, _RECHECK_TITLE, [], list(new), 1 + again + len(stages))]
+
+    def summary(self, study: Study) -> str | None:
+        """See `Strategy.summary`."""
+        return None
+
+    def loads(self, study: Study) -> list[Load]:
+        """See `Strategy.loads`."""
+        return []
+
+    def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
+        """See `Strategy.plan`."""
+        incumbent = past[-1].winner if past else baseline(project.study)
+        return self._recheck(project, incumbent, past) if stage == RECHECK else plan_stage(project, stage, incumbent)
+
+    def _recheck(self, project: Project, winner: Incumbent, past: Sequence[PastStage]) -> Plan:
+        choices = choices_of(past)
+        obstacle = "applies if at least two stages changed something" if len(choices) < 2 else None
+        variants = []
+        for choice in choices:
+            configuration = _applied(project, [other for other in choices if other is not choice])
+            changes = difference(winner.configuration, configuration)
+            variants.append(Variant(f"without {choice.stage}: {choice.candidate}", configuration, changes))
+        return make_plan(project, RECHECK, _RECHECK_TITLE, winner, variants, obstacle)
+
+    def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
+        """Decides as `decide_stage` does; but in the re-check a choice that does not help is dropped."""
+        decision = decide_stage(study, plan, table)
+        if plan.stage != RECHECK or not plan.applies:
+            return decision
+        if decision.changed:
+            return decision.model_copy(update={"reason": f"{decision.reason}; the choice is dropped"})
+        return _drop_what_no_longer_helps(study, decision)
+
+    def assume(self, study: Study, plan: Plan) -> Decision:
+        """See `Strategy.assume`."""
+        return undecided(study, plan)
+
+
+STRATEGIES.register(Staged.name, Staged())
+
+
+def choices_of(past: Sequence[PastStage]) -> list[Choice]:
+    """Choices of the stages that changed the incumbent, in order."""
+    return [
+        Choice(
+            stage=stage.plan.stage,
+            candidate=candidate.candidate,
+            overrides=Overrides.model_validate(candidate.changes),
+        )
+        for stage in past
+        if stage.decision.changed
+        for candidate in stage.plan.candidates
+        if candidate.candidate == stage.decision.winner.candidate
+    ]
+
+
+def _applied(project: Project, choices: Sequence[Choice]) -> Configuration:
+    """The baseline with these choices applied in order; a choice whose stage no longer applies is left out."""
+    configuration = baseline(project.study).configuration
+    stages = {stage.name: stage for stage in project.study.stages}
+    for choice in choices:
+        if obstacle_to(project.study, stages[choice.stage], configuration) is None:
+            configuration = apply(configuration, choice.overrides)
+    return configuration
+
+
+def _drop_what_no_longer_helps(study: Study, decision: Decision) -> Decision:
+    """Drops the choice whose reverting gains most, among those whose reverting loses nothing, if there is one."""
+    gains = {
+        position: gain
+        for position, verdict in enumerate(decision.candidates)
+        if verdict.verdict in ("within noise", "within margin")
+        and (gain := gain_percent(study, verdict)) is not None
+        and gain >= 0
+    }
+    if not gains:
+        return decision.model_copy(update={"reason": "every stage's choice still helps"})
+    dropped = max(gains, key=lambda position: gains[position])
+    verdict = decision.candidates[dropped]
+    verdict = verdict.model_copy(
+        update={"verdict": "winner", "why": f"{verdict.why}: nothing is lost without it, so the choice is dropped"}
+    )
+    return decision.model_copy(
+        update={
+            "reason": f"{verdict.candidate}: {verdict.why}",
+            "winner": decision.winner.model_copy(update={"candidate": verdict.candidate, "run_id": verdict.run_id}),
+            "changed": True,
+            "candidates": [*decision.candidates[:dropped], verdict, *decision.candidates[dropped + 1 :]],
+        }
+    )

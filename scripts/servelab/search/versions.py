@@ -1,0 +1,262 @@
+"""Compares versions of an engine on the same configurations, and lists the study's answer for each set of versions.
+
+Two runs are compared if their specifications differ only in the engine's version, runtime and environment, and in the
+server start; runs of one version are its server starts. Versions were measured at different times: unlike in a pair of
+the proof, a change includes what happened to the machine in between.
+`machine_changes` reports a changed machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from packaging.version import InvalidVersion, Version
+
+from servelab.core.errors import ConfigError
+from servelab.core.identity import canonical_json
+from servelab.core.run_spec import EngineSpec, RunSpec
+from servelab.core.seal import faults_of_seal
+from servelab.machine.place import place_brief, place_digest
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.statistics import Interval, mean_ci95
+from servelab.metrics.tables import comparison_schemas as compared_schemas
+from servelab.results.kept_figures import incomplete
+from servelab.results.parse import parse_run, read_run
+from servelab.results.past_runs import configuration_id, past_runs
+from servelab.results.start_columns import Start, columns_of_starts
+from servelab.search.decide import unfit
+from servelab.search.kept_answers import Answer, question_id, study_versions, versions_id
+from servelab.search.standing import too_many_failed
+from servelab.search.start_noise import StartNoise
+from servelab.search.verdict import comparison_row, judge, machine_changes, machine_of, noise_of_sides
+from servelab.study.configuration import Load
+from servelab.study.plan import PROOF, Plan, PlannedCandidate, PlannedRun
+from servelab.study.project import Project
+from servelab.study.spec_builder import run_spec
+from servelab.study.study import LAST_STAGES, Study
+
+Row = dict[str, Any]
+_CHANGE = ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
+
+
+@dataclass
+class _Configuration:
+    """A configuration under one workload, from the study's current plans."""
+
+    workload: str
+    labels: dict[str, None] = field(default_factory=dict)
+    """Its names in the plans, in order."""
+    refusals: dict[EngineSpec, str] = field(default_factory=dict)
+    """Version that cannot run it → why."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A configuration at one version of its engine."""
+
+    engine: EngineSpec
+    run_id: str | None
+    row: Row
+    """Columns of schemas.STAGE_TABLE, which show whether it can be compared."""
+    values: list[float]
+    """The objective on each server start, on the study's basis."""
+    measured_at: str | None
+    machine: dict[str, str]
+
+    @property
+    def order(self) -> tuple[bool, Any, str]:
+        """Sort key: version, then time of measurement, because one version may have had several environments."""
+        return *_version_order(self.engine.version), self.measured_at or ""
+
+
+class _Run(NamedTuple):
+    folder: Path
+    spec: RunSpec
+
+
+def build_history(project: Project, plans: Sequence[Plan], runs: Path) -> pa.Table:
+    """Schema HISTORY: each planned configuration at each measured version of its engine, against the previous version.
+
+    `plans` are those of all stages, `runs` is `results/runs`. `ServelabError` for a broken folder of a run that is
+    compared.
+    """
+    study = project.study
+    configurations = _configurations(project, plans)
+    found: dict[str, dict[str, list[_Run]]] = {}
+    for past in past_runs(runs):
+        if (name := configuration_id(past.spec)) in configurations:
+            folder = runs / past.run_id
+            of_version = found.setdefault(name, {}).setdefault(canonical_json(past.spec["engine"]), [])
+            of_version.append(_Run(folder, RunSpec.read(folder / "spec.json")))
+    sides: dict[str, list[_Side]] = {}
+    for name, configuration in configurations.items():
+        versions = found.get(name, {})
+        if len(versions) + len(configuration.refusals) >= 2:
+            measured = [_measured_side(study, configuration.workload, each) for each in versions.values()]
+            sides[name] = measured + [_refused_side(engine, why) for engine, why in configuration.refusals.items()]
+    noise = _noise_by_workload(configurations, sides)
+    rows = []
+    for name, of_versions in sides.items():
+        workload, candidate = configurations[name].workload, ", ".join(configurations[name].labels)
+        place = {"study": study.study, "configuration_id": name, "workload": workload, "candidate": candidate}
+        for before, after in pairwise(sorted(of_versions, key=lambda side: side.order)):
+            rows.append({**place, **_compared(study, before, after, noise[workload])})
+    return pa.Table.from_pylist(rows, schema=compared_schemas.HISTORY)
+
+
+def _noise_by_workload(
+    configurations: Mapping[str, _Configuration], sides: Mapping[str, Sequence[_Side]]
+) -> dict[str, StartNoise]:
+    by_workload: dict[str, list[_Side]] = {}
+    for name, of_versions in sides.items():
+        by_workload.setdefault(configurations[name].workload, []).extend(of_versions)
+    return {workload: noise_of_sides(each) for workload, each in by_workload.items()}
+
+
+def _configurations(project: Project, plans: Sequence[Plan]) -> dict[str, _Configuration]:
+    """The plans' configurations by `configuration_id`; a label from the reserved last stage only if it has no other."""
+    found: dict[str, _Configuration] = {}
+    for plan in sorted(plans, key=lambda plan: plan.stage in LAST_STAGES):
+        for candidate in plan.candidates:
+            specs = {run.workload: run.spec for run in candidate.runs} or _refused_spec(project, candidate)
+            for workload, spec in specs.items():
+                name = configuration_id(spec.model_dump(mode="json"))
+                entry = found.setdefault(name, _Configuration(workload))
+                if plan.stage not in LAST_STAGES or not entry.labels.keys() - {"baseline", "winner"}:
+                    entry.labels[candidate.candidate] = None
+                if candidate.refused is not None:
+                    entry.refusals[spec.engine] = candidate.refused
+    return found
+
+
+def _refused_spec(project: Project, candidate: PlannedCandidate) -> dict[str, RunSpec]:
+    """Workload → the run of a refused candidate, if it has a specification at all; else empty."""
+    workload = project.study.objective.on
+    try:
+        return {workload: run_spec(project, candidate.configuration, Load(workload=workload))}
+    except ConfigError:
+        return {}
+
+
+def _measured_side(study: Study, workload: str, runs: Sequence[_Run]) -> _Side:
+    """A configuration at one version: its starts of a proof, which chose nothing, or else those of the search."""
+    proved = [run for run in runs if run.spec.start.startswith(PROOF)]
+    runs = sorted(proved or runs, key=lambda run: run.spec.start)
+    starts, finished = [], []
+    for folder, spec in runs:
+        status, data = read_run(study, spec, folder)
+        if status.seal is not None and (faults := faults_of_seal(folder)):
+            raise incomplete(folder, faults[0])
+        planned = PlannedRun(workload=workload, start=spec.start, run_id=folder.name, spec=spec)
+        starts.append(Start(planned, status, parse_run(study, spec, status, data) if status.is_ok else {}))
+        finished.append(status.finished_at)
+    folder, spec = runs[0]
+    found = columns_of_starts(study, spec.hardware.count, starts)
+    row = comparison_row(found, found["start_values"])
+    machine = machine_of(folder / "manifest.json")
+    return _Side(spec.engine, folder.name, row, found["start_values"], max(finished), machine)
+
+
+def _refused_side(engine: EngineSpec, why: str) -> _Side:
+    row = {"outcome": "failed", "reason": "refused", "message": why, "validity": None, "validity_note": None}
+    return _Side(engine, None, row, [], None, {})
+
+
+def _compared(study: Study, before: _Side, after: _Side, noise: StartNoise) -> Row:
+    word, why, change = judge(study, before, after, noise=noise)
+    metric, basis = study.objective.metric_and_basis
+    return {
+        "engine": after.engine.name,
+        **{f"{name}_before": value for name, value in _columns(study, before).items()},
+        **{f"{name}_after": value for name, value in _columns(study, after).items()},
+        "machine_changes": machine_changes(before.machine, after.machine),
+        "metric": metric,
+        "basis": basis,
+        "higher_is_better": METRICS.get(metric).higher_is_better,
+        "change_percent": change and change.value,
+        "change_ci95_low_percent": change and change.low,
+        "change_ci95_high_percent": change and change.high,
+        "verdict": word,
+        "why": why,
+    }
+
+
+def _columns(study: Study, side: _Side) -> Row:
+    mean = mean_ci95(side.values) if side.values else Interval(math.nan, None, None)
+    unfit_as = unfit(study, side.row)
+    return {
+        "version": side.engine.version,
+        "environment_sha256": side.engine.environment_sha256,
+        "run_id": side.run_id,
+        **_place(side.machine),
+        "measured_at": side.measured_at,
+        "outcome": unfit_as[0] if unfit_as else "failed" if too_many_failed(study, side.row) else "ok",
+        "validity": side.row["validity"],
+        "value": mean.value if side.values else None,
+        "ci95_low": mean.low,
+        "ci95_high": mean.high,
+    }
+
+
+def _place(facts: Mapping[str, str]) -> Row:
+    """Columns of a run's place; nulls if it is unknown."""
+    return {"place": place_digest(facts) if facts else None, "measured_on": place_brief(facts) or None}
+
+
+def answers_table(project: Project, answers: Mapping[str, Answer]) -> pa.Table:
+    """Schema ANSWERS: one row per set of versions, in order of versions. `answers` is by `versions_id`."""
+    study = project.study
+    now, question = versions_id(study_versions(project)), question_id(project)
+    rows: list[Row] = []
+    before: Answer | None = None
+    for name, answer in sorted(answers.items(), key=lambda entry: _answer_order(entry[1])):
+        recommended = answer.recommended
+        gain = recommended.improvement(study.objective.on)
+        rows.append(
+            {
+                "study": study.study,
+                "versions_id": name,
+                "versions": ", ".join(f"{alias} {engine.version}" for alias, engine in answer.versions.items()),
+                "is_current": name == now,
+                "same_question": answer.question == question,
+                "winner_changed": None if before is None else _chosen(before) != _chosen(answer),
+                "candidate": answer.winner,
+                "engine": recommended.engine,
+                "engine_version": recommended.engine_version,
+                "command": recommended.command,
+                "metric": recommended.objective,
+                "basis": recommended.per,
+                "value": answer.value,
+                "ci95_low": answer.ci95_low,
+                "ci95_high": answer.ci95_high,
+                **{column: getattr(gain, column, None) for column in _CHANGE},
+                "run_id": recommended.run_id,
+                **_place(answer.place.facts if answer.place else {}),
+                "measured_at": answer.measured_at,
+            }
+        )
+        before = answer
+    return pa.Table.from_pylist(rows, schema=compared_schemas.ANSWERS)
+
+
+def _chosen(answer: Answer) -> object:
+    return answer.recommended.configuration
+
+
+def _answer_order(answer: Answer) -> tuple[list[tuple[str, bool, Any]], str]:
+    versions = [(alias, *_version_order(engine.version)) for alias, engine in sorted(answer.versions.items())]
+    return versions, answer.measured_at
+
+
+def _version_order(version: str) -> tuple[bool, Any]:
+    """Key that sorts versions as Python packages do; other texts come first."""
+    try:
+        return True, Version(version)
+    except InvalidVersion:
+        return False, version

@@ -1,0 +1,141 @@
+"""Configurations (what is served), loads (what is sent), and how a candidate changes the incumbent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pydantic import Field
+
+from servelab.core.identity import canonical_json
+from servelab.core.json_file import JsonPart
+from servelab.core.run_spec import ArgumentValue, ProtocolSpec, Strict, WorkloadSpec
+from servelab.study.study import Candidate, Overrides, Study
+
+FEWEST_REQUESTS = 4
+PART_ROUNDS = 2
+"""Rounds of a part of a workload: the fewest that show how much rounds differ."""
+
+
+class Load(Strict):
+    """The load of a run: a workload of the study, or its first requests for fewer rounds."""
+
+    workload: str
+    divisor: int = 1
+    """1 for the whole workload; n for the first n-th of its requests."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name; a part has its own name, because its figures are not the workload's."""
+        return self.workload if self.divisor == 1 else f"{self.workload}-1of{self.divisor}"
+
+    def requests(self, workload: WorkloadSpec) -> WorkloadSpec:
+        """The workload specification for this load, from that of the whole workload."""
+        if self.divisor == 1:
+            return workload
+        whole = int(workload.parameters["num_requests"])
+        part = max(min(FEWEST_REQUESTS, whole), -(-whole // self.divisor))
+        return workload.model_copy(update={"parameters": {**workload.parameters, "num_requests": part}})
+
+    def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
+        """The protocol for this load, from that of the whole workload."""
+        if self.divisor == 1:
+            return whole
+        return whole.model_copy(
+            update={
+                "rounds": min(PART_ROUNDS, whole.rounds),
+                "settle_requests": whole.settle_requests // self.divisor,
+                "ramp_up_s": whole.ramp_up_s / self.divisor,
+                "duration_s": whole.duration_s and whole.duration_s / self.divisor,
+            }
+        )
+
+
+class Configuration(JsonPart):
+    """A complete serving configuration, with the study's names for engine and model."""
+
+    engine: str = Field(description="Engine, by the study's name for it.")
+    model: str = Field(description="Weights, by the study's name for them.")
+    options: dict[str, ArgumentValue] = Field(description="Options of the shared vocabulary (engines.md).")
+    arguments: dict[str, ArgumentValue] = Field(description="The engine's own arguments.")
+    environment_variables: dict[str, str] = Field(description="Environment variables of the server.")
+    accelerators: int = Field(description="Accelerators of a deployment.")
+
+
+class Incumbent(Strict):
+    """The configuration that a stage starts from, and the name under which it won."""
+
+    candidate: str
+    configuration: Configuration
+
+
+class Variant(NamedTuple):
+    """A configuration to compare with the incumbent: its name in tables, and a readable list of its changes."""
+
+    name: str
+    configuration: Configuration
+    changes: dict[str, object]
+    starts: int = 1
+    """Server starts on which it is measured."""
+
+
+def baseline(study: Study) -> Incumbent:
+    """The study's baseline as the first incumbent; by default with model `base` on 1 accelerator."""
+    start = Configuration(
+        engine=str(study.baseline.engine),
+        model="base",
+        options={},
+        arguments={},
+        environment_variables={},
+        accelerators=1,
+    )
+    return Incumbent(candidate=study.baseline.label or "baseline", configuration=apply(start, study.baseline))
+
+
+def accelerator_counts(study: Study) -> set[int]:
+    """Numbers of accelerators that runs of a study may use: those of the baseline and of the candidates."""
+    named = {candidate.accelerators for stage in study.stages for candidate in stage.candidates}
+    return {baseline(study).configuration.accelerators} | {count for count in named if count is not None}
+
+
+def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
+    """The incumbent with the overrides applied.
+
+    Another engine drops the incumbent's arguments and environment variables, because they belong to the old engine;
+    options are shared by all engines and stay. An option set to null gets its default again.
+    """
+    same_engine = overrides.engine in (None, incumbent.engine)
+    options = {**incumbent.options, **overrides.options}
+    arguments = {**(incumbent.arguments if same_engine else {}), **overrides.arguments}
+    variables = {**(incumbent.environment_variables if same_engine else {}), **overrides.environment_variables}
+    return Configuration(
+        engine=overrides.engine or incumbent.engine,
+        model=overrides.model or incumbent.model,
+        options={name: value for name, value in options.items() if value is not None},
+        arguments={name: value for name, value in arguments.items() if value is not False},
+        environment_variables=variables,
+        accelerators=overrides.accelerators or incumbent.accelerators,
+    )
+
+
+def key_of(configuration: Configuration) -> str:
+    """A key that is equal for configurations that are the same run under the same load."""
+    return canonical_json(configuration.model_dump(mode="json"))
+
+
+def changes_of(candidate: Candidate) -> dict[str, object]:
+    """A readable form of what a candidate changes; `Overrides` parses it."""
+    return candidate.model_dump(mode="json", exclude_defaults=True, exclude={"label"})
+
+
+def difference(before: Configuration, after: Configuration) -> dict[str, object]:
+    """A readable form of the settings in which `after` differs from `before`; null for a setting that it drops."""
+    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+    found: dict[str, object] = {}
+    for name in old:
+        if isinstance(old[name], dict):
+            keys = [key for key in {**old[name], **new[name]} if old[name].get(key) != new[name].get(key)]
+            if keys:
+                found[name] = {key: new[name].get(key) for key in keys}
+        elif old[name] != new[name]:
+            found[name] = new[name]
+    return found

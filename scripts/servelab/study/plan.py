@@ -1,0 +1,94 @@
+"""A stage's plan as data: the runs of the incumbent and of every candidate, each with its complete specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from pydantic import Field
+
+from servelab.core.json_file import JsonFile, JsonPart
+from servelab.core.run_spec import RunSpec
+from servelab.study.configuration import Configuration, Incumbent
+
+T = TypeVar("T")
+
+SEARCH, PROOF = "search-", "proof-"
+"""Beginnings of start labels: of the search, and of the proof, whose equal labels are a pair.
+
+Labels of a proof also name its winner: the baseline's starts of another proof are in no job with this winner's."""
+
+
+class PlannedRun(JsonPart):
+    """One run: a configuration under one workload, on one server start."""
+
+    workload: str = Field(description="Workload, or the name of a part of it (`Load.name`).")
+    start: str = Field(description="Which repetition it is, such as `search-0`; part of its identity.")
+    run_id: str = Field(description="Run: a hash of its specification.")
+    spec: RunSpec = Field(description="Its specification, as in `spec.json`.")
+
+    @property
+    def load_size(self) -> int:
+        """Most requests that it sends; scales the time of runs with different loads."""
+        return int(self.spec.workload.parameters["num_requests"]) * self.spec.protocol.rounds
+
+
+class PlannedCandidate(JsonPart):
+    """A configuration of a stage; it has no runs if it is refused or not run."""
+
+    candidate: str = Field(description="Name of the candidate.")
+    is_incumbent: bool = Field(description="Whether the stage starts from it.")
+    configuration: Configuration
+    changes: dict[str, object] = Field(description="What it changes on the incumbent.")
+    command: str = Field(description="Serving command.")
+    refused: str | None = Field(description="Why it cannot run at all; null if it can.")
+    not_run: str | None = Field(None, description="Why the search skips it; null if it does not.")
+    runs: list[PlannedRun] = Field(description="Its runs; none if it is refused or not run.")
+
+
+class Plan(JsonFile):
+    """`plan.json`. The first candidate is the incumbent; a stage that does not apply has no other candidate."""
+
+    study: str = Field(description="Study.")
+    stage: str = Field(description="Stage.")
+    title: str = Field(description="Its heading.")
+    applies: bool = Field(description="Whether it applies to the incumbent.")
+    reason: str = Field(description="Why not; empty if it does.")
+    load_divisor: int = Field(
+        1, description="1 for the whole workload; otherwise its runs send one of this many parts of it (search.md)."
+    )
+    candidates: list[PlannedCandidate] = Field(description="Candidates, the incumbent first.")
+
+    def jobs(self) -> list[list[list[PlannedRun]]]:
+        """The runs of each measuring job: see `jobs_of`."""
+        return jobs_of([candidate.runs for candidate in self.candidates], lambda run: run.start)
+
+    def run_ids(self) -> list[str]:
+        """Ids of the plan's runs, without duplicates, in order."""
+        return list(dict.fromkeys(run.run_id for candidate in self.candidates for run in candidate.runs))
+
+
+def jobs_of(candidates: Iterable[Sequence[T]], start_of: Callable[[T], str]) -> list[list[list[T]]]:
+    """The runs of each measuring job: its visits, and the runs of each visit, in the order of measurement.
+
+    A visit is one server start, which serves all runs of a candidate with one start label. A job is one visit; of a
+    proof, a pair: the visits of both candidates with one label. Every other pair begins with the winner. `candidates`
+    are the runs of each candidate of a plan.
+    """
+    visits: dict[tuple[str, int], list[T]] = {}
+    for position, runs in enumerate(candidates):
+        for run in runs:
+            visits.setdefault((start_of(run), position), []).append(run)
+    jobs: dict[tuple[str, int | None], list[list[T]]] = {}
+    for (start, position), runs in visits.items():
+        jobs.setdefault((start, None if start.startswith(PROOF) else position), []).append(runs)
+    return [
+        job[::-1] if start.startswith(PROOF) and int(start.rpartition("-")[2]) % 2 else job
+        for (start, _), job in jobs.items()
+    ]
+
+
+def winner_of(plan: Plan, name: str) -> Incumbent:
+    """The candidate of a plan with this name, as the next stage's incumbent."""
+    chosen = next(candidate for candidate in plan.candidates if candidate.candidate == name)
+    return Incumbent(candidate=chosen.candidate, configuration=chosen.configuration)

@@ -1,0 +1,294 @@
+"""A study with everything it refers to: workloads, datasets, engines, locks. Every name is checked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from servelab.assets.datasets import Dataset, load_datasets
+from servelab.assets.gguf_to_safetensors import CONVERTERS
+from servelab.assets.requantize import VERSION as QUANTIZER
+from servelab.assets.workloads import WORKLOADS, NamedWorkload, load_workloads
+from servelab.core.credentials import has_credential, is_secret
+from servelab.core.errors import ConfigError
+from servelab.core.identity import lock_sha256
+from servelab.core.registry import nearest
+from servelab.core.run_spec import ClientSpec, WorkloadSpec
+from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.options import check_option_names
+from servelab.engines.runtimes import RUNTIMES
+from servelab.machine.devices import DEVICES
+from servelab.measure.clients import CLIENTS, version_in_identity
+from servelab.metrics.definitions import METRICS, slo_metrics
+from servelab.metrics.percentile_limits import PERCENTILES, allowed_share, observations_needed
+from servelab.study.given_settings import refused_settings
+from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Study, load_study
+
+WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A checked study. `root` is the folder that contains `config/` and `envs/`."""
+
+    study: Study
+    file: Path
+    root: Path
+    workloads: dict[str, NamedWorkload]
+    datasets: dict[str, Dataset]
+
+    def engine(self, alias: str) -> Engine:
+        """The engine that a study calls `alias`."""
+        return ENGINES.get(self.study.engines[alias].engine or alias)
+
+    def lock(self, alias: str) -> Path:
+        """The lock of an engine's environment."""
+        given = self.study.engines[alias].lock
+        return self.root / (given or f"envs/{self.engine(alias).name}.lock.txt")
+
+    def environment_sha256(self, alias: str) -> str:
+        """sha256 of the lock of an engine's environment, which is the environment's identity."""
+        return self._lock_sha256[alias]
+
+    @cached_property
+    def _lock_sha256(self) -> dict[str, str]:
+        return {alias: lock_sha256(self.lock(alias)) for alias in self.study.engines}
+
+    def workload_spec(self, name: str) -> WorkloadSpec:
+        """The identity of a workload for this study's model; all variants share the base model's tokenizer."""
+        return self._workload_specs[name]
+
+    @cached_property
+    def _workload_specs(self) -> dict[str, WorkloadSpec]:
+        tokenizer = self.study.model.variant_source("base")
+        return {name: self.workloads[name].spec(tokenizer) for name in self.study.workloads}
+
+    @property
+    def client_lock(self) -> Path | None:
+        """The lock of the load client's environment; None if it uses the workflow's environment."""
+        lock = CLIENTS.get(self.study.client).lock
+        return self.root / lock if lock else None
+
+    def client_spec(self) -> ClientSpec:
+        """The load client, its version with its release, and its environment."""
+        return self._client_spec
+
+    @cached_property
+    def _client_spec(self) -> ClientSpec:
+        client, lock = CLIENTS.get(self.study.client), self.client_lock
+        return ClientSpec(
+            name=client.name,
+            version=version_in_identity(client, _client_release(lock, client.packages) if lock else None),
+            environment_sha256=lock_sha256(lock) if lock else None,
+        )
+
+    def conversion(self, source_format: str, model_format: str, quantization: str | None, engine: str) -> str | None:
+        """The conversion of the weights before serving; None if none is needed, `ConfigError` if there is none."""
+        if source_format == model_format:
+            return f"{QUANTIZER}: {quantization}" if quantization else None
+        converter = CONVERTERS.get((source_format, model_format))
+        if converter is None or quantization is not None:
+            what = f"{source_format} in {quantization}" if quantization else source_format
+            raise ConfigError(f"engine {engine} serves {model_format}, but {what} cannot be converted to it")
+        return converter
+
+
+def read_project(file: Path, root: Path) -> Project:
+    """The study in a file with everything it refers to; `ConfigError` for any mistake outside its search.
+
+    `servelab.search.project.load_project` checks the search too.
+    """
+    study = load_study(file)
+    datasets = load_datasets(root / "config/datasets.yaml")
+    workloads = load_workloads(root / "config/workloads.yaml", datasets)
+    project = Project(study=study, file=file, root=root, workloads=workloads, datasets=datasets)
+    _check(project)
+    return project
+
+
+def _check(project: Project) -> None:
+    study = project.study
+    check_name(project, "hardware.device", study.hardware.device, DEVICES.names(), "device")
+    check_name(project, "client", study.client, CLIENTS.names(), "client")
+    _check_objective(project)
+    for workload in study.workloads:
+        check_name(project, "workloads", workload, list(project.workloads), "workload")
+        if (
+            study.protocol.arrivals == "replay"
+            and not WORKLOADS.get(project.workloads[workload].kind).has_arrival_times
+        ):
+            wrong = f"workload {workload} has no arrival times to replay; use a workload of kind `trace`"
+            raise error_at(project, "protocol.arrivals", wrong)
+    _check_client(project)
+    check_name(project, "objective.on", study.objective.on, study.workloads, "workload of this study")
+    _check_percentiles(project)
+    for name, variant in study.model.variants.items():
+        if variant.quantization is not None and study.model.format != "gguf":
+            raise error_at(project, f"model.variants.{name}.quantization", "only a model in gguf can be quantised here")
+    for alias in study.engines:
+        _check_engine(project, alias)
+    if study.baseline.engine is None:
+        raise error_at(project, "baseline.engine", f"`engine` is missing; one of {', '.join(study.engines)}")
+    _check_candidate(project, "baseline", study.baseline)
+    names: set[str] = set()
+    for position, stage in enumerate(study.stages):
+        key = f"stages.{position} ({stage.name})"
+        is_reserved = stage.name in (COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK)
+        if stage.name in names or is_reserved:
+            raise error_at(project, key, "this name is reserved" if is_reserved else "another stage has this name")
+        names.add(stage.name)
+        for when in stage.when:
+            if not when.startswith("options."):
+                check_name(project, f"{key}.when", when, [*WHEN_KEYS, "options.<name>"], "condition")
+        _check_candidates(project, key, stage.candidates)
+    for key, why in refused_settings(study, project.engine):
+        raise error_at(project, key, why)
+
+
+def _check_objective(project: Project) -> None:
+    objective = project.study.objective
+    better = [metric.tag for metric in METRICS if metric.higher_is_better is not None]
+    check_name(project, "objective.metric", objective.metric, better, "metric with a better direction")
+    for metric, limits in objective.constraints.items():
+        check_name(project, "objective.constraints", metric, better, "metric with a better direction")
+        if not limits:
+            raise error_at(
+                project, f"objective.constraints.{metric}", "names no statistic; write for example `{mean: 50}`"
+            )
+    for metric in objective.slos:
+        check_name(project, "objective.slos", metric, slo_metrics(), "metric of single requests")
+    for key, metric in [("metric", objective.metric), *(("constraints", each) for each in objective.constraints)]:
+        if METRICS.get(metric).needs_slos and not objective.slos:
+            example = "`slos: {ttft_ms: 500, tpot_ms: 50}`"
+            raise error_at(project, f"objective.{key}", f"{metric} needs limits; add {example}")
+        if METRICS.get(metric).needs_price and project.study.hardware.price_per_accelerator_hour is None:
+            raise error_at(project, f"objective.{key}", f"{metric} needs `hardware.price_per_accelerator_hour`")
+
+
+def _check_percentiles(project: Project) -> None:
+    """Refuses a limit on a percentile that a run has too few requests for, even if none is beyond the limit."""
+    objective, protocol = project.study.objective, project.study.protocol
+    sent = int(project.workloads[objective.on].parameters["num_requests"]) - protocol.settle_requests
+    if protocol.duration_s is not None and protocol.request_rate != "inf":
+        sent = min(sent, int(protocol.duration_s * protocol.request_rate))
+    rounds = protocol.rounds
+    for metric, limits in objective.constraints.items():
+        of, is_floor = METRICS.get(metric), bool(METRICS.get(metric).higher_is_better)
+        for statistic in PERCENTILES.keys() & limits.keys():
+            needed = observations_needed(allowed_share(statistic, is_floor=is_floor))
+            key = f"objective.constraints.{metric}.{statistic}"
+            if of.is_latency and sent * rounds < needed:
+                wrong = f"{sent:,} requests of {objective.on} × {rounds} rounds are {sent * rounds:,}"
+                fix = (
+                    f"use a workload of {-(-needed // rounds):,} requests, more `protocol.rounds`, or a limit on `mean`"
+                )
+                raise error_at(project, key, f"cannot be shown with fewer than {needed:,} requests, and {wrong}; {fix}")
+            if not of.is_latency and rounds < needed:
+                wrong = f"it has one value per round, and `protocol.rounds` is {rounds}"
+                fix = "raise it, or limit `mean`"
+                raise error_at(project, key, f"cannot be shown with fewer than {needed:,} rounds: {wrong}; {fix}")
+
+
+def _check_candidates(project: Project, key: str, candidates: list[Candidate]) -> None:
+    seen: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    for position, candidate in enumerate(candidates):
+        here = f"{key}.candidates.{position}"
+        content = candidate.model_dump_json(exclude={"label"}, exclude_defaults=True)
+        if content == "{}":
+            raise error_at(project, here, "does not change the incumbent; set an engine, a model or an option")
+        if content in seen:
+            raise error_at(project, here, f"the same as candidate {seen[content]}; remove one")
+        if candidate.name in labels:
+            raise error_at(project, here, f"has the label of candidate {labels[candidate.name]}, `{candidate.name}`")
+        seen[content], labels[candidate.name] = position, position
+        _check_candidate(project, here, candidate)
+
+
+def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
+    study = project.study
+    if candidate.engine is not None:
+        check_name(project, f"{key}.engine", candidate.engine, list(study.engines), "engine of this study")
+    if candidate.model is not None:
+        check_name(project, f"{key}.model", candidate.model, ["base", *study.model.variants], "model variant")
+    if (candidate.accelerators or 1) > study.hardware.per_node:
+        wrong = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
+        raise error_at(project, f"{key}.accelerators", wrong)
+    _check_credentials(project, key, candidate)
+    aliases = [candidate.engine] if candidate.engine else list(study.engines)
+    try:
+        check_option_names(candidate.options)
+        _check_options(candidate, [(project.engine(alias), study.engines[alias].version) for alias in aliases])
+    except ConfigError as error:
+        raise error_at(project, f"{key}.options", str(error)) from None
+
+
+def _check_credentials(project: Project, key: str, candidate: Candidate) -> None:
+    """Refuses credentials: a candidate's settings appear in run specifications, commands and reports."""
+    for kind, given in (
+        ("environment_variables", candidate.environment_variables),
+        ("arguments", candidate.arguments),
+        ("options", candidate.options),
+    ):
+        for name, value in given.items():
+            if is_secret(name, value) or has_credential(str(value)):
+                wrong = "a credential would get into specifications, commands and reports; remove it"
+                raise error_at(project, f"{key}.{kind}.{name}", f"{wrong} (a server on loopback needs none)")
+
+
+def _check_options(candidate: Candidate, engines: list[tuple[Engine, str]]) -> None:
+    """Raises `ConfigError` for an option that none of the candidate's possible engines has."""
+    for name, value in candidate.options.items():
+        refusals = []
+        for engine, version in engines:
+            try:
+                engine.check_options({name: value}, version)
+            except ConfigError as error:
+                refusals.append(error)
+        if len(refusals) == len(engines):
+            raise refusals[0]
+
+
+def _check_client(project: Project) -> None:
+    client, lock = CLIENTS.get(project.study.client), project.client_lock
+    if lock and not lock.exists():
+        raise error_at(project, "client", f"{lock} does not exist; `make lock` creates it")
+    if lock and _client_release(lock, client.packages) is None:
+        raise error_at(project, "client", f"{lock} pins none of {', '.join(client.packages)}")
+    for name in project.study.workloads:
+        token_ids = WORKLOADS.get(project.workloads[name].kind).sends_token_ids
+        try:
+            client.check(project.study.protocol, token_ids=token_ids)
+        except ConfigError as error:
+            raise error_at(project, "client", f"{error} (workload {name})") from None
+
+
+def _check_engine(project: Project, alias: str) -> None:
+    entry = project.study.engines[alias]
+    key = f"engines.{alias}"
+    check_name(project, key, entry.engine or alias, ENGINES.names(), "engine")
+    check_name(project, f"{key}.runtime", entry.runtime, RUNTIMES.names(), "runtime")
+    lock = project.lock(alias)
+    if not lock.exists():
+        raise error_at(project, f"{key}.lock", f"{lock} does not exist; see 'Another version' in docs/engines.md")
+    packages = project.engine(alias).packages
+    pinned = RUNTIMES.get(entry.runtime).version(lock, packages)
+    if pinned != entry.version:
+        fix = f"{lock.name} pins {pinned}" if pinned else f"{lock.name} pins none of {', '.join(packages)}"
+        raise error_at(project, f"{key}.version", f"the study has {entry.version}, but {fix}; see docs/engines.md")
+
+
+def _client_release(lock: Path, packages: tuple[str, ...]) -> str | None:
+    return RUNTIMES.get("venv").version(lock, packages)
+
+
+def check_name(project: Project, key: str, name: str, valid: list[str], kind: str) -> None:
+    """Raises `ConfigError` with the nearest valid name unless `name` is one of `valid`."""
+    if name not in valid:
+        raise error_at(project, key, f"unknown {kind} `{name}`{nearest(name, valid)}")
+
+
+def error_at(project: Project, key: str, text: str) -> ConfigError:
+    """An error that names the study's file and the key."""
+    return ConfigError(f"{project.file}: {key}: {text}")

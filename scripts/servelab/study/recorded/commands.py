@@ -1,0 +1,112 @@
+"""Reads serving commands: variables, program, model and options. Commands are never run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+VARIABLE = re.compile(r"^[A-Za-z_]\w*=")
+
+
+@dataclass(frozen=True)
+class ServingCommand:
+    """A command in its parts."""
+
+    variables: dict[str, str]
+    """Environment variables set before it."""
+    words: tuple[str, ...]
+    """Program, subcommand and other words before or between options, in order."""
+    options: dict[str, str | None]
+    """Options with their values; None for a bare flag."""
+
+    @property
+    def model(self) -> str | None:
+        """The model: the value of a model option, or the last word."""
+        for name in MODEL_OPTIONS:
+            if self.options.get(name):
+                return self.options[name]
+        return self.words[-1] if len(self.words) > 1 else None
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The words without the model; all commands of an engine begin with them."""
+        return tuple(word for word in self.words if word != self.model)
+
+
+MODEL_OPTIONS = ("--model", "--model-path", "-m")
+"""Options that name the model; an engine without one takes it as its last word."""
+
+
+def read_command(text: str) -> ServingCommand:
+    """A command in its parts; `ValueError` if it is empty or a quote is not closed.
+
+    `--name value` and `--name=value` are the same; a word after an option is its value.
+    """
+    tokens = shlex.split(text)
+    variables: dict[str, str] = {}
+    while tokens and VARIABLE.match(tokens[0]):
+        name, value = tokens.pop(0).split("=", 1)
+        variables[name] = value
+    if not tokens:
+        raise ValueError("no program in it")
+    words: list[str] = []
+    options: dict[str, str | None] = {}
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        following = tokens[position + 1] if position + 1 < len(tokens) else None
+        if not _is_option(token, words):
+            words.append(token)
+        elif "=" in token:
+            name, value = token.split("=", 1)
+            options[name] = value
+        elif following is not None and not following.startswith("-"):
+            options[token] = following
+            position += 1
+        else:
+            options[token] = None
+        position += 1
+    return ServingCommand(variables, tuple(words), options)
+
+
+def changes(incumbent: str, candidate: str) -> dict[str, object]:
+    """What a command changes against another: `program`, `arguments` and `environment_variables` that differ.
+
+    An argument that the candidate omits is false.
+    """
+    before, after = read_command(incumbent), read_command(candidate)
+    found: dict[str, object] = {}
+    if before.program != after.program:
+        return {"program": " ".join(after.program)}
+    if before.model != after.model:
+        found["model"] = after.model
+    for key, old, new in (
+        ("arguments", before.options, after.options),
+        ("environment_variables", dict(before.variables), dict(after.variables)),
+    ):
+        changed = {name: value for name, value in new.items() if name not in old or old[name] != value}
+        left_out = {name: False for name in old if name not in new}
+        both = {name: value for name, value in {**changed, **left_out}.items() if name not in MODEL_OPTIONS}
+        if both:
+            found[key] = both
+    return found
+
+
+def same_command(one: str, other: str, model_names: dict[str, str]) -> bool:
+    """Whether two commands have the same variables, words and options, in any order.
+
+    `model_names` maps each way to write a model to its id.
+    """
+    return _normal(read_command(one), model_names) == _normal(read_command(other), model_names)
+
+
+def _normal(command: ServingCommand, model_names: dict[str, str]) -> tuple[object, ...]:
+    words = tuple(model_names.get(word, word) for word in command.words)
+    options = {name: model_names.get(value or "", value or "") for name, value in command.options.items()}
+    return command.variables, words, options
+
+
+def _is_option(word: str, before: list[str]) -> bool:
+    """True for `-tp` or `--max-num-seqs=8`, but not for the `-m` of `python -m`."""
+    return word.startswith("-") and not (word == "-m" and before[-1:] and before[-1].startswith("python"))

@@ -1,0 +1,257 @@
+"""A recorded study, as a user writes it: `config/recorded/<study>/study.yaml` beside the logs it names.
+
+`load_recorded` turns every mistake into one `ConfigError` line that names file, key and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from servelab.core.errors import ConfigError
+from servelab.core.registry import nearest
+from servelab.core.run_spec import Strict
+from servelab.core.yaml_file import read_config
+from servelab.metrics.definitions import METRICS
+from servelab.study.recorded.commands import read_command
+from servelab.study.recorded.published_claims import ChosenClaim, Claim, candidates_of
+from servelab.study.study import COMPARISON, NAME, Hardware, Objective
+
+FILE = "study.yaml"
+LOGS = "logs"
+
+
+class RecordedModel(Strict):
+    """The model that was served."""
+
+    id: str = Field(description="Name of the model, as its repository is called.")
+    names: list[str] = Field([], description="Other names by which commands call it.")
+    variants: dict[str, str] = Field(
+        {}, description="Other sets of weights: the name that candidates use → the name in commands."
+    )
+
+    def variant_id(self, name: str) -> str:
+        """The model name of a variant; `base` is the model itself."""
+        return self.id if name == "base" else self.variants[name]
+
+    def is_of_model(self, name: str) -> bool:
+        """True where a model name is this model's, or says it is a variant of it.
+
+        A variant's name has the model's at its front: `Qwen3-14B-FP8` is of `Qwen/Qwen3-14B`, `Qwen3-8B-W8A8` is not.
+        """
+        last = name.rstrip("/").rsplit("/", 1)[-1].lower()
+        own = (each.rsplit("/", 1)[-1].lower() for each in (self.id, *self.names))
+        return any(last == each or last.startswith((f"{each}-", f"{each}_")) for each in own)
+
+
+class RecordedEngine(Strict):
+    """One engine at one version."""
+
+    version: str = Field(description="Version, as the publication gives it.")
+    title: str | None = Field(None, description="Name in tables. Default: the key.")
+    program: str | None = Field(
+        None, description="How its serving commands begin, without variables; others are another engine's."
+    )
+
+    @property
+    def engine(self) -> str | None:
+        """Its name, where the key is not; as `servelab.study.study.Engine` has it."""
+        return self.title
+
+
+class RecordedWorkload(Strict):
+    """What was sent; only what is known of it."""
+
+    title: str
+    prompts: int = Field(ge=1, description="Requests that were to be sent: what successes are counted against.")
+    input_tokens: int | None = Field(None, ge=1, description="Length of each prompt; null where it varies.")
+    output_tokens: int | None = Field(None, ge=1, description="Length of each output; null where it varies.")
+    request_rate: float | Literal["inf"] = Field("inf", description="Requests per second.")
+    max_concurrency: int | None = Field(None, ge=1, description="Most requests in flight, where it was limited.")
+    command: str | None = Field(None, description="Command of the load client, where it is known.")
+    note: str | None = None
+
+
+Outcome = Literal["ok", "crash", "unsupported"]
+
+
+class RecordedCandidate(Strict):
+    """A configuration that was tried, and what came of it."""
+
+    name: str = Field(pattern=NAME, description="Short name; claims call it `<stage>/<name>`.")
+    label: str | None = Field(None, description="Name in tables and charts. Default: its `name`.")
+    engine: str = Field(description="Key of `engines`: the engine that the publication says it is.")
+    model: str = Field("base", description="Weights that were served: `base` or a key of `model.variants`.")
+    command: str = Field(description="Complete serving command.")
+    printed: str | None = Field(
+        None, description="What the publication prints of the command, where that is not the whole of it."
+    )
+    accelerators: int = Field(1, ge=1, description="Accelerators it used.")
+    outcome: Outcome = Field("ok", description="`ok`, or what became of it: then `message` says more.")
+    message: str | None = Field(
+        None, description="The log line that explains the failure, as the log or the publication prints it."
+    )
+    logs: dict[str, list[str]] = Field(
+        {}, description="Workload → files in `logs/`, one for each time it was measured; equal figures count once."
+    )
+    note: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        return self.label or self.name
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> RecordedCandidate:
+        if self.outcome == "ok" and not self.logs:
+            raise ValueError("it has neither `logs` nor an `outcome` (`crash` or `unsupported`)")
+        if self.outcome != "ok" and (self.logs or not self.message):
+            raise ValueError(f"`outcome: {self.outcome}` needs a `message` and no `logs`")
+        return self
+
+
+class RecordedStage(Strict):
+    """One question of the search; it is compared with what the last stage ended with."""
+
+    name: str = Field(pattern=NAME, description="Short name: folder and key.")
+    title: str | None = Field(None, description="Heading in the report.")
+    candidates: list[RecordedCandidate] = Field(min_length=1)
+
+
+class RecordedStudy(Strict):
+    """Logs, what they were made with, and what was claimed on them."""
+
+    study: str = Field(pattern=NAME, description="Name: the folder's.")
+    title: str = Field(description="Heading of the report.")
+    source: str | None = Field(None, description="Where it was published.")
+    model: RecordedModel
+    hardware: Hardware
+    engines: dict[str, RecordedEngine] = Field(min_length=1)
+    objective: Objective
+    workloads: dict[str, RecordedWorkload] = Field(min_length=1, description="Workloads by name.")
+    baseline: str = Field(description="The candidate everything is compared with, as `<stage>/<candidate>`.")
+    stages: list[RecordedStage] = Field(min_length=1, description="Questions, in order.")
+    claims: list[Claim] = Field([], description="What was published on these logs.")
+    note: str | None = None
+
+    @cached_property
+    def candidates(self) -> dict[str, RecordedCandidate]:
+        """Every candidate by `<stage>/<candidate>`, in order."""
+        return {f"{stage.name}/{each.name}": each for stage in self.stages for each in stage.candidates}
+
+    @cached_property
+    def stage_names(self) -> list[str]:
+        """Stages in order, the reserved last one included."""
+        return [*(stage.name for stage in self.stages), COMPARISON]
+
+    @cached_property
+    def model_names(self) -> dict[str, str]:
+        """Each way to write the study's model → its id."""
+        return dict.fromkeys(self.model.names, self.model.id)
+
+    def engine_name(self, alias: str) -> str:
+        """An engine's name in tables."""
+        return self.engines[alias].title or alias
+
+    def stage(self, name: str) -> RecordedStage:
+        """The stage of that name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def log_files(self) -> Iterator[tuple[str, str, str]]:
+        """Every log: candidate as `<stage>/<candidate>`, workload, file name."""
+        for reference, candidate in self.candidates.items():
+            for workload, files in candidate.logs.items():
+                for file in files:
+                    yield reference, workload, file
+
+
+def load_recorded(folder: Path) -> RecordedStudy:
+    """The recorded study in a folder, with all its names and files checked; `ConfigError` otherwise."""
+    file = folder / FILE
+    study = read_config(file, RecordedStudy)
+    if study.study != folder.name:
+        raise ConfigError(f"{file}: study: `{study.study}` must be the folder's name, `{folder.name}`")
+    for key, problem in _problems(study, folder):
+        raise ConfigError(f"{file}: {key}: {problem}")
+    return study
+
+
+def _problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
+    """Every mistake that no single field shows: its key and what is wrong."""
+    yield from _unknown("objective.metric", study.objective.metric, METRICS.names(), "metric")
+    for metric in study.objective.constraints:
+        yield from _unknown("objective.constraints", metric, METRICS.names(), "metric")
+    yield from _unknown("objective.on", study.objective.on, list(study.workloads), "workload")
+    for position, stage in enumerate(study.stages):
+        if stage.name == COMPARISON:
+            yield f"stages.{position}.name", f"`{COMPARISON}` is reserved; take another name"
+        if stage.name in [other.name for other in study.stages[:position]]:
+            yield f"stages.{position}.name", f"`{stage.name}` is there twice"
+        for number, candidate in enumerate(stage.candidates):
+            key = f"stages.{position}.candidates.{number}"
+            if candidate.name in [other.name for other in stage.candidates[:number]]:
+                yield f"{key}.name", f"`{candidate.name}` is there twice in stage `{stage.name}`"
+            if candidate.title in [other.title for other in stage.candidates[:number]]:
+                yield f"{key}.label", f"`{candidate.title}` is there twice in stage `{stage.name}`"
+            yield from _candidate_problems(study, key, candidate)
+    yield from _unknown("baseline", study.baseline, list(study.candidates), "candidate")
+    if study.candidates[study.baseline].outcome != "ok":
+        yield "baseline", f"`{study.baseline}` has no logs; name a candidate that was measured"
+    for position, claim in enumerate(study.claims):
+        yield from _claim_problems(study, f"claims.{position} ({claim.where})", claim)
+    yield from _log_problems(study, folder)
+
+
+def _candidate_problems(study: RecordedStudy, key: str, candidate: RecordedCandidate) -> Iterator[tuple[str, str]]:
+    yield from _unknown(f"{key}.engine", candidate.engine, list(study.engines), "engine of this study")
+    yield from _unknown(f"{key}.model", candidate.model, ["base", *study.model.variants], "model variant")
+    if candidate.accelerators > study.hardware.per_node:
+        more = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
+        yield f"{key}.accelerators", more
+    try:
+        read_command(candidate.command)
+    except ValueError as error:
+        yield f"{key}.command", f"not a command: {error}"
+    if candidate.outcome == "ok" and study.objective.on not in candidate.logs:
+        yield f"{key}.logs", f"no log of `{study.objective.on}`, the workload that decides"
+    for workload in candidate.logs:
+        yield from _unknown(f"{key}.logs", workload, list(study.workloads), "workload")
+
+
+def _claim_problems(study: RecordedStudy, key: str, claim: Claim) -> Iterator[tuple[str, str]]:
+    for reference in candidates_of(claim):
+        yield from _unknown(key, reference, list(study.candidates), "candidate")
+    workload = getattr(claim, "workload", None)
+    if workload is not None:
+        yield from _unknown(f"{key}.workload", workload, list(study.workloads), "workload")
+        for reference in candidates_of(claim):
+            if workload not in study.candidates[reference].logs:
+                yield key, f"candidate `{reference}` has no log of `{workload}`"
+    metric = getattr(claim, "metric", None)
+    if metric is not None:
+        yield from _unknown(f"{key}.metric", metric, METRICS.names(), "metric")
+    if isinstance(claim, ChosenClaim):
+        yield from _unknown(f"{key}.stage", claim.stage, study.stage_names[:-1], "stage")
+
+
+def _log_problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
+    there = sorted(path.name for path in (folder / LOGS).glob("*") if path.is_file())
+    named: dict[str, str] = {}
+    for reference, workload, file in study.log_files():
+        key = f"{reference}.logs.{workload}"
+        yield from _unknown(key, file, there, f"file in {folder / LOGS}")
+        if file in named:
+            yield key, f"`{file}` is already the log of {named[file]}"
+        named[file] = f"{reference}, {workload}"
+    for file in there:
+        if file not in named:
+            yield LOGS, f"no candidate names `{file}`; add it to a candidate's `logs` or remove it"
+
+
+def _unknown(key: str, name: str, valid: list[str], kind: str) -> Iterator[tuple[str, str]]:
+    if name not in valid:
+        yield key, f"unknown {kind} `{name}`{nearest(name, valid)}"

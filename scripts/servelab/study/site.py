@@ -1,0 +1,224 @@
+"""A site as a user writes it: the names of its batch system, so that studies need none of them.
+
+One file in `config/sites/`, installed with `python scripts/install_profile.py <name>`. docs/cluster.md lists its keys;
+config/schema/site.schema.json is generated from here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from servelab.core.errors import ConfigError
+from servelab.core.registry import nearest
+from servelab.core.run_spec import HardwareSpec, Strict
+from servelab.core.ssh_signature import SigningKey
+from servelab.core.yaml_file import read_config
+from servelab.machine.devices import DEVICES
+from servelab.study.study import NAME
+
+_OWN_KEYS = {
+    "--partition": "partition",
+    "-p": "partition",
+    "--gres": "gres",
+    "--gpus": "gres",
+    "--constraint": "constraint",
+    "-C": "constraint",
+    "--account": "account",
+    "-A": "account",
+    "--qos": "qos",
+    "-q": "qos",
+    "--cpus-per-task": "cpus",
+    "-c": "cpus",
+    "--cpus-per-gpu": "cpus",
+    "--mem": "memory_gb",
+    "--mem-per-cpu": "memory_gb",
+    "--time": "most_runtime_min",
+    "-t": "most_runtime_min",
+}
+"""Options of sbatch → the key of `Placement` that sets them."""
+_OWN_OPTIONS = ("--job-name", "-J", "--output", "-o", "--error", "-e", "--comment", "--chdir", "-D", "--ntasks", "-n")
+"""Options of sbatch that the workflow sets itself; its executor refuses some more."""
+
+
+RESOURCES = (
+    "slurm_partition",
+    "gres",
+    "constraint",
+    "slurm_account",
+    "qos",
+    "cpus_per_task",
+    "mem_mb",
+    "runtime",
+    "slurm_extra",
+)
+"""Names of Snakemake's resources that a run may request."""
+
+
+class Placement(Strict):
+    """Where runs on one kind of accelerator are submitted, and what they request."""
+
+    partition: str | None = Field(None, description="Partition. Default: the cluster's own default.")
+    gres: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_.]+)?$",
+        description="Generic resource without a count: `gpu:h100` becomes `gpu:h100:4` for a run on 4 accelerators. "
+        "Leave it out if a run gets a whole node, as on a CPU.",
+    )
+    constraint: str | None = Field(None, description="Features that a node must have.")
+    account: str | None = Field(None, description="Account to charge.")
+    qos: str | None = Field(None, description="Quality of service.")
+    cpus: int = Field(ge=1, description="CPU cores per accelerator; on a CPU, per run.")
+    memory_gb: float = Field(
+        gt=0,
+        description="Host memory per accelerator in GB (10^9 bytes); on a CPU, per run. A second attempt requests "
+        "twice as much, a third three times.",
+    )
+    most_runtime_min: int | None = Field(
+        None, ge=1, description="The partition's longest time for a job, in minutes; no run requests more."
+    )
+    extra: str = Field("", description="Further options of sbatch, such as `--exclusive`.")
+    gpu_manufacturer: Literal["nvidia", "amd"] | None = Field(
+        None,
+        description="On Kubernetes, the manufacturer of the GPUs that a pod requests. Leave it out for a CPU, and for "
+        "NPUs, which a pod gets from its namespace (cluster.md).",
+    )
+    machine_type: str | None = Field(
+        None, description="On Kubernetes, the type of node (its label `node.kubernetes.io/instance-type`)."
+    )
+
+    @field_validator("extra")
+    @classmethod
+    def _no_option_of_its_own(cls, extra: str) -> str:
+        for word in shlex.split(extra):
+            given = word.split("=")[0] if word.startswith("--") else word[:2]
+            # sbatch takes the beginning of an option's name for the option
+            own = [name for name in (*_OWN_KEYS, *_OWN_OPTIONS) if name.startswith(given) and len(given) > 2]
+            option = given if given in own or not own else own[0]
+            if option in _OWN_KEYS:
+                raise ValueError(f"set `{option}` with the key `{_OWN_KEYS[option]}`")
+            if option in _OWN_OPTIONS:
+                raise ValueError(f"the workflow sets `{option}`; leave it out")
+        return extra
+
+    def request(self, hardware: HardwareSpec, runtime_min: int, attempt: int) -> dict[str, str | int]:
+        """What a run requests from Slurm, by the names of Snakemake's resources; `attempt` counts from 1.
+
+        Memory grows with the attempt: a run that ran out of memory would otherwise do so again.
+        """
+        longest = runtime_min if self.most_runtime_min is None else min(runtime_min, self.most_runtime_min)
+        request: dict[str, str | int | None] = {
+            "slurm_partition": self.partition,
+            "gres": f"{self.gres}:{hardware.count}" if self.gres else None,
+            "constraint": self.constraint,
+            "slurm_account": self.account,
+            "qos": self.qos,
+            "cpus_per_task": self.cpus * hardware.count,
+            "mem_mb": round(self.memory_gb * 1000 * hardware.count * attempt),
+            "runtime": longest,
+            "slurm_extra": self.extra or None,
+        }
+        return {key: value for key, value in request.items() if value is not None}
+
+    def pod_request(self, node: HardwareSpec) -> dict[str, str | int]:
+        """What a pod with all accelerators of a node requests, by the names of the Kubernetes executor's resources.
+
+        `cpus` is not one of them: the executor uses a rule's threads.
+        """
+        request: dict[str, str | int | None] = {
+            "cpus": self.cpus * node.count,
+            "mem_mb": round(self.memory_gb * 1000 * node.count),
+            "gpu": node.count if self.gpu_manufacturer else None,
+            "gpu_manufacturer": self.gpu_manufacturer,
+            "machine_type": self.machine_type,
+        }
+        return {key: value for key, value in request.items() if value is not None}
+
+
+class CheapRules(Strict):
+    """Where rules that need no accelerator are submitted."""
+
+    partition: str | None = Field(None, description="Partition of CPU nodes. Default: the cluster's own default.")
+    account: str | None = Field(None, description="Account to charge.")
+    qos: str | None = Field(None, description="Quality of service.")
+    memory_gb: float = Field(8, gt=0, description="Memory of such a job in GB (10^9 bytes).")
+    runtime_min: int = Field(120, ge=1, description="Longest time of such a job in minutes.")
+
+    def request(self) -> dict[str, str | int]:
+        """What such a job requests from Slurm, by the names of Snakemake's resources."""
+        request: dict[str, str | int | None] = {
+            "slurm_partition": self.partition,
+            "slurm_account": self.account,
+            "qos": self.qos,
+            "mem_mb": round(self.memory_gb * 1000),
+            "runtime": self.runtime_min,
+        }
+        return {key: value for key, value in request.items() if value is not None}
+
+
+class Site(Strict):
+    """A cluster's names and limits."""
+
+    site: str = Field(pattern=NAME, description="Name; the file is `<site>.yaml`.")
+    accelerators: dict[str, Placement] = Field(
+        {}, description="Placements by accelerator, as studies name it in `hardware.accelerator`."
+    )
+    devices: dict[str, Placement] = Field(
+        {}, description="Placements by kind of device (`hardware.device`), for accelerators that are not named above."
+    )
+    pass_variables: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]] = Field(
+        [],
+        description="Variables of the shell that every server and load client gets, in containers too, such as a "
+        "module's `LD_LIBRARY_PATH`. They must be set wherever runs are measured. Each run's manifest has the values. "
+        "What changes the speed belongs into a study's `environment_variables`, which are part of a run's identity.",
+    )
+    cheap_rules: CheapRules | None = Field(
+        None, description="Default: they run where `snakemake` runs. Rules that need the network always run there."
+    )
+    sign: SigningKey | None = Field(
+        None, description="Default: nothing is signed, unless `config/config.yaml` names a key (archive.md)."
+    )
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether runs are submitted. A site that only names variables is one machine."""
+        return bool(self.accelerators or self.devices or self.cheap_rules or not self.pass_variables)
+
+    def placement(self, hardware: HardwareSpec) -> Placement:
+        """The placement of runs on this hardware; `ConfigError` (without the file's name) if the site has none."""
+        return self.keyed_placement(hardware)[1]
+
+    def keyed_placement(self, hardware: HardwareSpec) -> tuple[str, Placement]:
+        """The key of that placement in the file, and the placement."""
+        key, found = f"accelerators.{hardware.accelerator}", self.accelerators.get(hardware.accelerator)
+        if found is None:
+            key, found = f"devices.{hardware.device}", self.devices.get(hardware.device)
+        if found is None:
+            named = [*self.accelerators, *self.devices]
+            raise ConfigError(
+                f"accelerators: has no `{hardware.accelerator}`, and `devices` has no `{hardware.device}`; add one"
+                f"{nearest(hardware.accelerator, named) if named else ''}"
+            )
+        return key, found
+
+
+def load_site(file: Path, hardware: Sequence[HardwareSpec] = ()) -> Site:
+    """The site in a file, checked for a placement of each `hardware`; a `ConfigError` names file, key and fix."""
+    site = read_config(file, Site)
+    if site.site != file.stem:
+        raise ConfigError(f"{file}: site: `{site.site}` must be the file's name, `{file.stem}`")
+    if not site.is_cluster:
+        return site
+    for kind in site.devices:
+        if kind not in DEVICES.names():
+            raise ConfigError(f"{file}: devices: unknown device `{kind}`{nearest(kind, DEVICES.names())}")
+    for each in hardware:
+        try:
+            site.placement(each)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {error}") from None
+    return site

@@ -1,0 +1,70 @@
+"""Specifications of runs: a configuration under one load of its study."""
+
+from __future__ import annotations
+
+from servelab.core.identity import RunIds
+from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, RunSpec, ServedSpec, Settings
+from servelab.metrics.definitions import METRICS
+from servelab.study.configuration import Configuration, Load
+from servelab.study.project import Project
+
+
+class RunSpecs:
+    """Specifications and ids of a project's runs; runs that differ only in their settings share everything else."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._shared: dict[tuple[str, str, int, str], tuple[RunSpec, RunIds]] = {}
+
+    def __call__(self, configuration: Configuration, load: Load, served: ServedSpec, start: str) -> tuple[str, RunSpec]:
+        """Id and `run_spec` of a run; `ConfigError` if its engine cannot serve the configuration."""
+        key = (configuration.engine, configuration.model, configuration.accelerators, load.name)
+        if key not in self._shared:
+            spec = run_spec(self._project, configuration, load)
+            self._shared[key] = spec, RunIds(spec)
+        spec, run_id = self._shared[key]
+        settings: Settings = {
+            "options": configuration.options,
+            "arguments": configuration.arguments,
+            "environment_variables": configuration.environment_variables,
+            "served": served,
+            "start": start,
+        }
+        return run_id(settings), spec.model_copy(update=settings)
+
+
+def run_spec(project: Project, configuration: Configuration, load: Load) -> RunSpec:
+    """The specification of a configuration's run; `ConfigError` if its engine cannot serve it."""
+    study = project.study
+    objective = METRICS.get(study.objective.metric)
+    engine = project.engine(configuration.engine)
+    quantization = study.model.variant(configuration.model).quantization
+    source_format = study.model.variant_format(configuration.model)
+    model_format = source_format if source_format in engine.model_formats else engine.model_formats[0]
+    return RunSpec(
+        engine=EngineSpec(
+            name=engine.name,
+            version=study.engines[configuration.engine].version,
+            runtime=study.engines[configuration.engine].runtime,
+            environment_sha256=project.environment_sha256(configuration.engine),
+        ),
+        model=ModelSpec(
+            id=study.model.variant_id(configuration.model),
+            variant=configuration.model,
+            source=study.model.variant_source(configuration.model),
+            format=model_format,
+            quantization=quantization,
+            conversion=project.conversion(source_format, model_format, quantization, engine.name),
+        ),
+        options=configuration.options,
+        arguments=configuration.arguments,
+        environment_variables=configuration.environment_variables,
+        hardware=HardwareSpec(
+            accelerator=study.hardware.accelerator, device=study.hardware.device, count=configuration.accelerators
+        ),
+        workload=load.requests(project.workload_spec(load.workload)),
+        objective=objective.measured_as or objective.tag,
+        slos=study.objective.slos if objective.needs_slos else {},
+        client=project.client_spec(),
+        protocol=load.protocol(study.protocol),
+    )

@@ -1,0 +1,366 @@
+"""A study as a user writes it: one file, one question. docs/studies.md and the JSON schema are generated from here.
+
+`load_study` raises one `ConfigError` line for every mistake; it names file, key and the nearest valid name. That is
+before anything is downloaded or started.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from servelab.core.errors import ConfigError
+from servelab.core.run_spec import (
+    ArgumentValue,
+    HubSource,
+    ModelFormat,
+    ModelSource,
+    ProtocolSpec,
+    Quantization,
+    Strict,
+)
+from servelab.core.yaml_file import read_config
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import Basis
+from servelab.metrics.percentile_limits import Statistic
+from servelab.study.ranges import Range, expand_ranges
+
+NAME = r"^[a-z0-9][a-z0-9._-]*$"
+CONFIRM = "confirm"
+"""The reserved last stage: baseline and winner measured afresh, in pairs of server starts, on every workload."""
+CONFIRM_FIRST = "confirm-first"
+"""The reserved stage before it: the first of these pairs, which say how many are needed."""
+COMPARISON = "comparison"
+"""The last stage of a recorded study: baseline and winner on every workload, from logs."""
+LAST_STAGES = (CONFIRM, COMPARISON)
+"""The last stage of either kind of study."""
+AFTER_SEARCH = (CONFIRM_FIRST, *LAST_STAGES)
+"""Reserved stages that are no part of the search: baseline and winner only."""
+RECHECK = "recheck"
+"""The reserved last stage of a staged search: the winner against itself with each stage's choice reverted."""
+
+
+class ModelVariant(Strict):
+    """One set of weights: a pinned hub revision (`id` and `revision`), or another kind of `source`."""
+
+    id: str | None = Field(
+        None, description="Name of the model; for the hub, its repository. Default: the model's `id`."
+    )
+    revision: str | None = Field(
+        None,
+        pattern=r"^[0-9a-f]{40}$",
+        description="Commit hash on the hub; branch and tag names are refused.",
+    )
+    source: ModelSource | None = Field(None, description="Where the weights are, if not the hub: `package` or `path`.")
+    format: ModelFormat = Field("safetensors", description="Format of the weights at their source.")
+    quantization: Quantization | None = Field(
+        None,
+        description="For a variant: the base model's GGUF weights, converted to this format. Only speed is measured, "
+        "not the effect on the answers.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelVariant:
+        given = [name for name in ("revision", "source", "quantization") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"found {' and '.join(given)}" if given else "found none"
+            raise ValueError(f"give one of `revision` (a commit hash on the hub), `source` or `quantization`; {found}")
+        return self
+
+
+class Model(ModelVariant):
+    """The model, and the other sets of weights that candidates may serve."""
+
+    id: str = Field(description="Name of the model; for the hub, its repository.")
+    variants: dict[str, ModelVariant] = Field(
+        {}, description="Other sets of weights, for example quantised ones, by the name that candidates use."
+    )
+
+    def variant(self, name: str) -> ModelVariant:
+        """The set of weights with this name; `base` is the model itself."""
+        return self if name == "base" else self.variants[name]
+
+    def variant_format(self, name: str) -> ModelFormat:
+        """Format of a variant's weights."""
+        return self.format if self.variant(name).quantization else self.variant(name).format
+
+    def variant_id(self, name: str) -> str:
+        """The model name of a variant; for a quantized variant it ends with the format."""
+        variant = self.variant(name)
+        return variant.id or (f"{self.id}-{variant.quantization}" if variant.quantization else self.id)
+
+    @model_validator(mode="after")
+    def _has_weights(self) -> Model:
+        if self.quantization is not None:
+            raise ValueError("`quantization` is for a variant; the model itself has a `revision` or a `source`")
+        return self
+
+    def variant_source(self, name: str) -> ModelSource:
+        """Where a variant's weights come from."""
+        variant = self if self.variant(name).quantization else self.variant(name)
+        if variant.source is not None:
+            return variant.source
+        return HubSource(id=variant.id or self.id, revision=str(variant.revision))
+
+
+class Hardware(Strict):
+    """The machine that the study measures."""
+
+    accelerator: str = Field(description="Model of the accelerator, as you name it; part of every run's identity.")
+    device: str = Field("nvidia", description="Kind of device: how it is leased and made visible to the engine.")
+    found_as: list[str] = Field(
+        [],
+        description="Further names under which `nvidia-smi`, `npu-smi` or `lscpu` lists this accelerator "
+        "(docs/devices.md). A run is refused where another one is found. It is not part of a run's identity.",
+    )
+    per_node: int = Field(1, ge=1, description="Accelerators per node.")
+    price_per_accelerator_hour: float | None = Field(
+        None,
+        gt=0,
+        description="Price of an accelerator per hour, in any one currency, for `cost_per_million_tokens`. It is not "
+        "part of a run's identity: another price reruns nothing.",
+    )
+
+
+class Engine(Strict):
+    """One engine at one version. A version is written only here: changing it reruns exactly this engine's runs."""
+
+    version: str = Field(description="The engine's version, as its package names it.")
+    engine: str | None = Field(
+        None, description="The engine, if the key is your own name, for example for two versions side by side."
+    )
+    runtime: str = Field("venv", description="Where the engine runs.")
+    lock: str | None = Field(
+        None,
+        description="File that describes its environment: a lock, or the file its runtime needs (docs/engines.md). "
+        "Default: `envs/<engine>.lock.txt`.",
+    )
+    joined_values: bool = Field(
+        False,
+        description="Write commands with `--flag=value` instead of `--flag value`. Both mean the same, so it is not "
+        "part of a run's identity.",
+    )
+
+
+class Objective(Strict):
+    """What to improve, and by how much."""
+
+    metric: str = Field("total_tokens_per_s", description="Metric to improve; the metric defines which way is better.")
+    per: Basis = Field(
+        "accelerator",
+        description="`deployment`: as run; `accelerator`: divided by the accelerators used; `node`: times the "
+        "deployments that fit a node.",
+    )
+    on: str = Field(description="Workload that decides; the others are measured for baseline and winner only.")
+    min_success_rate: float = Field(
+        0.99,
+        ge=0,
+        le=1,
+        description="A candidate with a lower success rate does not win over one without. An incumbent with a lower "
+        "one is replaced only by a candidate that is not slower (docs/search.md).",
+    )
+    margin_percent: float = Field(2.0, ge=0, description="Smaller differences do not change the incumbent.")
+    max_loss_percent: float = Field(
+        5.0,
+        ge=0,
+        description="If the winner loses more than this on another workload, the answer says so and names what to use "
+        "there instead.",
+    )
+    slos: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {},
+        description="Limits for `goodput_per_s`: metric of single requests (`ttft_ms`, `tpot_ms`, `e2el_ms`, …) → "
+        "upper limit for a request to count. Another limit reruns nothing unless goodput is the objective.",
+    )
+    constraints: dict[str, dict[Statistic, float]] = Field(
+        {},
+        description="Limits that a winner must meet on the workload that decides: metric → statistic (`mean`, "
+        "`median`, `p90`, `p95`, `p99`, `minimum`, `maximum`) → limit, `{tpot_ms: {mean: 50}, ttft_ms: {p99: 2000}}`. "
+        "An upper limit, or a lower one if higher is better. A percentile must be within its limit with 95 % "
+        "confidence, which takes requests (docs/search.md). Another limit reruns nothing.",
+    )
+
+    @property
+    def metric_and_basis(self) -> tuple[str, Basis]:
+        """The metric and the basis of its values: only rates add up over deployments."""
+        return self.metric, self.per if METRICS.get(self.metric).is_rate else "deployment"
+
+    @property
+    def measured_metric_and_basis(self) -> tuple[str, Basis]:
+        """The metric that a run reports, with its basis: for a cost, which needs a price, the rate it is made from."""
+        measured_as = METRICS.get(self.metric).measured_as
+        return (measured_as, "accelerator") if measured_as else self.metric_and_basis
+
+
+class Overrides(Strict):
+    """What a candidate changes on the incumbent; everything else stays."""
+
+    engine: str | None = Field(
+        None,
+        description="Another engine; the incumbent's `arguments` and `environment_variables` are then dropped.",
+    )
+    model: str | None = Field(None, description="Another set of weights: `base` or a key of `model.variants`.")
+    options: dict[str, ArgumentValue] = Field(
+        {},
+        description="Options of the shared vocabulary (docs/engines.md); null restores the engine's default.",
+    )
+    arguments: dict[str, ArgumentValue] = Field(
+        {},
+        description="The engine's own arguments, unchanged and in this order, before the flags of `options`; null is a "
+        "flag without a value, false removes the argument.",
+    )
+    environment_variables: dict[str, str] = Field({}, description="Environment variables of the server.")
+    accelerators: int | None = Field(None, ge=1, description="Accelerators to use. Default: as the incumbent.")
+
+
+class Candidate(Overrides):
+    """A configuration to try."""
+
+    label: str | None = Field(None, description="Name in tables and charts. Default: built from what it changes.")
+
+    @property
+    def name(self) -> str:
+        """The label, or a name built from the overrides."""
+        if self.label:
+            return self.label
+        parts = [part for part in (self.engine, self.model) if part]
+        parts += [f"{key}={_brief(value)}" for key, value in self.options.items()]
+        parts += [key if value is None else f"{key}={_brief(value)}" for key, value in self.arguments.items()]
+        parts += [f"{key}={value}" for key, value in self.environment_variables.items()]
+        if self.accelerators:
+            parts.append(f"{self.accelerators} accelerators")
+        return ", ".join(parts)
+
+
+class RangedCandidate(Candidate):
+    """A candidate as a study lists it: an integer may be a range."""
+
+    options: dict[str, ArgumentValue | Range] = Candidate.model_fields["options"]  # type: ignore[assignment]
+    arguments: dict[str, ArgumentValue | Range] = Candidate.model_fields["arguments"]  # type: ignore[assignment]
+
+
+class Stage(Strict):
+    """One question of the search; it starts from the previous stage's winner."""
+
+    name: str = Field(pattern=NAME, description="Short name, used for the folder and in tables.")
+    title: str | None = Field(None, description="Heading in the report.")
+    when: dict[str, str | int | bool] = Field(
+        {},
+        description="The stage applies only if the incumbent has these: `engine`, `model`, `accelerators`, "
+        "`hardware.per_node`, `options.<name>`.",
+    )
+    candidates: Annotated[
+        list[Candidate], BeforeValidator(expand_ranges, json_schema_input_type=list[RangedCandidate])
+    ] = Field(
+        min_length=1,
+        description="Configurations to try. An integer in `options` or `arguments` may be a range, `{from: 8, to: 64, "
+        "step: 8}` or `{from: 1, to: 256, log: 2}` (each value twice the one before): one candidate for each value.",
+    )
+
+
+class StopWhen(Strict):
+    """What ends a search before its last stage; baseline and winner are still compared."""
+
+    accelerator_hours: float | None = Field(
+        None,
+        gt=0,
+        description="Budget of the search: a stage leaves out its last candidates if the hours of the stages before "
+        "it, and those its own runs will take by the mean, exceed it.",
+    )
+    objective_reached: float | None = Field(
+        None, description="End the search when the incumbent's objective is as good as this, on the study's basis."
+    )
+    slo_reached: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="End the search when this share of the incumbent's requests meets `objective.slos`.",
+    )
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the conditions that the study sets."""
+        return [name for name in type(self).model_fields if getattr(self, name) is not None]
+
+
+class Search(Strict):
+    """How candidates are searched; docs/search.md explains it."""
+
+    strategy: str = Field(
+        "adaptive",
+        description="`adaptive`: a few combinations of the stages' candidates, then those that a model expects to be "
+        "best. `staged`: stage by stage, each on the last winner. `grid`: every combination. `halving`: every "
+        "combination with a short load, the best ones with longer ones.",
+    )
+    recheck: bool = Field(
+        True,
+        description="For `staged`: at the end, compare the winner with itself with each stage's choice reverted, and "
+        "drop choices that no longer help. This takes one run less than there are stages that changed something.",
+    )
+    eta: int = Field(
+        4,
+        ge=2,
+        description="For `halving`: one in `eta` candidates of a rung advances, and the next load is `eta` times as "
+        "long.",
+    )
+    rungs: int = Field(3, ge=2, le=6, description="For `halving`: number of loads; the last is the whole workload.")
+    incumbent_starts: int = Field(
+        2, ge=1, description="Server starts on which a stage's incumbent is measured; its candidates have one each."
+    )
+    visits: int | None = Field(
+        None,
+        ge=2,
+        description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
+        "to 100, depending on the number of combinations: 13 of 48, 80 of 1,000.",
+    )
+    batch: int | None = Field(
+        None,
+        ge=1,
+        description="For `adaptive`: configurations that a stage after the design adds, which can run at the same time "
+        "on several accelerators. Default: so many that there are at most eight such stages.",
+    )
+    stop_when: StopWhen = StopWhen()
+
+
+class Proof(Strict):
+    """How the winner of the search is proved: pairs of fresh server starts, baseline and winner."""
+
+    pairs: int = Field(3, ge=3, description="Pairs measured first; their scatter says how many are needed.")
+    most_pairs: int = Field(8, ge=3, description="Most pairs.")
+    within_percent: float | None = Field(
+        None,
+        gt=0,
+        description="Half width of the 95 % interval that the proof is to reach. Default: a third of the gain that the "
+        "search found, at least 2.",
+    )
+
+
+class Study(Strict):
+    """One question: which configuration serves this model best on this hardware?"""
+
+    study: str = Field(pattern=NAME, description="Name of the folder under `results/studies/` and of `<study>.yaml`.")
+    title: str = Field(description="Heading of the report.")
+    model: Model
+    hardware: Hardware
+    engines: dict[str, Engine] = Field(min_length=1, description="Engines with their versions.")
+    objective: Objective
+    protocol: ProtocolSpec = ProtocolSpec()
+    search: Search = Search()
+    proof: Proof = Proof()
+    client: str = Field("servelab", description="Load client.")
+    baseline: Candidate = Field(description="The configuration to compare with.")
+    stages: list[Stage] = Field(min_length=1, description="Questions, in order.")
+    workloads: list[str] = Field(min_length=1, description="Workloads of config/workloads.yaml.")
+
+
+def _brief(value: ArgumentValue) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def load_study(path: Path) -> Study:
+    """The study in a file, with its shape checked; `project.read_project` checks the names in it."""
+    study = read_config(path, Study)
+    if study.study != path.stem:
+        raise ConfigError(f"{path}: study: `{study.study}` must be the file's name, `{path.stem}`")
+    return study

@@ -1,0 +1,74 @@
+"""The start and the end of a workflow: claims on studies, lines of progress, jobs an earlier one left, the index."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from servelab.core.errors import ServelabError
+from servelab.core.result_lock import claim
+from servelab.machine.orphaned_slurm_jobs import cancel_jobs
+from servelab.search.progress import ProgressLines, StudyProgress
+from servelab.study.study import Study
+
+
+class ProgressHandler(logging.Handler):
+    """Follows Snakemake's own events, wherever its jobs run, and logs a line when a job has measured its runs.
+
+    `runs_of` gives the runs that a measuring job is about to measure.
+    """
+
+    def __init__(
+        self, studies: Iterable[Study], results: Path, runs_of: Callable[[str], list[str]], logger: logging.Logger
+    ) -> None:
+        super().__init__()
+        self._progress = ProgressLines([StudyProgress(study, results) for study in studies])
+        self._measuring: dict[int, list[str]] = {}
+        self._runs_of = runs_of
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Takes note of a job that starts or has finished."""
+        event: dict[str, Any] = vars(record)
+        if event.get("event") == "job_info" and event["rule_name"] == "measure":
+            self._measuring[event["jobid"]] = self._runs_of(event["wildcards"]["run_id"])
+        elif event.get("event") == "job_finished" and event["job_id"] in self._measuring:
+            for line in self._progress.ended(self._measuring.pop(event["job_id"])):
+                self._logger.info(line)
+
+
+def claim_studies(searches: Iterable[str], results: Path) -> None:
+    """Keeps other workflows from making these studies until this process ends; `ServelabError` if one does already."""
+    claims = ExitStack()
+    atexit.register(claims.close)
+    for search in searches:
+        try:
+            claims.enter_context(claim(results / search, wait=False))
+        except ServelabError as error:
+            raise ServelabError(f"{search}: {error}; wait for it, or ask for other studies") from None
+
+
+def cancel_left_jobs(project: Path) -> list[str]:
+    """Cancels jobs that a workflow which was killed left in Slurm's queue; returns a line for each.
+
+    They would measure what is submitted again now. No other workflow of this folder runs: Snakemake has locked it.
+    """
+    if not (project / ".snakemake/slurm_logs").exists():
+        return []
+    return [f"cancelled job {job.id} of an earlier workflow: {job.comment}" for job in cancel_jobs(project)]
+
+
+def write_index(searches: Iterable[str], results: Path) -> str | None:
+    """Writes the index after a job failed, as its rule did not run and other studies may be done; what went wrong."""
+    from servelab.report.index_page import index_page  # here, as most workflows end well
+    from servelab.report.page import write_page
+
+    try:
+        write_page(index_page(results, list(searches)), results / "index.html", results / "index.md")
+    except (ServelabError, OSError) as error:
+        return f"{results}/index.html: {error}"
+    return None

@@ -1,0 +1,121 @@
+"""What runs are made from: environments, models and workloads, by the names of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from servelab.assets.datasets import folder_name
+from servelab.core.errors import ConfigError
+from servelab.core.identity import content_id, workload_id
+from servelab.core.run_spec import ModelSource, ModelSpec, RunSpec, WorkloadSpec
+from servelab.engines.adapters import ENGINES
+from servelab.search.strategies import loads
+from servelab.study.project import Project
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment that a rule builds from a lock."""
+
+    tool: str
+    runtime: str
+    lock: Path
+
+
+class Sources:
+    """Sources of all live studies."""
+
+    def __init__(self, projects: Mapping[str, Project]) -> None:
+        self._engines = {
+            environment_file(project.engine(alias).name, project.environment_sha256(alias)): Environment(
+                project.engine(alias).name, project.study.engines[alias].runtime, project.lock(alias)
+            )
+            for project in projects.values()
+            for alias in project.study.engines
+        }
+        clients = {
+            environment_file(client.name, client.environment_sha256): Environment(client.name, "venv", lock)
+            for client, lock in ((project.client_spec(), project.client_lock) for project in projects.values())
+            if lock and client.environment_sha256
+        }
+        self._environments = self._engines | clients
+        self._models = {
+            source_id(source): source
+            for study in (project.study for project in projects.values())
+            for source in map(study.model.variant_source, ["base", *study.model.variants])
+        }
+        self._workloads = {
+            workload_id(spec): (spec, project.workloads[load.workload].dataset)
+            for project in projects.values()
+            for load in loads(project.study)
+            for spec in [load.requests(project.workload_spec(load.workload))]
+        }
+
+    def environment(self, tool: str, lock_hash: str) -> Environment:
+        """What an environment is built from, by what its folder is named for."""
+        return self._environments[environment_file(tool, lock_hash)]
+
+    def model(self, model_key: str) -> ModelSource:
+        """Where the model in results/models/<model_key> comes from."""
+        return self._models[model_key]
+
+    def workload(self, workload: str) -> WorkloadSpec:
+        """The workload in results/workloads/<workload>."""
+        return self._workloads[workload][0]
+
+    def datasets(self, workload: str) -> list[str]:
+        """The dataset that a workload draws from, if it draws from one."""
+        spec, dataset = self._workloads[workload]
+        if dataset is None:
+            return []
+        return [f"results/datasets/{folder_name(dataset, spec.parameters['dataset_sha256'])}/dataset.json"]
+
+    def tokenizer(self, workload: str) -> str:
+        """The model whose tokenizer counts a workload's tokens."""
+        return f"results/models/{source_id(self.workload(workload).tokenizer)}/model.json"
+
+    def converter(self, model_format: str) -> str:
+        """The environment of an engine that serves a format: it has the libraries that write it.
+
+        One that was built from a lock, as the Python of a container or of the host cannot be run from here.
+        """
+        for file, environment in self._engines.items():
+            if environment.runtime == "venv" and model_format in ENGINES.get(environment.tool).model_formats:
+                return file
+        raise ConfigError(
+            f"no engine of the studies serves {model_format} from an environment that is built from a lock, so nothing"
+            " here can convert to it"
+        )
+
+
+def environment_file(tool: str, sha256: str) -> str:
+    """The marker of an engine's or a load client's environment, named by its lock's content."""
+    return f"results/envs/{tool}-{sha256[:12]}/environment.json"
+
+
+def model_file(model: ModelSpec) -> str:
+    """The description of a model's files, in the format that its engine wants."""
+    suffix = f"-{model.quantization or model.format}" if model.conversion else ""
+    return f"results/models/{source_id(model.source)}{suffix}/model.json"
+
+
+@cache
+def source_id(source: ModelSource) -> str:
+    """The name of a model's folder."""
+    return content_id(source.model_dump(mode="json"))
+
+
+def run_files(spec: RunSpec) -> dict[str, str]:
+    """What a run is made from, by its name as an option of the script."""
+    engine, client = spec.engine, spec.client
+    files = {
+        "environment": environment_file(engine.name, engine.environment_sha256),
+        "model": model_file(spec.model),
+        "requests": f"results/workloads/{workload_id(spec.workload)}/requests.parquet",
+    }
+    if client.environment_sha256 is not None:
+        files["client_environment"] = environment_file(client.name, client.environment_sha256)
+    return files

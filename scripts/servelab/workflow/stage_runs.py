@@ -1,0 +1,100 @@
+"""The runs of a stage, as Snakemake is to see them: jobs for those that are missing, files for those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from servelab.measure.sealed_runs import SealedRuns
+from servelab.workflow.plan_index import Job, Plans
+from servelab.workflow.studies import LIVE, Studies, is_live, name_of
+from servelab.workflow.study_files import stage_file
+
+MEASURED = ".snakemake/measured/{study}/{stage}"
+"""The mark that all runs of a stage are there: of one workflow, and no job reads it."""
+
+
+class StageRuns:
+    """Runs of the stages of live studies.
+
+    `wait_for_plan(study, stage)` asks Snakemake for a plan, and raises `unplanned` where it has to be made first.
+    `foreseen(study, stage)` is the plan where that is not waited for, as in a dry run: see `ForeseenPlans`.
+    `is_main_process` is False within a job on another node.
+    """
+
+    def __init__(
+        self,
+        studies: Studies,
+        plans: Plans,
+        sealed: SealedRuns,
+        wait_for_plan: Callable[[str, str], object],
+        unplanned: type[Exception],
+        foreseen: Callable[[str, str], Path | None] = lambda study, stage: None,
+        *,
+        is_main_process: bool,
+    ) -> None:
+        self._studies, self._plans, self._is_main_process = studies, plans, is_main_process
+        self._sealed = sealed
+        self._wait_for_plan, self._unplanned, self._foreseen = wait_for_plan, unplanned, foreseen
+
+    def missing(self, study: str, stage: str) -> list[str]:
+        """What is to be measured of a stage, once its plan is known: a file for each job, of the job's leader.
+
+        The leader is the last of a job's runs that is missing: when it is there, all are. Complete runs are left out:
+        nothing can ask for them again, and Snakemake need not look at thousands of jobs.
+        """
+        plan = self._plan(study, stage)
+        leaders = (leader for job in self._plans.jobs(plan) if (leader := self._leader(job))) if plan else ()
+        return [f"results/runs/{run_id}/manifest.json" for run_id in dict.fromkeys(leaders)]
+
+    def to_wait_for(self, study: str, stage: str) -> list[str]:
+        """What is there when no run of a stage is missing; nothing where none is missing now."""
+        missing = self.missing(study, stage)
+        # with one of them, as there may be a mark of an earlier time
+        return [MEASURED.format(study=study, stage=stage), missing[0]] if missing else []
+
+    def measured(self, study: str, stage: str) -> list[str]:
+        """Status files of a stage's runs: files that no rule makes, so that they cost no job.
+
+        Where some are missing, what to wait for: then Snakemake asks again.
+        """
+        # a job on another node has them all, and may see them a while later
+        waiting = self.to_wait_for(study, stage) if self._is_main_process else []
+        plan = None if waiting else self._plan(study, stage)
+        return waiting or ([_status(run_id) for run_id in self._plans.ids(plan)] if plan else [])
+
+    def of_study(self, search: str) -> list[str]:
+        """Status files of all runs of a study, each once; a recorded study has none."""
+        stages = self._studies.planned_stages(search) if is_live(search) else []
+        return list(dict.fromkeys(path for stage in stages for path in self.measured(name_of(search), stage)))
+
+    def all_to_wait_for(self) -> list[str]:
+        """What is there when no run of any stage that is planned is missing."""
+        awaited = []
+        for study in self._studies.live:
+            for stage in self._studies.planned_stages(f"{LIVE}/{study}"):
+                try:
+                    awaited += self.to_wait_for(study, stage)
+                except self._unplanned:
+                    continue  # an older plan: it is made again, and then Snakemake asks again
+        return awaited
+
+    def _plan(self, study: str, stage: str) -> Path | None:
+        """A stage's plan, once it is as it should be; None before there is one, which the same rule waits for."""
+        if foreseen := self._foreseen(study, stage):
+            return foreseen
+        plan = Path(stage_file(f"studies/{study}", stage, "plan.json"))
+        if not plan.exists():
+            return None
+        self._wait_for_plan(study, stage)
+        return plan
+
+    def _leader(self, job: Job) -> str | None:
+        """The last run of a job that is missing or broken; None if none is."""
+        complete = self._sealed.is_complete
+        return next((run for visit in reversed(job) for run in reversed(visit) if not complete(run)), None)
+
+
+def _status(run_id: str) -> str:
+    """What a run that was measured has."""
+    return f"results/runs/{run_id}/status.json"

@@ -1,0 +1,173 @@
+"""The studies that the configuration of a workflow names, live and recorded, and the stages of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from servelab.core.errors import ConfigError, Outage
+from servelab.core.registry import nearest
+from servelab.core.run_spec import HardwareSpec
+from servelab.machine import allocations
+from servelab.machine.device_names import StatedName, Wanted
+from servelab.machine.devices import DEVICES
+from servelab.search.course import Step, follow
+from servelab.search.forecast import forecast
+from servelab.search.preflight import preflight
+from servelab.search.preflight.table import troubles
+from servelab.search.project import load_project
+from servelab.search.strategies import stage_names
+from servelab.study.configuration import accelerator_counts
+from servelab.study.kinds import SearchedStudy
+from servelab.study.plan import Plan
+from servelab.study.project import Project
+from servelab.study.recorded.study import RecordedStudy, load_recorded
+from servelab.study.study import CONFIRM_FIRST, Study
+from servelab.workflow.configuration import read_configuration
+
+Entry = TypeVar("Entry")
+
+LIVE, RECORDED = "studies", "recorded"
+"""Kinds of study. A search, `<kind>/<study>`, is the folder below results/ that a study's tables and report are in."""
+
+
+class _Named(dict[str, Entry]):
+    """Studies by name; a file that is asked for may be of a study that the configuration does not name."""
+
+    def __missing__(self, name: str) -> Entry:
+        fix = "name it in config/config.yaml, or for once: --config 'studies=[…]' (or 'recorded=[…]')"
+        raise ConfigError(f"{name}: no study of this configuration{nearest(name, list(self))}; {fix}")
+
+
+@dataclass(frozen=True)
+class Studies:
+    """Checked studies by their names. A live and a recorded study may have the same name."""
+
+    live: Mapping[str, Project]
+    recorded: Mapping[str, RecordedStudy]
+
+    @cached_property
+    def searches(self) -> dict[str, SearchedStudy]:
+        """Every study by its search, live ones first."""
+        live = {f"{LIVE}/{name}": project.study for name, project in self.live.items()}
+        return _Named({**live, **{f"{RECORDED}/{name}": study for name, study in self.recorded.items()}})
+
+    def stages(self, search: str) -> list[str]:
+        """Names of a study's stages in order, the reserved last one included.
+
+        A proof is one of them, `confirm`: it has all rows of `confirm-first`, which only says how many pairs it needs.
+        """
+        return [stage for stage in self.planned_stages(search) if stage != CONFIRM_FIRST]
+
+    def planned_stages(self, search: str) -> list[str]:
+        """The same with `confirm-first`: all stages that have a plan."""
+        return self._stages[search]
+
+    def last_stage(self, search: str) -> str:
+        """The reserved last stage, which decides nothing: `confirm`, or `comparison` if the study is recorded."""
+        return self._stages[search][-1]
+
+    @cached_property
+    def _stages(self) -> dict[str, list[str]]:
+        # every rule asks, and listing them goes through all candidates
+        return _Named(
+            {
+                search: stage_names(study) if isinstance(study, Study) else study.stage_names
+                for search, study in self.searches.items()
+            }
+        )
+
+    def deciding_stages(self, search: str) -> list[str]:
+        """Names of the stages that decide something: those of the search."""
+        return self.stages(search)[:-1]
+
+    def hardware(self) -> list[HardwareSpec]:
+        """All hardware that runs of the live studies may take, each once."""
+        found = [
+            HardwareSpec(accelerator=study.hardware.accelerator, device=study.hardware.device, count=count)
+            for study in (project.study for project in self.live.values())
+            for count in sorted(accelerator_counts(study))
+        ]
+        return list(dict.fromkeys(found))
+
+    def stated_names(self) -> dict[str, StatedName]:
+        """What the live studies state about the names of their accelerators, by accelerator.
+
+        Runs are shared by studies that name an accelerator alike, so what one of them states is true for all.
+        """
+        found: dict[str, StatedName] = {}
+        for name, project in self.live.items():
+            hardware = project.study.hardware
+            other = found.get(hardware.accelerator, StatedName(files=()))
+            found[hardware.accelerator] = StatedName(
+                files=(*other.files, f"config/studies/{name}.yaml"), found_as=(*other.found_as, *hardware.found_as)
+            )
+        return found
+
+    def check_accelerators(self, results: Path, is_complete: Callable[[str], bool]) -> None:
+        """`ConfigError` if this machine has other accelerators than those of a study that is not all measured.
+
+        `is_complete` says of a run whether it was measured. Nothing is said of a machine whose devices cannot be
+        listed: the measuring job does so.
+        """
+        stated = self.stated_names()
+        for name, project in self.live.items():
+            stages = self.planned_stages(f"{LIVE}/{name}")
+            plans = [results / LIVE / name / "stages" / stage / "plan.json" for stage in stages]
+            if all(plan.exists() and all(map(is_complete, _runs(plan))) for plan in plans):
+                continue
+            hardware = project.study.hardware
+            kind, allocation = DEVICES.get(hardware.device), allocations.current()
+            with suppress(Outage):
+                found = allocation.given(kind, kind.find())
+                Wanted(kind, [hardware.accelerator], stated).among(found, allocation.giver())
+
+    def courses(self, results: Path) -> dict[str, list[Step]]:
+        """The stages of each live study, by its name: decided ones as on disk, the others as assumed."""
+        return {name: list(follow(project, results)) for name, project in self.live.items()}
+
+    def forecasts(
+        self, results: Path, courses: Mapping[str, Iterable[Step]], is_complete: Callable[[str], bool]
+    ) -> list[str]:
+        """What each study will run, a text for each.
+
+        `courses` are those of `courses`; `is_complete` says of a run whether it was measured.
+        """
+        live = [
+            "\n".join(forecast(project, results, is_complete, steps=courses[name]).lines())
+            for name, project in self.live.items()
+        ]
+        logs = {study.study: len(list(study.log_files())) for study in self.recorded.values()}
+        return live + [f"{name}: {count} recorded logs, nothing to measure" for name, count in logs.items()]
+
+    def troubles(self, results: Path) -> list[str]:
+        """Errors and warnings of the preflight checks that need no waiting, a line for each."""
+        return [line for each in self.live.values() for line in troubles(preflight(each, results, ask=False))]
+
+
+def _runs(plan: Path) -> Iterator[str]:
+    """Ids of the runs of a plan."""
+    return (run.run_id for candidate in Plan.read(plan).candidates for run in candidate.runs)
+
+
+def read_studies(config: Mapping[str, Any]) -> Studies:
+    """The studies of a configuration, from `config/` in the current folder; a mistake is a `ConfigError`."""
+    named = read_configuration(config)
+    return Studies(
+        live=_Named({name: load_project(Path(f"config/studies/{name}.yaml"), Path()) for name in named.studies}),
+        recorded=_Named({name: load_recorded(Path(f"config/recorded/{name}")) for name in named.recorded}),
+    )
+
+
+def name_of(search: str) -> str:
+    """The name of a study."""
+    return search.split("/")[1]
+
+
+def is_live(search: str) -> bool:
+    """Whether a study is measured here, rather than read from logs."""
+    return search.startswith(f"{LIVE}/")

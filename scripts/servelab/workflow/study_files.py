@@ -1,0 +1,167 @@
+"""Files of a study: what a rule reads of its stages, and everything that the workflow makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from servelab.search.kept_answers import study_versions, versions_id
+from servelab.study.study import CONFIRM, CONFIRM_FIRST
+from servelab.workflow.studies import LIVE, RECORDED, Studies, is_live, name_of
+
+Files = dict[str, str | list[str]]
+"""Files by the names that a rule gives its inputs; a script's options have the same names."""
+
+STAGE_TABLES = ("table.parquet", "metrics.parquet", "rounds.parquet", "checks.parquet", "timeline.parquet")
+OF_BOTH_KINDS = (
+    "study.json",
+    "metrics.parquet",
+    "checks.parquet",
+    "improvements.parquet",
+    "search.parquet",
+    "recommended.json",
+    "charts",
+    "report.html",
+    "report.md",
+    "tables",
+)
+OF_LIVE = ("history.parquet", "answers.parquet", "distributions.parquet", "device_series.parquet")
+OF_RECORDED = ("claims.parquet", "logs")
+
+
+class StudyFiles:
+    """Paths as Snakemake takes them, from the folder of the project."""
+
+    def __init__(self, studies: Studies) -> None:
+        self._studies = studies
+
+    def of_stages(self, search: str, name: str) -> list[str]:
+        """The file of that name of each of a study's stages, without `confirm-first`."""
+        return [stage_file(search, stage, name) for stage in self._studies.stages(search)]
+
+    def of_deciding_stages(self, search: str, name: str) -> list[str]:
+        """The file of that name of each stage of the search."""
+        return [stage_file(search, stage, name) for stage in self._studies.deciding_stages(search)]
+
+    def of_last_stage(self, search: str, name: str) -> str:
+        """The file of that name of the reserved last stage, which has baseline and winner."""
+        return stage_file(search, self._studies.last_stage(search), name)
+
+    def previous_stage(self, search: str, stage: str) -> Files:
+        """Plan and decision of the stage before, whose winner this one starts from."""
+        stages = self._studies.stages(search)
+        position = stages.index(stage)
+        if position == 0:
+            return {}
+        names = {"previous_plan": "plan.json", "previous_decision": "decision.json"}
+        return {option: stage_file(search, stages[position - 1], name) for option, name in names.items()}
+
+    def past_stages(self, study: str, stage: str) -> Files:
+        """Plans, decisions and tables of a live study's stages of the search before this one.
+
+        For `confirm`, plan and table of `confirm-first` as well.
+        """
+        search = f"{LIVE}/{study}"
+        deciding = self._studies.deciding_stages(search)
+        past = deciding[: deciding.index(stage)] if stage in deciding else deciding
+        names = {"past_plans": "plan.json", "past_decisions": "decision.json", "past_tables": "table.parquet"}
+        files: Files = {
+            option: [stage_file(search, each, name) for each in past] for option, name in names.items() if past
+        }
+        if stage == CONFIRM:
+            files["first_plan"] = stage_file(search, CONFIRM_FIRST, "plan.json")
+            files["first_table"] = stage_file(search, CONFIRM_FIRST, "table.parquet")
+        return files
+
+    def referred(self, search: str) -> Files:
+        """What a live study's file refers to; a recorded one's refers to nothing that the script reads.
+
+        The locks are those of its engines and its client: their content is part of every run's identity.
+        """
+        if not is_live(search):
+            return {}
+        project = self._studies.live[name_of(search)]
+        locks = {project.client_lock, *(project.lock(alias) for alias in project.study.engines)}
+        return {
+            "workloads": "config/workloads.yaml",
+            "datasets": "config/datasets.yaml",
+            "locks": sorted(str(lock) for lock in locks if lock),
+        }
+
+    def answer(self, study: str) -> str:
+        """Where a live study's answer is kept under the versions that its engines have now."""
+        return f"results/{LIVE}/{study}/answers/{versions_id(study_versions(self._studies.live[study]))}.json"
+
+    def logs(self, study: str) -> list[str]:
+        """The logs of a recorded study."""
+        folder = study_path(f"{RECORDED}/{study}")
+        return [f"{folder}/logs/{file}" for _, _, file in self._studies.recorded[study].log_files()]
+
+    def beside(self, search: str) -> Files:
+        """Improvements of the other study of this name, live or recorded, where both are asked for."""
+        other = self._other_kind(search)
+        return {"beside": f"results/{other}/improvements.parquet"} if other else {}
+
+    def reports(self, search: str) -> list[str]:
+        """A study's report, as a page and as text."""
+        return [f"results/{search}/report.html", f"results/{search}/report.md"]
+
+    def others(self, search: str) -> list[str]:
+        """The other study of this name as a list, empty where there is none."""
+        other = self._other_kind(search)
+        return [other] if other else []
+
+    def made(self, search: str) -> list[str]:
+        """Every file and folder that the workflow makes of a study: one that was deleted is made again."""
+        per_stage = ["plan.json", *STAGE_TABLES]
+        stages = self._studies.planned_stages(search)
+        files = [stage_file(search, stage, name) for name in per_stage for stage in stages]
+        files += self.of_deciding_stages(search, "decision.json")
+        own = (*OF_BOTH_KINDS, *(OF_LIVE if is_live(search) else OF_RECORDED))
+        files += [f"results/{search}/{name}" for name in own]
+        return files + ([self.answer(name_of(search))] if is_live(search) else [])
+
+    def _other_kind(self, search: str) -> str | None:
+        other = f"{RECORDED if is_live(search) else LIVE}/{name_of(search)}"
+        return other if other in self._studies.searches else None
+
+
+def stage_file(search: str, stage: str, name: str) -> str:
+    """A file of a stage."""
+    return f"results/{search}/stages/{stage}/{name}"
+
+
+def study_file(search: str) -> str:
+    """The file in which a study of either kind is written."""
+    return f"config/{search}.yaml" if is_live(search) else f"config/{search}/study.yaml"
+
+
+def study_path(search: str) -> str:
+    """What scripts read a study from: a live one's file, a recorded one's folder."""
+    return study_file(search) if is_live(search) else f"config/{search}"
+
+
+def tables_of_runs(search: str, *names: str) -> Files:
+    """Tables of a live study that are made from records of runs; a recorded study has none."""
+    return {name: f"results/{search}/{name}.parquet" for name in names} if is_live(search) else {}
+
+
+def origin(search: str) -> Files:
+    """What a report shows where its figures come from logs: the audit of what was published, and the logs."""
+    folder = f"results/{search}"
+    return {} if is_live(search) else {"claims": f"{folder}/claims.parquet", "logs": f"{folder}/logs"}
+
+
+def origin_options(search: str) -> str:
+    """Options of `render_report.py` for where the figures come from."""
+    if is_live(search):
+        return "--runs results/runs"
+    return f"--recorded {study_path(search)} --claims results/{search}/claims.parquet"
+
+
+def options(files: Mapping[str, str | Sequence[str]]) -> str:
+    """Options of a script for files by their names: `--previous-plan FILE`, `--past-plans FILE FILE`."""
+    return " ".join(f"--{name.replace('_', '-')} {' '.join(_listed(paths))}" for name, paths in files.items())
+
+
+def _listed(paths: str | Sequence[str]) -> Iterable[str]:
+    return [paths] if isinstance(paths, str) else paths

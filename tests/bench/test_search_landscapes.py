@@ -1,0 +1,212 @@
+"""How often each search finds a configuration within 3 % of the best, on made-up landscapes, and what it takes.
+
+Each study is drawn anew: the effects of its options, the noise of each server start (1.5 %) and of each round (2 %,
+three rounds a start). Searches go through the real plans and decisions, without the proof. `SEARCHED_STUDIES` sets the
+number of studies; the adaptive search takes about a third of a second each.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from servelab.core.yaml_file import read_yaml
+from servelab.search.options_space import Space, space_of
+from servelab.search.project import load_project
+from servelab.search.simulate import Measured, run_search
+from servelab.study.configuration import key_of
+from servelab.study.project import Project
+
+pytestmark = pytest.mark.bench
+
+ROOT = Path(__file__).parents[2]
+STUDIES = int(os.environ.get("SEARCHED_STUDIES", "300"))
+BETWEEN_STARTS, BETWEEN_ROUNDS, ROUNDS = 0.015, 0.02, 3
+NEAR = -math.log(0.97)
+"""Found is what is truly within 3 % of the best."""
+SHORT_LOAD_DIFFERS = 0.05
+"""Standard deviation from configuration to configuration of what a short load gives against the whole one; assumed."""
+SHAPES = ([2] * 6, [2, 2, 3, 4], [3, 2, 2, 2, 2])
+"""Choices of each option, none included; the last of six options is there only with the first: 48 combinations each."""
+LARGE = ([4, 5, 5, 5, 2], [10, 5, 5, 2, 2])
+SEARCHES: dict[str, dict[str, object]] = {"adaptive": {}, "staged": {}, "halving": {"rungs": 2}}
+LEAST = {"together": 0.90, "late": 0.90, "additive": 0.90, "pairs": 0.85, "threes": 0.60, "crashes": 0.60, "null": 1.0}
+"""Family → least share of studies in which the adaptive search finds it."""
+
+Draw = np.random.Generator
+Landscape = tuple[np.ndarray, np.ndarray]
+"""(combinations,): logarithms of the truth, and whether each works."""
+
+
+def effects(draw: Draw, space: Space, size: float) -> np.ndarray:
+    """Each choice changes the objective by up to `size`, up or down."""
+    truth = np.zeros(len(space))
+    for option, count in enumerate(space.counts):
+        truth += np.log1p([0.0, *draw.uniform(-size, size, count - 1)])[space.levels[:, option]]
+    return truth
+
+
+def pair_effects(draw: Draw, space: Space, size: float) -> np.ndarray:
+    """And each two choices by up to `size` more."""
+    truth = np.zeros(len(space))
+    for one, other in combinations(range(len(space.counts)), 2):
+        found = np.log1p(draw.uniform(-size, size, (space.counts[one], space.counts[other])))
+        found[0], found[:, 0] = 0, 0
+        truth += found[space.levels[:, one], space.levels[:, other]]
+    return truth
+
+
+def some(draw: Draw, space: Space, number: int) -> list[np.ndarray]:
+    """Which combinations have each of `number` choices of different options, in the options' order; some have all."""
+    while True:
+        options = np.sort(draw.choice(len(space.counts), number, replace=False))
+        chosen = [space.levels[:, option] == draw.integers(1, space.counts[option]) for option in options]
+        if np.all(chosen, axis=0).any():
+            return chosen
+
+
+def works(space: Space) -> np.ndarray:
+    """All combinations."""
+    return np.ones(len(space), dtype=bool)
+
+
+def together(draw: Draw, space: Space) -> Landscape:
+    """Two choices that only help together, by 15 %."""
+    one, other = some(draw, space, 2)
+    return effects(draw, space, 0.03) + math.log(1.15) * (one & other), works(space)
+
+
+def late(draw: Draw, space: Space) -> Landscape:
+    """A choice that loses 6 % alone, and gains 15 % beside a later one."""
+    early, later = some(draw, space, 2)
+    truth = effects(draw, space, 0.03) + math.log(0.94) * (early & ~later)
+    return truth + math.log(1.15) * (early & later), works(space)
+
+
+def additive(draw: Draw, space: Space) -> Landscape:
+    """Effects of up to 8 % that add up."""
+    return effects(draw, space, 0.08), works(space)
+
+
+def pairs(draw: Draw, space: Space) -> Landscape:
+    """Effects of up to 8 %, and of each pair of choices of up to 5 %."""
+    return effects(draw, space, 0.08) + pair_effects(draw, space, 0.05), works(space)
+
+
+def threes(draw: Draw, space: Space) -> Landscape:
+    """Effects of up to 6 %, and three choices that gain 12 % together."""
+    return effects(draw, space, 0.06) + math.log(1.12) * np.all(some(draw, space, 3), axis=0), works(space)
+
+
+def crashes(draw: Draw, space: Space) -> Landscape:
+    """As `pairs`, but one choice crashes, and two others crash together."""
+    truth, _ = pairs(draw, space)
+    (one,), two = some(draw, space, 1), some(draw, space, 2)
+    return truth, ~one & ~np.all(two, axis=0)
+
+
+def null(draw: Draw, space: Space) -> Landscape:
+    """Options that change nothing."""
+    return np.zeros(len(space)), works(space)
+
+
+FAMILIES: dict[str, Callable[[Draw, Space], Landscape]] = {
+    each.__name__: each for each in (together, late, additive, pairs, threes, crashes, null)
+}
+
+
+@pytest.fixture(scope="module")
+def project_of(tmp_path_factory):
+    """The study with these options: arguments of an engine that is never started."""
+    folder, made = tmp_path_factory.mktemp("studies"), {}
+
+    def make(shape: Sequence[int], strategy: str) -> Project:
+        name = f"{strategy}-{'-'.join(map(str, shape))}"
+        if name not in made:
+            content = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
+            content["stages"] = [stage(option, count, len(shape)) for option, count in enumerate(shape)]
+            content |= {"study": name, "search": {"strategy": strategy, **SEARCHES[strategy]}}
+            content["objective"]["margin_percent"] = 2
+            file = folder / f"{name}.yaml"
+            file.write_text(yaml.safe_dump(content, sort_keys=False))
+            made[name] = load_project(file, ROOT)
+        return made[name]
+
+    return make
+
+
+def stage(option: int, count: int, options: int) -> dict[str, object]:
+    """A stage with each choice of an option but none."""
+    key = ("options", "max_num_seqs") if option == 0 else ("arguments", f"--option-{option}")
+    found: dict[str, object] = {
+        "name": f"option-{option}",
+        "candidates": [{"label": f"{option}={choice}", key[0]: {key[1]: choice}} for choice in range(1, count)],
+    }
+    return found | ({"when": {"options.max_num_seqs": 1}} if option == 5 and options == 6 else {})
+
+
+def searched(draw: Draw, project: Project, landscape: Landscape) -> tuple[float, float]:
+    """What a search loses against the best, as a logarithm, and the whole loads that it sent; a short one is a part."""
+    space, (truth, is_working) = space_of(project.study), landscape
+    positions = {key_of(variant.configuration): at for at, variant in enumerate(space.variants)}
+    loads = []
+
+    def measure(configuration, load, start):
+        at = positions[key_of(configuration)]
+        loads.append(1 / load.divisor)
+        if not is_working[at]:
+            return Measured(failed="crashed", accelerator_s=60.0)
+        off = draw.normal(0, BETWEEN_STARTS) + (draw.normal(0, SHORT_LOAD_DIFFERS) if load.divisor > 1 else 0.0)
+        rounds = 100 * np.exp(truth[at] + off) * (1 + draw.normal(0, BETWEEN_ROUNDS * math.sqrt(load.divisor), ROUNDS))
+        return Measured([float(value) for value in rounds], 60.0 / load.divisor)
+
+    winner = positions[key_of(run_search(project, measure)[-1].winner.configuration)]
+    return float(truth[is_working].max() - truth[winner]), sum(loads)
+
+
+def searches(project_of, strategy: str, family: str, shapes, studies: int) -> tuple[list[float], list[float]]:
+    found = []
+    for seed in range(studies):
+        draw = np.random.default_rng(seed)
+        project = project_of(shapes[seed % len(shapes)], strategy)
+        found.append(searched(draw, project, FAMILIES[family](draw, space_of(project.study))))
+    losses, loads = zip(*found, strict=True)
+    return list(losses), list(loads)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("strategy", sorted(SEARCHES))
+def test_48_configurations(strategy, family, project_of, capsys):
+    losses, loads = searches(project_of, strategy, family, SHAPES, STUDIES)
+    near = sum(loss <= NEAR for loss in losses)
+    with capsys.disabled():
+        print(
+            f"\n{family}, {strategy}: within 3 % in {near} of {STUDIES}, mean loss {100 * np.mean(losses):.2f} %, "
+            f"{np.mean(loads):.1f} whole loads, most {max(loads):.1f}"
+        )
+    if strategy == "adaptive":
+        assert near >= LEAST[family] * STUDIES
+        assert max(loads) <= 13
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "staged"])
+def test_1000_configurations(strategy, project_of, capsys):
+    studies = max(1, STUDIES // 5)
+    losses, loads = searches(project_of, strategy, "pairs", LARGE, studies)
+    near = sum(loss <= NEAR for loss in losses)
+    with capsys.disabled():
+        print(
+            f"\n1,000, {strategy}: within 3 % in {near} of {studies}, {np.mean(loads):.1f} loads, most {max(loads):.1f}"
+        )
+    assert all(prod(shape) == 1000 for shape in LARGE)
+    if strategy == "adaptive":
+        assert near >= 0.95 * studies
+        assert max(loads) <= 90

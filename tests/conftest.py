@@ -1,0 +1,23 @@
+"""Which tests one worker of pytest-xdist runs: those of a file, and all that start vLLM; and which come first."""
+
+import pytest
+
+FIRST = ("test_results.py", "test_recorded_studies.py")
+"""They run the studies that most of tests/workflow waits for, so two workers run both at once."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in FIRST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """`--dist loadgroup` would do, but xdist 3.8 sets the groups where pytest 9.2 no longer looks for them."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            # two vLLM at once on two cores take far more than twice the time of one
+            return "vLLM" if "[vllm" in nodeid else nodeid.split("::")[0]
+
+    return ByFile(config, log)

@@ -1,0 +1,40 @@
+"""Jobs for `scripts/measure.py`, and its command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from servelab.core.identity import run_id
+from servelab.measure.job import Job, JobRun
+
+ROOT = Path(__file__).parents[2]
+
+
+def job(*visits: list[JobRun]) -> Job:
+    """A job of these visits."""
+    return Job(visits=list(visits))
+
+
+def command(runs: Path, *visits: list[JobRun]) -> list[str]:
+    """The command that measures these visits."""
+    return [sys.executable, "scripts/measure.py", "--job", job(*visits).model_dump_json(), "--runs", str(runs)]
+
+
+def measure(runs: Path, *visits: list[JobRun]) -> tuple[int, str]:
+    """Runs the command line; its exit code and what it printed."""
+    done = subprocess.run(command(runs, *visits), cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def folder(runs: Path, run: JobRun) -> Path:
+    """Where a run's files are."""
+    return runs / run_id(run.spec)
+
+
+def status(runs: Path, run: JobRun) -> dict[str, Any]:
+    """A run's `status.json`."""
+    return json.loads((folder(runs, run) / "status.json").read_text())

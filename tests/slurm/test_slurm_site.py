@@ -1,0 +1,66 @@
+"""A site that asks for what the cluster does not have is named with Slurm's reason; its profile is found by name."""
+
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+import yaml
+from patience import until
+from slurm.conftest import ASCEND, H100, SITE, SlurmWorkspace, gpu_study, npu_study
+
+pytestmark = pytest.mark.slurm
+FILE = "config/sites/loopback.yaml"
+WITHIN_S = 200.0
+
+
+def test_profile_is_found_as_users_type_it(cluster, tmp_path):
+    workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1)])
+    environment = workspace.environment()
+    typed = [(["--profile", "slurm"], {}), ([], {"SNAKEMAKE_PROFILE": "slurm"})]
+    for arguments, variables in [*typed, (["--profile", "slurm", "--config", "studies=[gpus]"], {})]:
+        done = subprocess.run(
+            ["snakemake", *arguments, "-n"],
+            cwd=workspace.folder,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Using profiles slurm" in done.stdout + done.stderr
+
+
+def test_what_the_cluster_cannot_satisfy_is_said_and_the_jobs_stay(cluster, tmp_path):
+    """One partition that is unknown, and one that cannot ever start the job: PartitionConfig."""
+    workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1), npu_study()])
+    gpu = SITE["accelerators"][H100] | {"cpus": 16}
+    npu = SITE["accelerators"][ASCEND] | {"partition": "nosuch"}
+    workspace.write(FILE, yaml.safe_dump(SITE | {"accelerators": {H100: gpu, ASCEND: npu}}))
+    log = workspace.folder / "said.log"
+    with log.open("w") as said:
+        workflow = subprocess.Popen(
+            workspace.command(),
+            cwd=workspace.folder,
+            env=workspace.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
+        )
+    try:
+        waiting = rf"{FILE}: accelerators\.{H100}\.partition or .*: Slurm does not start job (\d+): PartitionConfig\. "
+        job = until(lambda: re.search(waiting, log.read_text()), "the reason of the jobs that wait", WITHIN_S)[1]
+        assert [each["state"] for each in cluster.jobs("PENDING") if each["id"] == job] == ["PENDING"]
+        assert workflow.poll() is None
+    finally:
+        os.killpg(workflow.pid, signal.SIGINT)
+        workflow.wait(60)
+    text = log.read_text()
+    assert (
+        f"{FILE}: accelerators.{ASCEND}.partition: Slurm refuses a run on 2 × {ASCEND}: Invalid partition name" in text
+    )
+    assert len(re.findall("Slurm does not start job", text)) == 1
+    until(lambda: not cluster.jobs(), "the end of all jobs")

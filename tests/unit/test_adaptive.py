@@ -1,0 +1,192 @@
+"""The rules of the adaptive search: what it measures, when it ends, what it avoids, and what it chooses."""
+
+import itertools
+
+import pytest
+from made_search import around
+
+from servelab.search.options_space import space_of
+from servelab.search.simulate import Measured, run_search
+from servelab.search.strategies import stage_names, strategy_of
+from servelab.search.strategies.adaptive import visits_of
+from servelab.study.configuration import baseline
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+
+
+def stage(name, count=1, **more):
+    """A stage whose candidates set an argument of the engine to 1 … `count`."""
+    return {
+        "name": name,
+        "candidates": [
+            {"label": f"{name}{value}", "arguments": {f"--option-{name}": value}} for value in range(1, count + 1)
+        ],
+        **more,
+    }
+
+
+def chosen(configuration):
+    """The values of the options that a configuration sets."""
+    return {
+        name: configuration.arguments[f"--option-{name}"]
+        for name in NAMES
+        if f"--option-{name}" in configuration.arguments
+    }
+
+
+@pytest.fixture
+def six(project_with):
+    """A study of six options of one candidate each: 64 combinations."""
+
+    def make(stages=None, **settings):
+        return project_with("adaptive", stages=stages or [stage(name) for name in NAMES], **settings)
+
+    return make
+
+
+def searched(project, truth, **more):
+    """The stages of a search; `truth` gives the value of what is chosen, or why it fails. And what was measured."""
+    measured = []
+
+    def measure(configuration, load, start):
+        measured.append(chosen(configuration))
+        value = truth(measured[-1])
+        return Measured(failed=value) if isinstance(value, str) else Measured(around(value, 0.001), 60.0, **more)
+
+    return run_search(project, measure), measured
+
+
+def together(options):
+    return (140.0 if {"b", "e"} <= options.keys() else 100.0) - 4 * len(options)
+
+
+def test_options_that_only_help_together_are_found(six):
+    project = six()
+    past, measured = searched(project, together)
+    assert chosen(past[-1].winner.configuration).keys() == {"b", "e"}
+    assert len(measured) <= visits_of(project.study) == 15
+
+
+def test_nothing_is_measured_twice_and_the_plan_keeps_what_was_measured(six):
+    past, measured = searched(six(), together)
+    assert len({tuple(sorted(options)) for options in measured}) == len(measured)
+    for before, after in itertools.pairwise(stage.plan for stage in past if stage.plan.applies):
+        assert set(before.run_ids()) < set(after.run_ids())
+
+
+def test_the_design_has_every_choice_and_the_baseline(six):
+    past, _ = searched(six([stage("a", 3), stage("b", 2), stage("c", 3)]), lambda options: 100.0)
+    design = [chosen(candidate.configuration) for candidate in past[0].plan.candidates]
+    assert design[0] == {}
+    for name, count in (("a", 3), ("b", 2), ("c", 3)):
+        assert {options.get(name) for options in design} == {None, *range(1, count + 1)}
+
+
+def test_it_ends_when_nothing_promises_more(six):
+    past, measured = searched(six(), lambda options: 100.0)
+    reasons = [stage.plan.reason for stage in past if not stage.plan.applies]
+    assert "promises more than the margin over" in reasons[0] and len(set(reasons)) == 1
+    assert len(measured) < 13
+    assert past[-1].winner.configuration == baseline(six().study).configuration
+
+
+def test_the_visits_may_be_set(six):
+    project = six(visits=8, batch=2)
+    past, measured = searched(project, lambda options: 100.0 * 1.2 ** len(options))
+    assert len(measured) == 8
+    assert [stage.plan.stage for stage in past] == ["design", "refine-1", "refine-2"]
+
+
+def test_few_combinations_are_all_measured_at_once(six):
+    project = six([stage("a"), stage("b", 2)])
+    assert stage_names(project.study)[0] == "design"
+    assert [outline.name for outline in strategy_of(project.study).outlines(project.study)] == ["design"]
+    _, measured = searched(project, lambda options: 100.0)
+    assert len(measured) == 6
+    assert "all 6 combinations" in strategy_of(project.study).summary(project.study)
+
+
+def test_a_choice_that_crashes_is_avoided(six):
+    past, measured = searched(six(), lambda options: "crashed" if "c" in options else 100.0 * 1.1 ** len(options))
+    crashed = ["c" in options for options in measured]
+    assert any(crashed[:8]) and sum(crashed[8:]) <= 1
+    assert chosen(past[-1].winner.configuration).keys() == set("abdef")
+
+
+def test_if_all_fails_the_baseline_stays(six):
+    past, measured = searched(six(), lambda options: "crashed")
+    assert past[-1].winner.configuration == baseline(six().study).configuration
+    assert len(measured) <= 15
+
+
+def test_a_baseline_that_fails_is_replaced(six):
+    past, _ = searched(six(), lambda options: 100.0 * 1.1 ** len(options) if options else "out_of_memory")
+    assert chosen(past[-1].winner.configuration).keys() == set(NAMES)
+
+
+def test_what_misses_a_constraint_does_not_win_though_it_is_fast(six):
+    project = six(objective={"constraints": {"tpot_ms": {"mean": 50}}})
+
+    def measure(configuration, load, start):
+        options = chosen(configuration)
+        return Measured(
+            around(100 * 1.1 ** len(options)), constraints_missed="tpot_ms is too high" if "a" in options else None
+        )
+
+    assert chosen(run_search(project, measure)[-1].winner.configuration).keys() == set("bcdef")
+
+
+def test_a_stage_applies_where_its_condition_holds(six):
+    """Option f is there only with an a of the shared vocabulary: no combination has f alone."""
+    stages = [
+        {"name": "a", "candidates": [{"label": "a", "options": {"max_num_seqs": 8}}]},
+        *(stage(name) for name in "bcde"),
+        stage("f", when={"options.max_num_seqs": 8}),
+    ]
+    project = six(stages)
+    assert len(space_of(project.study)) == 48
+    past, _ = searched(project, lambda options: 100.0 * 1.1 ** len(options))
+    for candidate in past[-1].plan.candidates:
+        assert "f" not in chosen(candidate.configuration) or candidate.configuration.options["max_num_seqs"] == 8
+
+
+def test_what_an_engine_refuses_costs_nothing(six, study_content):
+    """It is listed with the reason, and other combinations take its place."""
+    study_content["engines"]["vllm"] = {"version": "0.32.0"}  # has the option that the baseline's engine lacks
+    refused = {"name": "b", "candidates": [{"label": "b", "options": {"expert_parallel": True}}]}
+    project = six([stage("a"), refused, *map(stage, "cdef")])
+    past, measured = searched(project, lambda options: 100.0 * 1.1 ** len(options))
+    design = past[0].plan.candidates
+    assert any("expert_parallel" in (candidate.refused or "") for candidate in design)
+    assert sum(candidate.refused is None for candidate in design) == 8
+    assert sum(candidate.refused is not None for candidate in past[-1].plan.candidates) <= 4
+    assert chosen(past[-1].winner.configuration).keys() == set("acdef") and len(measured) <= 15
+
+
+def test_a_disturbed_baseline_is_not_beaten(six):
+    def measure(configuration, load, start):
+        options = chosen(configuration)
+        return Measured(around(150.0 if options else 50.0), disturbed=not options)
+
+    project = six()
+    past = run_search(project, measure)
+    assert past[-1].winner.configuration == baseline(project.study).configuration
+    assert {verdict.verdict for verdict in past[0].decision.candidates} == {"incumbent", "cannot tell"}
+
+
+def test_a_stage_that_is_not_measured_yet_has_a_plan_for_estimates(six):
+    """What it will measure is not known; how many runs are."""
+    project = six()
+    strategy = strategy_of(project.study)
+    past, _ = searched(project, together)
+    unmeasured = [type(past[0])(past[0].plan, strategy.assume(project.study, past[0].plan))]
+    plan = strategy.plan(project, "refine-1", unmeasured)
+    assert len(plan.run_ids()) == len(past[0].plan.run_ids()) + 1
+
+
+def test_the_reason_names_what_the_model_expects(six):
+    past, _ = searched(six(), together)
+    winner = next(each for each in past[-2].decision.candidates if each.verdict in ("winner", "incumbent"))
+    assert winner.why
+    decided = next(stage for stage in past if stage.decision.changed)
+    assert "a model of all" in decided.decision.reason and "runs expects" in decided.decision.reason

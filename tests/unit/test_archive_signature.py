@@ -1,0 +1,121 @@
+"""Signatures of archives as a whole, by real keys."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from ssh_keys import IDENTITY, allow, make_key, signing_key
+
+from servelab.archive.redaction import Redactor
+from servelab.archive.signatures import check_signature, sign_archive, signature_of
+from servelab.core.errors import ConfigError, ServelabError
+
+
+@pytest.fixture
+def archive(tmp_path):
+    (tmp_path / "x.zip").write_bytes(b"an archive" * 1000)
+    return tmp_path / "x.zip"
+
+
+@pytest.fixture
+def key(tmp_path):
+    return make_key(tmp_path / "key")
+
+
+def test_a_signed_archive(archive, key, tmp_path):
+    assert sign_archive(archive, signing_key(key)) == f"signed as {IDENTITY} in {archive}.sig"
+    found = check_signature(archive, allow(tmp_path / "allowed", key))
+    assert found.faults == [] and found.text == f"signed by {found.signer}" and found.signer.identity == IDENTITY
+
+
+def test_without_keys_to_trust_it_is_not_known_who_signed(archive, key):
+    sign_archive(archive, signing_key(key))
+    found = check_signature(archive, None)
+    assert found.signer is None and found.faults == []
+    assert found.text == "signature not checked without --allowed-signers, so by whom is not known"
+
+
+def test_an_unsigned_archive_says_so_and_is_none_that_you_trust(archive, key, tmp_path):
+    found = check_signature(archive, None)
+    assert (found.text, found.faults) == ("unsigned, so by whom is not known", [])
+    (fault,) = check_signature(archive, allow(tmp_path / "allowed", key)).faults
+    assert fault == f"{archive}.sig: missing: unsigned, so by whom is not known"
+
+
+def test_one_that_is_built_again_without_a_key_keeps_no_old_signature(archive, key):
+    sign_archive(archive, signing_key(key))
+    assert sign_archive(archive, None) == "unsigned" and not signature_of(archive).exists()
+
+
+def other_key(archive, key, tmp_path):
+    sign_archive(archive, signing_key(make_key(tmp_path / "thief")))
+    return allow(tmp_path / "allowed", key)
+
+
+def altered(archive, key, tmp_path):
+    sign_archive(archive, signing_key(key))
+    archive.write_bytes(archive.read_bytes()[:-1] + b"!")
+    return allow(tmp_path / "allowed", key)
+
+
+def other_purpose(archive, key, tmp_path):
+    subprocess.run(["ssh-keygen", "-Y", "sign", "-n", "file", "-f", key, archive], check=True, capture_output=True)
+    return allow(tmp_path / "allowed", key)
+
+
+def expired(archive, key, tmp_path):
+    sign_archive(archive, signing_key(key))
+    return allow(tmp_path / "allowed", key, options='valid-before="20200101"')
+
+
+def of_another_file(archive, key, tmp_path):
+    other = tmp_path / "y.zip"
+    other.write_bytes(b"another")
+    sign_archive(other, signing_key(key))
+    signature_of(other).rename(signature_of(archive))
+    return allow(tmp_path / "allowed", key)
+
+
+def empty(archive, key, tmp_path):
+    signature_of(archive).touch()
+    return allow(tmp_path / "allowed", key)
+
+
+def nobody(archive, key, tmp_path):
+    sign_archive(archive, signing_key(key))
+    (tmp_path / "allowed").write_text("# nobody\n")
+    return tmp_path / "allowed"
+
+
+@pytest.mark.parametrize("forge", [other_key, altered, other_purpose, expired, of_another_file, empty, nobody])
+def test_what_is_no_signature_of_somebody_you_trust(forge, archive, key, tmp_path):
+    found = check_signature(archive, forge(archive, key, tmp_path))
+    assert found.signer is None and found.text == "not signed by anyone you trust"
+    (fault,) = found.faults
+    assert fault.startswith(f"{archive}.sig: does not count: ") and "\n" not in fault
+
+
+def test_keys_to_trust_that_are_missing(archive, key, tmp_path):
+    sign_archive(archive, signing_key(key))
+    with pytest.raises(ServelabError, match="nowhere: no such file"):
+        check_signature(archive, tmp_path / "nowhere")
+
+
+def test_a_key_that_cannot_sign(archive, tmp_path):
+    with pytest.raises(ConfigError, match="there is no such key"):
+        sign_archive(archive, signing_key(tmp_path / "nowhere"))
+    assert not signature_of(archive).exists()
+
+
+@pytest.mark.parametrize("name", ["workflow/keys/site", "workflow/config/site", "results/runs/x/server.log"])
+def test_no_archive_has_a_private_key(name, key, tmp_path):
+    """What must stay as it is refuses the build; from other files the key is removed."""
+    redactor = Redactor(project=tmp_path / "nowhere", environment={})
+    secret = key.read_text().splitlines()[2]
+    try:
+        text = redactor.member(name, key, tmp_path / "scratch").read_text()
+    except ServelabError as error:
+        assert name.startswith("workflow/keys") and secret not in str(error)
+    else:
+        assert secret not in text and not name.startswith("workflow/keys")

@@ -1,0 +1,228 @@
+"""A study's name for an accelerator is compared with the device as found, before anything waits for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+from device_tools import write_npu_smi, write_nvidia_smi
+from made_run import spec as made_spec
+from made_study import demo_study
+
+from servelab.core.errors import ConfigError, Outage
+from servelab.core.identity import run_id
+from servelab.machine.device_names import StatedName, Wanted, fits, parse_stated, stated_json
+from servelab.machine.devices import DEVICES, Device
+from servelab.machine.lease import lease
+from servelab.machine.locks import try_lock
+from servelab.measure.job import JobRun, parse_job
+from servelab.measure.visits import measure_job
+from servelab.search.kept_answers import question_id
+from servelab.search.planning import plan_confirm
+from servelab.study.configuration import Load, baseline
+from servelab.study.spec_builder import run_spec
+from servelab.workflow.studies import Studies
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path, monkeypatch):
+    """A machine with two H100s and two 910B3s, and locks of its own."""
+    write_nvidia_smi(tmp_path, 2)
+    write_npu_smi(tmp_path, 2)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SERVELAB_LOCKS", str(tmp_path / "locks"))
+    for variable in ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "SLURM_JOB_ID"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def wanted(kind, *names, **stated):
+    """What runs of these accelerators want; `found_as` and `file` are stated of the first."""
+    given = StatedName(files=(stated.get("file", "config/studies/s.yaml"),), found_as=stated.get("found_as", ()))
+    return Wanted(DEVICES.get(kind), names, {names[0]: given})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "found"),
+    [
+        ("nvidia", "NVIDIA H100 SXM", H100),
+        ("nvidia", "nvidia h100 sxm5 80 GB", H100),
+        ("nvidia", "H100", H100),
+        ("nvidia", H100, H100),
+        ("nvidia", "NVIDIA H100", "NVIDIA H100 PCIe"),
+        ("nvidia", "NVIDIA H100 NVL 94GB", "NVIDIA H100 NVL"),
+        ("nvidia", "NVIDIA H20 96GB", "NVIDIA H20"),
+        ("nvidia", "NVIDIA A100 SXM 80GB", "NVIDIA A100-SXM4-80GB"),
+        ("nvidia", "NVIDIA A100 40GB", "A100-SXM4-40GB"),
+        ("nvidia", "NVIDIA RTX 4090", "NVIDIA GeForce RTX 4090"),
+        ("nvidia", "NVIDIA V100", "Tesla V100-SXM2-16GB"),
+        ("nvidia", "NVIDIA RTX 4070 Ti", "NVIDIA GeForce RTX 4070 Ti"),
+        ("nvidia", "gpu", "NVIDIA GeForce RTX 4070 Ti"),
+        ("nvidia", "H100 MIG", f"{H100} MIG"),
+        ("ascend", "Ascend 910B", "Ascend 910B4"),
+        ("ascend", "Ascend 910B", "910B3"),
+        ("ascend", "Ascend 910B4", "Ascend910B4"),
+        ("ascend", "Ascend 910C", "Ascend910"),
+        ("cpu", "cpu", "AMD EPYC 9654 96-Core Processor"),
+        ("cpu", "CPU", "unknown"),
+        ("cpu", "cpu", "Intel(R) Xeon(R) D-2183IT CPU @ 2.20GHz"),
+        ("cpu-cores", "cpu", "AMD EPYC"),
+        ("cpu-cores", "CPU cores", "AMD EPYC"),
+        ("cpu", "AMD EPYC 9654", "AMD EPYC 9654 96-Core Processor"),
+        ("cpu", "Intel Xeon Platinum 8480+", "Intel(R) Xeon(R) Platinum 8480+"),
+    ],
+)
+def test_names_of_one_accelerator(kind, name, found):
+    assert fits(name, found, DEVICES.get(kind).words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "found"),
+    [
+        ("cpu", "NVIDIA H100 SXM", "AMD EPYC"),
+        ("cpu", "AMD EPYC 9654", "AMD EPYC 9554 64-Core Processor"),
+        ("cpu", "", "AMD EPYC"),
+        ("cpu", "gpu", "AMD EPYC"),
+        ("nvidia", "cpu", H100),
+        ("nvidia", "NVIDIA H100 SXM", "NVIDIA H100 PCIe"),
+        ("nvidia", "NVIDIA H100", "NVIDIA H200"),
+        ("nvidia", "NVIDIA H20", "NVIDIA H200"),
+        ("nvidia", "NVIDIA H20", "NVIDIA H20-3e"),
+        ("nvidia", "NVIDIA A100 40GB", "NVIDIA A100-SXM4-80GB"),
+        ("nvidia", "NVIDIA L40", "NVIDIA L40S"),
+        ("nvidia", "NVIDIA RTX 4070", "NVIDIA GeForce RTX 4070 Ti"),
+        ("nvidia", "NVIDIA RTX 4090", "NVIDIA GeForce RTX 4090 Laptop GPU"),
+        ("nvidia", "NVIDIA RTX 6000", "NVIDIA RTX 6000 Ada Generation"),
+        ("nvidia", "NVIDIA H100", f"{H100} MIG"),
+        ("nvidia", "gpu", f"{H100} MIG"),
+        ("ascend", "Ascend 910B3", "Ascend 910B4"),
+        ("ascend", "Ascend 910B", "Ascend 310P3"),
+        ("ascend", "Ascend 910C", "Ascend 910B4"),
+    ],
+)
+def test_names_of_different_accelerators(kind, name, found):
+    assert not fits(name, found, DEVICES.get(kind).words)
+
+
+def test_the_error_names_study_key_what_was_found_and_the_fix():
+    processor = Device("0", key="cpu", name="AMD EPYC 7B13")
+    with pytest.raises(ConfigError) as error:
+        wanted("cpu", "NVIDIA H100 SXM").among([processor], "this machine")
+    assert str(error.value) == (
+        "config/studies/s.yaml: hardware.accelerator: runs are of `NVIDIA H100 SXM`, but this machine has "
+        "`AMD EPYC 7B13`, so nothing is measured; run where that accelerator is, or correct the name; if both are the "
+        'same, add `found_as: ["AMD EPYC 7B13"]` to `hardware`'
+    )
+
+
+def test_a_stated_name_is_accepted_whatever_its_case_and_no_other():
+    device = Device("0", key="cpu", name="AMD EPYC-Milan Processor")
+    assert wanted("cpu", "EPYC 7763", found_as=("amd epyc-milan processor",)).among([device], "here") == [device]
+    with pytest.raises(ConfigError):
+        wanted("cpu", "EPYC 7763", found_as=("AMD EPYC",)).among([device], "here")
+
+
+def test_a_refusal_comes_before_any_wait_and_reserves_nothing():
+    with lease("nvidia", 2), pytest.raises(ConfigError), lease("nvidia", 2, wanted("nvidia", "NVIDIA H200").among):
+        pass
+    with pytest.raises(ConfigError), lease("ascend", 1, wanted("ascend", "Ascend 910C").among):
+        pass
+    lock = try_lock("ascend-0-0")
+    assert lock is not None
+    lock.release()
+
+
+def test_of_a_mixed_machine_only_what_fits_is_leased(monkeypatch):
+    gpus = DEVICES.get("nvidia").find()
+    mixed = [Device("7", key="GPU-old", name="Tesla T4", label="GPU7"), *gpus]
+    monkeypatch.setattr(type(DEVICES.get("nvidia")), "find", lambda self: mixed)
+    among = wanted("nvidia", "NVIDIA H100").among
+    with lease("nvidia", 2, among) as leased:
+        assert leased.environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    with pytest.raises(Outage, match="needs 3 nvidia"), lease("nvidia", 3, among):
+        pass
+
+
+def test_no_device_at_all_is_still_an_outage():
+    assert wanted("nvidia", "NVIDIA H200").among([], "here") == []
+
+
+def test_a_split_gpu_is_refused_unless_the_study_says_so(tmp_path):
+    write_nvidia_smi(tmp_path, 2, mig="Enabled")
+    with lease("nvidia", 1) as leased:
+        with pytest.raises(ConfigError, match=f"has `{H100} MIG`"):
+            wanted("nvidia", "NVIDIA H100").check(leased.devices, "this machine")
+        wanted("nvidia", "NVIDIA H100", found_as=(f"{H100} MIG",)).check(leased.devices, "this machine")
+        wanted("nvidia", "NVIDIA H100 MIG").check(leased.devices, "this machine")
+
+
+def test_a_job_on_the_wrong_machine_keeps_no_result(monkeypatch, tmp_path):
+    """It is the user's mistake, not the candidate's failure, and not an outage that is tried again."""
+    spec = made_spec(hardware={"accelerator": "NVIDIA H100 SXM", "device": "cpu", "count": 1})
+    files = {"environment": "e.json", "model": "m.json", "requests": "r.parquet"}
+    job = parse_job(json.dumps({"visits": [[{"spec": spec.model_dump(mode="json"), **files}]]}))
+    monkeypatch.setattr(JobRun, "inputs", lambda run: SimpleNamespace(spec=run.spec, check=lambda: None))
+    with pytest.raises(ConfigError, match="runs are of `NVIDIA H100 SXM`") as error:
+        measure_job(job, tmp_path / "runs")
+    assert error.value.exit_code == 2
+    assert not (tmp_path / f"runs/{run_id(spec)}").exists()
+
+
+def test_what_is_stated_survives_a_command_line():
+    stated = {'a "b" ü': StatedName(files=("x.yaml", "y.yaml"), found_as=("c'd",))}
+    assert parse_stated(stated_json(stated)) == stated
+    with pytest.raises(ConfigError, match=r"--names: a\.files"):
+        parse_stated('{"a": {}}')
+
+
+def test_names_as_found_are_no_part_of_identity_and_question(make_project):
+    plain, study = make_project(demo_study()), demo_study()
+    stated = make_project(study | {"hardware": study["hardware"] | {"found_as": ["AMD EPYC"]}})
+    assert stated.study.hardware.found_as == ["AMD EPYC"]
+    ids = [
+        run_id(run_spec(each, baseline(each.study).configuration, Load(workload="cpu-short")))
+        for each in (plain, stated)
+    ]
+    assert ids[0] == ids[1]
+    assert question_id(plain) == question_id(stated)
+
+
+def test_what_studies_state_of_one_name_is_true_for_all(make_project):
+    first, second = demo_study(), demo_study() | {"study": "second"}
+    first["hardware"] |= {"found_as": ["one"]}
+    second["hardware"] |= {"found_as": ["other"]}
+    studies = Studies(live={"cpu-smollm2": make_project(first), "second": make_project(second)}, recorded={})
+    assert studies.stated_names() == {
+        "cpu": StatedName(
+            files=("config/studies/cpu-smollm2.yaml", "config/studies/second.yaml"), found_as=("one", "other")
+        )
+    }
+
+
+def test_a_workflow_on_this_machine_stops_before_it_starts(make_project, tmp_path):
+    study = demo_study()
+    study["hardware"] = {"accelerator": "NVIDIA H200", "device": "nvidia"}
+    studies = Studies(live={"cpu-smollm2": make_project(study)}, recorded={})
+    with pytest.raises(ConfigError, match=f"runs are of `NVIDIA H200`, but this machine has `{H100}`"):
+        studies.check_accelerators(tmp_path, lambda run: False)
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    studies.check_accelerators(tmp_path, lambda run: False)  # the measuring job says that it cannot ask
+
+
+def test_a_study_that_is_all_measured_needs_no_accelerator(make_project, tmp_path):
+    study = demo_study()
+    study["hardware"] = {"accelerator": "NVIDIA H200", "device": "nvidia"}
+    made = make_project(study)
+    studies = Studies(live={"cpu-smollm2": made}, recorded={})
+    plan = plan_confirm(made, baseline(made.study), 3)
+    for stage in studies.planned_stages("studies/cpu-smollm2"):
+        folder = tmp_path / f"studies/cpu-smollm2/stages/{stage}"
+        folder.mkdir(parents=True)
+        plan.write(folder / "plan.json")
+    runs = {run.run_id for candidate in plan.candidates for run in candidate.runs}
+    with pytest.raises(ConfigError):
+        studies.check_accelerators(tmp_path, (runs - {min(runs)}).__contains__)
+    studies.check_accelerators(tmp_path, runs.__contains__)

@@ -1,0 +1,90 @@
+"""A lost workflow, a lost parent or a signal ends the block as an outage, after its clean-up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = """
+import sys, time
+from servelab.core import cli
+from servelab.measure.interrupts import outage_on_interrupt
+def main():
+    with outage_on_interrupt():
+        try:
+            print("ready", flush=True)
+            time.sleep(600)
+        finally:
+            time.sleep(0.1)
+            print("cleaned", flush=True)
+cli.run(main)
+"""
+OUTAGE = 75
+
+
+def start(**variables):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal(number):
+    with start() as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        said, error = process.communicate(timeout=30)
+    assert (process.returncode, said) == (OUTAGE, "cleaned\n")
+    assert error == f"error: interrupted by {number.name}\n"
+
+
+def test_second_signal_does_not_disturb_the_clean_up():
+    with start() as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert (process.returncode, said) == (OUTAGE, "cleaned\n")
+
+
+def test_lost_workflow():
+    workflow = subprocess.Popen(["sleep", "600"])
+    with workflow, start(SERVELAB_COORDINATOR_PID=str(workflow.pid)) as process:
+        assert process.stdout.readline() == "ready\n"
+        workflow.kill()
+        said, error = process.communicate(timeout=30)
+    assert (process.returncode, said, error) == (OUTAGE, "cleaned\n", "error: the workflow is gone\n")
+
+
+def test_workflow_lost_before_the_start():
+    with subprocess.Popen(["true"]) as workflow:
+        workflow.wait()
+    with start(SERVELAB_COORDINATOR_PID=str(workflow.pid)) as process:
+        said, error = process.communicate(timeout=30)
+    assert (process.returncode, said, error) == (OUTAGE, "", "error: the workflow is gone\n")
+
+
+def test_wrong_process_id_is_a_clear_error():
+    with start(SERVELAB_COORDINATOR_PID="none") as process:
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert error == "error: SERVELAB_COORDINATOR_PID must be a process id, not 'none'\n"
+
+
+def test_lost_parent():
+    code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {PROGRAM!r}]); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:
+        assert parent.stdout.readline() == b"ready\n"
+        parent.kill()
+        assert parent.stdout.read() == b"cleaned\n"  # ends when the child, which holds the pipe too, has ended
+        assert parent.stderr.read() == b"error: the process that started this run is gone\n"

@@ -1,0 +1,301 @@
+"""What Servelab sets itself, no study can: under no name that an engine's parser reads, and through no variable."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import random
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from made_study import demo_study
+
+from servelab.core.errors import ConfigError
+from servelab.engines import llama_cpp_server
+from servelab.engines.adapters import ENGINES, Serve
+from servelab.machine.devices import DEVICES
+from servelab.search.project import load_project
+
+ROOT = Path(__file__).parents[2]
+FLAGS = ROOT / "tests/data/flags"
+RELEASES = {
+    "vllm": ("vllm-0.11.0", "vllm-0.17.1", "vllm-0.32.0"),
+    "vllm-ascend": ("vllm-0.9.1",),
+    "sglang": ("sglang-0.5.5.post1", "sglang-0.5.9"),
+    "tensorrt-llm": ("tensorrt-llm-1.2.0rc",),
+}
+LISTED = [(engine, release) for engine, releases in RELEASES.items() for release in releases]
+SENSITIVE = re.compile(
+    r"--(host|port|uds|.*-port|model|model[-_]path|served[-_]model[-_]name|(admin-)?api[-_]key|ssl-.*|.*root-path|config"
+    r"|tokenizer|tokenizer-path|(tokenizer-|code-)?revision|nnodes|node-rank|master-addr|headless|grpc.*|device"
+    r"|extra_llm_api_options|enable-metrics|.*-init-addr)"
+)
+"""Flags of a release that must not be a study's, by their names alone."""
+NOT_OF_THE_SERVER = {"--disaggregation-bootstrap-port", "--remote-instance-weight-loader-seed-instance-service-port"}
+
+
+def listed(release):
+    return (FLAGS / f"{release}.txt").read_text().split()
+
+
+def refused(engine, given, options=None):
+    return ENGINES.get(engine).refused_arguments(options or {}, given)
+
+
+def spellings(engine, name):
+    """Every way to write a flag that its parser, or a study's reader, takes for it."""
+    word = name.lstrip("-")
+    dashes = "-" if name.startswith("-") and not name.startswith("--") else "--"
+    for each in {word, word.replace("-", "_"), word.replace("_", "-")}:
+        yield from (each, dashes + each, f"{dashes}{each}=0.0.0.0", f"--no-{each}")
+    if engine.abbreviates and dashes == "--":
+        yield from (f"--{word[:end]}" for end in range(2, len(word)))
+
+
+@pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)
+def test_no_owned_flag_under_any_of_its_names(engine):
+    assert engine.owned
+    owned = {engine.names.of(flag) for part in engine.owned for flag in part.flags}
+    groups = [group for group in engine.aliases if engine.names.of(group[0]) in owned]
+    for name in {
+        *(flag for part in engine.owned for flag in part.flags),
+        *(name for group in groups for name in group),
+    }:
+        ways = [name] if engine.checks_arguments else spellings(engine, name)
+        others = {flag for release in RELEASES.get(engine.name, ()) for flag in listed(release)}
+        for given in [way for way in ways if way not in others or engine.names.of(way) in owned]:
+            for value in ("0.0.0.0", None):
+                assert given in engine.refused_arguments({}, {"seed": 1, given: value}), given
+
+
+@pytest.mark.parametrize(("engine", "release"), LISTED)
+def test_sensitive_flags_of_a_release_are_owned_and_all_others_a_study_may_give(engine, release):
+    for flag in listed(release):
+        why = refused(engine, {flag: "1"}).get(flag, "")
+        if SENSITIVE.fullmatch(flag) and flag not in NOT_OF_THE_SERVER:
+            assert "may not be set" in why, flag
+        else:
+            assert not why or "may not be set" in why, (flag, why)
+
+
+@pytest.mark.parametrize(("engine", "release"), [each for each in LISTED if each[0] != "tensorrt-llm"])
+def test_what_a_real_argparse_takes_for_an_owned_flag_is_refused(engine, release):
+    """Random spellings, read by argparse with all flags of the release, as vLLM and SGLang read them."""
+    names = ENGINES.get(engine).names
+    owned = {names.of(flag) for part in ENGINES.get(engine).owned for flag in part.flags}
+    parser = argparse.ArgumentParser(exit_on_error=False, add_help=False)
+    for flag in listed(release):
+        parser.add_argument(flag, nargs="?", dest=flag)
+    made, taken = random.Random(release), 0
+    for _ in range(300):
+        flag = made.choice(listed(release))
+        word = flag[: made.randint(3 if flag.startswith("--") else 2, len(flag))]
+        given = made.choice([word, word.replace("-", "_").replace("__", "--", 1), word.lstrip("-")])
+        read = given if given.startswith("-") else f"--{given}"
+        read = re.sub(r"(?<=--)[^.=]*", lambda match: match[0].replace("_", "-"), read, count=1)
+        with contextlib.redirect_stderr(io.StringIO()):
+            try:
+                found, _ = parser.parse_known_args([f"{read}=1"])
+            except (argparse.ArgumentError, SystemExit):  # ambiguous, for example
+                continue
+        meant = {flag for flag, value in vars(found).items() if value is not None}
+        if {names.of(flag) for flag in meant} & owned:
+            taken += 1
+            assert refused(engine, {made.choice([given, f"{given}=1"]): None}), (given, meant)
+    assert taken > 5
+
+
+def test_what_the_launcher_of_llama_cpp_takes_for_an_owned_flag_is_refused():
+    for given in ("-m", "-m=x", "-mx", "--model", "--model=x", "--host=0.0.0.0", "--alias=y", "--port=1", "--metrics"):
+        parts = ["--model", "a", given, *(["x"] if "=" not in given and given not in ("-mx", "--metrics") else [])]
+        assert len(llama_cpp_server.parse(parts)) == 2, "the launcher reads it"
+        assert refused("llama.cpp", {given: None}), given
+    with pytest.raises(SystemExit):  # it takes no short forms
+        llama_cpp_server.parse(["--model", "a", "--ho", "0.0.0.0"])
+
+
+@pytest.mark.parametrize("value", ["--host=0.0.0.0", "--host", "-m", "--port=1"])
+@pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)
+def test_no_flag_in_the_value_of_another(engine, value):
+    assert "reads as another argument" in engine.refused_arguments({}, {"seed": value})["seed"]
+    assert not engine.refused_arguments({}, {"seed": "-1", "chunk": -1, "name": "a-b", "json": '{"-a": 1}'})
+
+
+@pytest.mark.parametrize("name", ["", "-", "--", "---host", "a b", "--a\n--host", " --host", "–host", "--=x", "1"])
+def test_what_is_no_name_is_refused(name):
+    assert "is not the name of an argument" in refused("vllm", {name: "x"})[name]
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "arguments"),
+    [
+        ("vllm", {}, {"-tp": 2, "--tensor-parallel-size": 2}),
+        ("vllm", {}, {"--max_num_seqs": 2, "--max-num-seqs": 4}),
+        ("vllm", {}, {"max-num-seqs": 2, "--max-num-seqs": 4}),
+        ("vllm", {}, {"--max-num-seqs=2": None, "--max-num-seqs": 4}),
+        ("vllm", {}, {"--enable-prefix-caching": None, "--no-enable-prefix-caching": None}),
+        ("vllm", {"tensor_parallel_size": 2}, {"--tensor_parallel_size": 4}),
+        ("vllm", {"max_num_seqs": 2}, {"--max-num-s": 4}),
+        ("vllm", {"prefix_caching": True}, {"--no-enable-prefix-caching": None}),
+        ("vllm", {"speculative_decoding": "ngram"}, {"--speculative-config.method": "eagle"}),
+        ("vllm", {"speculative_decoding": "ngram"}, {"-sc": "{}"}),
+        ("sglang", {"prefix_caching": True}, {"--disable-radix-cache": None}),
+        ("sglang", {"tensor_parallel_size": 2}, {"--tp": 4}),
+        ("sglang", {"expert_parallel": False}, {"--ep": 4}),
+        ("llama.cpp", {"max_num_seqs": 2}, {"-np": 4}),
+        ("llama.cpp", {"context_length": 512}, {"-c": 4096}),
+        ("llama.cpp", {}, {"-b": 1, "--batch-size": 2}),
+        ("tensorrt-llm", {"tensor_parallel_size": 2}, {"--tensor_parallel_size": 4}),
+        ("tensorrt-llm", {"max_num_seqs": 2}, {"extra_llm_api_options.max_batch_size": 4}),
+        ("tensorrt-llm", {"kv_cache_dtype": "fp8"}, {"extra_llm_api_options.kv_cache_config.dtype": "auto"}),
+        ("tensorrt-llm", {}, {"max_beam_width": 1, "extra_llm_api_options.max_beam_width": 4}),
+        ("tensorrt-llm", {}, {"extra_llm_api_options.model": "other"}),
+        ("mindie", {"max_num_seqs": 2}, {"ScheduleConfig.maxBatchSize": 4}),
+    ],
+)
+def test_one_flag_under_two_names_is_refused(engine, options, arguments):
+    found = refused(engine, arguments, options)
+    assert len(found) == 1
+    with pytest.raises(ConfigError, match=rf"engine {engine}: the argument `"):
+        ENGINES.get(engine).flags(options, arguments)
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "arguments"),
+    [
+        ("vllm", {"max_num_seqs": 2}, {"--compilation-config.mode": 3, "--compilation-config.level": 2, "-q": "fp8"}),
+        ("sglang", {"context_length": 8}, {"--enable-mixed-chunk": None, "--quantization": "fp8"}),
+        ("tensorrt-llm", {"prefix_caching": True}, {"extra_llm_api_options.kv_cache_config.host_cache_size": 1}),
+        ("llama.cpp", {"threads": 2}, {"-tb": 2, "--flash-attn": "off", "-ub": 64}),
+    ],
+)
+def test_two_flags_are_not_taken_for_one(engine, options, arguments):
+    assert refused(engine, arguments, options) == {}
+
+
+def test_a_setting_of_tensorrt_llm_gets_into_its_file(tmp_path):
+    engine, folder = ENGINES.get("tensorrt-llm"), tmp_path
+    given = {"moe_config.backend": "CUTLASS", "cuda_graph_config.batch_sizes": "[1, 2]", "stream_interval": 4}
+    arguments = {f"extra_llm_api_options.{name}": value for name, value in given.items()} | {"max_beam_width": 1}
+    serve = Serve(Path("p"), Path("m"), "n", 1, {"kv_cache_dtype": "fp8"}, arguments, folder=folder)
+    (content,) = engine.files(serve).values()
+    assert yaml.safe_load(content) == {
+        "kv_cache_config": {"dtype": "fp8"},
+        "moe_config": {"backend": "CUTLASS"},
+        "cuda_graph_config": {"batch_sizes": [1, 2]},
+        "stream_interval": 4,
+    }
+    assert [part for part in engine.command(serve) if part.startswith("--")] == [
+        *("--max_beam_width", "--host", "--port", "--extra_llm_api_options")
+    ]
+    with pytest.raises(ConfigError, match="is no list in JSON"):
+        engine.flags({}, {"extra_llm_api_options.sizes": "[1, 2"})
+    both = arguments | {"extra_llm_api_options.moe_config": 1}
+    with pytest.raises(ConfigError, match=r"moe_config.* is in the section `moe_config`, which is also given a value"):
+        engine.flags({}, both)
+
+
+@pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)
+def test_no_variable_sets_what_servelab_sets(engine):
+    own = engine.environment(Serve(Path("p"), Path("m"), "n", 1, {}, {}))
+    devices = [kind.variable for kind in DEVICES if kind.variable]
+    named = [name.replace("*", "X") for part in engine.owned for name in part.variables]
+    for name in [*own, *devices, *named, "CUDA_DEVICE_ORDER", "PYTHONPATH", "HOST_IP", "MASTER_ADDR", "SLURM_JOB_ID"]:
+        assert "may not be set" in engine.refused_variables({}, {name: "1"})[name]
+    assert (
+        engine.refused_variables({}, {"OMP_NUM_THREADS": "4", "LD_PRELOAD": "libtcmalloc.so", "NCCL_DEBUG": "INFO"})
+        == {}
+    )
+    for name, option in engine.variables_of_options.items():
+        assert engine.refused_variables({}, {name: "1"}) == {}
+        assert f"option `{option}`" in engine.refused_variables({option: 1}, {name: "1"})[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["VLLM_PORT", "VLLM_HOST_IP", "VLLM_API_KEY", "VLLM_SERVER_DEV_MODE", "HF_HUB_OFFLINE"]
+)
+def test_vllm_gets_its_address_from_no_variable(name):
+    assert ENGINES.get("vllm").refused_variables({}, {name: "1"})
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES.names() if name != "mindie"])
+def test_what_servelab_sets_comes_last_on_the_command_line(name):
+    """A parser takes the last of two: no argument, whatever its name, replaces the address or the model's name."""
+    command = ENGINES.get(name).command(Serve(Path("/python"), Path("/model"), "name", 1234, {}, {"x": 1, "zz": None}))
+    last = max(command.index("--x"), command.index("--zz"))
+    assert last < command.index("--host") < command.index("--port")
+
+
+def study(**changed):
+    return demo_study() | changed
+
+
+BASE = demo_study()["baseline"]
+WRONG = {
+    "address of the baseline": (
+        study(baseline=BASE | {"arguments": {"--host": "0.0.0.0"}}),
+        ["baseline.arguments.--host: may not be set: a server answers on 127.0.0.1 only", "remove it"],
+    ),
+    "port of a candidate": (
+        study(stages=[{"name": "a", "candidates": [{"options": {"threads": 2}}, {"arguments": {"port=1": None}}]}]),
+        ["stages.0 (a).candidates.1.arguments.port=1: may not be set"],
+    ),
+    "model": (study(baseline=BASE | {"arguments": {"-m": "x.gguf"}}), ["baseline.arguments.-m: may not be set"]),
+    "variable": (
+        study(baseline=BASE | {"environment_variables": {"LLAMA_ARG_HOST": "0.0.0.0"}}),
+        ["baseline.environment_variables.LLAMA_ARG_HOST: may not be set", "name the flag under `arguments`"],
+    ),
+    "devices": (
+        study(stages=[{"name": "a", "candidates": [{"environment_variables": {"CUDA_VISIBLE_DEVICES": "0"}}]}]),
+        ["candidates.0.environment_variables.CUDA_VISIBLE_DEVICES", "reserves the devices"],
+    ),
+    "option and argument of one candidate": (
+        study(baseline=BASE | {"options": {"max_num_seqs": 4}, "arguments": {"-np": 8}}),
+        ["baseline.arguments.-np: is also set by the option `max_num_seqs`; remove one"],
+    ),
+    "option of the baseline, argument of a candidate": (
+        study(
+            baseline=BASE | {"options": {"max_num_seqs": 4}},
+            stages=[{"name": "a", "candidates": [{"arguments": {"--parallel": 8}}]}],
+        ),
+        ["stages.0 (a).candidates.0.arguments.--parallel: is also set by the option `max_num_seqs`"],
+    ),
+    "argument of the baseline, option of a candidate": (
+        study(
+            baseline=BASE | {"arguments": {"--parallel": 8}},
+            stages=[{"name": "a", "candidates": [{"options": {"max_num_seqs": 4}}]}],
+        ),
+        ["stages.0 (a).candidates.0", "`max_num_seqs`; remove one", "(the baseline has it)"],
+    ),
+    "two names in one study": (
+        study(
+            stages=[
+                {"name": "a", "candidates": [{"arguments": {"-ub": 64}}]},
+                {"name": "b", "candidates": [{"arguments": {"--ubatch-size": 128}}]},
+            ]
+        ),
+        ["stages.1 (b).candidates.0.arguments.--ubatch-size: is `-ub` elsewhere in this study; use one name"],
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_study_gets_one_line_with_file_key_and_fix(mistake, tmp_path):
+    content, expected = WRONG[mistake]
+    file = tmp_path / "cpu-smollm2.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(ConfigError) as caught:
+        load_project(file, ROOT)
+    assert "\n" not in str(caught.value)
+    for part in [f"{file}: ", *expected]:
+        assert part in str(caught.value)
+
+
+def test_an_argument_that_a_candidate_removes_is_no_argument(tmp_path):
+    file = tmp_path / "cpu-smollm2.yaml"
+    stages = [{"name": "a", "candidates": [{"arguments": {"--parallel": False}, "options": {"max_num_seqs": 2}}]}]
+    file.write_text(yaml.safe_dump(study(baseline=BASE | {"arguments": {"--parallel": 8}}, stages=stages)))
+    load_project(file, ROOT)

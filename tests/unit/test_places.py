@@ -1,0 +1,224 @@
+"""Where a run was measured: recorded with it, and marked wherever runs of unequal places are compared."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from device_tools import write_nvidia_smi
+from made_place import AFTER, BEFORE, put_places, upgrade
+from made_run import manifest, spec, status
+from made_study import stage_rows
+
+from servelab.machine.cpu_facts import CpuSettings
+from servelab.machine.lease import lease
+from servelab.machine.place import Place, place_brief
+from servelab.machine.placement import Batch, PlacedDevice, Placement
+from servelab.measure.run_files import ManifestDevice, RunManifest, RunStatus
+from servelab.measure.run_place import place_of
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_table, write_table
+from servelab.results.compare_with_baseline import improvements
+from servelab.results.places import place_columns, unequal_places
+from servelab.search.planning import plan_stage
+from servelab.search.proof_plan import judge, promised_percent, promised_places
+from servelab.search.strategies import decide
+from servelab.search.strategy import PastStage
+from servelab.study.configuration import Incumbent, baseline
+from servelab.study.study import CONFIRM
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """The folder of a stand-in for `nvidia-smi`, on a machine with locks of its own."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SERVELAB_LOCKS", str(tmp_path / "locks"))
+    for variable in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+def placed(count=1, machine=None, **settings) -> Place:
+    """The place of a run on leased GPUs of the machine as it is now."""
+    with lease("nvidia", count) as leased:
+        devices = [
+            ManifestDevice(index=d.index, name=d.name, driver=d.driver, memory_bytes=1, settings=d.settings)
+            for d in leased.devices
+        ]
+        return place_of(manifest(spec(), machine, devices=devices, placement=leased.placement()))
+
+
+def rows_of(table: pd.DataFrame):
+    return table.to_dict("records")
+
+
+def test_a_driver_upgrade_is_another_place(tools):
+    write_nvidia_smi(tools, 8, driver="550.54.15", cuda="12.4")
+    before = placed()
+    assert (before.accelerator, before.driver, before.runtime) == ("NVIDIA H100 80GB HBM3", "550.54.15", "CUDA 12.4")
+    write_nvidia_smi(tools, 8)
+    after = placed()
+    assert before.digest != after.digest
+    rows = [{"run_ids": [name], **place_columns([place])} for name, place in (("a", before), ("b", after))]
+    assert unequal_places(rows) == upgrade(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"power": "350.00 W"}, "power limit 700 (1 run), 350 (1 run)"),
+        ({"clock": "1400 MHz"}, "core clock 1980 (1 run), 1400 (1 run)"),
+        ({"clock": "N/A"}, "core clock 1980 (1 run), unknown (1 run)"),
+        ({"mig": "Enabled"}, "mig mode Disabled (1 run), Enabled (1 run)"),
+    ],
+)
+def test_settings_that_make_another_place(tools, changed, named):
+    places = []
+    for settings in ({}, changed):
+        write_nvidia_smi(tools, 2, **settings)
+        places.append(placed())
+    assert unequal_places([{"run_ids": ["a", "b"], **place_columns(places)}]) == named
+
+
+def test_a_tool_that_stops_to_answer_makes_another_place(tools):
+    write_nvidia_smi(tools, 1)
+    known = placed()
+    text = (tools / "nvidia-smi").read_text()
+    (tools / "nvidia-smi").write_text(text.replace("-q\\ -x", "--other"))
+    unknown = placed()
+    assert (unknown.driver, unknown.power_limit) == ("570.86.10", None)
+    assert "power limit 700 (1 run), unknown (1 run)" in str(
+        unequal_places([{"run_ids": ["a", "b"], **place_columns([known, unknown])}])
+    )
+
+
+def test_what_makes_no_other_place(tools):
+    """Which of equal devices, how many, on which host, with how many CPUs of a batch system, and its memory."""
+    write_nvidia_smi(tools, 8)
+    one = placed()
+    with lease("nvidia", 1):
+        assert placed() == one  # on another GPU
+    assert placed(4, machine={"cpus_usable": 48, "memory_bytes": 2**40}) == one
+    run = manifest(spec())
+    devices = [PlacedDevice(index="3", key="GPU-3", cpus=None, numa_node=None)]
+    batch = Batch(system="slurm", job_id="17", node="node-9")
+    elsewhere = Placement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
+    assert place_of(run.model_copy(update={"placement": elsewhere})) == place_of(run)
+
+
+def test_a_place_on_cpus():
+    settings = CpuSettings(microcode="0xa101148", governor="performance", boost="on", smt="off", hypervisor="KVM")
+    devices = [PlacedDevice(index="0", key="cpu", cpus=None, numa_node=None)]
+    batch = Batch(system="none", job_id=None, node=None)
+    whole = Placement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
+    run = manifest(spec(), {"cpu_settings": settings, "cpus": 64, "cpus_usable": 32}, placement=whole)
+    place = place_of(run)
+    assert (place.microcode, place.governor, place.boost, place.smt) == ("0xa101148", "performance", "on", "off")
+    assert (place.cpus, place.cpus_usable, place.hypervisor, place.driver) == ("64", "32", "KVM", None)
+    assert place_brief(place.facts) == "a cpu, kernel 6.1"
+
+
+def test_a_run_of_an_older_release_has_a_place_as_far_as_it_is_known():
+    old = json.loads(manifest(spec()).model_dump_json())
+    del old["machine"]["cpu_settings"], old["devices"][0]["settings"]
+    place = place_of(RunManifest.model_validate(old))
+    assert (place.accelerator, place.kernel, place.power_limit) == ("a cpu", "6.1", None)
+    stripped = json.loads(status().model_dump_json())
+    del stripped["place"]
+    assert RunStatus.model_validate(stripped).place is None
+
+
+def test_a_fact_that_a_later_release_adds_leaves_known_places_equal():
+    assert BEFORE.digest == Place(**BEFORE.facts).digest
+    assert AFTER.model_copy(update={"governor": None}).digest == AFTER.digest
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        ([BEFORE, BEFORE], None),
+        ([None, None], None),
+        ([BEFORE, None, BEFORE], "place not recorded (1 run)"),
+        ([BEFORE, AFTER, AFTER], upgrade(1, 2)),
+        ([BEFORE, None, AFTER], f"place not recorded (1 run); {upgrade(1, 1)}"),
+    ],
+)
+def test_what_differs_between_runs(places, text):
+    ids = [f"run-{number}" for number in range(len(places))]
+    assert unequal_places([{"run_ids": ids, **place_columns(places)}]) == text
+
+
+def test_a_run_in_two_rows_counts_once_and_rows_without_places_are_left_out():
+    row = {"run_ids": ["a", "b"], **place_columns([BEFORE, AFTER])}
+    assert unequal_places([row, row]) == upgrade(1, 1)
+    assert unequal_places([{"run_ids": ["log"], "run_places": [], "places": None}, {"run_ids": ["x"]}]) is None
+    assert unequal_places([]) is None
+
+
+def test_places_survive_the_table_files(tmp_path):
+    made = put_places(stage_rows({"baseline": [100.0], "a": [101.0, 102.0], "b": "refused"})[0], {"a": [BEFORE, AFTER]})
+    write_table(
+        pa.Table.from_pandas(made.reindex(columns=schemas.STAGE_TABLE.names), schemas.STAGE_TABLE),
+        tmp_path / "table.parquet",
+    )
+    table = read_table(tmp_path / "table.parquet", schemas.STAGE_TABLE)
+    assert [list(places) for places in table["run_places"]] == [[BEFORE.digest], [BEFORE.digest, AFTER.digest], []]
+    assert json.loads(table["places"][1]) == {BEFORE.digest: BEFORE.facts, AFTER.digest: AFTER.facts}
+    assert unequal_places(rows_of(table)) == upgrade(2, 1)
+
+
+def test_a_decision_between_unequal_places_is_marked(study_content, make_project):
+    """A driver was upgraded between the incumbent's runs and one candidate's."""
+    project = make_project(study_content)
+    plan = plan_stage(project, "sequences", baseline(project.study))
+    names = [candidate.candidate for candidate in plan.candidates]
+    table, _ = stage_rows({name: [100.0 + number, 101.0 + number] for number, name in enumerate(names)})
+    decision = decide(project.study, plan, put_places(table, {names[1]: [AFTER]}))
+    assert decision.unequal_places == upgrade(2 * len(names) - 2, 2)
+    verdicts = {each.candidate: each for each in decision.candidates}
+    assert verdicts[names[1]].unequal_places == upgrade(2, 2)
+    assert f"not measured at one place: {upgrade(2, 2)}" in verdicts[names[1]].why
+    assert all(verdicts[name].unequal_places is None for name in names if name != names[1])
+    same = decide(project.study, plan, put_places(table, {}))
+    assert same.unequal_places is None and "place" not in "".join(each.why for each in same.candidates)
+
+
+@pytest.mark.parametrize(
+    ("winner", "text"),
+    [
+        ([BEFORE], None),
+        ([AFTER], upgrade(3, 3)),  # on each pair's other device, say
+        ([BEFORE, BEFORE, AFTER], upgrade(5, 1)),
+    ],
+)
+def test_a_proof_and_its_percentages_are_marked(study, winner, text):
+    table, rounds = stage_rows({"baseline": [100.0, 101.0, 99.0], "winner": [150.0, 151.0, 149.0]}, stage=CONFIRM)
+    table = put_places(table, {"winner": winner})
+    verdict = judge(study, table, 40.0)
+    assert verdict.unequal_places == text and verdict.verdict == "better"
+    assert ("not measured at one place" in verdict.why) == (text is not None)
+    found = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
+    assert len(found) and {None if pd.isna(each) else each for each in found["unequal_places"]} == {text}
+
+
+def test_a_promise_across_stages_is_marked(study_content, make_project):
+    """The baseline was measured in the first stage, the winner in the second, after the upgrade."""
+    project = make_project(study_content)
+    past, incumbent = [], baseline(project.study)
+    for stage, places in (("sequences", BEFORE), ("attention", AFTER)):
+        plan = plan_stage(project, stage, incumbent)
+        names = [candidate.candidate for candidate in plan.candidates]
+        table, _ = stage_rows({name: [100.0, 101.0] if name == names[0] else [150.0, 151.0] for name in names}, stage)
+        table = put_places(table, {name: [places] for name in names})
+        decision = decide(project.study, plan, table)
+        assert decision.changed and decision.unequal_places is None
+        chosen = next(each for each in plan.candidates if each.candidate == decision.winner.candidate)
+        incumbent = Incumbent(candidate=chosen.candidate, configuration=chosen.configuration)
+        past.append(PastStage(plan, decision, table))
+    assert promised_percent(project.study, past) == pytest.approx(100 * (301 / 201 - 1))
+    assert promised_places(project.study, past) == upgrade(2, 2)
+    assert promised_places(project.study, past[:1]) is None
+    assert promised_places(project.study, []) is promised_percent(project.study, []) is None

@@ -1,0 +1,117 @@
+"""Which attempts are measured again, how often, and on which server start."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from servelab.core.errors import Outage
+from servelab.core.run_spec import ProtocolSpec, RunSpec
+from servelab.measure import repetition
+from servelab.measure.outcome import Outcome
+from servelab.measure.repetition import measure_fairly
+from servelab.measure.server import CandidateFailed, Killed, KilledForMemory
+from servelab.metrics.tables import schemas
+
+
+def attempt(failed: int = 0, requests: int = 1000, others_percent: float = 0.0, failure=None) -> Outcome:
+    """An attempt of one round of 2 s, with a sample of the CPUs in it."""
+    errors = ["HTTP 500"] * failed + [None] * (requests - failed)
+    rows = [{"round": 0, "request_index": i, "end_s": 2.0, "error": error} for i, error in enumerate(errors)]
+    sample = {"round": 0, "time_s": 1.0, "source": "psutil", "metric": "others_cpu_percent", "value": others_percent}
+    return Outcome(
+        records=[pa.Table.from_pylist(rows, schema=schemas.RUN_REQUESTS)],
+        telemetry=[pa.Table.from_pylist([sample], schema=schemas.TELEMETRY)],
+        failure=failure,
+    )
+
+
+CLEAN = attempt()
+KILLED = attempt(failure=Killed("crashed", "signal 9"))
+FEW_FAILED = attempt(failed=9)
+DISTURBED = attempt(others_percent=30.0)
+
+
+@pytest.fixture
+def measured():
+    """Attempts in turn → those that were made, the restarts among them, and what is kept."""
+
+    def measure(*outcomes: Outcome, **protocol):
+        left, made = list(outcomes), []
+
+        def one() -> Outcome:
+            made.append("attempt")
+            return left.pop(0)
+
+        spec = RunSpec.model_construct(protocol=ProtocolSpec(**protocol))
+        return made, measure_fairly(spec, one, lambda: made.append("restart"))
+
+    return measure
+
+
+A, R = "attempt", "restart"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([CLEAN], [A]),
+        ([KILLED, CLEAN], [A, R, A]),
+        ([KILLED, KILLED], [A, R, A]),
+        ([attempt(failure=KilledForMemory("out_of_memory", "signal 9")), CLEAN], [A, R, A]),
+        ([attempt(failure=CandidateFailed("crashed", "exit code 1"))], [A]),
+        ([attempt(failure=CandidateFailed("crashed", "exit code 1"), others_percent=30.0)], [A]),
+        ([FEW_FAILED, CLEAN], [A, R, A]),
+        ([FEW_FAILED, FEW_FAILED], [A, R, A]),
+        ([attempt(failed=10)], [A]),
+        ([attempt(failed=1, requests=100)], [A]),
+        ([DISTURBED, CLEAN], [A, A]),
+        ([DISTURBED, DISTURBED, CLEAN], [A, A, A]),
+        ([DISTURBED, DISTURBED, DISTURBED], [A, A, A]),
+        ([attempt(others_percent=9.0)], [A]),
+        ([attempt(others_percent=float("nan"))], [A]),
+        ([DISTURBED, FEW_FAILED, KILLED, DISTURBED, DISTURBED], [A, A, R, A, R, A, A]),
+        ([attempt(failed=5, others_percent=30.0), attempt(failed=5, others_percent=30.0), CLEAN], [A, R, A, A]),
+    ],
+)
+def test_what_is_measured_again(outcomes, expected, measured):
+    made, kept = measured(*outcomes)
+    assert made == expected
+    assert kept.outcome is outcomes[-1], "the last attempt is kept"
+    assert kept.attempts == len(outcomes)
+
+
+def test_what_stays_disturbed_says_so(measured):
+    _, kept = measured(DISTURBED, DISTURBED, DISTURBED)
+    assert kept.disturbed == "others used 30.0 % of the CPUs, 0.0 % were stolen (worst round)"
+    _, kept = measured(DISTURBED, CLEAN)
+    assert kept.disturbed is None
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_study_says_how_often_a_disturbed_run_is_repeated(most, measured):
+    made, kept = measured(*[DISTURBED] * (most + 1), repeat_disturbed=most)
+    assert made == [A] * (most + 1)
+    assert kept.disturbed
+
+
+def test_a_study_says_what_disturbs(measured):
+    made, kept = measured(DISTURBED, max_others_cpu_percent=40)
+    assert (made, kept.disturbed) == ([A], None)
+
+
+def test_a_run_is_not_repeated_beyond_the_limits_of_its_protocol(measured, monkeypatch):
+    """The limit of its job's time counts on that."""
+    clock = iter(range(0, 10**6, 200))  # each look at it is 200 s later, so that an attempt takes as long
+    monkeypatch.setattr(repetition.time, "monotonic", lambda: next(clock))
+    bounds = {"startup_timeout_s": 100, "round_timeout_s": 50}  # 2 rounds × (100 + 2 × (50 + 60)) s
+    made, kept = measured(DISTURBED, DISTURBED, rounds=2, **bounds)
+    assert (len(made), kept.disturbed is None) == (2, False)
+
+
+def test_a_kill_that_there_is_no_time_to_repeat_is_no_result(measured, monkeypatch):
+    """It may have come from outside; the workflow tries the job again."""
+    clock = iter(range(0, 10**6, 400))
+    monkeypatch.setattr(repetition.time, "monotonic", lambda: next(clock))
+    with pytest.raises(Outage, match="may have been killed, and there is no time to repeat it: crashed: signal 9"):
+        measured(KILLED, rounds=1, startup_timeout_s=100, round_timeout_s=50)

@@ -1,0 +1,333 @@
+"""Restoring: what an archive brings is checked before it counts as a run, marked, and overwrites nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import made_run
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made_results import write_run
+from ssh_keys import IDENTITY, allow, make_key, signing_key
+
+from servelab.archive import restore as restoring
+from servelab.archive.build import build_archive
+from servelab.archive.contents import ArchivedRun, Contents
+from servelab.archive.layout import media_type
+from servelab.archive.redaction import Redactor
+from servelab.archive.restore import Verified, restore_archive, restore_verified
+from servelab.archive.signatures import check_signature
+from servelab.archive.source import Source
+from servelab.archive.zip_format import entry, seal
+from servelab.core.errors import ServelabError
+from servelab.core.identity import file_sha256
+from servelab.core.seal import faults_of_seal
+from servelab.core.ssh_signature import sign_file
+from servelab.measure.imported_run import read_import
+from servelab.measure.run_files import RunStatus
+from servelab.measure.signed_run import check_run, sign_run
+from servelab.report.measured_runs import MeasuredRuns
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Source(["Snakefile"], "c" * 40, False, b"", "2026-11-21")
+
+
+@pytest.fixture
+def origin(tmp_path):
+    """A results folder with a run, and what else a recorded study has."""
+    results = tmp_path / "origin/results"
+    write_run(results / "runs", made_run.spec())
+    for name, text in {
+        "recorded/small/report.html": '<a href="logs/a.txt">1</a>',
+        "recorded/small/report.md": "1\n",
+        "recorded/small/logs/a.txt": "a log\n",
+    }.items():
+        (results / name).parent.mkdir(parents=True, exist_ok=True)
+        (results / name).write_text(text)
+    return results
+
+
+@pytest.fixture
+def run(origin):
+    (folder,) = (origin / "runs").iterdir()
+    return folder
+
+
+@pytest.fixture
+def archive(origin, tmp_path):
+    """Builds the archive of the results as they are."""
+
+    def build(name="x.zip"):
+        files = {f"results/{path.relative_to(origin)}": path for path in sorted(origin.rglob("*")) if path.is_file()}
+        for made in ("workflow/Snakefile", "workflow/config/recorded/small/study.yaml", "workflow/envs/a.txt"):
+            files[made] = tmp_path / "made" / made
+            files[made].parent.mkdir(parents=True, exist_ok=True)
+            files[made].write_text("study: small\n")
+        times = ("2026-11-21T10:00:00+00:00", "2026-11-21T10:01:00+00:00")
+        runs = [
+            ArchivedRun(folder.name, "vllm", "1.0", "A/B", "NVIDIA H100", None, None, *times, True)
+            for folder in (origin / "runs").iterdir()
+        ]
+        contents = Contents("A small study", "2026-11-21", ["recorded/small"], files, runs)
+        redactor = Redactor(project=tmp_path / "nowhere", environment={}, hosts=["machine-of-somebody"])
+        build_archive(tmp_path / name, contents, SOURCE, ROOT, redactor)
+        return tmp_path / name
+
+    return build
+
+
+def verified(path, allowed=None):
+    return Verified(path, file_sha256(path), check_signature(path, allowed), allowed)
+
+
+def files_of(results):
+    return {path.relative_to(results).as_posix() for path in results.rglob("*") if path.is_file()}
+
+
+def refused(path, results, words):
+    """Refuses, and leaves nothing that was not there."""
+    before = files_of(results) if results.exists() else set()
+    with pytest.raises(ServelabError, match=words) as error:
+        restore_verified(verified(path), results)
+    assert "nothing was restored" in str(error.value)
+    assert files_of(results) == before
+
+
+def test_a_restored_run_is_marked_with_where_it_is_from(archive, run, tmp_path):
+    path = archive()
+    restored = restore_verified(verified(path), tmp_path / "results")
+    assert restored.imported == [run.name]
+    mark = read_import(tmp_path / "results/runs" / run.name)
+    (found,) = mark.imports
+    assert (found.archive, found.archive_sha256, found.study) == ("x.zip", file_sha256(path), "small")
+    assert found.archive_signed_by is None and re.match(r"\d{4}-\d\d-\d\dT", found.imported_at)
+    assert read_import(run) is None
+    assert MeasuredRuns(tmp_path / "results/runs", "x").imported([run.name]) == (
+        "1 of 1 runs was not measured here but imported from x.zip; Environment and provenance has more."
+    )
+    assert MeasuredRuns(run.parent, "x").imported([run.name]) == ""
+
+
+def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_path):
+    path, results = archive(), tmp_path / "results"
+    first = restore_verified(verified(path), results)
+    before = (results / "recorded/small/report.md").stat()
+    marks = (results / "runs" / run.name / "imported.json").read_bytes()
+    again = restore_verified(verified(path), results)
+    assert (again.written, again.there, again.imported) == (0, first.written, [])
+    assert (results / "runs" / run.name / "imported.json").read_bytes() == marks
+    (results / f"runs/{run.name}/telemetry.parquet").unlink()
+    third = restore_verified(verified(path), results)
+    assert (third.written, third.imported) == (1, [run.name])
+    assert len(read_import(results / "runs" / run.name).imports) == 2
+    assert (results / "recorded/small/report.md").stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_run_that_was_measured_here_gets_no_mark(archive, origin, run, tmp_path):
+    path, results = archive(), tmp_path / "results"
+    shutil.copytree(run, results / "runs" / run.name)
+    assert restore_verified(verified(path), results).imported == []
+    assert read_import(results / "runs" / run.name) is None
+
+
+def test_a_run_from_which_names_were_removed_is_restored_with_a_seal_that_holds(archive, run, tmp_path):
+    (run / "server.log").write_text("on machine-of-somebody\n")
+    made_run.seal(run)
+    restore_verified(verified(archive()), tmp_path / "results")
+    restored = tmp_path / "results/runs" / run.name
+    assert (restored / "server.log").read_text() == "on redacted-host\n"
+    assert faults_of_seal(restored) == []
+
+
+def test_an_import_stays_known_when_it_is_archived_and_restored_again(archive, origin, run, tmp_path):
+    restore_verified(verified(archive("first.zip")), tmp_path / "there")
+    shutil.rmtree(run)
+    shutil.copytree(tmp_path / "there/runs" / run.name, run)
+    restore_verified(verified(archive("second.zip")), tmp_path / "here")
+    mark = read_import(tmp_path / "here/runs" / run.name)
+    assert [found.archive for found in mark.imports] == ["first.zip", "second.zip"]
+
+
+def test_a_conflict_is_refused_before_anything_is_written(archive, run, tmp_path):
+    path, results = archive(), tmp_path / "results"
+    mine = results / f"runs/{run.name}/requests.parquet"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("another measurement")
+    refused(path, results, re.escape(str(mine)))
+    assert mine.read_text() == "another measurement"
+
+
+def test_restored_tables_are_not_older_than_what_they_are_made_of(archive, run, tmp_path):
+    results = tmp_path / "results"
+    restore_verified(verified(archive()), results)
+    raw = (results / f"runs/{run.name}/spec.json").stat().st_mtime_ns
+    made = {path.stat().st_mtime_ns for path in (results / "recorded/small").rglob("*")}
+    assert len(made) == 1 and raw < made.pop()
+
+
+def other_spec(run):
+    other = made_run.spec(protocol={"max_concurrency": 8})
+    other.write(run / "spec.json")
+
+
+def no_parquet(run):
+    (run / "requests.parquet").write_bytes(b"PAR1 no table PAR1")
+
+
+def cut_parquet(run):
+    content = (run / "requests.parquet").read_bytes()
+    (run / "requests.parquet").write_bytes(content[:4] + bytes(len(content) // 2) + content[4 + len(content) // 2 :])
+
+
+def other_table(run):
+    pq.write_table(pa.table({"a": [1]}), run / "requests.parquet")
+
+
+def other_types(run):
+    table = pq.read_table(run / "requests.parquet")
+    text = table.set_column(table.schema.get_field_index("sent_s"), "sent_s", pa.array(["soon"] * len(table)))
+    pq.write_table(text, run / "requests.parquet")
+
+
+def change(run, name, **values):
+    content = json.loads((run / name).read_bytes())
+    (run / name).write_text(json.dumps(content | values))
+
+
+BROKEN = {
+    "another specification": (other_spec, "spec.json: is the specification of run"),
+    "no specification": (lambda run: (run / "spec.json").write_text("{"), "spec.json: "),
+    "a specification with a key more": (lambda run: change(run, "spec.json", more=1), "spec.json: more"),
+    "no table": (no_parquet, "requests.parquet: cannot be read as Parquet"),
+    "a table with a hole": (cut_parquet, "requests.parquet: cannot be read as Parquet"),
+    "another table": (other_table, "requests.parquet: has no column round"),
+    "other types": (other_types, "requests.parquet: cannot be read as Parquet"),
+    "no table of telemetry": (lambda run: (run / "telemetry.parquet").write_text("x"), "telemetry.parquet: "),
+    "no status": (lambda run: (run / "status.json").unlink(), "status.json: No such file"),
+    "the status of another run": (lambda run: change(run, "status.json", run_id="0" * 20), "status.json: is of run 0"),
+    "a status without an outcome": (lambda run: change(run, "status.json", outcome=None), "status.json: outcome"),
+    "no manifest": (lambda run: (run / "manifest.json").unlink(), "manifest.json: No such file"),
+    "the manifest of another run": (lambda run: change(run, "manifest.json", run_id="0" * 20), "manifest.json: is of"),
+    "no requests": (lambda run: (run / "requests.parquet").unlink(), "requests.parquet: cannot be read"),
+    "a log that was changed": (lambda run: (run / "server.log").write_text("x"), "server.log: was added"),
+    "a status that was changed": (lambda run: change(run, "status.json", attempts=3), "status.json: was changed"),
+    "a run without a seal": (lambda run: change(run, "status.json", seal=None), "status.json: has no seal"),
+    "a mark that is none": (lambda run: (run / "imported.json").write_text("[]"), "imported.json"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_no_run_is_not_restored(what, archive, run, tmp_path):
+    break_it, said = BROKEN[what]
+    path = archive()
+    break_it(run)
+    refused(forged(path, run), tmp_path / "results", re.escape(f"results/runs/{run.name}/{said}"))
+
+
+def forged(path, run):
+    """The archive with this folder in place of the run, and a manifest that says so."""
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist() if f"/{run.name}/" not in name}
+    members |= {f"results/runs/{run.name}/{file.name}": file.read_bytes() for file in run.iterdir()}
+    manifest = json.loads(members.pop("manifest.json"))
+    manifest["members"] = {
+        name: {
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "size_bytes": len(content),
+            "media_type": media_type(name),
+        }
+        for name, content in members.items()
+    }
+    members["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in sorted(members.items()):
+            with file.open(entry(name, len(content)), "w") as member:
+                member.write(content)
+    seal(path)
+    return path
+
+
+def test_an_archive_that_does_not_verify_is_not_restored(archive, tmp_path):
+    """Of this one nothing can be made again: it is no study."""
+    with pytest.raises(ServelabError, match=r"x\.zip: does not verify: .*; nothing was restored"):
+        restore_archive(archive(), tmp_path / "results", ROOT)
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_archive_that_is_replaced_while_it_is_verified(archive, origin, run, tmp_path):
+    path = archive()
+    before = verified(path)
+    (origin / "recorded/small/report.md").write_text("2\n")
+    archive()
+    with pytest.raises(ServelabError, match="was changed while it was verified; nothing was restored"):
+        restore_verified(before, tmp_path / "results")
+    assert not files_of(tmp_path / "results")
+
+
+def test_a_run_that_another_workflow_measures_meanwhile_is_kept(archive, run, tmp_path, monkeypatch):
+    path, results, move = archive(), tmp_path / "results", restoring.move_folder
+
+    def meanwhile(source, destination):
+        if destination.name == run.name:
+            shutil.copytree(run, destination)
+        return move(source, destination)
+
+    monkeypatch.setattr(restoring, "move_folder", meanwhile)
+    restore_verified(verified(path), results)
+    assert read_import(results / "runs" / run.name) is None
+
+
+def test_who_signed_archive_and_run_is_in_the_mark(archive, run, tmp_path):
+    site, author = make_key(tmp_path / "site"), make_key(tmp_path / "author")
+    allowed = allow(tmp_path / "allowed", site)
+    with allowed.open("a") as file:
+        file.write(f"author@example.org {author.with_suffix('.pub').read_text()}")
+    sign_run(run, RunStatus.read(run / "status.json"), signing_key(site))
+    path = archive()
+    sign_file(signing_key(author, "author@example.org"), path)
+    restored = restore_verified(verified(path, allowed), tmp_path / "results")
+    assert restored.signature.text.startswith("signed by author@example.org (ED25519 key SHA256:")
+    (found,) = read_import(tmp_path / "results/runs" / run.name).imports
+    assert found.archive_signed_by.startswith("author@example.org (")
+    assert found.run_signed_by.startswith(f"{IDENTITY} (")
+
+
+def test_a_signature_by_a_user_of_this_machine_still_counts_when_names_are_removed(archive, run, tmp_path):
+    """Who signed is meant to be known, and the file is checked as it is."""
+    key = make_key(tmp_path / "key")
+    (run / "server.log").write_text("on machine-of-somebody\n")
+    made_run.seal(run)
+    sign_run(run, RunStatus.read(run / "status.json"), signing_key(key, "lab@machine-of-somebody"))
+    path, allowed = archive(), allow(tmp_path / "allowed", key, identity="lab@machine-of-somebody")
+    restore_verified(verified(path), tmp_path / "results")
+    found = check_run(tmp_path / "results/runs" / run.name, allowed)
+    assert found.signer.identity == "lab@machine-of-somebody" and found.redacted == ["server.log"]
+
+
+def test_signatures_that_do_not_count_are_refused_before_anything_is_read(archive, tmp_path, monkeypatch):
+    def read(*given):
+        raise AssertionError
+
+    monkeypatch.setattr(restoring, "verify_archive", read)
+    path, allowed = archive(), allow(tmp_path / "allowed", make_key(tmp_path / "known"))
+    with pytest.raises(ServelabError, match=r"x\.zip\.sig: missing: unsigned, so by whom is not known"):
+        restore_archive(path, tmp_path / "results", ROOT, allowed)
+    sign_file(signing_key(make_key(tmp_path / "unknown")), path)
+    with pytest.raises(ServelabError, match=r"x\.zip\.sig: does not count: .*allowed does not say whose"):
+        restore_archive(path, tmp_path / "results", ROOT, allowed)
+
+
+def test_a_run_signed_by_nobody_you_trust_is_refused(archive, run, tmp_path):
+    author = make_key(tmp_path / "author")
+    sign_run(run, RunStatus.read(run / "status.json"), signing_key(make_key(tmp_path / "thief")))
+    path, allowed = archive(), allow(tmp_path / "allowed", author)
+    sign_file(signing_key(author), path)
+    with pytest.raises(ServelabError, match=rf"results/runs/{run.name}/signed.json.sig: .*; nothing was restored"):
+        restore_verified(verified(path, allowed), tmp_path / "results")
+    assert not files_of(tmp_path / "results")

@@ -1,0 +1,122 @@
+"""Slurm's reasons, as it words them, and the keys of the site that they are about; a Slurm that is a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from servelab.core.run_spec import HardwareSpec
+from servelab.machine.slurm_refusals import Waiting, keys_of, refusal, unsatisfied
+from servelab.study.site import Site
+from servelab.workflow.slurm_watch import SlurmWatch
+
+H100 = HardwareSpec(accelerator="H100", device="nvidia", count=4)
+SITE = Site.model_validate(
+    {
+        "site": "ours",
+        "accelerators": {
+            "H100": {"partition": "gpu", "gres": "gpu:h100", "cpus": 8, "memory_gb": 10, "extra": "-w n1"}
+        },
+        "cheap_rules": {"partition": "cpu"},
+    }
+)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A script for each client, and the arguments it got."""
+
+    def play(name, script):
+        path = tmp_path / name
+        path.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >>{tmp_path}/{name}.given\n{script}\n')
+        path.chmod(0o755)
+        return tmp_path / f"{name}.given"
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return play
+
+
+@pytest.mark.parametrize(
+    ("reason", "key"),
+    [
+        ("PartitionConfig", "partition"),
+        ("PartitionNodeLimit", "partition"),
+        ("PartitionTimeLimit", "most_runtime_min"),
+        ("QOSMaxWallDurationPerJobLimit", "qos"),
+        ("MaxMemPerLimit", "memory_gb"),
+        ("BadConstraints", "constraint"),
+        ("InvalidAccount", "account"),
+        ("InvalidQOS", "qos"),
+        ("Job's account not known, so it can't use this partition (gpu allows foo)", "account"),
+        ("ReqNodeNotAvail, UnavailableNodes:npu1", "partition"),
+        ("PartitionDown", "partition"),
+        ("Invalid partition name specified", "partition"),
+        ("Invalid feature specification", "constraint"),
+        ("Invalid account or account/partition combination specified", "account"),
+        ("Invalid qos specification", "qos"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "most_runtime_min"),
+        ("Requested node configuration is not available", "partition"),
+        ("Invalid generic resource (gres) specification", "gres"),
+        ("Memory required by task is not available", "memory_gb"),
+        ("something new", "partition"),
+    ],
+)
+def test_key_of_a_reason(reason, key):
+    assert keys_of(reason)[0] == key
+
+
+def test_only_jobs_that_do_not_start_by_themselves(slurm, tmp_path):
+    usual = ("None", "Priority", "Resources", "Dependency", "BeginTime", "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit")
+    usual += ("QOSMaxGRESPerUser", "QOSGrpNodeLimit", "AssocMaxJobsLimit", "ReqNode|NotAvail")
+    odd = ("PartitionConfig", "ReqNodeNotAvail, UnavailableNodes:n1", "QOSMaxCpuPerJobLimit", "JobHeldAdmin")
+    lines = [
+        f"{number}|{reason}|{tmp_path}|rule_measure_wildcards_x" for number, reason in enumerate((*usual[:-1], *odd))
+    ]
+    others = ["77|PartitionConfig|/elsewhere|rule_x", f"78|PartitionConfig|{tmp_path}|not ours"]
+    slurm("squeue", "cat <<'END'\n" + "\n".join([*lines, *others]) + "\nEND")
+    assert [job.reason for job in unsatisfied(tmp_path)] == list(odd)
+
+
+def test_slurm_is_asked_for_what_a_run_asks(slurm):
+    given = slurm("sbatch", "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1")
+    (first, second) = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print).refused([H100])
+    assert first == (
+        "config/sites/ours.yaml: accelerators.H100.partition or gres or cpus or memory_gb: "
+        "Slurm refuses a run on 4 × H100: Requested node configuration is not available"
+    )
+    assert second.startswith("config/sites/ours.yaml: cheap_rules.partition or ")
+    asked = given.read_text().split("\n")
+    assert {"--test-only", "--partition=gpu", "--gres=gpu:h100:4", "--cpus-per-task=32", "--mem=40000", "-w"} <= set(
+        asked
+    )
+
+
+@pytest.mark.parametrize("script", ["exit 0", "echo 'sbatch: Job 1 to start at 2026' >&2", "exit 1"])
+def test_what_slurm_takes_or_does_not_explain_is_no_refusal(slurm, script):
+    slurm("sbatch", script)
+    assert refusal({"slurm_partition": "gpu"}) is None
+
+
+def test_without_slurm_nothing_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert refusal({"slurm_partition": "gpu"}) is None
+
+
+def test_each_key_and_reason_is_said_once():
+    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print)
+    jobs = [Waiting(str(number), "PartitionConfig", "rule_measure_wildcards_abc") for number in range(3)]
+    jobs += [Waiting("9", "JobHeldUser", "rule_plan_stage_wildcards_x_y")]
+    first, held = watch.waiting(jobs)
+    assert first.startswith("config/sites/ours.yaml: accelerators.H100.partition or gres")
+    assert "Slurm does not start job 0: PartitionConfig" in first
+    assert held.startswith("config/sites/ours.yaml: cheap_rules: Slurm does not start job 9: JobHeldUser")
+    assert list(watch.waiting(jobs)) == []
+
+
+def test_a_job_of_an_earlier_plan_has_no_hardware():
+    def unknown(run):
+        raise KeyError(run)
+
+    (line,) = SlurmWatch(SITE, Path("s.yaml"), unknown, print).waiting([Waiting("1", "x", "rule_measure_wildcards_a")])
+    assert line.startswith("s.yaml: accelerators or devices.partition: ")

@@ -1,0 +1,168 @@
+"""Signatures by a real `ssh-keygen`: who signed, and everything that must not pass for a signature."""
+
+import os
+import subprocess
+
+import pytest
+from pydantic import ValidationError
+from ssh_keys import IDENTITY, allow, make_key, signing_key
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.ssh_signature import BadSignatureError, SigningKey, check_key, sign_file, verify_file
+
+
+@pytest.fixture
+def key(tmp_path):
+    return make_key(tmp_path / "key")
+
+
+@pytest.fixture
+def message(tmp_path):
+    (tmp_path / "message").write_bytes(b"figures\n" * 100_000)
+    return tmp_path / "message"
+
+
+@pytest.fixture
+def allowed(tmp_path, key):
+    return allow(tmp_path / "allowed", key)
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
+def test_a_signature_says_who_signed(kind, tmp_path, message):
+    key = make_key(tmp_path / kind, kind=kind)
+    signature = sign_file(signing_key(key), message)
+    assert signature == message.with_name("message.sig")
+    allowed = allow(tmp_path / "allowed", make_key(tmp_path / "another"), key)
+    for identity in (IDENTITY, None):
+        signer = verify_file(message, signature, allowed, identity)
+        assert signer.identity == IDENTITY and "key SHA256:" in signer.key
+
+
+def test_a_private_key_is_in_no_signature(key, message):
+    secret = "".join(key.read_text().splitlines()[1:-1])
+    written = "".join(sign_file(signing_key(key), message).read_text().splitlines())
+    assert not any(secret[start : start + 60] in written for start in range(0, len(secret) - 60, 60))
+
+
+def refused(message, signature, allowed, identity=None):
+    with pytest.raises(BadSignatureError) as error:
+        verify_file(message, signature, allowed, identity)
+    return str(error.value)
+
+
+def test_what_was_changed_after_signing(key, message, allowed):
+    signature = sign_file(signing_key(key), message)
+    with message.open("r+b") as file:
+        file.write(b"F")
+    assert refused(message, signature, allowed) == "what it signs was changed"
+
+
+def test_a_key_that_nobody_knows(key, message, tmp_path):
+    signature = sign_file(signing_key(key), message)
+    allowed = allow(tmp_path / "others", make_key(tmp_path / "another"))
+    assert refused(message, signature, allowed).startswith(f"{allowed} does not say whose ED25519 key SHA256:")
+
+
+def test_the_key_of_another_identity(key, message, allowed):
+    signature = sign_file(signing_key(key), message)
+    said = refused(message, signature, allowed, "other@example.org")
+    assert said.startswith(str(allowed)) and said.endswith("is other@example.org's")
+
+
+def test_a_signature_for_another_purpose(key, message, allowed):
+    command = ["ssh-keygen", "-Y", "sign", "-n", "git", "-f", key, message]
+    subprocess.run(command, check=True, capture_output=True)
+    assert refused(message, message.with_name("message.sig"), allowed) == (
+        "it was made for another purpose than `servelab`"
+    )
+
+
+def test_a_key_that_is_allowed_for_another_purpose(key, message, tmp_path):
+    signature = sign_file(signing_key(key), message)
+    allowed = allow(tmp_path / "for-git", key, options='namespaces="git"')
+    for identity in (IDENTITY, None):
+        assert "SHA256:" in refused(message, signature, allowed, identity)
+
+
+@pytest.mark.parametrize("identity", [IDENTITY, None])
+@pytest.mark.parametrize("options", ['valid-before="20200101"', 'valid-after="29990101"'])
+def test_a_key_whose_time_is_over_or_has_not_come(options, identity, key, message, tmp_path):
+    signature = sign_file(signing_key(key), message)
+    said = refused(message, signature, allow(tmp_path / "then", key, options=options), identity)
+    assert "key has expired" in said or "key is not yet valid" in said
+
+
+@pytest.mark.parametrize(
+    "content", ["", "garbage\n", "-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"]
+)
+def test_what_is_no_signature(content, message, allowed, tmp_path):
+    (tmp_path / "broken.sig").write_text(content)
+    assert refused(message, tmp_path / "broken.sig", allowed).startswith("it is no signature")
+
+
+def test_allowed_signers_that_cannot_be_read(key, message, tmp_path):
+    signature = sign_file(signing_key(key), message)
+    with pytest.raises(ServelabError, match="nowhere: no such file"):
+        verify_file(message, signature, tmp_path / "nowhere")
+    (tmp_path / "broken").write_text("not a key\n")
+    assert "broken:1:" in refused(message, signature, tmp_path / "broken")
+
+
+def cannot(key, **changes):
+    with pytest.raises(ConfigError) as error:
+        check_key(signing_key(key), **changes)
+    assert "\n" not in str(error.value) and str(key) in str(error.value)
+    return str(error.value)
+
+
+def test_a_passphrase_needs_an_agent(tmp_path, monkeypatch, message, allowed):
+    """It is found out before anything starts, and nobody is asked: a job has no terminal."""
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = make_key(tmp_path / "locked", passphrase="a long secret")
+    assert f"run `ssh-add {key}`" in cannot(key)
+    socket = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    try:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+        monkeypatch.setenv("SSH_ASKPASS", str(tmp_path / "askpass"))
+        (tmp_path / "askpass").write_text("#!/bin/sh\necho 'a long secret'\n")
+        (tmp_path / "askpass").chmod(0o700)
+        while not socket.exists():
+            assert agent.poll() is None
+        given = os.environ | {"SSH_ASKPASS_REQUIRE": "force"}
+        subprocess.run(["ssh-add", "-q", key], check=True, env=given, stdin=subprocess.DEVNULL)
+        check_key(signing_key(key))
+        check_key(signing_key(key.with_suffix(".pub")))
+        assert "has a passphrase" in cannot(key, with_agent=False)
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def test_a_key_that_is_missing_readable_by_all_or_none_at_all(tmp_path, key):
+    assert "there is no such key" in cannot(tmp_path / "nowhere")
+    (tmp_path / "text").write_text("no key\n")
+    cannot(tmp_path / "text")
+    key.chmod(0o644)
+    if os.geteuid() == key.stat().st_uid:
+        assert f"chmod 600 {key}" in cannot(key)
+
+
+def test_without_ssh_keygen(key, monkeypatch, tmp_path, message):
+    signature = sign_file(signing_key(key), message)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="ssh-keygen: not installed; install OpenSSH's client"):
+        check_key(signing_key(key))
+    with pytest.raises(ServelabError, match="ssh-keygen: not installed; install OpenSSH's client"):
+        verify_file(message, signature, allow(tmp_path / "allowed", key))
+
+
+@pytest.mark.parametrize("identity", ["", "-n", "a b", "a,b", "*", "a\nb", "#a", "!a"])
+def test_an_identity_that_a_line_of_allowed_signers_cannot_name(identity):
+    with pytest.raises(ValidationError):
+        SigningKey(key="/k", identity=identity)
+
+
+def test_a_key_in_place_of_its_file_is_refused_and_not_repeated(key):
+    with pytest.raises(ValidationError, match="name the file of the key"):
+        SigningKey(key=key.read_text(), identity=IDENTITY)

@@ -1,0 +1,232 @@
+"""Failed requests and disturbed runs, wherever runs are compared: among many, in halving, on other workloads."""
+
+import pytest
+from made_run import evidence, records, spec
+from made_study import stage_rows
+from test_parse import write
+
+from servelab.results.checks import CHECKS, check_run, disturbance, verdict
+from servelab.results.parse import parse_plan
+from servelab.search.among_many import decide_among_many
+from servelab.search.candidates_table import CandidatesStage, candidates_table
+from servelab.search.other_workloads import best_by_workload, judge_loss
+from servelab.search.planning import plan_stage
+from servelab.search.recommended import Improvement
+from servelab.search.strategies.halving import survivors
+from servelab.search.verdict import comparison_row, noise_of_sides
+from servelab.search.verdict import judge as verdict_of_sides
+from servelab.study.configuration import baseline
+from servelab.study.study import CONFIRM
+
+BUSY = "busy machine: others used 43.0 % of the CPUs"
+STEADY = [100, 101, 99]
+FASTER = [150, 151, 149]
+SLOWER = [50, 51, 49]
+
+
+@pytest.fixture
+def project(study_content, make_project):
+    return make_project(study_content)
+
+
+def finding(check, level="suspect"):
+    return {"check": check, "level": level, "saw": f"saw {check}", "action": None}
+
+
+# what disturbance is
+
+
+def test_a_busy_machine_and_an_odd_round_mean_that_a_run_was_disturbed():
+    assert {entry.name for entry in CHECKS if entry.means_disturbed} == {"busy_machine", "disturbed_round"}
+    assert disturbance([finding("busy_machine"), finding("client_cpu")]) == "busy machine: saw busy_machine"
+    both = [finding("disturbed_round"), finding("busy_machine")]
+    assert disturbance(both) == "disturbed round: saw disturbed_round; busy machine: saw busy_machine"
+    assert disturbance([finding("busy_machine", "ok"), finding("client_cpu", "invalid")]) is None
+
+
+def test_a_disturbed_run_is_suspect_and_a_quiet_one_is_not_disturbed():
+    assert disturbance(check_run(evidence())) is None
+    rates = dict(enumerate([100.0, 101.0, 40.0]))
+    rounds = dict(evidence().rounds) | {"total_tokens_per_s": rates}
+    found = check_run(evidence(rounds=rounds))
+    assert disturbance(found).startswith("disturbed round: round 2") and verdict(found)[0] != "ok"
+
+
+def test_the_table_says_what_disturbed_a_run(project, tmp_path):
+    plan = plan_stage(project, "sequences", baseline(project.study))
+    for run_id in plan.run_ids():
+        write(tmp_path / run_id)
+    slow = [dict(row) for row in records(spec().protocol)]
+    for row in slow:
+        if row["round"] == 1:
+            for name in ("sent_s", "first_token_s", "last_token_s", "end_s", "started_s"):
+                row[name] = 3 * row[name]
+            row["chunk_gaps_ms"] = [3 * gap for gap in row["chunk_gaps_ms"]]
+    write(tmp_path / plan.candidates[1].runs[0].run_id, slow, sampled=False)
+    table = parse_plan(project.study, plan, tmp_path)["table"].to_pandas()
+    assert table["disturbed"][1].startswith("disturbed round: round 1")
+    assert table["disturbed"].drop(1).isna().all()
+
+
+# among many
+
+
+def among_many(project, rounds, **faults):
+    plan = plan_stage(project, "sequences", baseline(project.study))
+    names = dict(zip(["base", "a", "b", "c"], plan.candidates, strict=True))
+    plan = plan.model_copy(
+        update={"candidates": [each.model_copy(update={"candidate": name}) for name, each in names.items()]}
+    )
+    decision = decide_among_many(project.study, plan, stage_rows(rounds, **faults)[0])
+    return decision, {each.candidate: each.verdict for each in decision.candidates}
+
+
+def test_among_many_a_disturbed_run_neither_wins_nor_is_beaten(project):
+    rounds = {"base": STEADY, "a": [190, 191, 189], "b": FASTER, "c": SLOWER}
+    decision, words = among_many(project, rounds, disturbed={"a": BUSY})
+    assert decision.winner.candidate == "b" and words["a"] == "cannot tell"
+    decision, words = among_many(project, rounds, disturbed={"base": BUSY})
+    assert not decision.changed and set(words.values()) == {"incumbent", "cannot tell"}
+
+
+def test_among_many_an_incumbent_of_failed_requests_is_replaced_by_one_that_is_not_slower(project):
+    rounds = {"base": [100, 103, 97], "a": [100.2, 103, 97.6], "b": [140, 190, 110], "c": SLOWER}
+    decision, words = among_many(project, rounds, success_rate={"base": 0.9, "b": 0.9})
+    assert decision.winner.candidate == "a" and words["c"] == "worse"
+    assert "this candidate is not slower" in decision.reason
+    decision, words = among_many(project, rounds, success_rate={"b": 0.9})
+    assert not decision.changed and words["b"] == "failed"
+
+
+# halving
+
+
+def test_halving_keeps_what_was_disturbed_and_drops_what_failed_requests(project):
+    rounds = {f"c{number}": [100 - number, 100.1 - number, 99.9 - number] for number in range(9)}
+    study = project.study
+
+    def kept(**faults):
+        return survivors(study, stage_rows(rounds, **faults)[0])
+
+    assert kept() == (["c1", "c2"], "the best 2 of 8")
+    assert kept(success_rate={"c1": 0.9})[0] == ["c2", "c3"]
+    assert kept(success_rate={"c0": 0.9, "c1": 0.9})[0] == ["c1", "c2"]
+    rule = "the best 2 of 8, and 1 that cannot be distinguished from the best or were disturbed"
+    assert kept(disturbed={"c7": BUSY}) == (["c1", "c2", "c7"], rule)
+
+
+# other workloads
+
+
+def on_short(baseline_values, winner_values, **faults):
+    rows = {"baseline": baseline_values, "winner": winner_values}
+    return stage_rows(rows, CONFIRM, workload="cpu-short", **faults)
+
+
+def loss(study, change, **faults):
+    gain = Improvement(
+        workload="cpu-short",
+        title="",
+        metric="total_tokens_per_s",
+        basis="deployment",
+        baseline_value=None,
+        value=None,
+        change_percent=change,
+        change_ci95_low_percent=change - 1,
+        change_ci95_high_percent=change + 1,
+        n=3,
+    )
+    return judge_loss(study, on_short(STEADY, FASTER, **faults)[0], gain)
+
+
+@pytest.mark.parametrize("name", ["winner", "baseline"])
+def test_a_loss_is_unclear_where_a_run_was_disturbed(study, name):
+    assert loss(study, 50)[0] == "holds" and loss(study, -50)[0] == "loses"
+    for change in (50, -50):
+        assert loss(study, change, disturbed={name: BUSY}) == ("unclear", f"the {name} was disturbed: {BUSY}")
+
+
+def test_a_winner_of_failed_requests_is_unclear_and_a_baseline_of_them_is_compared(study):
+    said = "the winner: 90.00 % of the requests succeeded, 99 % are required"
+    assert loss(study, 50, success_rate={"winner": 0.9}) == ("unclear", said)
+    assert loss(study, 50, success_rate={"baseline": 0.9})[0] == "holds"
+    assert loss(study, -50, success_rate={"baseline": 0.9, "winner": 0.9})[0] == "loses"
+
+
+def best(study, baseline_values, winner_values, **faults):
+    """What to use on a workload that does not decide, where the winner is recommended and the baseline is faster."""
+    table, _ = on_short(baseline_values, winner_values, **faults)
+    gain = Improvement(
+        workload="cpu-short",
+        title="",
+        metric="total_tokens_per_s",
+        basis="deployment",
+        baseline_value=None,
+        value=None,
+        change_percent=-33.0,
+        change_ci95_low_percent=-34.0,
+        change_ci95_high_percent=-32.0,
+        n=3,
+    )
+    (found,) = best_by_workload(study, table, [gain], "winner", {"cpu-short": "Short"})
+    return found.candidate
+
+
+def test_the_best_of_a_workload_is_neither_disturbed_nor_of_failed_requests(study):
+    assert best(study, FASTER, STEADY) == "baseline"
+    assert best(study, FASTER, STEADY, disturbed={"baseline": BUSY}) == "winner"
+    assert best(study, FASTER, STEADY, disturbed={"winner": BUSY}) == "winner"
+    assert best(study, FASTER, STEADY, success_rate={"baseline": 0.9}) == "winner"
+    assert best(study, FASTER, "crashed") == "baseline"
+
+
+# versions and studies
+
+
+def judge(study, before, after):
+    return verdict_of_sides(study, before, after, noise=noise_of_sides([before, after]))
+
+
+class Side:
+    def __init__(self, values, rate=1.0, disturbed=None):
+        row = {"outcome": "ok", "reason": None, "message": None, "success_rate": rate, "disturbed": disturbed}
+        self.row, self.values = comparison_row(row, values), values
+
+
+def test_two_versions_are_compared_if_requests_fail_in_both(study):
+    word, why, change = judge(study, Side(STEADY, 0.97), Side(FASTER, 0.98))
+    assert word == "better" and change.value == pytest.approx(50, abs=0.01)
+    assert "; before: 97.00 % of the requests succeeded" in why and "; after: 98.00 %" in why
+    assert judge(study, Side(STEADY), Side(FASTER, 0.98))[0] == "new failure"
+    assert judge(study, Side(STEADY, 0.98), Side(FASTER))[0] == "fixed failure"
+    assert judge(study, Side(STEADY), Side(FASTER))[0] == "better"
+
+
+def test_a_disturbed_version_is_not_compared(study):
+    assert judge(study, Side(STEADY, disturbed=BUSY), Side(FASTER)) == (
+        "not comparable",
+        f"before: disturbed, {BUSY}",
+        None,
+    )
+    assert judge(study, Side(STEADY), Side(FASTER, disturbed=BUSY))[1] == f"after: disturbed, {BUSY}"
+
+
+def test_a_configuration_started_once_is_compared_by_the_noise_of_those_started_again(study):
+    before, after = Side([100.0]), Side([86.0])
+    quiet = [before, after, Side([100.0, 101.0]), Side([100.0, 99.0])]
+    noisy = [before, after, Side([100.0, 120.0]), Side([100.0, 85.0])]
+    verdicts = [verdict_of_sides(study, before, after, noise=noise_of_sides(sides))[0] for sides in (quiet, noisy)]
+    assert verdicts == ["worse", "no difference"]
+
+
+# the table of candidates
+
+
+def test_the_table_of_candidates_counts_failed_requests_as_a_failure(project):
+    plan = plan_stage(project, "sequences", baseline(project.study))
+    table, _ = stage_rows({"base": STEADY, "a": STEADY, "b": STEADY, "c": STEADY}, success_rate={"a": 0.9, "b": 0.995})
+    ids = [[run.run_id for run in each.runs] for each in plan.candidates]
+    table = table.assign(run_id=[each[0] for each in ids], run_ids=ids, accelerator_s=1.0, load_accelerator_s=1.0)
+    rows = candidates_table(project.study, [CandidatesStage(plan, table, None)]).to_pylist()
+    assert [row["outcome"] for row in rows] == ["tried", "failed", "tried", "tried"]
+    assert rows[1]["reason"] == "90.00 % of the requests succeeded, 99 % are required"

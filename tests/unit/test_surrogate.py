@@ -1,0 +1,130 @@
+"""The model of options: what it expects, how unsure it is, and which combinations say most."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from servelab.search.failures import probability_of_failure
+from servelab.search.start_noise import StartNoise
+from servelab.search.surrogate import Measurements, Surrogate, spread
+
+COUNTS = (2, 2, 3)
+ALL = np.array(list(itertools.product(*map(range, COUNTS))))
+QUIET = StartNoise(0.5, 100)
+
+
+def fitted(values, at, starts=1.0, noise=QUIET):
+    measurements = Measurements(ALL[at], np.asarray(values, dtype=float), np.full(len(at), starts), noise)
+    return Surrogate(measurements, COUNTS)
+
+
+def position(*levels):
+    return int(np.flatnonzero((levels == ALL).all(1))[0])
+
+
+def test_effects_that_add_up_are_carried_over():
+    """Each option measured alone: the model expects both gains of the combination that was not measured."""
+    truth = np.log(100) + 0.10 * (ALL[:, 0] == 1) + 0.08 * (ALL[:, 2] == 2) - 0.05 * (ALL[:, 1] == 1)
+    at = [position(0, 0, 0), position(1, 0, 0), position(0, 1, 0), position(0, 0, 1), position(0, 0, 2)]
+    expected = fitted(truth[at], at).means(ALL)
+    assert int(expected.argmax()) == position(1, 0, 2)
+    assert expected[position(1, 0, 2)] - expected[0] == pytest.approx(0.15, abs=0.05)
+
+
+def test_options_that_only_help_together_are_expected_to():
+    truth = 0.15 * ((ALL[:, 0] == 1) & (ALL[:, 1] == 1))
+    at = [number for number in range(len(ALL)) if number != position(1, 1, 2)]
+    expected = fitted(truth[at], at).means(ALL)
+    assert int(expected[[position(1, 1, 2), position(1, 0, 2), position(0, 1, 2)]].argmax()) == 0
+    assert expected[position(1, 1, 2)] == pytest.approx(0.15, abs=0.03)
+
+
+def test_it_is_sure_of_what_is_measured_and_unsure_of_what_is_not():
+    at = [position(0, 0, 0), position(1, 1, 0), position(0, 1, 1)]
+    prediction = fitted([0.0, 0.1, 0.05], at).at(ALL)
+    measured = prediction.variance[:, at].mean()
+    others = np.delete(prediction.variance, at, axis=1).mean()
+    assert measured < 0.1 * others
+
+
+@pytest.mark.parametrize(("starts", "share"), [(1.0, 0.75), (16.0, 0.95)])
+def test_a_value_of_more_starts_is_believed_more(starts, share):
+    """Noise as large as the effect: one start is believed in part, sixteen nearly in whole."""
+    at = [position(0, 0, 0), position(1, 0, 0)]
+    expected = fitted([0.0, 0.10], at, starts, StartNoise(10, 100)).means(ALL)
+    found = (expected[at[1]] - expected[at[0]]) / 0.10
+    assert found > 0.6 if starts > 1 else found < share
+
+
+def test_measuring_what_was_expected_leaves_less_to_gain():
+    at = [position(0, 0, 0), position(1, 1, 0), position(0, 1, 1)]
+    prediction = fitted([0.0, 0.1, 0.05], at).at(ALL)
+    best = prediction.mean[:, at].max(1)
+    before = prediction.expected_gain(best)
+    chosen = int(before.argmax())
+    variance = prediction.variance.copy()
+    prediction.believe(chosen)
+    assert prediction.expected_gain(best)[chosen] < 0.5 * before[chosen]
+    assert (prediction.variance <= variance + 1e-15).all()
+
+
+def test_the_difference_of_two_is_surer_than_either():
+    """What both share, the overall level and other options, cancels."""
+    at = [position(0, 0, 0), position(1, 1, 0), position(0, 1, 1)]
+    prediction = fitted([0.0, 0.1, 0.05], at).at(ALL)
+    one, other = position(0, 0, 2), position(1, 0, 2)
+    gain, scatter = prediction.difference(one, other)
+    assert gain == pytest.approx(prediction.mean[:, one].mean() - prediction.mean[:, other].mean())
+    assert 0 < scatter < np.sqrt(prediction.variance[:, one].mean() + prediction.variance[:, other].mean())
+    assert prediction.difference(one, one) == (0.0, 0.0)
+
+
+def test_the_same_measurements_give_the_same_model():
+    at = [position(0, 0, 0), position(1, 1, 0)]
+    assert (fitted([0.0, 0.1], at).means(ALL) == fitted([0.0, 0.1], at).means(ALL)).all()
+
+
+def test_many_combinations_are_predicted_in_pieces():
+    levels = np.array(list(itertools.product(range(10), repeat=3)))
+    measured = Measurements(levels[[0, 500]], np.array([0.0, 0.1]), np.ones(2), QUIET)
+    model = Surrogate(measured, (10, 10, 10))
+    assert model.means(levels) == pytest.approx(model.at(levels).mean.mean(0))
+
+
+def test_a_design_balances_the_choices_of_every_option():
+    levels = np.array(list(itertools.product(range(2), repeat=6)))
+    chosen = levels[[0, *spread(levels, [2] * 6, 7, [0])]]
+    assert (chosen.sum(0) >= 3).all() and (chosen.sum(0) <= 5).all()
+    agree = np.corrcoef((2 * chosen - 1).T) - np.eye(6)
+    assert np.abs(agree).max() <= 0.6
+
+
+def test_a_design_keeps_to_what_is_allowed_and_not_taken():
+    allowed = ALL[:, 0] == 0
+    found = spread(ALL, COUNTS, 20, [0, 1], allowed)
+    assert sorted([*found, 0, 1]) == sorted(np.flatnonzero(allowed))
+
+
+# failures
+
+
+def test_one_choice_that_all_failures_share_is_blamed():
+    failed = ALL[[position(1, 0, 0), position(1, 1, 2)]]
+    worked = ALL[[position(0, 0, 0), position(0, 1, 2), position(0, 0, 1)]]
+    found = probability_of_failure(ALL, worked, failed)
+    assert found[position(1, 0, 1)] > 0.8
+    assert found[position(0, 1, 1)] == 0
+
+
+def test_what_worked_is_not_blamed():
+    """The pair is left as the cause, since each of its choices worked without the other."""
+    failed = ALL[[position(1, 1, 0)]]
+    worked = ALL[[position(1, 0, 0), position(0, 1, 0), position(0, 0, 1)]]
+    found = probability_of_failure(ALL, worked, failed)
+    assert found[position(1, 1, 1)] > 0.5
+    assert found[[position(1, 0, 1), position(0, 1, 2)]] == pytest.approx(0, abs=1e-9)
+
+
+def test_nothing_fails_as_long_as_nothing_failed():
+    assert not probability_of_failure(ALL, ALL[[0]], ALL[[]]).any()

@@ -1,0 +1,392 @@
+"""What the rules ask of `servelab.workflow`, without Snakemake: fake plans on disk, made studies."""
+
+import json
+import logging
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import made_run
+import pytest
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.run_spec import HardwareSpec
+from servelab.measure.sealed_runs import SealedRuns
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.study.configuration import Incumbent, baseline
+from servelab.study.study import CONFIRM, CONFIRM_FIRST
+from servelab.workflow import coordination, placement
+from servelab.workflow.comparisons import Comparisons
+from servelab.workflow.needs import Needs, with_signature
+from servelab.workflow.placement import Placements
+from servelab.workflow.plan_index import Plans
+from servelab.workflow.prepared_inputs import Sources
+from servelab.workflow.stage_runs import StageRuns
+from servelab.workflow.studies import Studies, is_live, name_of
+from servelab.workflow.study_files import StudyFiles, options
+
+SEARCH = "studies/cpu-smollm2"
+
+
+@pytest.fixture
+def project(study_content, make_project):
+    return make_project(study_content)
+
+
+@pytest.fixture
+def studies(project):
+    return Studies(live={project.study.study: project}, recorded={})
+
+
+@pytest.fixture
+def planned(project, studies, tmp_path, monkeypatch):
+    """The first stage of a study, planned on disk; the current folder is the project's."""
+    monkeypatch.chdir(tmp_path)
+    return write(plan_stage(project, studies.stages(SEARCH)[0], baseline(project.study)))
+
+
+def write(plan):
+    path = Path(f"results/studies/{plan.study}/stages/{plan.stage}/plan.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(plan.model_dump_json())
+    return plan
+
+
+@pytest.fixture
+def proof(project, planned):
+    """A proof of two pairs, planned on disk: baseline and the first stage's second candidate."""
+    second = planned.candidates[1]
+    winner = Incumbent(candidate=second.candidate, configuration=second.configuration)
+    return write(plan_confirm(project, winner, 2))
+
+
+def plans(patience_s=0.0):
+    return Plans(Path("results"), lambda: patience_s)
+
+
+class UnplannedError(Exception):
+    pass
+
+
+def stage_runs(studies, index, wait=lambda study, stage: None, is_main_process=True):
+    return StageRuns(studies, index, sealed(), wait, UnplannedError, is_main_process=is_main_process)
+
+
+def sealed(report=lambda line: None):
+    return SealedRuns(Path("results/runs"), Path("kept"), report)
+
+
+def complete(run_id):
+    folder = Path("results/runs") / run_id
+    folder.mkdir(parents=True)
+    plans().spec(run_id).write(folder / "spec.json")
+    (folder / "requests.parquet").write_text(f"records of {run_id}")
+    (folder / "status.json").write_text(json.dumps({"run_id": run_id}))
+    made_run.seal(folder)
+    return folder
+
+
+def needs():
+    return Needs(plans(), sealed())
+
+
+def leaders(runs, study, stage):
+    return [Path(manifest).parent.name for manifest in runs.missing(study, stage)]
+
+
+def test_a_run_is_looked_up_in_all_plans_and_a_plan_is_read_again_when_it_changes(planned):
+    index = plans()
+    run_id = planned.run_ids()[0]
+    spec = index.spec(run_id)
+    assert spec == planned.candidates[0].runs[0].spec and index.spec(run_id) is spec
+    with pytest.raises(ServelabError, match=r"no plan\.json under results/studies asks for 0"):
+        index.text("0")
+    path = Path(f"results/{SEARCH}/stages/{planned.stage}/plan.json")
+    assert index.ids(path) == list(dict.fromkeys(planned.run_ids()))
+    content = json.loads(path.read_text())
+    content["candidates"] = content["candidates"][:1]
+    path.write_text(json.dumps(content))
+    os.utime(path, ns=(1, 1))
+    assert len(index.ids(path)) < len(planned.run_ids())
+
+
+def test_runs_that_differ_in_their_settings_share_what_they_need(planned):
+    index = plans()
+    texts = {index.without_settings(run.run_id) for candidate in planned.candidates for run in candidate.runs}
+    assert len(planned.run_ids()) > len(texts) == 1
+
+
+def option(needed, leader):
+    (text,) = shlex.split(needed.option(leader))
+    return json.loads(text)["visits"]
+
+
+def test_a_job_is_the_json_of_its_runs_with_their_files(planned):
+    run = planned.candidates[0].runs[0]
+    (((found),),) = option(needs(), run.run_id)
+    assert found.keys() == {"spec", "environment", "client_environment", "model", "requests"}
+    assert found["spec"] == json.loads(run.spec.model_dump_json()) and found["client_environment"] is None
+    assert found["requests"].startswith("results/workloads/") and found["model"].endswith("model.json")
+
+
+def test_a_file_that_was_there_once_is_not_looked_for_again(planned):
+    needed, run_id = needs(), planned.run_ids()[0]
+    files = needed.files(run_id)
+    assert [file.split("/")[1] for file in files] == ["envs", "models", "workloads"]
+    there = Path(files[1])
+    there.parent.mkdir(parents=True)
+    there.write_text("")
+    assert files[1] not in needed.files(run_id)
+    there.unlink()
+    assert files[1] not in needed.files(run_id)
+
+
+def test_missing_runs_are_jobs_and_complete_ones_are_files(planned, studies):
+    runs = stage_runs(studies, plans())
+    study, stage, ids = name_of(SEARCH), planned.stage, list(dict.fromkeys(planned.run_ids()))
+    assert leaders(runs, study, stage) == ids  # a run each: the search has one workload
+    assert runs.measured(study, stage) == runs.to_wait_for(study, stage) == runs.all_to_wait_for()
+    statuses = [f"results/runs/{run}/status.json" for run in ids]
+    assert stage_runs(studies, plans(), is_main_process=False).measured(study, stage) == statuses
+    for run in ids:
+        complete(run)
+    assert not runs.missing(study, stage) and not runs.to_wait_for(study, stage)
+    assert runs.measured(study, stage) == runs.of_study(SEARCH) == statuses
+
+
+def test_a_broken_run_is_missing_and_its_job_has_an_input_newer_than_it(planned, studies):
+    study, stage, ids = name_of(SEARCH), planned.stage, list(dict.fromkeys(planned.run_ids()))
+    folders = [complete(run) for run in ids]
+    assert stage_runs(studies, plans()).missing(study, stage) == []
+    (folders[1] / "requests.parquet").write_text(f"records of {ids[0]}")
+    manifest = folders[2] / "manifest.json"
+    manifest.write_text("was added, and is of the next century")
+    os.utime(manifest, (4e9, 4e9))
+    lines: list[str] = []
+    seen = sealed(lines.append)
+    runs = StageRuns(studies, plans(), seen, lambda study, stage: None, UnplannedError, is_main_process=True)
+    for _ in range(2):  # each is reported once
+        assert leaders(runs, study, stage) == ids[1:3]
+    assert lines == [
+        f"run {ids[1]} is broken: requests.parquet: was changed; it is set aside and measured again",
+        f"run {ids[2]} is broken: manifest.json: was added; it is set aside and measured again",
+    ]
+    needed = Needs(plans(), seen)
+    for number in (1, 2):
+        *_, mark = needed.files(ids[number])
+        newest = max(path.stat().st_mtime_ns for path in folders[number].iterdir())
+        assert mark == f"kept/{ids[number]}" and Path(mark).stat().st_mtime_ns > newest
+    first = Path(mark).read_text()
+    needed.files(ids[2])
+    assert Path(mark).read_text() != first  # Snakemake compares the content of an input that is newer
+    assert not any(file.startswith("kept/") for file in needed.files(ids[0]))
+
+
+def test_a_pair_is_one_job_led_by_its_last_run_and_leaves_out_what_is_complete(proof, studies):
+    runs, needed = stage_runs(studies, plans()), needs()
+    jobs = [[[run.run_id for run in visit] for visit in job] for job in proof.jobs()]
+    assert [len(job) for job in jobs] == [2, 2] and len(jobs[0][0]) == len(proof.candidates[0].runs) // 2 > 1
+    assert {run.run_id for run in proof.candidates[1].runs} >= set(jobs[1][0])  # the second begins with the winner
+    assert leaders(runs, proof.study, CONFIRM) == [job[-1][-1] for job in jobs]
+    found = option(needed, jobs[1][-1][-1])
+    assert [[each["spec"]["start"][-2:] for each in visit] for visit in found] == [
+        ["-1"] * len(visit) for visit in jobs[1]
+    ]
+    complete(jobs[0][-1][-1])
+    complete(jobs[0][0][0])
+    leader = jobs[0][-1][-2]
+    assert leaders(runs, proof.study, CONFIRM)[0] == leader
+    assert needed.runs(leader) == [*jobs[0][0][1:], *jobs[0][1][:-1]]
+    assert leader in needed.runs(leader) and needed.hardware(leader).count == 1
+    for run in jobs[0][0][1:]:
+        complete(run)
+    assert [list(visit) for visit in needed.job(leader)] == [jobs[0][1][:-1]]  # no empty visit
+
+
+def test_the_first_pairs_and_all_pairs_share_their_jobs(project, proof, studies):
+    write(proof.model_copy(update={"stage": CONFIRM_FIRST}))
+    runs = stage_runs(studies, plans())
+    both = leaders(runs, proof.study, CONFIRM_FIRST), leaders(runs, proof.study, CONFIRM)
+    assert both[0] == both[1]
+    assert needs().runs(both[0][0]) == [run.run_id for visit in proof.jobs()[0] for run in visit]
+
+
+def test_jobs_of_several_plans_that_end_with_the_same_run_are_one(planned, project):
+    """Two studies may ask for the same server start, with different workloads before the one that both have."""
+    first, *others = plan_confirm(project, baseline(project.study), 1).candidates[0].runs
+    other = planned.model_copy(update={"study": "other", "stage": CONFIRM})
+    side = planned.candidates[0]
+    for study, runs in (("one", [*others, first]), ("two", [first])):
+        write(other.model_copy(update={"study": study, "candidates": [side.model_copy(update={"runs": runs})]}))
+    assert needs().runs(first.run_id) == [*(run.run_id for run in others), first.run_id]
+    # the other study's run may be measured by two jobs, and is then kept by the second
+    assert needs().runs(others[0].run_id) == [others[0].run_id]
+
+
+def test_studies_that_share_a_baseline_and_not_a_winner_share_no_pairs(planned, project):
+    first, second = (
+        plan_confirm(project, Incumbent(candidate=each.candidate, configuration=each.configuration), 2)
+        for each in planned.candidates[1:3]
+    )
+    write(first)
+    write(second.model_copy(update={"study": "other"}))
+    pairs = [[[run.run_id for run in visit] for visit in plan.jobs()[1]] for plan in (first, second)]
+    for pair in pairs:
+        assert [*map(list, needs().job(pair[1][-1]))] == pair
+    assert not {run for visit in pairs[0] for run in visit} & {run for visit in pairs[1] for run in visit}
+
+
+def test_a_plan_that_is_due_is_waited_for(planned, studies):
+    def due(study, stage):
+        raise UnplannedError
+
+    runs = stage_runs(studies, plans(), due)
+    with pytest.raises(UnplannedError):
+        runs.missing(name_of(SEARCH), planned.stage)
+    assert runs.missing(name_of(SEARCH), studies.stages(SEARCH)[1]) == []  # not planned yet
+    assert runs.all_to_wait_for() == []
+
+
+def test_files_of_stages(studies):
+    files, stages = StudyFiles(studies), studies.stages(SEARCH)
+    assert files.of_stages(SEARCH, "plan.json")[-1] == f"results/{SEARCH}/stages/confirm/plan.json"
+    assert files.of_last_stage(SEARCH, "plan.json") == files.of_stages(SEARCH, "plan.json")[-1]
+    assert CONFIRM_FIRST not in stages and studies.planned_stages(SEARCH)[-2:] == [CONFIRM_FIRST, CONFIRM]
+    assert len(files.of_deciding_stages(SEARCH, "decision.json")) == len(stages) - 1
+    assert files.previous_stage(SEARCH, stages[0]) == files.past_stages(name_of(SEARCH), stages[0]) == {}
+    first, confirm = (files.past_stages(name_of(SEARCH), stage) for stage in (CONFIRM_FIRST, CONFIRM))
+    assert first.keys() == {"past_plans", "past_decisions", "past_tables"}
+    assert len(first["past_plans"]) == len(stages) - 1
+    assert confirm == {
+        **first,
+        "first_plan": f"results/{SEARCH}/stages/{CONFIRM_FIRST}/plan.json",
+        "first_table": f"results/{SEARCH}/stages/{CONFIRM_FIRST}/table.parquet",
+    }
+    made = files.made(SEARCH)
+    assert len(set(made)) == len(made)
+    assert {f"results/{SEARCH}/stages/{stage}/checks.parquet" for stage in stages} < set(made)
+    assert f"results/{SEARCH}/stages/{CONFIRM_FIRST}/table.parquet" in made
+    assert f"results/{SEARCH}/stages/{CONFIRM_FIRST}/decision.json" not in made
+    assert "envs/llama.cpp.lock.txt" in str(files.referred(SEARCH)["locks"]) and files.referred("recorded/any") == {}
+    assert files.others(SEARCH) == [] and files.beside(SEARCH) == {} and is_live(SEARCH)
+
+
+def test_options_of_files():
+    assert options({"past_plans": ["a", "b"], "model": "c"}) == "--past-plans a b --model c"
+
+
+def test_sources_of_a_study(project):
+    sources = Sources({"a": project})
+    alias = next(iter(project.study.engines))
+    found = sources.environment(project.engine(alias).name, project.environment_sha256(alias)[:12])
+    assert found.lock == project.lock(alias) and found.runtime == "venv"
+    with pytest.raises(ConfigError, match="no engine of the studies serves nothing"):
+        sources.converter("nothing")
+
+
+def test_a_dataset_that_is_edited_under_its_name_is_another_file(project):
+    """Issue: its folder was named by its name, so the old file was there and the edited one was never fetched."""
+    files = []
+    for sha256 in ("a" * 64, "b" * 64):
+        edited = {
+            name: workload.model_copy(
+                update={"kind": "sharegpt", "dataset": "mine", "parameters": {"dataset_sha256": sha256, "seed": 1}}
+            )
+            for name, workload in project.workloads.items()
+        }
+        sources = Sources({"a": replace(project, workloads=edited)})
+        files += [file for workload in sources._workloads for file in sources.datasets(workload)]
+    assert set(files) == {f"results/datasets/mine-{digit * 12}/dataset.json" for digit in "ab"}
+
+
+def test_comparisons_are_named_by_their_sides(studies, tmp_path):
+    with pytest.raises(ConfigError, match="other: no such comparison"):
+        Comparisons({}, studies, tmp_path).inputs("other")
+    other = tmp_path / "other"
+    (other / "stages/one").mkdir(parents=True)
+    for name in ("study.json", "stages/one/plan.json"):
+        (other / name).write_text("{}")
+    compared = Comparisons({"compare": [["cpu-smollm2", str(other)]]}, studies, tmp_path)
+    name = compared.made()[0].split("/")[2]
+    before = compared.elsewhere(name)
+    assert f"results/{SEARCH}/study.json" in compared.inputs(name) and str(other) in compared.folders(name)
+    (other / "stages/one/plan.json").write_text('{"another": 1}')
+    assert compared.elsewhere(name) != before
+
+
+class Rule(SimpleNamespace):
+    pass
+
+
+def snakemake_workflow(*rules, local=True):
+    found = SimpleNamespace(rules=rules, local_exec=local, is_main_process=True, cores=4, local=[])
+    found.localrules = lambda *names: found.local.extend(names)
+    return found
+
+
+def raw(text):
+    return SimpleNamespace(raw=text, is_evaluable=lambda: True)
+
+
+def test_on_one_machine_runs_ask_for_nothing_and_all_rules_run_here(planned, studies, monkeypatch):
+    monkeypatch.setattr(placement.tempfile, "gettempdir", lambda: "/here")
+    measure, parse = (
+        Rule(name=name, resources={"tmpdir": raw("system_tmpdir")}) for name in ("measure", "parse_stage")
+    )
+    workflow = snakemake_workflow(measure, parse)
+    placed = Placements(workflow, {}, studies, needs(), Path("results/runs"))
+    placed.place()
+    assert workflow.local == ["parse_stage"] and measure.resources["tmpdir"] == "/here"
+    assert placed.job(planned.run_ids()[0], 1) == {} and placed.resources(lambda *job: {}) == {}
+    assert placed.accelerators() == 1
+
+
+def test_a_cluster_needs_a_site(planned, studies):
+    placed = Placements(snakemake_workflow(local=False), {}, studies, needs(), Path("results/runs"))
+    with pytest.raises(ConfigError, match="site: missing, and a cluster needs it"):
+        placed.job(planned.run_ids()[0], 1)
+    hardware = HardwareSpec(accelerator="cpu", device="cpu", count=1)
+    with pytest.raises(ConfigError, match="site: missing"):
+        placed.threads(hardware)
+
+
+def test_on_a_cluster_what_all_runs_ask_alike_is_a_value_unless_the_user_gave_another(planned, studies):
+    site = Path("config/sites/here.yaml")
+    site.parent.mkdir(parents=True, exist_ok=True)
+    site.write_text("site: here\ndevices:\n  cpu: {partition: nodes, cpus: 3, memory_gb: 2}\n")
+    names = placement.RESOURCES
+    measure = Rule(name="measure", resources={name: raw(None) for name in names})
+    measure.resources["slurm_partition"] = raw("mine")
+    placed = Placements(snakemake_workflow(measure, local=False), {"site": "here"}, studies, needs(), Path("runs"))
+    placed.place()
+    assert measure.resources["cpus_per_task"] == 3 and measure.resources["slurm_partition"].raw == "mine"
+    assert measure.resources["mem_mb"].raw is None  # grows with the attempt
+    request = placed.job(planned.run_ids()[0], 2)
+    assert request["mem_mb"] == 4000 and request["slurm_partition"] == "nodes"
+    job = SimpleNamespace(run_id=planned.run_ids()[0])
+    resources = placed.resources(lambda wildcards, attempt: placed.job(wildcards.run_id, attempt))
+    assert resources["mem_mb"](job, 1) == 2000 and resources["gres"](job, 1) is None
+
+
+def test_a_signature_is_found_once():
+    function = with_signature(lambda wildcards, attempt: None)
+    assert list(function.__signature__.parameters) == ["wildcards", "attempt"]
+
+
+def test_only_measured_runs_are_reported(project, caplog, monkeypatch):
+    monkeypatch.setattr(
+        coordination, "ProgressLines", lambda studies: SimpleNamespace(ended=lambda runs: [f"{runs} ended"])
+    )
+    caplog.set_level("INFO", logger="workflow")
+    handler = coordination.ProgressHandler(
+        [project.study], Path("results"), lambda leader: ["first", leader], logging.getLogger("workflow")
+    )
+    for job, rule in enumerate(("measure", "parse_stage")):
+        started = {"event": LogEvent.JOB_INFO, "rule_name": rule, "jobid": job, "wildcards": {"run_id": rule}}
+        handler.emit(logging.makeLogRecord(started))
+    for job in (1, 0, 0):
+        handler.emit(logging.makeLogRecord({"event": LogEvent.JOB_FINISHED, "job_id": job}))
+    assert caplog.messages == ["['first', 'measure'] ended"]
