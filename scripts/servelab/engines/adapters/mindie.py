@@ -174,6 +174,7 @@ class Mindie(Engine):
     option_values: ClassVar = {"speculative_decoding": (_DRAFTS,), "speculative_tokens": (1,)}
     checked = (Checked("2.1.RC1", "page"),)
     ready_path = "/v2/health/ready"
+    worker_names: ClassVar = re.compile(r"mindie_llm_backend_connector")
     metrics_path = "/metrics"
     metric_names: ClassVar = {
         "requests_running": ("num_requests_running",),

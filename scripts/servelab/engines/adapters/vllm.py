@@ -127,6 +127,8 @@ class Vllm(Engine):
         ("--diffusion-config", "-dc"),
     )
     abbreviates = True
+    # vLLM 0.33 stopped by SIGTERM in the first 0.1 s of a request ends its workers and then waits for that request.
+    worker_names: ClassVar = re.compile(r"VLLM::(EngineCore|Worker)\w*")
     metrics_path = "/metrics"
     metric_names: ClassVar = {
         "requests_running": ("vllm:num_requests_running",),
