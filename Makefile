@@ -63,9 +63,10 @@ long-test: tools  ## the slow tests that take longest: Kubernetes, archives of a
 	tests/install_packages.sh
 	$(PYTEST) -m long
 
+slurm-test: PARALLEL := -n 3 --dist loadfile
 slurm-test: tools  ## studies on a Slurm that the tests start and end; docs/cluster.md
 	-tests/install_packages.sh
-	$(PYTEST) -m "slurm and not long" -n 3 --dist loadfile tests/slurm
+	$(PYTEST) $(PARALLEL) -m "slurm and not long" tests/slurm
 
 bench: tools  ## the client beside others, and what it can tell apart; docs/benchmarks.md
 	$(PYTEST) -m bench -p no:xdist -s tests/bench
