@@ -1,11 +1,16 @@
 """Compares two studies: engines, versions, dates or sites side by side, and what is not comparable."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from servelab.core.cli import run
+from servelab.core.errors import ConfigError
+from servelab.core.files import write_text
 from servelab.metrics.tables.io import write_table
 from servelab.report.compare.comparison_table import compare_studies
+from servelab.report.compare.court import EXIT_CODES, read_condition, try_conditions, verdict_of
+from servelab.report.compare.court_files import github_lines, junit
 from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side
 from servelab.report.compare.wanted import names_of
@@ -17,7 +22,29 @@ def main() -> None:
     parser.add_argument("studies", nargs=2, type=Path, help="folders of two studies: results/studies/<study>")
     parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="their names; default: by their folders")
     parser.add_argument("--output", type=Path, help="folder; default: results/comparisons/<a>--<b>")
+    court = parser.add_argument_group(
+        "conditions",
+        "exit code 0: better or the same; 3: worse, a condition is met; 4: it cannot be told; others: an error",
+    )
+    court.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="a change from the first study to the second that must not be, such as 'ttft_ms > +5%%'; repeatable",
+    )
+    court.add_argument(
+        "--of",
+        choices=("answers", "configurations"),
+        default="answers",
+        help="what is tried: the two recommended configurations, or each that both studies measured (default: answers)",
+    )
+    court.add_argument("--junit", type=Path, help="file for the findings as JUnit XML")
+    court.add_argument("--github", action="store_true", help="print the findings as annotations of GitHub Actions")
     arguments = parser.parse_args()
+    conditions = [read_condition(text) for text in arguments.fail_if]
+    if not conditions and (arguments.junit or arguments.github):
+        raise ConfigError("--junit and --github show how conditions were tried: add --fail-if")
 
     names = arguments.names or names_of(arguments.studies)
     folder = arguments.output or Path("results/comparisons") / "--".join(names)
@@ -32,6 +59,18 @@ def main() -> None:
                 f"    {row['candidate_a'] or row['candidate_b']} on {row['workload']}: {row['verdict']}: {row['why']}"
             )
     print(f"Page: {folder / 'comparison.html'}")
+    if not conditions:
+        return
+    findings = try_conditions(comparison, conditions, answers=arguments.of == "answers")
+    verdict = verdict_of(findings)
+    for finding in findings:
+        print(f"{finding.word}: {finding.condition}: {finding.configuration} on {finding.workload}: {finding.why}")
+    print(f"Verdict: {verdict}")
+    if arguments.junit:
+        write_text(arguments.junit, junit(findings, "--".join(names)))
+    if arguments.github:
+        print("\n".join(github_lines(findings)))
+    sys.exit(EXIT_CODES[verdict])
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ BY_OTHERS = {
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",
     "python scripts/compare_studies.py results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",
+    "python scripts/compare_studies.py old/results/studies/cpu-smollm2 results/studies/cpu-smollm2"
+    " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5% --junit comparison.xml --github": "test_court.py",
     "make format": "the checks refuse what it would change",
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",

@@ -39,7 +39,7 @@ def compare_studies(a: StudySide, b: StudySide) -> Comparison:
 
     The metric, its basis and the margin are those of `a`'s objective.
     """
-    noise = _noise_by_workload(a, b)
+    noise = noise_by_workload(a, b, *a.study.objective.metric_and_basis)
     rows = [row for pair in pair_runs(a.runs, b.runs) for row in _rows(a, b, pair, "configuration", noise)]
     answers = pair_runs(a.answer, b.answer, answers=True)
     other_model = _other_model(a, b)
@@ -47,16 +47,24 @@ def compare_studies(a: StudySide, b: StudySide) -> Comparison:
     return Comparison(a, b, pa.Table.from_pylist(rows, schema=compared_schemas.COMPARISON))
 
 
-def _noise_by_workload(a: StudySide, b: StudySide) -> dict[str, StartNoise]:
-    """The noise between server starts under each workload, from all runs of both studies, shared ones once."""
-    runs = {(run.run_id, run.measured_at): run for side in (a, b) for run in side.runs if not _has_logs(run)}
+def judged_pair(a: StudySide, b: StudySide, pair: Pair, *, answers: bool) -> tuple[str, str]:
+    """Verdict and reason of a pair by the objective of `a`, as they stand in the table."""
+    metric, basis = a.study.objective.metric_and_basis
+    refused = _other_model(a, b) if answers else None
+    judged, _ = _judged(a, pair, metric, basis, noise_by_workload(a, b, metric, basis), refused)
+    return judged["verdict"], judged["why"]
+
+
+def noise_by_workload(a: StudySide, b: StudySide, metric: str, basis: Basis) -> dict[str, StartNoise]:
+    """A metric's noise between server starts under each workload, from all runs of both studies, shared ones once."""
+    runs = {(run.run_id, run.measured_at): run for side in (a, b) for run in side.runs if not has_logs(run)}
     by_workload: dict[str, list[JudgedRun]] = {run.workload: [] for side in (a, b) for run in side.runs}
     for run in runs.values():
-        by_workload[run.workload].append(JudgedRun(run, run.values(*a.study.objective.metric_and_basis)))
+        by_workload[run.workload].append(JudgedRun(run, run.values(metric, basis)))
     return {workload: noise_of_sides(each) for workload, each in by_workload.items()}
 
 
-def _has_logs(run: Run) -> bool:
+def has_logs(run: Run) -> bool:
     """Whether its values are those of logs, not of server starts."""
     return run.facts.complete is None
 
@@ -113,7 +121,7 @@ def _judged(
     sides = [JudgedRun(run, run.values(metric, basis)) for run in (pair.a, pair.b)]
     # `judge` reads only the objective, which a study's summary has too
     study = cast(SearchedStudy, a.study)
-    of_starts = None if _has_logs(pair.a) or _has_logs(pair.b) else noise[pair.a.workload]
+    of_starts = None if has_logs(pair.a) or has_logs(pair.b) else noise[pair.a.workload]
     verdict, why, change = judge(study, sides[0], sides[1], ("a", "b"), noise=of_starts)
     return {"verdict": verdict, "why": why}, change
 

@@ -1,0 +1,181 @@
+"""Judges a comparison by conditions such as `total_tokens_per_s < -3%`: for a job that must fail on a slower release.
+
+The question is not whether a change was seen, but whether it lies beyond a limit. So a condition has three answers: it
+is met, it is not, or the starts that were measured cannot tell.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from servelab.core.errors import ConfigError
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.objective import Basis
+from servelab.metrics.statistics import Interval, ratio_interval, t_quantile
+from servelab.report.compare.comparison_table import SAME, Comparison, has_logs, judged_pair, noise_by_workload
+from servelab.report.compare.matched_runs import Pair, pair_runs
+from servelab.report.compare.sides import Run
+from servelab.search.start_noise import StartNoise
+
+Word = Literal["better", "same", "worse", "cannot tell"]
+EXIT_CODES: Mapping[Word, int] = {"better": 0, "same": 0, "worse": 3, "cannot tell": 4}
+"""Above those of errors (`servelab.core.errors`) and below those of signals."""
+ERROR_RATE = 0.05
+"""Share of comparisons without a change beyond any limit that may be called worse, and of others that may pass."""
+
+_CONDITION = re.compile(r"\s*(?P<metric>\w+)\s*(?P<sign>[<>])\s*(?P<percent>[+-]?\d+(\.\d+)?)\s*%\s*")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A change from the first study to the second that must not be."""
+
+    metric: str
+    percent: float
+    """The limit; a change to its wrong side is one too many."""
+    below: bool
+    """Whether changes below the limit are the wrong ones, else those above."""
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'<' if self.below else '>'} {self.percent:+g}%"
+
+
+def read_condition(text: str) -> Condition:
+    """The condition in words like `ttft_ms > +5%`; `ConfigError` if it is none."""
+    found = _CONDITION.fullmatch(text)
+    known = {metric.tag: metric for metric in METRICS}
+    if found is None:
+        raise ConfigError(
+            f"--fail-if: {text!r}: write a metric, < or >, and a limit in percent: 'total_tokens_per_s < -3%'"
+        )
+    metric = known.get(found["metric"])
+    if metric is None or metric.higher_is_better is None:
+        names = ", ".join(sorted(tag for tag, each in known.items() if each.higher_is_better is not None))
+        raise ConfigError(
+            f"--fail-if: {text!r}: {found['metric']} is no metric that can be better or worse; use {names}"
+        )
+    below, percent = found["sign"] == "<", float(found["percent"])
+    if below != metric.higher_is_better:
+        worse = "lower" if metric.higher_is_better else "higher"
+        raise ConfigError(f"--fail-if: {text!r}: {metric.tag} is worse where it is {worse}; turn {found['sign']} round")
+    if percent <= -100:
+        raise ConfigError(f"--fail-if: {text!r}: no figure can fall by 100 % or more; write a smaller limit")
+    return Condition(metric.tag, percent, below)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One condition on one configuration and workload."""
+
+    condition: Condition
+    configuration: str
+    workload: str
+    word: Word
+    why: str
+
+
+def try_conditions(comparison: Comparison, conditions: Sequence[Condition], *, answers: bool) -> list[Finding]:
+    """Every condition on every pair of runs: on the two studies' answers, else on all configurations of both.
+
+    "Worse" is said of one in 20 comparisons at most in which no change is beyond its limit, over all conditions and
+    pairs together (Bonferroni). A comparison with one change beyond its limit passes in one of 20 at most, because all
+    conditions must pass: Berger 1982, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24,
+    295. Both by the noise between server starts that is pooled over all configurations under a workload.
+    """
+    a, b = comparison.a, comparison.b
+    pairs = pair_runs(a.answer, b.answer, answers=True) if answers else pair_runs(a.runs, b.runs)
+    level = ERROR_RATE / max(1, len(pairs) * len(conditions))
+    verdicts = [judged_pair(a, b, pair, answers=answers) for pair in pairs]
+    return [
+        _try(comparison, condition, pair, judged, level)
+        for condition in conditions
+        for pair, judged in zip(pairs, verdicts, strict=True)
+    ]
+
+
+def verdict_of(findings: Sequence[Finding]) -> Word:
+    """Worse if one finding is; else it cannot be told if one cannot; else better if one is, and else the same."""
+    words = {finding.word for finding in findings}
+    return (
+        next((word for word in ("worse", "cannot tell", "better") if word in words), "same") if words else "cannot tell"
+    )
+
+
+def _try(comparison: Comparison, condition: Condition, pair: Pair, judged: tuple[str, str], level: float) -> Finding:
+    """`judged` is the pair's verdict by the objective, with its reason."""
+    run = pair.a or pair.b
+    assert run is not None
+
+    def finding(word: Word, why: str) -> Finding:
+        return Finding(condition, _name(pair), run.workload, word, why)
+
+    word, why = judged
+    if word == SAME:
+        return finding("same", why)
+    if word == "new failure":
+        return finding("worse", f"new failure: {why}")
+    if word == "fixed failure":
+        return finding("better", f"fixed failure: {why}")
+    if word not in ("better", "worse", "no difference"):
+        return finding("cannot tell", f"{word}: {why}")
+    assert pair.a is not None and pair.b is not None
+    basis = _basis(comparison, condition.metric, pair.a, pair.b)
+    values = [each.values(condition.metric, basis) for each in (pair.a, pair.b)]
+    if not all(values) or min(map(min, values)) <= 0:
+        return finding("cannot tell", f"{condition.metric} is missing or 0 on a side")
+    noise = None
+    if not (has_logs(pair.a) or has_logs(pair.b)):
+        noise = noise_by_workload(comparison.a, comparison.b, condition.metric, basis)[run.workload]
+    return finding(*_against(condition, values[0], values[1], noise, level))
+
+
+def _name(pair: Pair) -> str:
+    labels = list(dict.fromkeys(run.label for run in (pair.a, pair.b) if run))
+    return " → ".join(labels)
+
+
+def _basis(comparison: Comparison, metric: str, a: Run, b: Run) -> Basis:
+    """That of the objective for its metric; for others per accelerator if the numbers differ."""
+    objective, basis = comparison.a.study.objective.metric_and_basis
+    if metric == objective:
+        return basis
+    unlike = METRICS.get(metric).is_rate and a.accelerators != b.accelerators
+    return "accelerator" if unlike else "deployment"
+
+
+def _against(
+    condition: Condition, before: Sequence[float], after: Sequence[float], noise: StartNoise | None, level: float
+) -> tuple[Word, str]:
+    """The answer for one change: its one-sided limits at `level` decide for worse, at `ERROR_RATE` for passing."""
+    strict, loose = (_interval(before, after, noise, alpha) for alpha in (level, ERROR_RATE))
+    text = f"{loose.value:+.1f} %"
+    if strict.low is None or strict.high is None or loose.low is None or loose.high is None:
+        return "cannot tell", f"{text}, one measurement a side has no interval: measure more server starts"
+    text += f" (90 % interval {loose.low:+.1f} to {loose.high:+.1f} %)"
+    limit = condition.percent
+    met, passed, gained = (
+        (strict.high < limit, loose.low > limit, strict.low > 0)
+        if condition.below
+        else (strict.low > limit, loose.high < limit, strict.high < 0)
+    )
+    if met:
+        return "worse", f"{text} is beyond {limit:+g} %"
+    if passed:
+        return "better" if gained else "same", f"{text} is within {limit:+g} %"
+    return "cannot tell", f"{text} includes {limit:+g} %: measure more server starts (proof.pairs) or widen the limit"
+
+
+def _interval(before: Sequence[float], after: Sequence[float], noise: StartNoise | None, alpha: float) -> Interval:
+    """The change in percent, with its one-sided limits that each miss in a share `alpha`."""
+    if noise is None:
+        return ratio_interval(before, after, 1 - 2 * alpha)
+    logs = [[math.log(value) for value in values] for values in (before, after)]
+    change = statistics.fmean(logs[1]) - statistics.fmean(logs[0])
+    scatter = noise.sd_percent / 100 * math.sqrt(1 / len(before) + 1 / len(after))
+    half = t_quantile(1 - alpha, noise.freedom) * scatter
+    return Interval(*(100 * math.expm1(end) for end in (change, change - half, change + half)))

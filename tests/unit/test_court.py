@@ -1,0 +1,213 @@
+"""Conditions on a comparison: each answer where it belongs, how often it is wrong, and what CI systems are told."""
+
+import copy
+import json
+import math
+import random
+import re
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import yaml
+from made_results import write_study
+from made_study import demo_study
+
+from servelab.core.errors import ConfigError
+from servelab.report.compare.comparison_table import compare_studies
+from servelab.report.compare.court import Condition, Finding, read_condition, try_conditions, verdict_of
+from servelab.report.compare.court_files import github_lines, junit
+from servelab.report.compare.sides import read_side
+from servelab.search.project import load_project
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "compare_studies.py"
+STAGES = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
+CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
+SLOWER = read_condition("total_tokens_per_s < -3%")
+LATER = read_condition("ttft_ms > +5%")
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    """Folder of a finished study whose server is that many times as fast."""
+    content = json.loads(json.dumps(demo_study() | {"stages": STAGES, "workloads": ["cpu-sharegpt"]}))
+    file = tmp_path_factory.mktemp("study") / f"{content['study']}.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    project = load_project(file, ROOT)
+    made = {}
+
+    def make(pace=1.0, **run):
+        name = f"{pace}-{sorted(run)}"
+        if name not in made:
+            results = tmp_path_factory.mktemp("results") / "results"
+            made[name] = write_study(results, project, pace=pace, day=1 + len(made), **run)
+        return made[name]
+
+    return make
+
+
+def verdict(folder_of, before, after, *conditions, answers=True):
+    comparison = compare_studies(read_side(before, "old"), read_side(after, "new"))
+    return verdict_of(try_conditions(comparison, conditions or [SLOWER], answers=answers))
+
+
+def test_each_answer(folder_of):
+    base = folder_of()
+    assert verdict(folder_of, base, folder_of(0.7)) == "worse"
+    assert verdict(folder_of, base, folder_of(1.5)) == "better"
+    assert verdict(folder_of, base, base) == "same"
+    assert verdict(folder_of, base, folder_of(0.97)) == "cannot tell"
+    assert verdict(folder_of, base, folder_of(0.97), read_condition("total_tokens_per_s < -30%")) == "same"
+    assert verdict(folder_of, base, folder_of(0.7), LATER) == "worse"
+    assert verdict(folder_of, base, folder_of(1.5), LATER) == "better"
+
+
+def test_a_new_failure_is_worse_and_what_is_missing_cannot_be_told(folder_of):
+    base, broken = folder_of(), folder_of(1.0, failed={"max_num_seqs=8": CRASHED})
+    assert verdict(folder_of, base, broken, answers=False) == "worse"
+    assert verdict(folder_of, broken, base, answers=False) in ("better", "cannot tell")
+    comparison = compare_studies(read_side(base, "old"), read_side(folder_of(1.2), "new"))
+    for run in comparison.b.runs:
+        run.starts = {name: [] for name in run.starts}
+    (finding,) = try_conditions(comparison, [LATER], answers=True)
+    assert finding.word == "cannot tell"
+    assert verdict_of([]) == "cannot tell"
+
+
+def of_200(folder_of, true_percent, conditions, answers=True, sd_percent=2.5, starts=3):
+    """Counts of verdicts over 200 studies whose starts are drawn anew around a true change of every metric."""
+    comparison = compare_studies(read_side(folder_of(), "old"), read_side(folder_of(1.01), "new"))
+    draw, counts = (
+        random.Random(f"{true_percent} {answers}"),
+        dict.fromkeys(("better", "same", "worse", "cannot tell"), 0),
+    )
+    for _ in range(200):
+        sides = [copy.copy(side) for side in (comparison.a, comparison.b)]
+        for side, change in zip(sides, (0.0, true_percent), strict=True):
+            object.__setattr__(side, "runs", [copy.copy(run) for run in side.runs])
+            for run in side.runs:
+                scatter = [draw.gauss(0, sd_percent / 100) for _ in range(starts)]
+                faster = [(1 + change / 100) * math.exp(each) for each in scatter]
+                run.starts = dict(run.starts) | {
+                    "total_tokens_per_s": [500 * each for each in faster],
+                    "ttft_ms": [80 / each for each in faster],
+                }
+        drawn = type(comparison)(sides[0], sides[1], comparison.table)
+        counts[verdict_of(try_conditions(drawn, conditions, answers=answers))] += 1
+    return counts
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_at_most_one_verdict_in_twenty_is_wrong(folder_of, answers):
+    both = [SLOWER, LATER]
+    none = of_200(folder_of, 0.0, both, answers)
+    assert none["worse"] <= 10, none
+    on_the_limit = of_200(folder_of, -3.0, [SLOWER], answers)
+    assert on_the_limit["worse"] <= 17 and on_the_limit["same"] + on_the_limit["better"] <= 17, on_the_limit
+    beyond = of_200(folder_of, -5.0, both, answers)
+    assert beyond["same"] + beyond["better"] <= 10, beyond
+
+
+def test_what_is_there_is_found(folder_of):
+    assert of_200(folder_of, -20.0, [SLOWER])["worse"] >= 180
+    assert of_200(folder_of, 20.0, [SLOWER])["better"] >= 180
+    assert of_200(folder_of, 0.0, [read_condition("total_tokens_per_s < -12%")])["same"] >= 150
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("total_tokens_per_s", "write a metric, < or >"),
+        ("total_tokens_per_s < -3", "write a metric, < or >"),
+        ("total_tokens_per_s <= -3%", "write a metric, < or >"),
+        ("tokens < -3%", "tokens is no metric"),
+        ("total_tokens_per_s > 3%", "worse where it is lower"),
+        ("ttft_ms < -3%", "worse where it is higher"),
+        ("total_tokens_per_s < -100%", "write a smaller limit"),
+    ],
+)
+def test_a_condition_that_is_none_is_refused(text, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_condition(text)
+
+
+def test_a_condition_is_read_as_it_is_written():
+    assert read_condition(" tpot_ms>5% ") == Condition("tpot_ms", 5.0, below=False)
+    assert str(SLOWER) == "total_tokens_per_s < -3%"
+    assert read_condition(str(LATER)) == LATER
+
+
+FINDINGS = [
+    Finding(SLOWER, "max_num_seqs=8", "chat", "worse", "-9 % <&> \x00 100%\nsecond line"),
+    Finding(SLOWER, "a, b: c", "chat", "cannot tell", "too few"),
+    Finding(LATER, "baseline", "long", "better", "fine"),
+]
+
+
+def test_junit_is_xml_with_each_finding_once():
+    suite = ET.fromstring(junit(FINDINGS, "old--new"))
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
+        "tests": "3",
+        "failures": "1",
+        "errors": "1",
+    }
+    assert [[child.tag for child in case] for case in suite] == [["failure"], ["error"], ["system-out"]]
+    assert "second line" in suite[0][0].get("message")
+
+
+def test_annotations_are_one_line_each_and_escaped():
+    lines = list(github_lines(FINDINGS))
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::warning", "::notice"]
+    assert not any("\n" in line for line in lines)
+    assert lines[0].endswith("100%25%0Asecond line")
+    assert "title=worse%3A total_tokens_per_s < -3%25::max_num_seqs=8 on chat: " in lines[0]
+
+
+@pytest.mark.parametrize(("pace", "code", "word"), [(0.7, 3, "worse"), (0.97, 4, "cannot tell"), (1.5, 0, "better")])
+def test_command_line_ends_with_the_verdicts_code(folder_of, tmp_path, pace, code, word):
+    command = [
+        sys.executable,
+        SCRIPT,
+        folder_of(),
+        folder_of(pace),
+        "--output",
+        tmp_path / "c",
+        "--names",
+        "old",
+        "new",
+    ]
+    ended = subprocess.run(
+        [*command, "--fail-if", "total_tokens_per_s < -3%", "--junit", tmp_path / "court.xml", "--github"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert f"Verdict: {word}" in ended.stdout
+    assert len(ET.parse(tmp_path / "court.xml").getroot()) == 1
+    assert (tmp_path / "c" / "comparison.html").exists()
+
+
+def test_the_documents_ci_job_fails_on_a_slower_release(folder_of, tmp_path):
+    (block,) = re.findall(r"```yaml\n(jobs:.*?)```", (ROOT / "docs/reading-results.md").read_text(), re.DOTALL)
+    step = yaml.safe_load(block)["jobs"]["serving-speed"]["steps"][-1]["run"]
+    words = shlex.split(step.replace("\\\n", " "))
+    before, after = words[2:4]
+    assert words[:2] == [".venv/bin/python", "scripts/compare_studies.py"] and before.endswith(after)
+    replaced = {words[0]: sys.executable, words[1]: SCRIPT, before: folder_of(), after: folder_of(0.7)}
+    command = [replaced.get(word, word) for word in words]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 3, ended.stderr
+    assert "::error title=worse" in ended.stdout
+    assert (tmp_path / "comparison.xml").exists()
+
+
+def test_command_line_refuses_files_without_conditions(folder_of):
+    command = [sys.executable, SCRIPT, folder_of(), folder_of(0.7), "--github"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "add --fail-if" in ended.stderr
