@@ -36,7 +36,7 @@ def run_with_doubles(script: str, folder, program: str) -> dict:
 @pytest.mark.parametrize("image", [None, IMAGE])
 def test_a_form_has_the_whole_command_and_nothing_to_fill_in(name, image):
     text = FORMS.get(name).build(replace(DEPLOYMENT, image=image))
-    if name == "docker" and image is None:
+    if name == "here" or (name == "docker" and image is None):
         assert text is None
         return
     assert "vllm" in text and "Qwen/Qwen3-32B" in text
@@ -50,8 +50,11 @@ def test_weights_that_were_made_here_have_the_command_only():
     assert [form.name for form in forms_in_order() if form.build(made_here)] == ["bare"]
 
 
-def test_the_plain_command_comes_first():
-    assert forms_in_order()[0].build(DEPLOYMENT) == COMMAND
+@pytest.mark.parametrize(("has_name", "first"), [(True, COMMAND), (False, "python -m server --model /a/b")])
+def test_the_first_form_starts_as_it_is_printed(has_name, first):
+    launched = replace(DEPLOYMENT, model_has_name=has_name, launch_command="python -m server --model /a/b")
+    built = [text for form in forms_in_order() if (text := form.build(launched))]
+    assert built[0] == first and COMMAND in built
 
 
 def test_docker_is_given_image_devices_variables_and_the_command(tmp_path):

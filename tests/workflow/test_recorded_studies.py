@@ -189,7 +189,7 @@ def test_the_recommendation_in_the_terminal_says_what_is_extrapolated(finished):
     done = subprocess.run(
         command, cwd=finished.folder, env=finished.environment(), capture_output=True, text=True, check=True
     )
-    assert PUBLISHED["qwen3-235b-a22b-h100"] in done.stdout and "As it ran here" not in done.stdout
+    assert PUBLISHED["qwen3-235b-a22b-h100"] in done.stdout and "in place of its path" not in done.stdout
     (line,) = (line for line in done.stdout.splitlines() if "ShareGPT" in line and "->" in line)
     assert all(text in line for text in ("8424.9† ->", "15574.3†", "+84.9 %", "extrapolated"))
 

@@ -191,15 +191,18 @@ def test_recommendation_is_printed_with_its_command(finished):
         text=True,
         check=True,
     )
-    assert "llama-server --model SmolLM2-135M-Instruct" in done.stdout
+    assert done.stdout.index("--port") < done.stdout.index("llama-server --model SmolLM2-135M-Instruct")
     assert "Keep the baseline: the search found no candidate that is better" in done.stdout
     assert "results/studies/tiny/report.html" in done.stdout
 
 
 def test_the_recommended_command_serves(finished):
-    """The command as it ran, run again: it becomes healthy and answers."""
+    """The report's first command, run again as it is printed: it becomes healthy and answers."""
     recommended = finished.json("results/studies/tiny/recommended.json")
-    command = shlex.split(recommended["launch_command"])
+    report = (finished.folder / "results/studies/tiny/report.md").read_text()
+    printed = report.partition("## Recommended command")[2].partition("```sh\n")[2].partition("\n```")[0]
+    assert printed == recommended["launch_command"]
+    command = shlex.split(printed)
     address = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
     with subprocess.Popen(command, cwd=finished.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:

@@ -154,6 +154,7 @@ def _forms(study: StudySummary, recommended: Recommended, origin: Origin) -> lis
         accelerators=recommended.configuration.accelerators,
         model_has_name=origin.model_has_name(recommended.run_id),
         image=origin.image(recommended.run_id),
+        launch_command=recommended.launch_command,
     )
     return [CommandForm(form.title, text) for form in forms_in_order() if (text := form.build(deployment))]
 

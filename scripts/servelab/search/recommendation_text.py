@@ -10,9 +10,11 @@ from servelab.search.recommended import FROM_LOGS, Improvement, Proof, Recommend
 
 def render_recommendation(recommended: Recommended, report: Path) -> str:
     """The recommendation as a few lines for a terminal."""
-    lines = [f"{recommended.study}: recommended serving command", "", f"    {recommended.command}", ""]
+    # the one that starts as printed comes first: a model that was made here has no name that an engine would find
+    here = [f"    {recommended.launch_command}", "", "With the model's name in place of its path:", ""]
+    lines = [f"{recommended.study}: recommended serving command", "", *(here if recommended.launch_command else [])]
+    lines += [f"    {recommended.command}", ""]
     lines += [recommended.note, ""] if recommended.note else []
-    lines += ["As it ran here:", "", f"    {recommended.launch_command}", ""] if recommended.launch_command else []
     lines += _answer(recommended)
     lines += _elsewhere(recommended)
     lines += _doubts(recommended)

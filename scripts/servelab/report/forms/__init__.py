@@ -29,6 +29,8 @@ class Deployment:
     """Whether the engine finds the weights by the name in the command, on any machine."""
     image: str | None
     """The container image that it was measured in, by digest; None where no container was used."""
+    launch_command: str | None = None
+    """The command as it was measured, with this machine's paths; None for a recorded study."""
 
     @property
     def variables(self) -> dict[str, str]:

@@ -10,4 +10,4 @@ def build(deployment: Deployment) -> str:
     return deployment.command
 
 
-FORMS.register("bare", Form("bare", "Command", 0, build))
+FORMS.register("bare", Form("bare", "With the model's name in place of its path", 1, build))

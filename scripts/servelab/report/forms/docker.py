@@ -28,4 +28,4 @@ def build(deployment: Deployment) -> str | None:
     )
 
 
-FORMS.register("docker", Form("docker", "Docker", 1, build))
+FORMS.register("docker", Form("docker", "Docker", 2, build))

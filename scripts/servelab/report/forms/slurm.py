@@ -30,4 +30,4 @@ def build(deployment: Deployment) -> str | None:
     return "\n".join(lines)
 
 
-FORMS.register("slurm", Form("slurm", "Slurm script", 2, build))
+FORMS.register("slurm", Form("slurm", "Slurm script", 3, build))
