@@ -24,7 +24,7 @@ define BUILD_VENV
 	touch $@
 endef
 
-.PHONY: setup tools demo status publish test check slow-test long-test slurm-test bench docs format lock
+.PHONY: setup tools demo status publish test check slow-test long-test slurm-test bench docs format lock lock-tools
 
 setup: $(VENV)/.complete
 
@@ -89,20 +89,25 @@ format: tools
 docs: setup  ## docs/ and config/schema/ made from the types
 	$(BIN)/python scripts/generate_docs.py
 
-LOCK := uv pip compile --python-version 3.11 --generate-hashes --quiet --custom-compile-command "make lock"
-# What a text model on a CPU never loads; triton alone takes 1 GB.
-NOT_ON_CPU := torchvision torchaudio torchcodec triton
-# Engines of the live studies, for NVIDIA GPUs.
-ON_NVIDIA := vllm-0.11.0 vllm-0.17.1 sglang-0.5.5.post1 sglang-0.5.9
+# uv in an environment of its own: nothing else needs it.
+UV ?= .venv-lock/bin/uv
+# PyTorch's CPU builds come from its own index, or from where pip was told to find wheels.
+WHEELS ?= $(PIP_FIND_LINKS)
 
-lock:  ## new locks from envs/*.in; needs uv (pip install uv), and PyTorch's CPU index or a folder of its wheels
-	$(LOCK) --universal envs/workflow.in --output-file envs/workflow.lock.txt
-	$(LOCK) --universal envs/test.in --output-file envs/test.lock.txt
-	$(LOCK) --universal envs/publish.in --output-file envs/publish.lock.txt
-	$(LOCK) --universal envs/kubernetes.in --output-file envs/kubernetes.lock.txt
-	$(LOCK) envs/llama.cpp.in --output-file envs/llama.cpp.lock.txt
-	$(LOCK) envs/aiperf.in --output-file envs/aiperf.lock.txt
-	for engine in $(ON_NVIDIA); do $(LOCK) --python-platform x86_64-manylinux_2_31 --only-binary :all: \
-		envs/$$engine.in --output-file envs/$$engine.lock.txt || exit 1; done
-	for tool in vllm vllm-bench guidellm; do $(LOCK) $(if $(WHEELS),--find-links $(WHEELS)) \
-		$(NOT_ON_CPU:%=--no-emit-package %) envs/$$tool.in --output-file envs/$$tool.lock.txt || exit 1; done
+.venv-lock/bin/uv:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv==0.13.*'
+
+lock: setup $(UV)  ## one lock as of its release: make lock ENGINE=vllm VERSION=0.33.0; envs/recipes.yaml, CONTRIBUTING.md
+	@test -n "$(ENGINE)" -a -n "$(VERSION)" || { echo "say which: make lock ENGINE=vllm VERSION=0.33.0, or make lock-tools for those of the workflow itself"; exit 2; }
+	@$(BIN)/python scripts/lock_environment.py --name '$(ENGINE)' --version '$(VERSION)' --uv $(UV) \
+		--wheels '$(WHEELS)' --as-of '$(AS_OF)' --lock '$(LOCK)'
+
+LOCK_TOOLS = $(UV) pip compile --no-config --python-version 3.11 --generate-hashes --quiet --universal \
+	--custom-compile-command "make lock-tools" envs/$(1).in --output-file envs/$(1).lock.txt
+
+lock-tools: $(UV)  ## the locks of the workflow, its tests, publishing and Kubernetes, from envs/*.in
+	$(call LOCK_TOOLS,workflow)
+	$(call LOCK_TOOLS,test)
+	$(call LOCK_TOOLS,publish)
+	$(call LOCK_TOOLS,kubernetes)

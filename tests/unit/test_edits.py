@@ -73,7 +73,7 @@ EDITS = {
         "scripts/servelab/measure/load/sender.py", "from __future__", "# a change\nfrom __future__"
     ),
     "lock of an engine: a package": edit(
-        "envs/sglang-0.5.5.post1.lock.txt", "aiohttp==3.14.5", "aiohttp==3.14.6", "sglang", "engine.environment_sha256"
+        "envs/sglang-0.5.5.post1.lock.txt", "aiohttp==3.13.2", "aiohttp==3.13.3", "sglang", "engine.environment_sha256"
     ),
     "lock of an engine: a comment": edit("envs/sglang-0.5.5.post1.lock.txt", "# via aiohttp", "# via something else"),
     "lock of a client: a package": edit(

@@ -1,0 +1,180 @@
+"""Locks of engines and load clients, resolved as of their release: no package in one is newer than the release is.
+
+What a release was tested with is what existed when it appeared. A package that came later may fit its stated bounds and
+still break it: vLLM 0.11.0 accepts transformers 5, which appeared after it, and fails on its tokenizers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, RootModel
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.files import replacing
+from servelab.core.registry import nearest
+from servelab.core.run_spec import Strict
+from servelab.core.yaml_file import read_yaml
+
+AFTER_RELEASE = timedelta(days=1)
+"""What appears within a day of a release's first file belongs to it: its other wheels, its kernel packages."""
+
+_PYTHON = "3.11"
+_OLDEST_GLIBC = (2, 31)
+"""Wheels may ask for this one, or for the one that the release's own wheel asks for."""
+_GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_x86_64")
+_JSON = "application/vnd.pypi.simple.v1+json"
+
+
+class Recipe(Strict):
+    """An entry of `envs/recipes.yaml`."""
+
+    packages: list[str] = Field(min_length=1, description="Packages; the first gets the version.")
+    torch: Literal["cpu"] | None = Field(None, description="`cpu`: PyTorch's builds for a CPU.")
+    left_out: list[str] = Field([], description="Packages that are resolved and not installed.")
+
+    def requirements(self, version: str) -> list[str]:
+        """What is resolved."""
+        return [f"{self.packages[0]}=={version}", *self.packages[1:]]
+
+    @property
+    def project(self) -> str:
+        """The package that has the version, without extras."""
+        return self.packages[0].partition("[")[0]
+
+
+class _Recipes(RootModel[dict[str, Recipe]]):
+    pass
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of a package on an index."""
+
+    appeared: datetime
+    """When its first file did, in UTC."""
+    glibc: tuple[int, int]
+    """The oldest that its wheels for Linux on x86-64 ask for; (0, 0) if they ask for none."""
+
+
+def read_recipe(file: Path, name: str) -> Recipe:
+    """The recipe of an engine or a load client; `ConfigError` if there is none."""
+    try:
+        recipes = _Recipes.model_validate(read_yaml(file)).root
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if name not in recipes:
+        raise ConfigError(f"{file} has no recipe `{name}`{nearest(name, list(recipes))}")
+    return recipes[name]
+
+
+def package_index(variables: Mapping[str, str] = os.environ) -> str:
+    """The address of the package index, as set for uv or pip."""
+    chosen = variables.get("UV_DEFAULT_INDEX") or variables.get("PIP_INDEX_URL") or "https://pypi.org/simple"
+    return chosen.rstrip("/")
+
+
+def find_release(index: str, project: str, version: str) -> Release:
+    """Looks a release up on an index; `ConfigError` if it is not there or the index has no dates."""
+    import httpx  # here: it takes a tenth of a workflow's start
+
+    try:
+        answer = httpx.get(f"{index}/{project}/", headers={"Accept": _JSON}, follow_redirects=True, timeout=60)
+        answer.raise_for_status()
+        listed = answer.json()["files"]
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        raise ServelabError(f"{index} does not list {project} as JSON ({error}); give the date with AS_OF=") from error
+    return release_in(listed, project, version)
+
+
+def release_in(listed: list[dict[str, Any]], project: str, version: str) -> Release:
+    """A release among the files that an index lists of a package; see `find_release`."""
+    wanted = Version(version)
+    files = [file for file in listed if _version_of(file["filename"]) == wanted]
+    if not files:
+        found = sorted({each for file in listed if (each := _version_of(file["filename"])) is not None})
+        raise ConfigError(
+            f"the package index has no {project} {version}; its newest are {', '.join(map(str, found[-3:]))}"
+        )
+    dates = [datetime.fromisoformat(file["upload-time"]) for file in files if file.get("upload-time")]
+    if not dates:
+        raise ConfigError(
+            f"the package index does not date its files of {project} {version}; give it with AS_OF=2025-10-05"
+        )
+    asked = [tuple(map(int, found)) for file in files for found in _GLIBC.findall(file["filename"])]
+    return Release(min(dates).astimezone(UTC), min(((major, minor) for major, minor in asked), default=(0, 0)))
+
+
+def as_of(release: Release) -> datetime:
+    """Nothing that appeared later is in the release's lock."""
+    return (release.appeared + AFTER_RELEASE).replace(microsecond=0)
+
+
+def uv_command(
+    uv: Path, recipe: Recipe, cutoff: datetime, glibc: tuple[int, int], index: str, wheels: str
+) -> list[str]:
+    """uv's command without input and output; `wheels` names a folder or page with PyTorch's CPU builds, or is empty."""
+    major, minor = max(glibc, _OLDEST_GLIBC)
+    command = [str(uv), "pip", "compile", "--no-config", "--quiet", "--python-version", _PYTHON, "--generate-hashes"]
+    command += ["--only-binary", ":all:", "--python-platform", f"x86_64-manylinux_{major}_{minor}"]
+    command += ["--default-index", index, "--exclude-newer", cutoff.isoformat()]
+    if recipe.torch and wheels:
+        command += ["--find-links", wheels]
+    elif recipe.torch:  # PyTorch's own index does not date its files
+        command += ["--torch-backend", recipe.torch, "--exclude-newer-package", "torch=false"]
+    return command + [part for package in recipe.left_out for part in ("--no-emit-package", package)]
+
+
+def write_lock(name: str, version: str, lock: Path, command: list[str], recipe: Recipe, cutoff: datetime) -> None:
+    """Resolves a recipe and writes its lock, and no other file; `ServelabError` if there is no solution.
+
+    An earlier lock of this name does not matter: uv would prefer its versions.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Path(folder) / f"{name}-{version}.in"
+        asked.write_text("".join(f"{line}\n" for line in recipe.requirements(version)), encoding="utf-8")
+        made = asked.with_suffix(".txt")
+        # the folder is uv's own, so that the lock's comments name the file without it
+        full = [*command, "--no-header", asked.name, "--output-file", made.name]
+        try:
+            done = subprocess.run(full, cwd=folder, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise ConfigError(f"uv cannot be started ({command[0]}: {error.strerror}); see CONTRIBUTING.md") from error
+        if done.returncode:
+            raise ServelabError(
+                f"uv finds no solution for {name} {version} as of {cutoff:%Y-%m-%d}:\n{done.stderr.strip()}"
+            )
+        text = made.read_text(encoding="utf-8")
+    with replacing(lock) as temporary:
+        temporary.write_text(header(name, version, cutoff) + text, encoding="utf-8")
+
+
+def header(name: str, version: str, cutoff: datetime) -> str:
+    """The first lines of a lock: how to make it again, and the date that no package in it is newer than."""
+    return (
+        f"# Made by `make lock ENGINE={name} VERSION={version}`.\n# As of {cutoff:%Y-%m-%dT%H:%M:%SZ}: nothing newer.\n"
+    )
+
+
+def lock_date(text: str) -> datetime | None:
+    """The date in a lock's header; None if it has none."""
+    found = re.search(r"^# As of (\S+): nothing newer\.$", text, re.MULTILINE)
+    return datetime.fromisoformat(found.group(1)) if found else None
+
+
+def _version_of(filename: str) -> Version | None:
+    parse = parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename
+    try:
+        return parse(filename)[1]
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None

