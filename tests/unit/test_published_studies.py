@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from servelab.core.yaml_file import read_config
 from servelab.engines.adapters import ENGINES
+from servelab.recorded.logs import Logs
 from servelab.search.forecast import forecast
-from servelab.search.planning import plan_stage
+from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import baseline
@@ -117,4 +119,47 @@ def test_versions_are_those_of_the_page(study):
     )
     assert project.study.hardware.accelerator == page.hardware.accelerator
     assert project.study.hardware.per_node == page.hardware.per_node
-    assert set(project.study.workloads) == {name for name in page.workloads if "concurrency" not in name}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_loads_are_those_of_the_page(study):
+    """Workload by workload, by values: what the live study's runs send is what the page sent."""
+    project, page = live(study), recorded(study)
+    plan = plan_confirm(project, baseline(project.study), pairs=3)
+    sent = {run.workload: (run.spec.workload.parameters, run.spec.protocol) for run in plan.candidates[0].runs}
+    found = {
+        name: {
+            "prompts": parameters["num_requests"],
+            "input_tokens": parameters.get("input_tokens"),
+            "output_tokens": parameters.get("output_tokens"),
+            "request_rate": protocol.request_rate,
+            "max_concurrency": protocol.max_concurrency,
+            "duration_s": protocol.duration_s,
+        }
+        for name, (parameters, protocol) in sent.items()
+    }
+    asked = {
+        name: {field: getattr(workload, field) for field in found["sharegpt"] if field != "duration_s"}
+        for name, workload in page.workloads.items()
+    }
+    assert found == {name: fields | {"duration_s": None} for name, fields in asked.items()}
+    for name, workload in page.workloads.items():
+        of_command = tokens(workload.command or "")
+        given = dict(pairwise(of_command))
+        assert given.get("--num-prompts", str(workload.prompts)) == str(sent[name][0]["num_requests"])
+        assert given.get("--seed", "42") == str(sent[name][0]["seed"])
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_limits_in_flight_are_those_of_the_logs(study):
+    """A tool that reports its limit, and was slower than the rate it was asked for, ran into that limit."""
+    page = recorded(study)
+    logs, reported = Logs(page, ROOT / f"config/recorded/{study}"), {}
+    for reference, workload, _ in page.log_files():
+        asked = float(page.workloads[workload].request_rate)
+        for block in logs.rounds(reference, workload):
+            limit = block.settings.get("max_concurrency")
+            if limit is not None and block.value("requests_per_s") < 0.9 * asked:
+                reported.setdefault(workload, set()).add(int(limit))
+    limits = {name: {workload.max_concurrency} for name, workload in page.workloads.items()}
+    assert reported == {name: limit for name, limit in limits.items() if limit != {None}}

@@ -13,6 +13,7 @@ from servelab.core.run_spec import ModelSource, RunSpec
 from servelab.measure.run_files import ManifestShell, RunManifest
 from servelab.report.cells import Cell, Table
 from servelab.report.imported_runs import imported_sentence, imported_table, imports_of
+from servelab.study.loads import LOAD_KEYS
 from servelab.study.summary import StudySummary
 
 MANIFEST_PARTS = ("devices", "machine", "git")
@@ -77,7 +78,8 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
         for spec in specs.values()
     ]
     assert study.protocol is not None
-    protocol = {key: value for key, value in study.protocol.model_dump(mode="json").items() if value is not None}
+    protocol = {key: value for key, value in study.protocol.model_dump(mode="json").items() if key not in LOAD_KEYS}
+    has_slos = any(study.slos_of(name) for name in study.workloads)
     machines, shells = _machines(runs, run_ids)
     imports = imports_of(runs, run_ids)
     clients = sorted({f"{spec.client.name} {spec.client.version}" for spec in specs.values()})
@@ -85,12 +87,14 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
         "Engines": Table(["Engine", "Environment (sha256 of its lock)"], _unique(engines)),
         "Model": Table(["Model", "Source"], _unique(models)),
         "Workloads": Table(
-            ["Workload", "Requests", "Parameters"],
+            ["Workload", "Requests", "Parameters", "Load", *(["SLOs (most)"] if has_slos else [])],
             [
                 [
                     Cell(title, note=name),
                     Cell(workload_id(spec.workload), link=f"../../workloads/{workload_id(spec.workload)}/"),
                     Cell(_facts(spec.workload.parameters)),
+                    Cell(_facts(spec.protocol.model_dump(mode="json", include=LOAD_KEYS))),
+                    *([Cell(_facts(dict(study.slos_of(name))))] if has_slos else []),
                 ]
                 for name, title in study.workloads.items()
                 if (spec := workloads.get(name))
@@ -101,7 +105,6 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
             [
                 [Cell("Load client"), Cell(", ".join(clients))],
                 [Cell("Protocol"), Cell(_facts(protocol))],
-                *([[Cell("SLOs (most)"), Cell(_facts(dict(slos)))]] if (slos := study.objective.slos) else []),
                 *([[Cell(what), Cell(names)] for what, names in _of_the_shell(shells).items()]),
             ],
         ),

@@ -84,7 +84,7 @@ class KeptFigures:
     def of(cls, study: Study, folder: Path) -> Self:
         """Those of a study under its objective, its price, its client, and the code that this process has imported."""
         basis = {
-            "slos": dict(study.objective.slos),
+            "slos": {name: dict(study.slos_of(name)) for name in study.workloads},
             "constraints": {metric: dict(limits) for metric, limits in study.objective.constraints.items()},
             "price": study.hardware.price_per_accelerator_hour,
             "client": study.client,

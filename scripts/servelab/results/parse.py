@@ -120,19 +120,19 @@ def _look_up(folder: Path, run_id: str, kept: KeptFigures | None) -> tuple[RunSt
 
 def _parse_and_keep(study: Study, runs_folder: Path, kept: KeptFigures | None, run: PlannedRun) -> Figures:
     files = read_files(runs_folder / run.run_id)
-    status, data = _read(study, run.spec, runs_folder / run.run_id, files)
+    status, data = _read(study, run.workload, run.spec, runs_folder / run.run_id, files)
     figures = parse_run(study, run.spec, status, data) if status.is_ok else {}
     if kept is not None:
         kept.write(run.run_id, kept.key(run.run_id, files), figures)
     return figures
 
 
-def read_run(study: Study, spec: RunSpec, folder: Path) -> tuple[RunStatus, RunData]:
-    """Status and records of the run in a folder; `ServelabError` if it is not complete."""
-    return _read(study, spec, folder, read_files(folder))
+def read_run(study: Study, workload: str, spec: RunSpec, folder: Path) -> tuple[RunStatus, RunData]:
+    """Status and records of the run of a workload in a folder; `ServelabError` if it is not complete."""
+    return _read(study, workload, spec, folder, read_files(folder))
 
 
-def _read(study: Study, spec: RunSpec, folder: Path, files: RunFiles) -> tuple[RunStatus, RunData]:
+def _read(study: Study, workload: str, spec: RunSpec, folder: Path, files: RunFiles) -> tuple[RunStatus, RunData]:
     price = study.hardware.price_per_accelerator_hour
     try:
         records = read_bytes(files.requests, schemas.RUN_REQUESTS)
@@ -140,7 +140,7 @@ def _read(study: Study, spec: RunSpec, folder: Path, files: RunFiles) -> tuple[R
     except (OSError, ValueError, pa.ArrowException) as error:
         raise incomplete(folder, error) from None
     price = None if price is None else price * spec.hardware.count
-    return _status(files, folder), RunData(records, study.objective.slos, samples, price)
+    return _status(files, folder), RunData(records, study.slos_of(workload), samples, price)
 
 
 def _status(files: RunFiles, folder: Path) -> RunStatus:

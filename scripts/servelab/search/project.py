@@ -27,6 +27,6 @@ def _check_search(project: Project) -> None:
             can = [each.name for each in STRATEGIES if name in each.stops_on]
             wrong = f"`{strategy.name}` does not support it; leave it out, or use {' or '.join(can)}"
             raise error_at(project, f"search.stop_when.{name}", wrong)
-    if search.stop_when.slo_reached is not None and not project.study.objective.slos:
+    if search.stop_when.slo_reached is not None and not project.study.slos_of(project.study.objective.on):
         raise error_at(project, "search.stop_when.slo_reached", "needs limits; add `objective.slos`")
     strategy.outlines(project.study)

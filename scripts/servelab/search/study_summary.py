@@ -23,6 +23,8 @@ def workload_titles(path: Path, root: Path = Path()) -> dict[str, str]:
 def describe(study: SearchedStudy, titles: dict[str, str]) -> StudySummary:
     """The study, with titles for its workloads and an outline of its stages."""
     content = study.model_dump(mode="json", exclude={"claims"})
+    if isinstance(study, Study):
+        content["loads"] = {name: own for name, each in study.workloads.items() if (own := each.own)}
     return StudySummary.model_validate(content | {"workloads": titles, "stages": _outlines(study)})
 
 

@@ -150,7 +150,7 @@ def _measured_side(study: Study, workload: str, runs: Sequence[_Run]) -> _Side:
     runs = sorted(proved or runs, key=lambda run: run.spec.start)
     starts, finished = [], []
     for folder, spec in runs:
-        status, data = read_run(study, spec, folder)
+        status, data = read_run(study, workload, spec, folder)
         if status.seal is not None and (faults := faults_of_seal(folder)):
             raise incomplete(folder, faults[0])
         planned = PlannedRun(workload=workload, start=spec.start, run_id=folder.name, spec=spec)

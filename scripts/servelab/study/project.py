@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from servelab.assets.datasets import Dataset, load_datasets
 from servelab.assets.gguf_to_safetensors import CONVERTERS
 from servelab.assets.requantize import VERSION as QUANTIZER
 from servelab.assets.workloads import WORKLOADS, NamedWorkload, load_workloads
 from servelab.core.credentials import has_credential, is_secret
 from servelab.core.errors import ConfigError
-from servelab.core.identity import lock_sha256
+from servelab.core.identity import canonical_json, lock_sha256
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ClientSpec, WorkloadSpec
 from servelab.engines.adapters import ENGINES, Engine
@@ -23,6 +25,7 @@ from servelab.measure.clients import CLIENTS, version_in_identity
 from servelab.metrics.definitions import METRICS, slo_metrics
 from servelab.metrics.percentile_limits import PERCENTILES, allowed_share, observations_needed
 from servelab.study.given_settings import refused_settings
+from servelab.study.loads import StudyWorkload
 from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Study, load_study
 
 WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
@@ -36,6 +39,7 @@ class Project:
     file: Path
     root: Path
     workloads: dict[str, NamedWorkload]
+    """The workloads of the study, by its names for them."""
     datasets: dict[str, Dataset]
 
     def engine(self, alias: str) -> Engine:
@@ -101,27 +105,32 @@ def read_project(file: Path, root: Path) -> Project:
     """
     study = load_study(file)
     datasets = load_datasets(root / "config/datasets.yaml")
-    workloads = load_workloads(root / "config/workloads.yaml", datasets)
+    known = load_workloads(root / "config/workloads.yaml", datasets)
+    for name, entry in study.workloads.items():
+        if entry.of not in known:
+            key = "workloads" if entry.workload is None else f"workloads.{name}.workload"
+            raise ConfigError(f"{file}: {key}: unknown workload `{entry.of}`{nearest(entry.of, list(known))}")
+    workloads = {name: _with_load(known[entry.of], entry) for name, entry in study.workloads.items()}
     project = Project(study=study, file=file, root=root, workloads=workloads, datasets=datasets)
     _check(project)
     return project
+
+
+def _with_load(workload: NamedWorkload, entry: StudyWorkload) -> NamedWorkload:
+    """A workload as a study sends it: under the study's name, with as many requests."""
+    number = {} if entry.num_requests is None else {"num_requests": entry.num_requests}
+    title, parameters = entry.titled(workload.title), workload.parameters | number
+    return workload.model_copy(update={"name": entry.name, "title": title, "parameters": parameters})
 
 
 def _check(project: Project) -> None:
     study = project.study
     check_name(project, "hardware.device", study.hardware.device, DEVICES.names(), "device")
     check_name(project, "client", study.client, CLIENTS.names(), "client")
+    check_name(project, "objective.on", study.objective.on, list(study.workloads), "workload of this study")
     _check_objective(project)
-    for workload in study.workloads:
-        check_name(project, "workloads", workload, list(project.workloads), "workload")
-        if (
-            study.protocol.arrivals == "replay"
-            and not WORKLOADS.get(project.workloads[workload].kind).has_arrival_times
-        ):
-            wrong = f"workload {workload} has no arrival times to replay; use a workload of kind `trace`"
-            raise error_at(project, "protocol.arrivals", wrong)
+    _check_loads(project)
     _check_client(project)
-    check_name(project, "objective.on", study.objective.on, study.workloads, "workload of this study")
     _check_percentiles(project)
     for name, variant in study.model.variants.items():
         if variant.quantization is not None and study.model.format != "gguf":
@@ -146,6 +155,24 @@ def _check(project: Project) -> None:
         raise error_at(project, key, why)
 
 
+def _check_loads(project: Project) -> None:
+    study, seen = project.study, dict[str, str]()
+    for name, entry in study.workloads.items():
+        try:
+            protocol = study.protocol_of(name)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            raise error_at(project, f"workloads.{name}", f"with the study's `protocol`: {wrong}") from None
+        if protocol.arrivals == "replay" and not WORKLOADS.get(project.workloads[name].kind).has_arrival_times:
+            key = "protocol.arrivals" if entry.arrivals is None else f"workloads.{name}.arrivals"
+            wrong = f"workload {name} has no arrival times to replay; use a workload of kind `trace`"
+            raise error_at(project, key, wrong)
+        sent = canonical_json([project.workload_spec(name).model_dump(mode="json"), protocol.model_dump(mode="json")])
+        if sent in seen:
+            raise error_at(project, f"workloads.{name}", f"sends the same load as `{seen[sent]}`; remove one")
+        seen[sent] = name
+
+
 def _check_objective(project: Project) -> None:
     objective = project.study.objective
     better = [metric.tag for metric in METRICS if metric.higher_is_better is not None]
@@ -156,19 +183,25 @@ def _check_objective(project: Project) -> None:
             raise error_at(
                 project, f"objective.constraints.{metric}", "names no statistic; write for example `{mean: 50}`"
             )
-    for metric in objective.slos:
-        check_name(project, "objective.slos", metric, slo_metrics(), "metric of single requests")
+    own = {f"workloads.{name}.slos": entry.slos or {} for name, entry in project.study.workloads.items()}
+    for where, slos in {"objective.slos": objective.slos, **own}.items():
+        for metric in slos:
+            check_name(project, where, metric, slo_metrics(), "metric of single requests")
     for key, metric in [("metric", objective.metric), *(("constraints", each) for each in objective.constraints)]:
-        if METRICS.get(metric).needs_slos and not objective.slos:
+        measured = project.study.workloads if key == "metric" else (objective.on,)
+        without = next((name for name in measured if not project.study.slos_of(name)), None)
+        if METRICS.get(metric).needs_slos and without is not None:
             example = "`slos: {ttft_ms: 500, tpot_ms: 50}`"
-            raise error_at(project, f"objective.{key}", f"{metric} needs limits; add {example}")
+            of = f" on workload {without}" if any(own.values()) else ""
+            raise error_at(project, f"objective.{key}", f"{metric} needs limits{of}; add {example}")
         if METRICS.get(metric).needs_price and project.study.hardware.price_per_accelerator_hour is None:
             raise error_at(project, f"objective.{key}", f"{metric} needs `hardware.price_per_accelerator_hour`")
 
 
 def _check_percentiles(project: Project) -> None:
     """Refuses a limit on a percentile that a run has too few requests for, even if none is beyond the limit."""
-    objective, protocol = project.study.objective, project.study.protocol
+    objective = project.study.objective
+    protocol = project.study.protocol_of(objective.on)
     sent = int(project.workloads[objective.on].parameters["num_requests"]) - protocol.settle_requests
     if protocol.duration_s is not None and protocol.request_rate != "inf":
         sent = min(sent, int(protocol.duration_s * protocol.request_rate))
@@ -259,7 +292,7 @@ def _check_client(project: Project) -> None:
     for name in project.study.workloads:
         token_ids = WORKLOADS.get(project.workloads[name].kind).sends_token_ids
         try:
-            client.check(project.study.protocol, token_ids=token_ids)
+            client.check(project.study.protocol_of(name), token_ids=token_ids)
         except ConfigError as error:
             raise error_at(project, "client", f"{error} (workload {name})") from None
 

@@ -64,7 +64,7 @@ def run_spec(project: Project, configuration: Configuration, load: Load) -> RunS
         ),
         workload=load.requests(project.workload_spec(load.workload)),
         objective=objective.measured_as or objective.tag,
-        slos=study.objective.slos if objective.needs_slos else {},
+        slos=study.slos_of(load.workload) if objective.needs_slos else {},
         client=project.client_spec(),
-        protocol=load.protocol(study.protocol),
+        protocol=load.protocol(study.protocol_of(load.workload)),
     )

@@ -7,9 +7,9 @@ before anything is downloaded or started.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import (
@@ -25,9 +25,9 @@ from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.metrics.percentile_limits import Statistic
+from servelab.study.loads import NAME, StudyWorkload, read_workloads
 from servelab.study.ranges import Range, expand_ranges
 
-NAME = r"^[a-z0-9][a-z0-9._-]*$"
 CONFIRM = "confirm"
 """The reserved last stage: baseline and winner measured afresh, in pairs of server starts, on every workload."""
 CONFIRM_FIRST = "confirm-first"
@@ -351,7 +351,27 @@ class Study(Strict):
     client: str = Field("servelab", description="Load client.")
     baseline: Candidate = Field(description="The configuration to compare with.")
     stages: list[Stage] = Field(min_length=1, description="Questions, in order.")
-    workloads: list[str] = Field(min_length=1, description="Workloads of config/workloads.yaml.")
+    workloads: Annotated[
+        dict[str, StudyWorkload],
+        BeforeValidator(read_workloads, json_schema_input_type=list[str | StudyWorkload]),
+    ] = Field(description="Workloads: names of config/workloads.yaml, or mappings with a load of their own.")
+
+    @field_serializer("workloads")
+    def _as_written(self, workloads: dict[str, StudyWorkload]) -> list[Any]:
+        return [each.as_written() for each in workloads.values()]
+
+    def _workload(self, load: str) -> StudyWorkload:
+        """A workload; of a part, whose name is not among the workloads, that which decides."""
+        return self.workloads.get(load) or self.workloads[self.objective.on]
+
+    def protocol_of(self, load: str) -> ProtocolSpec:
+        """How a workload is sent, by its name or that of a part: `protocol`, with what it has of its own."""
+        return self._workload(load).protocol(self.protocol)
+
+    def slos_of(self, load: str) -> dict[str, float]:
+        """Limits for goodput under a workload, by its name or that of a part."""
+        own = self._workload(load).slos
+        return self.objective.slos if own is None else own
 
 
 def _brief(value: ArgumentValue) -> str:

@@ -32,12 +32,20 @@ class StudySummary(JsonFile):
     objective: Objective = Field(description="Metric, basis, margin, workload that decides.")
     search: dict[str, Any] | None = Field(None, description="Strategy and what ends the search; not if recorded.")
     protocol: ProtocolSpec | None = Field(None, description="How load is sent; not if recorded.")
+    loads: dict[str, dict[str, Any]] = Field(
+        {}, description="Workload → what its load has of its own, in place of `protocol` and SLOs; not if recorded."
+    )
     client: str | None = Field(None, description="Load client; not if recorded.")
     baseline: dict[str, Any] | str = Field(description="What everything is compared with.")
     stages: list[StageOutline] = Field(description="Stages that decide, in the order of the search.")
     workloads: dict[str, str] = Field(description="Name → title.")
     source: str | None = Field(None, description="Where a recorded study was published.")
     note: str | None = Field(None, description="Remark on a recorded study.")
+
+    def slos_of(self, workload: str) -> dict[str, float]:
+        """Limits for goodput under a workload."""
+        own: dict[str, float] | None = self.loads.get(workload, {}).get("slos")
+        return self.objective.slos if own is None else own
 
     def write(self, path: Path) -> None:
         """Writes the keys that this study has."""

@@ -91,7 +91,7 @@ def _rows(
         return
     assert pair.a is not None and pair.b is not None
     for other in METRICS:
-        if other.higher_is_better is None or other.tag == metric or (other.needs_slos and not _same_limits(a, b)):
+        if other.higher_is_better is None or other.tag == metric or (other.needs_slos and not _same_limits(a, b, pair)):
             continue
         # for different numbers of accelerators, a rate is compared per accelerator
         unlike = other.is_rate and pair.a.accelerators != pair.b.accelerators
@@ -101,8 +101,9 @@ def _rows(
             yield shared | judged | _figures(pair, other.tag, other_basis, ratio_ci95(*values), is_objective=False)
 
 
-def _same_limits(a: StudySide, b: StudySide) -> bool:
-    return a.study.objective.slos == b.study.objective.slos
+def _same_limits(a: StudySide, b: StudySide, pair: Pair) -> bool:
+    assert pair.a is not None and pair.b is not None
+    return a.study.slos_of(pair.a.workload) == b.study.slos_of(pair.b.workload)
 
 
 def _judged(

@@ -6,6 +6,7 @@ import json
 import typing
 from typing import Any
 
+from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from servelab.core.run_spec import HubSource, PackageSource, PathSource, ProtocolSpec, Strict
@@ -14,6 +15,7 @@ from servelab.engines.support_table import render_docs as render_support
 from servelab.metrics.definitions import render_docs as render_metrics
 from servelab.report.docs.output_files import render_docs as render_output
 from servelab.results.checks import render_docs as render_validity
+from servelab.study.loads import StudyWorkload
 from servelab.study.recorded.study import RecordedStudy
 from servelab.study.site import CheapRules, Placement, Site
 from servelab.study.study import (
@@ -40,6 +42,7 @@ SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("`engines.<name>`", Engine),
     ("`objective`", Objective),
     ("`protocol`", ProtocolSpec),
+    ("`workloads`", StudyWorkload),
     ("`search`", Search),
     ("`search.stop_when`", StopWhen),
     ("`stages`", Stage),
@@ -114,7 +117,14 @@ def _summary(model: type[Strict]) -> str:
 def _field_row(name: str, field: FieldInfo) -> str:
     default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
     meaning = field.description or _described_by_type(field.annotation)
-    return f"| `{name}` | {_type_name(field.annotation)} | {default} | {meaning} |"
+    return f"| `{name}` | {_type_name(_written(field))} | {default} | {meaning} |"
+
+
+def _written(field: FieldInfo) -> Any:
+    """The type that a user writes: a mapping by name may be written as a list."""
+    given = [each.json_schema_input_type for each in field.metadata if isinstance(each, BeforeValidator)]
+    is_list = given and typing.get_origin(given[0]) is list and typing.get_origin(field.annotation) is dict
+    return given[0] if is_list else field.annotation
 
 
 def _default(value: Any) -> str:

@@ -14,7 +14,7 @@ _IN_TURN = (
     "at rate `inf` the next request is sent when one ends, so a slow server gets less load: {} depends on "
     "`max_concurrency`, not on users who arrive"
 )
-_ACTION = "set `protocol.request_rate` to the rate of your users, or `arrivals: replay`"
+_ACTION = "set `request_rate` (of `protocol` or of the workload) to the rate of your users, or `arrivals: replay`"
 
 
 def look(place: Place) -> Iterator[Finding]:
@@ -27,7 +27,7 @@ def judge(study: Study) -> Finding:
 
     With `max_concurrency`, a limit on a latency is one at that concurrency: only the objective and SLOs are looked at.
     """
-    of, protocol = f"objective on {study.objective.on}", study.protocol
+    of, protocol = f"objective on {study.objective.on}", study.protocol_of(study.objective.on)
     if protocol.request_rate != "inf" or protocol.arrivals == "replay":
         return Finding(of, "ok", "requests arrive at a rate of their own")
     limited = protocol.max_concurrency is not None

@@ -100,7 +100,8 @@ def _demand(place: Place, known: Known, shape: ModelShape) -> Demand | None:
         return None
     requests = place.requests(study.objective.on)
     is_limited = isinstance(limit, int)
-    in_flight = min(requests.count, study.protocol.max_concurrency or requests.count)
+    limit_in_flight = study.protocol_of(study.objective.on).max_concurrency
+    in_flight = min(requests.count, limit_in_flight or requests.count)
     sequences = min(in_flight, limit) if isinstance(limit, int) else in_flight
     context = asked_tokens(place, known) or shape.max_positions or requests.longest_tokens or 0
     if engine.reserves_context:  # it reserves the cache for max_num_seqs sequences, or for one if that is not set

@@ -17,9 +17,10 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
+from servelab.study.loads import NAME
 from servelab.study.recorded.commands import read_command
 from servelab.study.recorded.published_claims import ChosenClaim, Claim, candidates_of
-from servelab.study.study import COMPARISON, NAME, Hardware, Objective
+from servelab.study.study import COMPARISON, Hardware, Objective
 
 FILE = "study.yaml"
 LOGS = "logs"

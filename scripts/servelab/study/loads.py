@@ -1,0 +1,117 @@
+"""The workloads of a study, each with what its load has of its own; the study's `protocol` is the default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from servelab.core.run_spec import Arrivals, ProtocolSpec, Strict
+
+NAME = r"^[a-z0-9][a-z0-9._-]*$"
+"""A name that a user gives: it is part of file names."""
+NO_LIMIT = "inf"
+_OF_REQUESTS = frozenset({"name", "workload", "title", "num_requests", "slos"})
+"""Keys that are not of the protocol."""
+
+_Limit = Annotated[int, Field(ge=1)] | Literal["inf"]
+
+
+class StudyWorkload(Strict):
+    """A workload and its load. A key that is missing is that of `protocol`, of `objective.slos`, or of the workload."""
+
+    name: str = Field(pattern=NAME, description="Name in this study; two loads of one workload have two names.")
+    workload: str | None = Field(None, description="Workload of config/workloads.yaml. Default: `name`.")
+    title: str | None = Field(
+        None, description="Name in reports. Default: the workload's title, and what is given here."
+    )
+    num_requests: int | None = Field(None, gt=0, description="Requests of a round, if not the workload's number.")
+    request_rate: Annotated[float, Field(gt=0)] | Literal["inf"] | None = Field(
+        None, description="Mean requests per second; `inf` sends as fast as `max_concurrency` allows."
+    )
+    arrivals: Arrivals | None = Field(None, description="Gaps between requests, as in `protocol`.")
+    burstiness: float | None = Field(None, gt=0, description="Shape of `gamma` arrivals.")
+    ramp_up_s: float | None = Field(None, ge=0, description="Seconds over which the rate grows from 0.")
+    max_concurrency: _Limit | None = Field(None, description="Most requests in flight; `inf` is no limit.")
+    duration_s: Annotated[float, Field(gt=0)] | Literal["inf"] | None = Field(
+        None, description="Seconds to send for; `inf` sends the whole workload."
+    )
+    settle_requests: int | None = Field(None, ge=0, description="Requests at the start that are not counted.")
+    saturation_in_flight: _Limit | None = Field(
+        None, description="End the round at this many requests in flight; `inf` never does."
+    )
+    slos: dict[str, Annotated[float, Field(gt=0)]] | None = Field(
+        None, description="Limits of this workload for `goodput_per_s`, in place of all of `objective.slos`."
+    )
+
+    @property
+    def of(self) -> str:
+        """Name of the workload in config/workloads.yaml."""
+        return self.workload or self.name
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What the load has of its own, as a study has it."""
+        return self.model_dump(mode="json", exclude_none=True, exclude={"name", "workload", "title"})
+
+    def as_written(self) -> str | dict[str, Any]:
+        """As a study lists it: its name, or a mapping if there is more to say."""
+        content = self.model_dump(mode="json", exclude_none=True)
+        return self.name if content.keys() == {"name"} else content
+
+    def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
+        """The protocol under which it is sent, from the study's; pydantic's `ValidationError` if they contradict."""
+        given = {
+            key: None if value == NO_LIMIT and key != "request_rate" else value
+            for key, value in self.own.items()
+            if key not in _OF_REQUESTS
+        }
+        return ProtocolSpec.model_validate(whole.model_dump() | given) if given else whole
+
+    def titled(self, title: str) -> str:
+        """Its name in reports; `title` is the workload's."""
+        return self.title or ", ".join([title, *self._facts()])
+
+    def _facts(self) -> list[str]:
+        own = {key: value for key, value in self.own.items() if key != "slos"}
+        limits = ", ".join(f"{metric} {limit:g}" for metric, limit in (self.slos or {}).items())
+        return [_WORDS[key](value) for key, value in own.items()] + ([f"SLOs {limits}"] if limits else [])
+
+
+def _limited(text: str, unlimited: str) -> Any:
+    return lambda value: unlimited if value == NO_LIMIT else text.format(value)
+
+
+LOAD_KEYS = set(StudyWorkload.model_fields) - _OF_REQUESTS
+"""Keys of `protocol` that a workload may have of its own."""
+
+_WORDS: dict[str, Any] = {
+    "num_requests": "{:,} requests".format,
+    "request_rate": _limited("{:g} requests/s", "as fast as possible"),
+    "arrivals": "{} arrivals".format,
+    "burstiness": "burstiness {:g}".format,
+    "ramp_up_s": "{:g} s ramp-up".format,
+    "max_concurrency": _limited("at most {:,} in flight", "no limit in flight"),
+    "duration_s": _limited("for {:g} s", "all requests"),
+    "settle_requests": "{:,} to settle".format,
+    "saturation_in_flight": _limited("ends at {:,} in flight", "without an end at saturation"),
+}
+"""A key of a load → how a title has its value."""
+
+
+def read_workloads(given: object) -> object:
+    """The workloads of a study by their names, from a list of names and mappings; `ValueError` if it is none."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise ValueError("must be a list of workloads; each is a name, or a mapping with `name`")
+    found: dict[str, object] = {}
+    for number, entry in enumerate(given):
+        entry = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ValueError(f"entry {number} is neither a name nor a mapping with `name`")
+        if entry["name"] in found:
+            raise ValueError(f"`{entry['name']}` is there twice; give another load of it a `name` of its own")
+        found[entry["name"]] = entry
+    if not found:
+        raise ValueError("is empty; name a workload of config/workloads.yaml")
+    return found

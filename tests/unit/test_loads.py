@@ -1,0 +1,247 @@
+"""Loads of a study's workloads: what each has of its own, and the study's `protocol` for everything else."""
+
+import os
+import re
+import time
+
+import pytest
+import yaml
+from made_results import write_run, write_study
+from made_study import demo_study
+
+from servelab.core.errors import ConfigError
+from servelab.report.measured_runs import MeasuredRuns
+from servelab.results.kept_figures import KeptFigures
+from servelab.results.parse import parse_plan
+from servelab.search.course import settled
+from servelab.search.kept_answers import question_id
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.preflight.load import judge
+from servelab.search.study_summary import describe
+from servelab.study.configuration import Load, baseline
+from servelab.study.spec_builder import run_spec
+from servelab.study.study import Study, load_study
+
+PAIRS = 3
+OWN = {
+    "num_requests": 7,
+    "request_rate": 2.5,
+    "arrivals": "gamma",
+    "burstiness": 0.5,
+    "ramp_up_s": 1.0,
+    "max_concurrency": 3,
+    "duration_s": 30.0,
+    "settle_requests": 2,
+    "saturation_in_flight": 100,
+}
+"""Every key that a load may have of its own."""
+
+
+def with_workloads(*workloads, **changes):
+    content = demo_study()
+    content["workloads"] = [content["objective"]["on"], *workloads]
+    for key, values in changes.items():
+        content[key] = content[key] | values
+    return content
+
+
+def specs(project):
+    """Workload → specification of the baseline's run."""
+    return {run.workload: run.spec for run in plan_confirm(project, baseline(project.study), PAIRS).candidates[0].runs}
+
+
+def test_a_load_of_its_own_is_in_the_run_and_nothing_else_changes(make_project):
+    own = {"name": "busy", "workload": "cpu-sharegpt", **OWN}
+    found = specs(make_project(with_workloads("cpu-short", own)))
+    before = specs(make_project(with_workloads("cpu-short")))
+    assert {name: found[name] for name in before} == before
+    protocol, parameters = found["busy"].protocol, found["busy"].workload.parameters
+    assert parameters == before["cpu-sharegpt"].workload.parameters | {"num_requests": OWN["num_requests"]}
+    given = {key: value for key, value in OWN.items() if key != "num_requests"}
+    assert protocol.model_dump() == before["cpu-sharegpt"].protocol.model_dump() | given
+
+
+def test_the_studys_protocol_is_the_default_and_inf_takes_its_limit_away(make_project):
+    whole = {"max_concurrency": 8, "duration_s": 60, "saturation_in_flight": 50, "request_rate": 4}
+    free = dict.fromkeys(whole, "inf") | {"name": "free", "workload": "cpu-short"}
+    found = specs(make_project(with_workloads("cpu-short", free, protocol=whole)))
+    asked = {key: getattr(found["cpu-short"].protocol, key) for key in whole}
+    assert asked == whole
+    assert {key: getattr(found["free"].protocol, key) for key in whole} == dict.fromkeys(whole) | {
+        "request_rate": "inf"
+    }
+
+
+def test_a_name_and_a_mapping_with_nothing_but_a_name_are_the_same(make_project):
+    plain, written = with_workloads("cpu-short"), with_workloads({"name": "cpu-short"})
+    assert specs(make_project(plain)) == specs(make_project(written))
+    assert question_id(make_project(plain)) == question_id(make_project(written))
+    assert Study.model_validate(written).model_dump(mode="json")["workloads"] == plain["workloads"]
+
+
+def test_a_study_with_its_defaults_written_out_has_every_load(make_project, tmp_path):
+    """As the recipe of an archive has it, without nulls: it must still plan the same runs."""
+    own = {"name": "busy", "workload": "cpu-short", "title": "Busy", "max_concurrency": "inf", "slos": {"ttft_ms": 9}}
+    content = with_workloads(own, {"name": "cpu-long", **OWN}, protocol={"max_concurrency": 4})
+    study = make_project(content).study
+    written = yaml.safe_load(yaml.safe_dump(study.model_dump(mode="json", exclude_none=True)))
+    file = tmp_path / "again" / f"{study.study}.yaml"
+    file.parent.mkdir()
+    file.write_text(yaml.safe_dump(written))
+    assert load_study(file) == study
+    assert written["workloads"][1] == own
+
+
+def test_two_loads_have_two_titles(make_project):
+    content = with_workloads(
+        {"name": "a", "workload": "cpu-short", "request_rate": 2, "max_concurrency": 4, "num_requests": 12},
+        {"name": "b", "workload": "cpu-short", "title": "My users", "slos": {"ttft_ms": 500}},
+        {"name": "c", "workload": "cpu-short", "request_rate": 3, "slos": {"ttft_ms": 500}},
+    )
+    project = make_project(with_workloads() | {"workloads": content["workloads"]})
+    assert [workload.title for workload in project.workloads.values()] == [
+        "ShareGPT (part), 16 prompts, scaled to a CPU",
+        "Short prompts (64 in, 4 out), 12 requests, 2 requests/s, at most 4 in flight",
+        "My users",
+        "Short prompts (64 in, 4 out), 3 requests/s, SLOs ttft_ms 500",
+    ]
+
+
+def test_a_part_of_a_workload_has_its_load(make_project):
+    content = demo_study() | {"workloads": [{"name": "cpu-sharegpt", "max_concurrency": 3, "duration_s": 40}]}
+    project = make_project(content)
+    spec = run_spec(project, baseline(project.study).configuration, Load(workload="cpu-sharegpt", divisor=4))
+    assert (spec.protocol.max_concurrency, spec.protocol.duration_s) == (3, 10)
+
+
+def test_goodput_is_counted_by_the_limits_of_its_workload(make_project, tmp_path):
+    """Every answer's first token takes longer than the second workload's limit, and none as long as the study's."""
+    tight = {"name": "tight", "workload": "cpu-short", "slos": {"ttft_ms": 0.001}}
+    content = with_workloads("cpu-long", tight, objective={"slos": {"ttft_ms": 1e9}})
+    project = make_project(content)
+    plan = plan_confirm(project, baseline(project.study), PAIRS)
+    for run in plan.candidates[0].runs:
+        write_run(tmp_path / "runs", run.spec)
+    kept = KeptFigures.of(project.study, tmp_path / "parsed")
+    table = parse_plan(project.study, plan, tmp_path / "runs", kept)["table"].to_pandas().set_index("workload")
+    assert dict(table["slo_attainment"]) == {"cpu-sharegpt": 1.0, "cpu-long": 1.0, "tight": 0.0}
+    loose = make_project(with_workloads("cpu-long", tight | {"slos": {"ttft_ms": 1e9}}))
+    assert KeptFigures.of(loose.study, tmp_path / "parsed").basis != kept.basis
+
+
+def test_a_stage_counted_by_other_limits_of_a_workload_is_not_decided_from_its_table(make_project, tmp_path):
+    def of(limit):
+        own = {"name": "cpu-sharegpt", "slos": {"ttft_ms": limit}}
+        project = make_project(demo_study() | {"workloads": [own], "search": {"strategy": "staged", "recheck": False}})
+        os.utime(project.file, (time.time() + 60,) * 2)  # the study is edited after the table was made
+        return project
+
+    project = of(500)
+    write_study(tmp_path / "results", project)
+    plan = plan_stage(project, "sequences", baseline(project.study))
+    assert settled(project, plan, tmp_path / "results").is_certain
+    assert not settled(of(400), plan, tmp_path / "results").is_certain
+
+
+def test_limits_of_the_objective_are_part_of_the_run_where_they_end_it(make_project):
+    own = {"name": "tight", "workload": "cpu-short", "slos": {"tpot_ms": 20}}
+    content = with_workloads(own, objective={"metric": "goodput_per_s", "slos": {"ttft_ms": 500}})
+    found = specs(make_project(content | {"protocol": content["protocol"] | {"request_rate": 1}}))
+    assert {name: spec.slos for name, spec in found.items()} == {
+        "cpu-sharegpt": {"ttft_ms": 500},
+        "tight": {"tpot_ms": 20},
+    }
+
+
+def test_the_report_shows_each_workloads_load(make_project, tmp_path):
+    own = {"name": "cpu-short", "max_concurrency": 3, "request_rate": 2, "slos": {"ttft_ms": 500}}
+    project = make_project(with_workloads(own))
+    plan = plan_confirm(project, baseline(project.study), PAIRS)
+    for run in plan.candidates[0].runs:
+        write_run(tmp_path, run.spec)
+    summary = describe(project.study, {name: each.title for name, each in project.workloads.items()})
+    of = {run.run_id: run.workload for run in plan.candidates[0].runs}
+    tables = MeasuredRuns(tmp_path, project.study.study).provenance(summary, of)
+    loads = {row[0].note: (row[3].text, row[4].text) for row in tables["Workloads"].rows}
+    assert "request_rate inf" in loads["cpu-sharegpt"][0]
+    assert "max_concurrency" not in loads["cpu-sharegpt"][0]
+    assert "request_rate 2.0" in loads["cpu-short"][0]
+    assert "max_concurrency 3" in loads["cpu-short"][0]
+    assert [loads[name][1] for name in ("cpu-sharegpt", "cpu-short")] == ["", "ttft_ms 500.0"]
+    protocol = next(row[1].text for row in tables["Measurement"].rows if row[0].text == "Protocol")
+    assert "rounds 3" in protocol
+    assert "request_rate" not in protocol
+    assert summary.loads == {"cpu-short": {key: value for key, value in own.items() if key != "name"}}
+
+
+def test_preflight_looks_at_the_load_that_decides(make_project):
+    content = demo_study() | {"workloads": [{"name": "cpu-sharegpt", "request_rate": 2}]}
+    content["objective"] |= {"metric": "ttft_ms"}
+    assert judge(make_project(content).study).verdict == "ok"
+    content["workloads"] = [{"name": "cpu-sharegpt"}, {"name": "cpu-short", "request_rate": 2}]
+    assert judge(make_project(content).study).verdict == "warning"
+
+
+MISTAKES = {
+    "not a list": ("cpu-sharegpt", ["workloads", "a list"]),
+    "empty": ([], ["workloads", "empty"]),
+    "no name": ([{"workload": "cpu-short"}], ["workloads", "entry 0", "`name`"]),
+    "a number": (["cpu-sharegpt", 3], ["workloads", "entry 1"]),
+    "twice": (["cpu-sharegpt", "cpu-sharegpt"], ["workloads", "`cpu-sharegpt` is there twice"]),
+    "wrong key": (
+        ["cpu-sharegpt", {"name": "cpu-short", "max_concurency": 3}],
+        ["workloads.cpu-short.max_concurency", "did you mean `max_concurrency`?"],
+    ),
+    "wrong value": (
+        ["cpu-sharegpt", {"name": "cpu-short", "num_requests": 0}],
+        ["workloads.cpu-short.num_requests", "greater than 0"],
+    ),
+    "wrong name": ([{"name": "A b"}], ["workloads.A b.name", "pattern"]),
+    "unknown workload": (["cpu-sharegpt", "cpu-shor"], ["workloads", "did you mean `cpu-short`?"]),
+    "unknown workload of a name": (
+        ["cpu-sharegpt", {"name": "a", "workload": "cpu-shor"}],
+        ["workloads.a.workload", "did you mean `cpu-short`?"],
+    ),
+    "the same load": (
+        ["cpu-sharegpt", {"name": "again", "workload": "cpu-sharegpt", "request_rate": "inf"}],
+        ["workloads.again", "sends the same load as `cpu-sharegpt`"],
+    ),
+    "against the protocol": (
+        ["cpu-sharegpt", {"name": "cpu-short", "arrivals": "constant"}],
+        ["workloads.cpu-short", "needs a finite `request_rate`"],
+    ),
+    "nothing to replay": (
+        ["cpu-sharegpt", {"name": "cpu-short", "arrivals": "replay"}],
+        ["workloads.cpu-short.arrivals", "no arrival times"],
+    ),
+    "wrong limit": (
+        ["cpu-sharegpt", {"name": "cpu-short", "slos": {"ttft": 5}}],
+        ["workloads.cpu-short.slos", "did you mean `ttft_ms`?"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line_with_key_and_fix(make_project, case):
+    workloads, expected = MISTAKES[case]
+    with pytest.raises(ConfigError) as raised:
+        make_project(demo_study() | {"workloads": workloads})
+    message = str(raised.value)
+    assert "\n" not in message
+    assert all(part in message for part in expected), message
+
+
+def test_a_client_that_cannot_send_one_of_the_loads_is_refused(make_project):
+    content = with_workloads({"name": "cpu-short", "duration_s": 3}) | {"client": "vllm-bench"}
+    with pytest.raises(ConfigError, match=re.escape("(workload cpu-short)")):
+        make_project(content)
+
+
+def test_goodput_needs_limits_on_each_workload(make_project):
+    own = {"name": "cpu-sharegpt", "slos": {"ttft_ms": 500}}
+    content = demo_study() | {"workloads": [own, "cpu-short"]}
+    content["objective"] |= {"metric": "goodput_per_s"}
+    with pytest.raises(ConfigError, match="needs limits on workload cpu-short"):
+        make_project(content)
+    content["objective"] |= {"metric": "total_tokens_per_s", "constraints": {"slo_attainment": {"mean": 0.9}}}
+    make_project(content)
