@@ -21,6 +21,7 @@ def main() -> None:
     study = load_searched(arguments.study)
     decision = decide(study, read_plan(arguments.plan), read_table(arguments.table, schemas.STAGE_TABLE))
     decision.write(arguments.output)
+    print(f"{decision.winner.candidate} goes on: {decision.reason}")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def test_a_job_that_is_ended_when_its_run_is_complete_loses_nothing(workspace):
     before = set(workspace.runs())
     ended = "import atexit, os\natexit.register(os._exit, 75)\ncli.run(main)"  # as by a signal before it says its end
     workspace.edit("scripts/measure.py", "cli.run(main)", ended)
-    assert "Error in rule measure" in workspace.snakemake(check=False)
+    assert "FAILED: measure" in workspace.snakemake(check=False)
     assert len(set(workspace.runs()) - before) == 1
     workspace.edit("scripts/measure.py", ended, "cli.run(main)")
     decision = "results/studies/tiny/stages/sequences/decision.json"

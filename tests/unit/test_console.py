@@ -1,0 +1,112 @@
+"""What a run of the workflow prints: a line for each job that ends, three for one that fails, and no specification."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from servelab.workflow.console import Console
+
+ROOT = Path(__file__).parents[2]
+SPECIFICATION = '{"spec": {"engine": "' + "x" * 2000 + '"}}'
+SNAKEFILE = f"""
+rule all:
+    input: "a.done", "b.done", "c.done"
+rule good:
+    output: "{{name}}.done"
+    wildcard_constraints: name="a|c"
+    log: "good-{{name}}.log"
+    resources: accelerators=1
+    shell: "echo all well with {{wildcards.name}} > {{log}}; touch {{output}}"
+rule bad:
+    input: "Snakefile"
+    output: "b.done"
+    log: "bad.log"
+    params: job='{SPECIFICATION}'
+    shell: "(echo error: no device is free; echo a last word) > {{log}}; : {{params.job:q}}; exit 3"
+"""
+
+
+def workflow(folder: Path, *arguments: str) -> tuple[int, str]:
+    (folder / "Snakefile").write_text(SNAKEFILE)
+    (folder / "profile").mkdir(exist_ok=True)
+    profile = yaml.safe_load((ROOT / "profiles/default/config.yaml").read_text())
+    (folder / "profile/config.yaml").write_text(yaml.safe_dump(profile))
+    ended = subprocess.run(
+        ["snakemake", "--workflow-profile", "profile", "--cores", "1", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return ended.returncode, ended.stdout
+
+
+def test_each_job_has_its_line_and_a_failure_three(tmp_path):
+    code, said = workflow(tmp_path)
+    assert code == 1, said
+    lines = re.sub(r"^\d\d:\d\d:\d\d ", "", said, flags=re.MULTILINE).splitlines()
+    for name in "ac":
+        assert f"begins: good {name}" in lines
+        assert (
+            sum(bool(re.fullmatch(rf"\d of 4: good {name}, \d+ s: all well with {name}", line)) for line in lines) == 1
+        )
+    place = lines.index("FAILED: bad")
+    assert lines[place + 1 : place + 3] == ["    error: no device is free", "    open bad.log"]
+    assert "4 jobs are planned; a stage that is decided may add some" in lines
+    assert "xxxx" not in said and "a last word" not in said
+    assert len(lines) <= 14, said
+    code, said = workflow(tmp_path, "a.done")
+    assert (code, "Nothing to be done" in said) == (0, True), said
+
+
+def test_a_dry_run_and_verbose_have_all_of_snakemakes_words(tmp_path):
+    code, said = workflow(tmp_path, "--dry-run")
+    assert code == 0 and "Job stats:" in said and "reason: Missing output files: a.done" in said
+    code, said = workflow(tmp_path, "--verbose")
+    assert code == 1 and "Error in rule bad:" in said
+
+
+EVENT = {"jobid": 7, "rule_name": "measure", "wildcards": {"run_id": "0ab"}, "resources": {}, "rule_msg": None}
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"one\ntwo\n\n", "two"),
+        (b"\x1b[31mred\x1b[0m alert\r\n", "[31mred [0m alert"),
+        (b"x" * 300, "x" * 119 + "…"),
+        (b"\xff\xfe\n", "��"),
+        (b"", "it left no message"),
+        (b"a" * 50_000 + b"\nlast\n", "last"),
+    ],
+)
+def test_the_last_line_of_a_log_is_shown_whatever_is_in_it(tmp_path, content, shown):
+    log = tmp_path / "a.log"
+    log.write_bytes(content)
+    console = Console(lambda: 0.0)
+    console.job_begins(EVENT | {"log": [str(log)]})
+    _, why, where = console.job_fails(EVENT | {"log": [str(log)]})
+    assert (why, where) == (f"    {shown}", f"    open {log}")
+
+
+def test_a_job_that_fails_before_it_has_a_log_says_what_is_known():
+    console = Console(lambda: 0.0)
+    first, why, where = console.job_fails(EVENT | {"log": [], "rule_msg": "sbatch: error:\n invalid partition"})
+    assert first.endswith("FAILED: measure")
+    assert (why, where) == ("    sbatch: error: invalid partition", "    it has no log")
+
+
+def test_jobs_that_end_together_are_counted_one_by_one():
+    now = iter([0.0, 0.0, 61.0, 130.0, *[130.0] * 9])
+    console = Console(lambda: next(now))
+    for job in (1, 2):
+        console.job_begins(EVENT | {"jobid": job, "wildcards": {"run_id": str(job)}, "log": []})
+        console.job_ends({"job_id": job})
+    lines = [line.split(" ", 1)[1] for line in console.progress({"done": 5, "total": 9})]
+    assert lines == ["4 of 9: measure 1, 0 s", "5 of 9: measure 2, 69 s"]
+    assert console.progress({"done": 5, "total": 9}) == []
