@@ -170,6 +170,28 @@ def test_every_fault_of_an_archive_is_told(sealed, ranges, tmp_path):
     assert [name in line for name, line in zip(damaged, found, strict=True)] == [True, True]
 
 
+def test_headers_of_zip64_are_the_same_with_every_release(monkeypatch, tmp_path):
+    """Python 3.11.2 writes other ones than 3.11.7 for a member near the limit."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 200)
+    path = tmp_path / "known.zip"
+    write_sealed(path, {"near.txt": b"four" * 49, "beyond.txt": b"four" * 99})
+    known = "00f0a98c8636cdbf0014f17e955268120573143be474448860751d11a000cd93"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == known
+    assert faults(path) == []
+
+
+def test_more_packed_data_than_any_content_has_is_one_fault(tmp_path):
+    """The header of such a member cannot be written with Python 3.11.2, which was a traceback."""
+    path = tmp_path / "packed.zip"
+    write_sealed(path, {"a.txt": b"four"})
+    content = bytearray(path.read_bytes())
+    size_at = content.index(b"PK\1\2") + 20
+    content[size_at : size_at + 4] = (1 << 31).to_bytes(4, "little")
+    path.write_bytes(content)
+    [line] = faults(path)
+    assert "a.txt: has 2,147,483,648 bytes of data, more than its content packs to" in line
+
+
 def test_archives_beyond_2_gb_are_of_the_same_form(monkeypatch, tmp_path):
     """With a lower limit, so that sizes and offsets need zip64."""
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 200)

@@ -33,6 +33,10 @@ _END_BYTES = 22 + len(MARK)
 """Size of the last record of a small archive."""
 _MOST_ENTRY_BYTES = 4096
 """No entry whose name is allowed is larger."""
+_SIZES_AT = 18
+"""Where the two sizes of 4 bytes each are in a member's own header."""
+_ZIP64_VERSION = 45
+"""The format's release that has zip64."""
 _UNIX, _MODE = 3, stat.S_IFREG | 0o644
 _COMMENT = re.compile(rb"sha256:([0-9a-f]{64})")
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
@@ -78,9 +82,25 @@ class Member:
         return self.data_offset + self.packed_bytes
 
 
+class _Entry(zipfile.ZipInfo):
+    """An entry whose header is the same with every release of Python."""
+
+    def FileHeader(self, zip64: bool | None = None) -> bytes:  # noqa: N802 (zipfile's name)
+        """The header; with `zip64`, sizes are only in the extra field, which Python before 3.11.4 does for large ones.
+
+        `ValueError` if a size needs zip64 and it is not given: those releases raise, later ones write what none reads.
+        """
+        if not zip64 and max(self.file_size, self.compress_size) > zipfile.ZIP64_LIMIT:
+            raise ValueError("a size needs zip64")
+        if zip64:
+            self.create_version = self.extract_version = max(_ZIP64_VERSION, self.extract_version)
+        header = super().FileHeader(zip64)
+        return header[:_SIZES_AT] + b"\xff" * 8 + header[_SIZES_AT + 8 :] if zip64 else header
+
+
 def entry(name: str, size_bytes: int, *, method: int = DEFLATED) -> zipfile.ZipInfo:
     """What to open a new member with; `size_bytes` is its content's size, which decides on zip64."""
-    info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    info = _Entry(name, (1980, 1, 1, 0, 0, 0))
     info.compress_type, info.file_size = method, size_bytes
     info.create_system, info.external_attr = _UNIX, _MODE << 16
     return info
@@ -188,7 +208,10 @@ def _again(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
 def _member(descriptor: int, info: zipfile.ZipInfo, again: zipfile.ZipInfo, expected: int) -> Member:
     """The member of an entry, whose own header must be the one that a build writes at the `expected` place."""
     name, offset = again.filename, info.header_offset
-    header = again.FileHeader(zip64=info.file_size * 1.05 > zipfile.ZIP64_LIMIT)  # as ZipFile.open decides
+    try:
+        header = again.FileHeader(zip64=info.file_size * 1.05 > zipfile.ZIP64_LIMIT)  # as ZipFile.open decides
+    except ValueError:
+        raise Malformed(f"has {info.compress_size:,} bytes of data, more than its content packs to", name) from None
     try:
         found = os.pread(descriptor, len(header), offset)
     except (OverflowError, OSError):  # an offset that no file has
