@@ -76,6 +76,14 @@ CHARTS = """() => [...document.querySelectorAll("figure svg")].map((svg) => {
   const drawn = marks.filter((mark) => { const b = mark.getBoundingClientRect(); return b.width + b.height > 0; });
   return {name: svg.closest("figure").id, width: box.width, height: box.height, marks: drawn.length};
 })"""
+NARROW = """() => [...document.querySelectorAll("figure")].map((figure) => {
+  const [chart, column] = [figure.querySelector("svg"), figure].map((each) => each.getBoundingClientRect().width);
+  return {name: figure.id, chart: chart, column: column};
+}).filter((each) => each.chart < Math.min(each.column, 600))"""
+UNTOLD = """() => [...document.querySelectorAll("p a, li a, figcaption a")].filter((link) => {
+  const style = getComputedStyle(link);
+  return style.display === "inline" && !style.textDecorationLine.includes("underline");
+}).map((link) => link.outerHTML)"""
 TOO_WIDE = """() => [...document.querySelectorAll("main *")].filter((each) => {
   const box = each.getBoundingClientRect();
   return !each.closest("svg") && box.width > 0 && box.right > document.documentElement.clientWidth + 1;
@@ -105,6 +113,10 @@ def look_at(browser, report: Path, name: str) -> None:
         ] == []
         light = page.evaluate(PAPER), page.evaluate(INK)
         seen.keep(f"{name}-wide-light")
+        assert page.evaluate(NARROW) == [], "a chart fills its column"
+        assert page.evaluate(UNTOLD) == [], "a link in a text is told by more than its colour"
+        assert page.locator("svg [role], svg [aria-label]").count() == 0, "a chart is one picture, with one name"
+        assert len(re.findall(rb"/Type\s*/Page\b", page.pdf())) <= 4
         copies(page, report)
         sorts(page)
 
@@ -135,7 +147,9 @@ def copies(page, report: Path) -> None:
     recommended = pd.read_json(report.parent / "recommended.json", typ="series")
     button = page.locator("#command .copy-button").first
     button.click()
-    assert page.evaluate("() => navigator.clipboard.readText()") == recommended["command"]
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert copied == page.locator("#command pre code").first.text_content()
+    assert copied in (recommended["command"], recommended["launch_command"])
     assert button.text_content() == "Copied"
     assert page.locator("#command pre.copy").count() == page.locator("#command .copy-button").count() >= 1
 

@@ -47,7 +47,9 @@ def headline(study: StudySummary, recommended: Recommended, improvements: pd.Dat
         value_or_none(row[name]) for name in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
     )
     extrapolated = " (extrapolated)" if row["extrapolated"] else ""
-    text = f"{metric_label(objective.metric, basis)}{extrapolated} on {title}, against the baseline"
+    values = f"{figure(row['baseline_value'])} → {figure(row['value'])}"
+    used = f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
+    text = f"{metric_label(objective.metric, basis)}{extrapolated} on {title}: {values} on {used}, against the baseline"
     if low is None:
         text += f" ({NO_INTERVAL})"
     elif is_noise(low, high):

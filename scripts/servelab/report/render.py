@@ -183,7 +183,10 @@ def _not_tried(stages: Sequence[StageSection]) -> Table:
 
 
 def _inline_svg(path: Path, caption: str) -> Markup:
-    """An SVG inside a page, whose style lets it shrink; its ids get the chart's name as prefix."""
+    """An SVG inside a page, whose style lets it fit; its ids get the chart's name as prefix.
+
+    It is one picture with one name: the roles that Vega gives its parts, without names, are left out.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -192,6 +195,7 @@ def _inline_svg(path: Path, caption: str) -> Markup:
     if opening is None:
         raise ServelabError(f"{path}: not an SVG with a size; draw it with scripts/plot_charts.py")
     looks = Markup('<svg role="img" aria-label="{}"').format(caption)
-    body = re.sub(r'(\bid="|url\(#)', rf"\g<1>{path.stem}-", text[opening.end() :])
+    body = re.sub(r' (?:role|aria-[a-z]+)="[^"]*"', "", text[opening.end() :])
+    body = re.sub(r'(\bid="|url\(#)', rf"\g<1>{path.stem}-", body)
     start = opening.group().replace("<svg", looks, 1)
     return Markup(start + body)  # noqa: S704 (drawn by vl-convert, which escapes its texts)
