@@ -15,6 +15,7 @@ from servelab.measure.clients import LoadStats
 from servelab.metrics.tables import schemas
 from servelab.results import checks as validity
 from servelab.results.checks import CHECKS, Evidence, check_run, verdict
+from servelab.results.physical_limit import PhysicalLimit
 
 Rows = list[dict[str, Any]]
 OPEN = {"max_concurrency": None, "request_rate": 4.0}
@@ -94,6 +95,11 @@ def failed(error: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda _: {"error": error}
 
 
+def limited(highest: float, certain: float, *, is_measured: bool = False) -> Evidence:
+    """A run with these shares of its physical limit."""
+    return evidence(limit=PhysicalLimit("made", 1.0, 1.0, highest, highest, certain, is_measured))
+
+
 LATENCY = {"objective": "ttft_ms", "protocol": OPEN}
 FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
     "failed_requests": [
@@ -166,6 +172,11 @@ FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
         ("suspect", lambda: with_telemetry(steal_cpu_percent=12)),
         ("suspect", with_one_busy_round),
     ],
+    "above_physical_limit": [
+        ("invalid", lambda: limited(highest=1.3, certain=1.1)),
+        ("suspect", lambda: limited(highest=1.3, certain=0.9)),
+        ("suspect", lambda: limited(highest=2.2, certain=2.1, is_measured=True)),
+    ],
     "clocks_throttled": [("suspect", lambda: with_telemetry(throttle_reasons=0x20 | 4))],
 }
 """Check → runs that have its fault, with the level that each deserves."""
@@ -202,6 +213,10 @@ PASSES: dict[str, list[Callable[[], Evidence]]] = {
     "disturbed_round": [lambda: with_rounds(100, 80, 125, 95), lambda: with_rounds(150, 301, 299)],
     "still_warming_up": [lambda: with_rounds(290, 301, 299), lambda: with_rounds(297.2, 298.0, 175.7, 309.4)],
     "busy_machine": [evidence],
+    "above_physical_limit": [
+        lambda: limited(highest=0.9, certain=0.8),
+        lambda: limited(highest=1.9, certain=1.8, is_measured=True),
+    ],
     "clocks_throttled": [lambda: with_telemetry(throttle_reasons=4)],
 }
 """Check → runs that it has to call ok."""

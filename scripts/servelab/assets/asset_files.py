@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from servelab.assets.model_work import ModelWork
 from servelab.core.json_file import JsonFile
 from servelab.core.run_spec import ModelFormat, ModelSource, WorkloadSpec
 
@@ -16,6 +17,9 @@ class StoredModel(JsonFile):
     tokenizer: str = Field(description="The tokenizer.json that counts this model's tokens.")
     source: ModelSource = Field(description="Where the weights came from.")
     conversion: str | None = Field(None, description="Converter and its version; null if they are served as fetched.")
+    work: ModelWork | None = Field(
+        None, description="What a token needs at least; null for a kind of model that is not known here."
+    )
 
 
 class StoredDataset(JsonFile):

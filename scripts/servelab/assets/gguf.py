@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gguf import GGUFReader
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -16,6 +16,16 @@ from servelab.core.registry import nearest
 
 CONTROL, USER_DEFINED = 3, 4
 """Token types of the GGUF specification. Both are parsed in text; control tokens are hidden from output."""
+
+
+class Tensor(NamedTuple):
+    """A tensor of a GGUF file."""
+
+    name: str
+    dimensions: int
+    """Those longer than 1."""
+    elements: int
+    size_bytes: int
 
 
 class Metadata:
@@ -32,6 +42,13 @@ class Metadata:
         """The value, or the default if the file does not have the key."""
         field = self._reader.get_field(key)
         return default if field is None else field.contents()
+
+    def tensors(self) -> list[Tensor]:
+        """Its tensors, without their values."""
+        return [
+            Tensor(each.name, sum(size > 1 for size in each.shape), int(each.n_elements), int(each.n_bytes))
+            for each in self._reader.tensors
+        ]
 
     @property
     def parameters(self) -> int:

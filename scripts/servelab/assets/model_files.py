@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tokenizers import Tokenizer
 
 from servelab.assets import gguf
 from servelab.assets.asset_files import StoredModel
+from servelab.assets.model_work import ModelWork, work_of_config, work_of_gguf
 from servelab.assets.sources import MODEL_SOURCES
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_text
@@ -65,10 +67,20 @@ def write_model(
         tokenizer=shorten(tokenizer),
         source=source,
         conversion=conversion,
+        work=_work(path),
     )
     model_json = folder / "model.json"
     stored.write(model_json)
     return model_json
+
+
+def _work(path: Path) -> ModelWork | None:
+    try:
+        if path.is_file():
+            return work_of_gguf(path)
+        return work_of_config(json.loads((path / "config.json").read_bytes()))
+    except (ServelabError, OSError, ValueError, LookupError, TypeError):
+        return None  # the engine reports files that it cannot use
 
 
 def load_model(model_json: Path) -> tuple[StoredModel, Path, Path]:

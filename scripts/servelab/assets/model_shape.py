@@ -83,7 +83,7 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
             return None
         values = 2 * head_dim
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
-    kinds = text.get("layer_types") or [_FULL] * layers
+    kinds = text.get("layer_types") or _kinds(layers, text.get("full_attention_interval"))
     window_layers = kinds.count(_WINDOW) if window else 0
     full_layers = kinds.count(_FULL) + (0 if window else kinds.count(_WINDOW))
     return ModelShape(
@@ -96,6 +96,11 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
         window_layers=window_layers,
         window_tokens=window or 0,
     )
+
+
+def _kinds(layers: int, interval: int | None) -> list[str]:
+    """Kinds of layers without `layer_types`: all attend to all tokens, or each so-many-th one, the others recurrent."""
+    return [_FULL if not interval or (layer + 1) % interval == 0 else "linear_attention" for layer in range(layers)]
 
 
 def _gguf_facts(path: Path) -> ModelFacts:

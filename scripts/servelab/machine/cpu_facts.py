@@ -34,6 +34,11 @@ def cpu_model() -> str:
     return _of_cpuinfo("model name") or _lscpu().get("Model name") or "unknown"
 
 
+def cpu_flags() -> frozenset[str]:
+    """Extensions of the instruction set, by the kernel's names; Arm kernels call them features."""
+    return frozenset((_of_cpuinfo("flags") or _of_cpuinfo("Features") or "").split())
+
+
 def cpu_settings() -> CpuSettings:
     """How the processors are set up now; several values if processors differ, such as `performance, powersave`."""
     highest = _of_each_cpu("cpufreq/scaling_max_freq")

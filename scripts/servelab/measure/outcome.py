@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from servelab.assets.model_work import ModelWork
 from servelab.core.identity import run_id
 from servelab.core.run_spec import RunSpec
 from servelab.core.seal import seal_of
+from servelab.machine.device_rates import DeviceRates
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.run_place import place_of
@@ -71,6 +73,10 @@ class Accounts:
     disturbed: str | None
     accelerator_s: float
     started_at: datetime
+    work: ModelWork | None = None
+    """What the model needs for a token at least, as far as it is known."""
+    rates: DeviceRates | None = None
+    """Rates of the devices, if they had to be measured."""
 
 
 def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts, server_log: Path) -> RunStatus:
@@ -113,6 +119,8 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
         job_id=accounts.job_id,
         attempts=accounts.attempts,
         place=outcome.manifest and place_of(outcome.manifest),
+        work=accounts.work,
+        rates=accounts.rates,
         disturbed=accounts.disturbed,
         startup_s=outcome.startup_s,
         load_s=sum(ends),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from servelab.assets.model_work import ModelWork
 from servelab.core.json_file import JsonFile, JsonPart
 from servelab.core.run_spec import ClientSpec, ModelFormat, ModelSource
 from servelab.core.seal import Seal
 from servelab.machine.cpu_facts import CpuSettings
+from servelab.machine.device_rates import DeviceRates
 from servelab.machine.place import Place
 from servelab.machine.placement import Placement
 from servelab.machine.settings import DeviceSettings
@@ -33,6 +35,8 @@ class RunStatus(JsonFile):
     job_id: str | None = Field(None, description="The job that measured it, a random id; a pair's runs have the same.")
     attempts: int = Field(1, description="Times it was measured: again if disturbed, killed, or a request failed.")
     place: Place | None = None
+    work: ModelWork | None = None
+    rates: DeviceRates | None = None
     disturbed: str | None = Field(None, description="What disturbed the last attempt, which counts; null if nothing.")
     startup_s: float | None = Field(description="Seconds until the server start that served it was healthy.")
     load_s: float = Field(description="Seconds under load, over all rounds.")

@@ -106,6 +106,7 @@ class _Job:
         self._id, self._leased, self._runs, self._key = job_id, leased, runs, key
         self._counted_to = time.monotonic()
         """Until then, the time of the devices is in a run's `accelerator_s`."""
+        self._rates = leased.kind.measured_rates(leased.devices)
 
     def visit(self, visit: Sequence[RunInputs], folder: Path) -> None:
         """Measures the runs of a visit; its server has ended when the last run's folder appears."""
@@ -129,7 +130,9 @@ class _Job:
             session.stop()  # the time that it takes is the run's too
         now = time.monotonic()
         accelerator_s = (now - self._counted_to) * len(self._leased.devices)
-        accounts = Accounts(self._id, kept.attempts, kept.disturbed, accelerator_s, started_at)
+        accounts = Accounts(
+            self._id, kept.attempts, kept.disturbed, accelerator_s, started_at, inputs.model.work, self._rates
+        )
         status = write_run(work, inputs.spec, kept.outcome, accounts, session.log)
         self._counted_to = now
         if self._key:

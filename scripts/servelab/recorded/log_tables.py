@@ -13,6 +13,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
 from servelab.recorded.audit import Run
+from servelab.recorded.limits import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.recorded.run_checks import check_recorded
@@ -48,7 +49,8 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
             blocks = logs.rounds(planned.reference, run.workload)
             parsed = _parse_run(Run(study, logs, planned.reference, run.workload)) if blocks else {}
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
-            for table, found in parsed.items():
+            for table in rows.keys() & parsed.keys():
+                found = parsed[table]
                 rows[table] += [{**names, **entry} for entry in found]
             rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed)})
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
@@ -98,6 +100,7 @@ def _parse_run(run: Run) -> dict[str, list[Row]]:
             for tag, value in values.items()
         ],
         "checks": check_recorded(run),
+        "physical_limit": [limit_of_recorded(run).columns],
     }
 
 
@@ -173,6 +176,7 @@ def _run_columns(
         "message": candidate.message,
         "validity": validity,
         "validity_note": note,
+        **(parsed["physical_limit"][0] if parsed else {}),
         "rounds": len(blocks),
         "success_rate": by_metric.get("success_rate", {}).get("mean"),
         # a log gives only the duration of its load, not of the server's start

@@ -1,23 +1,27 @@
-"""Checks of a recorded run: the audit's run rules applied to its command and its logs."""
+"""Checks of a recorded run: the audit's run rules on its command and its logs, and the physical limit."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from servelab.recorded.audit import RUN_RULES, Run, RunRule
-from servelab.results.checks import Saw, invalid, not_applicable, ok, suspect
+from servelab.recorded.limits import limit_of_recorded
+from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect
+from servelab.results.checks.limit import judge
 
 _FAILED = {"suspect": suspect, "invalid": invalid}
 
 
 def check_recorded(run: Run) -> list[dict[str, Any]]:
-    """A row of `schemas.CHECKS` for each run rule, without study, run_id and workload."""
+    """A row of `schemas.CHECKS` for each run rule and for the physical limit, without study, run_id and workload."""
     rows = []
     for rule in RUN_RULES:
         saw = _saw(rule, run)
         action = rule.action if saw.level in _FAILED else None
         rows.append({"check": rule.name, "level": saw.level, "saw": saw.text, "action": action})
-    return rows
+    found, limit = judge(limit_of_recorded(run)), CHECKS.get("above_physical_limit")
+    action = limit.action if found.level in _FAILED else None
+    return [*rows, {"check": limit.name, "level": found.level, "saw": found.text, "action": action}]
 
 
 def _saw(rule: RunRule, run: Run) -> Saw:

@@ -26,6 +26,7 @@ from servelab.report.improvement_tables import (
     other_metrics_table,
     place_warning,
 )
+from servelab.report.limit_lines import limit_lines
 from servelab.report.measured_and_recorded import beside_table
 from servelab.report.pareto_table import front_table
 from servelab.report.proof_section import proof_section
@@ -105,6 +106,7 @@ def report_content(
         "search_remark": "" if is_recorded else SEARCH_REMARK,
         "marks_key": "; ".join([*([MARKS_KEY] if marks else []), *([PLACES_KEY] if places else [])]),
         "accelerators": accelerators_text(study, table),
+        "limits": limit_lines(study, table),
         "objective_table": marks.on(objective_table(study, recommended, improvements, measured, table)),
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured, table)),
         "front": marks.on(front_table(searched, measured)),

@@ -19,19 +19,21 @@ from servelab.core.files import replacing
 from servelab.core.identity import content_id
 from servelab.core.seal import fault_of_digests
 from servelab.metrics.tables import schemas
+from servelab.results.physical_limit import LIMIT_COLUMNS
 from servelab.study.study import Study
 
 Figures = dict[str, list[dict[str, Any]]]
 """Rows of each of a run's tables, without study, run_id, workload and start; empty for a run that failed.
 
-`limits` is no table: it has the rows of `servelab.metrics.percentile_limits.count_beyond`.
+`limits` and `physical_limit` are no tables: they have the rows of `servelab.metrics.percentile_limits.count_beyond`,
+and the one of `servelab.results.physical_limit`.
 """
 
 _NAMES = ("study", "run_id", "workload", "start")
 _COLUMNS = {
     name: [column for column in schemas.TABLES[name].names if column not in _NAMES]
     for name in ("metrics", "rounds", "checks", "timeline")
-} | {"limits": ["metric", "statistic", "observations", "beyond"]}
+} | {"limits": ["metric", "statistic", "observations", "beyond"], "physical_limit": LIMIT_COLUMNS}
 _SEALED = ("requests.parquet", "telemetry.parquet")
 _LIBRARIES = ("numpy", "pyarrow")
 

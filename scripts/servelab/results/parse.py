@@ -24,6 +24,7 @@ from servelab.metrics.tables.io import read_bytes
 from servelab.metrics.timeline import timeline
 from servelab.results.checks import Evidence, check_run
 from servelab.results.kept_figures import Figures, KeptFigures, RunFiles, incomplete, read_files
+from servelab.results.physical_limit import limit_of_run
 from servelab.results.start_columns import NO_START, Start, columns_of_starts
 from servelab.study.plan import Plan, PlannedRun
 from servelab.study.study import Study
@@ -159,6 +160,7 @@ def parse_run(study: Study, spec: RunSpec, status: RunStatus, data: RunData) -> 
     values: dict[str, dict[int, float]] = {}
     for entry in rounds:
         values.setdefault(entry["metric"], {})[entry["round"]] = entry["value"]
+    limit = limit_of_run(spec, status, data)
     evidence = Evidence(
         records=data.requests,
         spec=spec,
@@ -167,6 +169,7 @@ def parse_run(study: Study, spec: RunSpec, status: RunStatus, data: RunData) -> 
         rounds=values,
         client=status.client_rounds,
         telemetry=data.samples,
+        limit=limit,
     )
     return {
         "metrics": summary,
@@ -174,4 +177,5 @@ def parse_run(study: Study, spec: RunSpec, status: RunStatus, data: RunData) -> 
         "checks": check_run(evidence),
         "timeline": timeline(data.requests),
         "limits": count_beyond(data, study.objective.constraints),
+        "physical_limit": [limit.columns],
     }

@@ -12,6 +12,7 @@ from servelab.metrics.percentile_limits import Beyond
 from servelab.metrics.statistics import mean_ci95
 from servelab.results.checks import disturbance, verdict
 from servelab.results.kept_figures import Figures
+from servelab.results.physical_limit import LIMIT_COLUMNS
 from servelab.results.places import place_columns
 from servelab.study.plan import PlannedRun
 from servelab.study.study import Study
@@ -84,6 +85,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "constraints_missed": _constraints(study, well),
         **_outcome(starts),
         **_validity(starts),
+        **_limits(well),
         "disturbed": "; ".join(sorted({disturbances[start.run.run_id] or "" for start in well} - {""})) or None,
         "rounds": sum(start.status.rounds for start in starts),
         "success_rate": _success_rate([start.status for start in starts]),
@@ -118,6 +120,17 @@ def _headline(well: Sequence[Start]) -> dict[str, float | None]:
         if values := [value for value in found if value is not None]:
             columns |= interval_columns(name, "", values) if name == WITH_INTERVAL else {name: fmean(values)}
     return columns
+
+
+def _limits(well: Sequence[Start]) -> dict[str, Any]:
+    """The columns of the physical limit: means over the starts that have one."""
+    rows = [row for start in well for row in start.figures.get("physical_limit", [])]
+    found: dict[str, Any] = {}
+    for name in LIMIT_COLUMNS:
+        values = [row[name] for row in rows if row[name] is not None]
+        if values:
+            found[name] = values[0] if name == "limit_note" else fmean(values)
+    return found
 
 
 def _constraints(study: Study, well: Sequence[Start]) -> str | None:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from servelab.core.errors import Outage
 from servelab.core.registry import Registry
+from servelab.machine.device_rates import DeviceRates
 from servelab.machine.settings import DeviceSettings
 from servelab.machine.topology import Topology, parse_matrix
 
@@ -87,6 +88,9 @@ class DeviceKind(Protocol):
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Environment variables that make an engine use these devices and no others."""
+
+    def measured_rates(self, devices: Sequence[Device]) -> DeviceRates | None:
+        """The rates of all these devices together, if they have to be measured; None for those that makers publish."""
 
     def threads(self, cores: int, count: int) -> int:
         """How many of a workflow's `cores` a run on `count` devices needs so that other jobs do not disturb it."""

@@ -75,6 +75,9 @@ class Ascend:
             nodes=(*(f"/dev/davinci{device.index}" for device in devices), *_NODES), mounts=_DRIVER_PATHS
         )
 
+    def measured_rates(self, devices: Sequence[Device]) -> None:
+        """See `DeviceKind.measured_rates`; they are published."""
+
     def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""
         return 1

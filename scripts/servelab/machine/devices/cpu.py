@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import psutil
 
 from servelab.machine.cpu_facts import cpu_model
+from servelab.machine.cpu_rates import cpu_rates
+from servelab.machine.device_rates import DeviceRates
 from servelab.machine.devices import DEVICES, Device, Passthrough
 from servelab.machine.topology import Topology
 
@@ -42,6 +44,10 @@ class Cpu:
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
         """See `DeviceKind.passthrough`; a container sees all CPUs."""
         return Passthrough()
+
+    def measured_rates(self, devices: Sequence[Device]) -> DeviceRates:
+        """See `DeviceKind.measured_rates`."""
+        return cpu_rates([])
 
     def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`; the engine computes on all of them."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servelab.machine.cpu_facts import cpu_model
+from servelab.machine.cpu_rates import cpu_rates
+from servelab.machine.device_rates import DeviceRates
 from servelab.machine.devices import DEVICES, Device, Passthrough
 from servelab.machine.devices.cpu import KEY
 from servelab.machine.topology import Topology, numa_nodes, numbers
@@ -56,6 +58,10 @@ class CpuCores:
         """See `DeviceKind.passthrough`; Docker's daemon starts the container, so pinning this process has no effect."""
         cpus = ",".join(str(cpu) for device in devices for cpu in device.cpus)
         return Passthrough(flags=dict.fromkeys(("docker", "podman"), (f"--cpuset-cpus={cpus}",)))
+
+    def measured_rates(self, devices: Sequence[Device]) -> DeviceRates:
+        """See `DeviceKind.measured_rates`."""
+        return cpu_rates([cpu for device in devices for cpu in device.cpus])
 
     def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""

@@ -60,6 +60,9 @@ class Nvidia:
         quoted = f'"device={",".join(keys)}"'
         return Passthrough(flags={"apptainer": ("--nv",), "docker": ("--gpus", quoted), "podman": named})
 
+    def measured_rates(self, devices: Sequence[Device]) -> None:
+        """See `DeviceKind.measured_rates`; they are published."""
+
     def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""
         return 1

@@ -170,6 +170,15 @@ STAGE_TABLE = table_schema(
         "Lower end of its 95 % interval over server starts (Student t); null below 2 starts.",
     ),
     ("objective_ci95_high", pa.float64(), "Upper end of it."),
+    (
+        "limit_total_tokens_per_s",
+        pa.float64(),
+        "Total tokens/s that its devices cannot exceed with this model and these requests, as run (metrics.md); mean "
+        "over rounds, then over starts; null if model or device are not known.",
+    ),
+    ("limit_output_tokens_per_s", pa.float64(), "The same for output tokens/s."),
+    ("share_of_limit", pa.float64(), "The least time that these requests need / the time they took."),
+    ("limit_note", pa.string(), "What the limit is made from, or why there is none."),
     ("accelerator_s", pa.float64(), "Accelerator-seconds reserved for its runs."),
     ("load_accelerator_s", pa.float64(), "The part under load: in each round, from its start to its last answer."),
 )

@@ -30,6 +30,8 @@ KINDS = {
 }
 """Colour and shape of a point."""
 WIDTH, HEIGHT = 340, 170
+MOST_ABOVE = 2.0
+"""How many times as high as the best point a physical limit may be to be drawn."""
 
 
 def build(frame: pd.DataFrame) -> AnyChart:
@@ -66,8 +68,21 @@ def _panel(runs: pd.DataFrame, column: str, title: str) -> AnyChart:
         alt.Chart(points[points["mark"] != ""])
         .mark_text(dy=-11, color=INK, fontSize=13)
         .encode(x=x, y=y, text="mark:N"),
+        *_limit(runs, y),
     )
     return layers.properties(width=WIDTH, height=HEIGHT)
+
+
+def _limit(runs: pd.DataFrame, y: alt.Y) -> list[AnyChart]:
+    """A line at the highest physical limit per accelerator, if it is near enough not to press the points together."""
+    limit = (runs["limit_total_tokens_per_s"].astype(float) / runs["accelerators"]).max()
+    if not limit <= MOST_ABOVE * runs[THROUGHPUT].max():  # also if there is none
+        return []
+    line = alt.Chart(pd.DataFrame({THROUGHPUT: [limit], "text": ["physical limit"]}))
+    return [
+        line.mark_rule(color=INK, strokeDash=[4, 3]).encode(y=y),
+        line.mark_text(color=INK, align="left", dy=-6).encode(x=alt.value(4), y=y, text="text:N"),
+    ]
 
 
 def _legend() -> alt.Legend:
@@ -81,7 +96,8 @@ CHARTS.register(
         reads="search",
         section="search",
         caption="Throughput against mean latency of every configuration measured on the deciding workload. Up and left "
-        "is better; the line joins those that no other beats in both.",
+        "is better; the line joins those that no other beats in both. A dashed line is the physical limit, if it is at "
+        "most twice as high as the best.",
         columns=(
             "stage",
             "candidate",
@@ -93,6 +109,7 @@ CHARTS.register(
             "too_many_failed",
             "accelerators",
             "total_tokens_per_s",
+            "limit_total_tokens_per_s",
             *LATENCIES,
         ),
         build=build,

@@ -14,6 +14,7 @@ from servelab.core.ssh_signature import SigningKey
 from servelab.engines.support_table import render_docs as render_support
 from servelab.metrics.definitions import render_docs as render_metrics
 from servelab.report.docs.output_files import render_docs as render_output
+from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.results.checks import render_docs as render_validity
 from servelab.study.loads import StudyWorkload
 from servelab.study.recorded.study import RecordedStudy
@@ -89,7 +90,7 @@ def documents() -> dict[str, str]:
         "config/schema/site.schema.json": _json_schema(Site),
         "docs/studies.md": _keys(STUDIES_HEAD, SECTIONS),
         "docs/sites.md": _keys(SITES_HEAD, SITE_SECTIONS),
-        "docs/metrics.md": render_metrics(),
+        "docs/metrics.md": f"{render_metrics()}\n{render_limit()}",
         "docs/validity.md": render_validity(),
         "docs/support.md": render_support(),
         "docs/output.md": render_output(),

@@ -18,6 +18,7 @@ from servelab.measure.clients import LoadStats
 from servelab.metrics.disturbance import under_load
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.record_array import RecordArray, record_array, succeeded
+from servelab.results.physical_limit import PhysicalLimit
 
 Level = Literal["ok", "suspect", "invalid", "not applicable"]
 _SEVERITY: tuple[Level, ...] = ("invalid", "suspect")
@@ -40,6 +41,7 @@ class Evidence:
     """What each round cost the client, in order of rounds; empty if it was not recorded."""
     telemetry: RecordArray = field(default_factory=lambda: record_array(schemas.TELEMETRY.empty_table()))
     """`schemas.TELEMETRY`; empty if none was recorded."""
+    limit: PhysicalLimit = field(default_factory=lambda: PhysicalLimit("the model's size is not known"))
 
     @cached_property
     def counted(self) -> RecordArray:

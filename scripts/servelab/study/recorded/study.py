@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -34,6 +34,22 @@ class RecordedModel(Strict):
     variants: dict[str, str] = Field(
         {}, description="Other sets of weights: the name that candidates use → the name in commands."
     )
+
+    config: dict[str, Any] = Field(
+        {},
+        description="Keys of its `config.json`, for the physical limit (docs/metrics.md): `model_type`, sizes, "
+        "`quantization_config`. Without them there is no limit.",
+    )
+    variant_configs: dict[str, dict[str, Any]] = Field(
+        {}, description="Variant → the keys in which its `config.json` differs; null removes a key."
+    )
+
+    def config_of(self, name: str) -> dict[str, Any] | None:
+        """Keys of a variant's `config.json`; None if they are not given."""
+        if not self.config or (name != "base" and name not in self.variant_configs):
+            return None
+        keys = self.config | self.variant_configs.get(name, {})
+        return {key: value for key, value in keys.items() if value is not None}
 
     def variant_id(self, name: str) -> str:
         """The model name of a variant; `base` is the model itself."""
@@ -187,6 +203,8 @@ def _problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
     for metric in study.objective.constraints:
         yield from _unknown("objective.constraints", metric, METRICS.names(), "metric")
     yield from _unknown("objective.on", study.objective.on, list(study.workloads), "workload")
+    for variant in study.model.variant_configs:
+        yield from _unknown("model.variant_configs", variant, list(study.model.variants), "model variant")
     for position, stage in enumerate(study.stages):
         if stage.name == COMPARISON:
             yield f"stages.{position}.name", f"`{COMPARISON}` is reserved; take another name"

@@ -1,0 +1,139 @@
+"""How fast this machine's CPUs read memory and multiply, measured by a short kernel, once per machine.
+
+The result is kept in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). As long as the repetitions differ
+much, which other programs cause, the next run measures again, and the best of all is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import psutil
+
+from servelab.core.errors import ServelabError
+from servelab.core.identity import content_id
+from servelab.core.json_file import JsonFile
+from servelab.machine.cpu_facts import SYSTEM, cpu_flags, cpu_model
+from servelab.machine.device_rates import MIB, DeviceRates
+
+_REPETITIONS = 5
+_QUIET_PERCENT = 10.0
+"""Noise below which a measurement is not repeated by later runs."""
+_MATRIX = 768
+_TRIAD_BYTES = 48
+"""Bytes that the two passes of a triad move per element: `a = s·b` reads b, and reads and writes the lines of a;
+`a += c` reads a and c, and writes a."""
+_MOST_BYTES = 1024 * MIB
+"""Bytes of all arrays at most: a job's memory may be small. Larger caches make the bandwidth look higher, not lower."""
+_UNKNOWN_CACHE = 1024 * MIB
+
+
+class KeptRates(JsonFile):
+    """The file in the cache folder."""
+
+    rates: DeviceRates
+
+
+def cpu_rates(cpus: Iterable[int]) -> DeviceRates:
+    """The rates of these CPUs, measured now unless they are known; empty means all that this process may use."""
+    used = sorted(cpus) or sorted(os.sched_getaffinity(0))
+    facts = {"cpu": cpu_model(), "cpus": len(used), "memory": psutil.virtual_memory().total // 2**30}
+    place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "servelab"
+    file = place / f"cpu-rates-{content_id(facts)}.json"
+    try:
+        known = KeptRates.read(file).rates
+    except ServelabError:
+        known = None
+    if known is not None and known.noise_percent <= _QUIET_PERCENT:
+        return known
+    rates = measure_rates(used)
+    if known is not None:
+        rates = best_of(known, rates)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        KeptRates(rates=rates).write(file)
+    except OSError:
+        pass  # it is measured again by the next run
+    return rates
+
+
+def best_of(one: DeviceRates, other: DeviceRates) -> DeviceRates:
+    """Two measurements of the same CPUs: the larger of each rate, and the smaller noise."""
+    operations = {bits: max(rate, other.operations_per_s[bits]) for bits, rate in one.operations_per_s.items()}
+    return other.model_copy(
+        update={
+            "memory_bytes_per_s": max(one.memory_bytes_per_s, other.memory_bytes_per_s),
+            "operations_per_s": operations,
+            "noise_percent": min(one.noise_percent, other.noise_percent),
+        }
+    )
+
+
+def measure_rates(cpus: list[int]) -> DeviceRates:
+    """Measures the rates on so many threads as there are CPUs; takes one to a few seconds."""
+    cache = cache_bytes(cpus)
+    memory = psutil.virtual_memory().available
+    elements = max(int(min(4 * cache, _MOST_BYTES, memory // 8)) // (3 * 8 * len(cpus)), 1)
+    square = np.ones((_MATRIX, _MATRIX), dtype=np.float32)
+
+    def arrays() -> tuple[np.ndarray, ...]:
+        return tuple(np.ones(elements) for _ in range(3))
+
+    def triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        np.multiply(b, 3.0, out=a)
+        np.add(a, c, out=a)
+
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        parts = list(pool.map(lambda _: arrays(), cpus))
+        moved = _times(lambda: list(pool.map(lambda part: triad(*part), parts)))
+        results = [np.empty_like(square) for _ in cpus]
+        multiplied = _times(lambda: list(pool.map(lambda out: np.matmul(square, square, out=out), results)))
+    operations = len(cpus) * 2 * _MATRIX**3 / min(multiplied)
+    faster = {16: 16.0, 8: 32.0} if "amx_tile" in cpu_flags() else {16: 4.0, 8: 8.0}
+    return DeviceRates(
+        name=f"{cpu_model()}, {len(cpus)} CPU{'s' if len(cpus) > 1 else ''}",
+        memory_bytes_per_s=len(cpus) * elements * _TRIAD_BYTES / min(moved),
+        operations_per_s={32: operations} | {bits: factor * operations for bits, factor in faster.items()},
+        cache_bytes=cache,
+        source="measured here: a triad over arrays beyond the caches, and a product of 32-bit matrices; narrower "
+        f"numbers count {faster[16]:g} and {faster[8]:g} times as fast, the most that instruction sets give",
+        is_measured=True,
+        noise_percent=100 * max(1 - min(each) / median(each) for each in (moved, multiplied)),
+    )
+
+
+def _times(work: Callable[[], object]) -> list[float]:
+    """Seconds of each repetition, after one that is not counted."""
+    work()
+    found = []
+    for _ in range(_REPETITIONS):
+        begin = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def cache_bytes(cpus: Iterable[int]) -> float:
+    """Bytes of the second and third level caches of these CPUs, each once; 1 GiB if the kernel does not report them."""
+    found: dict[tuple[str, str], float] = {}
+    for cpu in cpus:
+        for index in (SYSTEM / f"cpu{cpu}" / "cache").glob("index*"):
+            level, size, shared = (_read(index / name) for name in ("level", "size", "shared_cpu_list"))
+            number = re.fullmatch(r"(\d+)K", size)
+            if number and level in ("2", "3", "4"):
+                found[level, shared] = int(number[1]) * 1024
+    return sum(found.values()) or float(_UNKNOWN_CACHE)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
