@@ -64,7 +64,8 @@ SITES_HEAD = """\
 One file in `config/sites/` says once how your cluster names its partitions and accelerators, so that no study does.
 Copy `config/sites/example.yaml`, and install a profile with it (`python scripts/install_profile.py <name>`);
 [cluster.md](cluster.md) goes through it. Nothing of it is part of a run's identity: another partition, account or time
-limit reruns nothing. Editors that know JSON Schema check the file against `config/schema/site.schema.json`.
+limit reruns nothing. Editors with a YAML language server check the file against the schema that its first line names,
+`config/schema/site.schema.json`.
 """
 
 STUDIES_HEAD = """\
@@ -74,8 +75,8 @@ STUDIES_HEAD = """\
 One file in `config/studies/` is one question: which serving configuration is best for this model on this hardware?
 Copy `config/studies/cpu-smollm2.yaml`, write your model, engines and stages in it, and name it in
 `config/config.yaml`. Nothing starts before the file is right: a wrong key, type or name ends in one line with file,
-key and the nearest valid name. Editors that know JSON Schema check it while you type against
-`config/schema/study.schema.json`.
+key and the nearest valid name. Editors with a YAML language server check it while you type against
+the schema that its first line names, `config/schema/study.schema.json`.
 
 Everything that can change a measurement is part of a run's identity; labels, titles, comments and the order of keys
 are not. See [architecture](architecture.md).
