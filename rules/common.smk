@@ -51,10 +51,10 @@ try:
         logger.warning if workflow.is_main_process else lambda line: None,
         use_imported=USE_IMPORTED,
     )
-    NEEDS = Needs(PLANS, SEALED)
     STUDIES = read_studies(config)
     FILES = StudyFiles(STUDIES)
     SOURCES = Sources(STUDIES.live)
+    NEEDS = Needs(PLANS, SEALED, SOURCES.check_of)
     COMPARISONS = Comparisons(config, STUDIES, RESULTS)
     PLACEMENTS = Placements(workflow, config, STUDIES, NEEDS, RESULTS / "runs")
     SIGNING = Signing(config, PLACEMENTS.site)
@@ -109,6 +109,8 @@ wildcard_constraints:
     run_id=r"[0-9a-f]{20}",
     workload_id=r"[0-9a-f]{20}",
     model_key=r"[0-9a-f]{20}",
+    served_model=r"[0-9a-f]{20}(-[a-z0-9_]+)?",
+    settings_id=r"[0-9a-f]{20}",
     lock_hash=r"[0-9a-f]{12}",
     versions_id=r"[0-9a-f]{20}",
     format="safetensors",

@@ -47,8 +47,13 @@ EDITS = {
         LLAMA, 'flag("--parallel")', 'flag("-np")', "llama.cpp", "served.command", only="max_num_seqs"
     ),
     "adapter: base command": edit(
-        VLLM, '"vllm.entrypoints.openai.api_server"', '"vllm.entrypoints.cli.main", "serve"', "vllm", "served.command"
+        VLLM,
+        '"-m", "vllm.entrypoints.openai.api_server"',
+        '"-m", "vllm.entrypoints.cli.main", "serve"',
+        "vllm",
+        "served.command",
     ),
+    "adapter: how its environment is checked": edit(VLLM, '{"rope_theta": "0.12.0"}', '{"rope_theta": "0.13.0"}'),
     "adapter: environment variable": edit(
         VLLM, '"DO_NOT_TRACK": "1",', '"DO_NOT_TRACK": "1", "VLLM_USE_V1": "1",', "vllm", "served.environment"
     ),

@@ -28,6 +28,8 @@ NOT_OF_ITS_SECTION = {
     # The page serves the weights of another model than its own.
     ("qwen3-30b-a3b-910b", "quantization/w8a8"): ("mindie", "vllm-ascend/Qwen3-8B-W8A8"),
 }
+LEFT_OUT = {("qwen3-235b-a22b-h100", "attention/flashinfer")}
+"""Commands of a page that an environment of ours cannot run; the study says why."""
 
 
 def live(study):
@@ -82,7 +84,7 @@ def test_published_commands_come_out_token_for_token(study):
         planned = {tokens(candidate.command): candidate for candidate in plan.candidates}
         for candidate in stage.candidates:
             name = f"{stage.name}/{candidate.name}"
-            if (study, name) in NOT_OF_ITS_SECTION:
+            if (study, name) in NOT_OF_ITS_SECTION or (study, name) in LEFT_OUT:
                 continue
             found = planned[commands[name]]
             assert found.refused is None

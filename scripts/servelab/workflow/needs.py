@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -19,19 +19,22 @@ from servelab.workflow.prepared_inputs import run_files
 
 F = TypeVar("F", bound=Callable[..., object])
 
+CheckOf = Callable[[RunSpec, Mapping[str, str]], Iterable[str]]
+"""(a run's specification, its files) → the check of its environment; none if there is none."""
+
 _FILES = ("environment", "client_environment", "model", "requests")
 
 
 class RunNeeds:
     """What runs need that differ in their settings alone, by the JSON of their specification without settings."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, check_of: CheckOf) -> None:
         spec = RunSpec.model_validate_json(text)
         self.files = run_files(spec)
         self.hardware = spec.hardware
         self.json = ",".join(f"{json.dumps(name)}:{json.dumps(self.files.get(name))}" for name in _FILES)
         """The files as they are in the option `--job`."""
-        self._missing = list(self.files.values())
+        self._missing = [*self.files.values(), *check_of(spec, self.files)]
 
     def missing_files(self) -> list[str]:
         """Those of the files that are to be made first; one that was there once is not looked for again."""
@@ -42,9 +45,9 @@ class RunNeeds:
 class Needs:
     """What the jobs of the plans need; a job is named by its leader, the last of its runs that is missing."""
 
-    def __init__(self, plans: Plans, sealed: SealedRuns) -> None:
+    def __init__(self, plans: Plans, sealed: SealedRuns, check_of: CheckOf) -> None:
         self.plans, self._sealed = plans, sealed
-        self._of = cache(RunNeeds)
+        self._of = cache(lambda text: RunNeeds(text, check_of))
 
     def job(self, leader: str) -> Job:
         """Runs that the job measures, visit by visit: those that are complete are left out."""

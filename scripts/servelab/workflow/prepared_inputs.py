@@ -12,8 +12,10 @@ from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, workload_id
 from servelab.core.run_spec import ModelSource, ModelSpec, RunSpec, WorkloadSpec
 from servelab.engines.adapters import ENGINES
+from servelab.measure.environment_gate import settings_id
 from servelab.search.strategies import loads
 from servelab.study.project import Project
+from servelab.study.served_settings import served_settings
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Sources:
             if lock and client.environment_sha256
         }
         self._environments = self._engines | clients
+        self._projects = projects
+        self._settings_ids = cache(self._settings_id)
         self._models = {
             source_id(source): source
             for study in (project.study for project in projects.values())
@@ -57,6 +61,33 @@ class Sources:
     def environment(self, tool: str, lock_hash: str) -> Environment:
         """What an environment is built from, by what its folder is named for."""
         return self._environments[environment_file(tool, lock_hash)]
+
+    def check_of(self, spec: RunSpec, files: Mapping[str, str]) -> list[str]:
+        """The check that a run's environment must pass first, with the run's model; see `Needs`."""
+        if files["environment"] not in self._engines:
+            return []
+        folder, facts = Path(files["environment"]).parent, ENGINES.get(spec.engine.name).facts
+        # converted weights are another model only to a check that reads them
+        is_read = facts is not None and facts.reads_model
+        model = Path(files["model"]).parent.name if is_read else source_id(spec.model.source)
+        return [f"{folder}/checked-{model}-{self._settings_ids(files['environment'])}.json"]
+
+    def checked_for(self, tool: str, lock_hash: str) -> list[str]:
+        """Files of the studies that serve from an environment."""
+        used = self._served_from(environment_file(tool, lock_hash))
+        return list(dict.fromkeys(str(project.file) for project, _ in used))
+
+    def _served_from(self, environment: str) -> list[tuple[Project, str]]:
+        return [
+            (project, alias)
+            for project in self._projects.values()
+            for alias in project.study.engines
+            if environment_file(project.engine(alias).name, project.environment_sha256(alias)) == environment
+        ]
+
+    def _settings_id(self, environment: str) -> str:
+        (project, alias), *_ = used = self._served_from(environment)
+        return settings_id(project.engine(alias), project.study.hardware.device, served_settings(used))
 
     def model(self, model_key: str) -> ModelSource:
         """Where the model in results/models/<model_key> comes from."""

@@ -21,6 +21,7 @@ from packaging.version import Version
 from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
+from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import OPTIONS, Checked, argument, check_option_names
 from servelab.engines.owned import ALL_ENGINES, Names, Owned, refused_arguments, refused_variables
 from servelab.engines.parallelism import PARALLEL_OPTIONS, Parallel
@@ -121,6 +122,8 @@ class Engine(ABC):
     """Fields of every request that make it generate exactly `max_tokens` tokens."""
     failure_signs: ClassVar[list[Sign]]
     """The most specific first."""
+    facts: ClassVar[EnvironmentFacts | None] = None
+    """How its environments are checked before they serve; None if they cannot be looked into."""
     worker_names: ClassVar[re.Pattern[str] | None] = None
     """Command lines of workers whose death the main process does not notice (`servelab.measure.workers`)."""
     variable_prefixes: ClassVar[tuple[str, ...]] = ()

@@ -10,6 +10,7 @@ from typing import ClassVar
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
 from servelab.engines.adapters import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import Checked
 from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, Owned
 from servelab.engines.parallelism import Parallel
@@ -71,6 +72,10 @@ class LlamaCpp(Engine):
     )
     checked = (Checked("2026.10.11549", "parser", run=tuple(option_flags)),)
     reserves_context = True
+    # The tokenizer and the configuration are in the GGUF file, and only the server reads them.
+    facts = EnvironmentFacts(
+        application=("xllamacpp:Server",), parse=(f"{_LAUNCHER}:parse",), base_flags=("--model", "model.gguf")
+    )
     metrics_path = "/metrics"
     metric_names: ClassVar = {
         "requests_running": ("llamacpp:requests_processing",),

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.environment_facts import EnvironmentFacts, Kernel
 from servelab.engines.options import Checked, argument
 from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, ONE_NODE, Owned
 from servelab.engines.parallelism import Parallel
@@ -84,6 +85,31 @@ class Sglang(Engine):
         *(("--speculative-draft-model-path", "--speculative-draft-model"),),
     )
     abbreviates = True
+    facts = EnvironmentFacts(
+        application=("sglang.srt.entrypoints.http_server",),
+        fill_parser=("sglang.srt.server_args:ServerArgs.add_cli_args",),
+        base_flags=("--model-path", "model"),
+        tokenizer=("sglang.srt.utils.hf_transformers_utils:get_tokenizer",),
+        configuration=("sglang.srt.utils.hf_transformers_utils:get_config",),
+        reads_keys_before={"rope_theta": "0.5.10"},
+        kernels=(
+            Kernel("sgl-kernel", ("sgl_kernel",)),
+            Kernel(  # its first matrix product on H100 ends with an AssertionError where there is no CUDA toolkit
+                "DeepGEMM of sgl-kernel",
+                ("deep_gemm",),
+                models={"quant_method": "fp8"},
+                unless={"SGLANG_ENABLE_JIT_DEEPGEMM": "0|false"},
+                is_built=True,
+            ),
+            Kernel(
+                "flashinfer-python",
+                ("flashinfer",),
+                {"attention_backend": ".*flashinfer.*", "attention-backend": ".*flashinfer.*"},
+                is_built=True,
+                prebuilt=("flashinfer_jit_cache",),
+            ),
+        ),
+    )
     checked = (Checked("0.5.5.post1", "parser"), Checked("0.5.9", "parser"))
     metrics_path = "/metrics"
     metric_names: ClassVar = {

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, Options, Serve, SettingsOf, flag, shown, signs, switch
+from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import Checked, argument
 from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
 
@@ -68,6 +69,11 @@ class TensorrtLlm(Engine):
     name = "tensorrt-llm"
     packages = ("tensorrt-llm", "tensorrt_llm")
     model_formats = ("safetensors",)
+    facts = EnvironmentFacts(
+        application=("tensorrt_llm.commands.serve",),
+        tokenizer=("transformers:AutoTokenizer.from_pretrained",),
+        configuration=("transformers:AutoConfig.from_pretrained",),
+    )
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tp_size"),
         "pipeline_parallel_size": flag("--pp_size"),

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from servelab.core.errors import ConfigError
 from servelab.engines.adapters import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.environment_facts import EnvironmentFacts, Kernel
 from servelab.engines.options import Checked
 from servelab.engines.owned import A_FILE, ADDRESS, MODEL, ONE_NODE, Owned
 
@@ -127,6 +128,41 @@ class Vllm(Engine):
         ("--diffusion-config", "-dc"),
     )
     abbreviates = True
+    facts = EnvironmentFacts(
+        application=("vllm.entrypoints.openai.api_server",),
+        fill_parser=(
+            "vllm.entrypoints.openai.cli_args:make_arg_parser",
+            "vllm.entrypoints.launchers.cli_args:make_arg_parser",
+        ),
+        parser_class=("vllm.utils.argparse_utils:FlexibleArgumentParser", "vllm.utils:FlexibleArgumentParser"),
+        tokenizer=("vllm.tokenizers.registry:get_tokenizer", "vllm.transformers_utils.tokenizer:get_tokenizer"),
+        configuration=("vllm.transformers_utils.config:get_config",),
+        reads_keys_before={"rope_theta": "0.12.0"},  # from then on it reads `rope_parameters`
+        stand_in=("vllm.platforms", "_current_platform", "vllm.platforms.cpu:CpuPlatform"),
+        kernels=(
+            Kernel(
+                "flashinfer-python",
+                ("flashinfer",),
+                {"attention_backend": "FLASHINFER.*", "attention-backend": "FLASHINFER.*"}
+                | {"VLLM_ATTENTION_BACKEND": "FLASHINFER.*"},
+                is_built=True,
+                prebuilt=("flashinfer_jit_cache",),
+            ),
+            Kernel(  # gated delta networks: FlashInfer's prefill on H100
+                "flashinfer-python",
+                ("flashinfer",),
+                models={"model_type": "qwen3_next|qwen3_5.*"},
+                unless={"gdn-prefill-backend": "triton"},
+                is_built=True,
+                prebuilt=("flashinfer_jit_cache",),
+                since="0.17.0",
+            ),
+            Kernel("xformers", ("xformers",), {"attention_backend": "XFORMERS", "VLLM_ATTENTION_BACKEND": "XFORMERS"}),
+            Kernel("deep_gemm", ("deep_gemm",), {"VLLM_USE_DEEP_GEMM": "1|true"}, is_built=True),
+            Kernel("deep_ep", ("deep_ep",), {"all2all-backend": "deepep.*", "VLLM_ALL2ALL_BACKEND": "deepep.*"}),
+            Kernel("pplx-kernels", ("pplx_kernels",), {"all2all-backend": "pplx", "VLLM_ALL2ALL_BACKEND": "pplx"}),
+        ),
+    )
     # vLLM 0.33 stopped by SIGTERM in the first 0.1 s of a request ends its workers and then waits for that request.
     worker_names: ClassVar = re.compile(r"VLLM::(EngineCore|Worker)\w*")
     metrics_path = "/metrics"

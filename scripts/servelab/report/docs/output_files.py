@@ -13,6 +13,7 @@ from servelab.assets.asset_files import StoredDataset, StoredModel, StoredWorklo
 from servelab.core.json_file import JsonFile, JsonPart
 from servelab.core.run_spec import RunSpec
 from servelab.engines.runtimes import Environment
+from servelab.measure.environment_gate import CheckedEnvironment
 from servelab.measure.imported_run import ImportedRun
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.signed_run import SignedRun
@@ -148,6 +149,11 @@ FILES: tuple[OutputFile, ...] = (
     OutputFile("models/<model>/", "weights and tokenizer"),
     OutputFile(
         "envs/<tool>-<lock>/environment.json", "an engine's or a load client's environment", models=(Environment,)
+    ),
+    OutputFile(
+        "envs/<tool>-<lock>/checked-<model>-<settings>.json",
+        "that it can serve a model with what studies set (engines.md)",
+        models=(CheckedEnvironment,),
     ),
     OutputFile("envs/<tool>-<lock>/", "the environment itself"),
     OutputFile("logs/", "what each job printed"),

@@ -1,0 +1,131 @@
+"""Environments pass their checks before they serve: real engines, and each lock of the live studies built afresh."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from engines.conftest import Installed
+from tokenizers import Tokenizer, decoders, models
+from tokenizers.pre_tokenizers import ByteLevel
+
+from servelab.core.yaml_file import read_yaml
+from servelab.engines.adapters import ENGINES
+from servelab.engines.environment_facts import Setting
+from servelab.engines.runtimes import Environment
+from servelab.measure.environment_gate import NAMES, check_environment
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted(
+    {
+        (entry.get("engine", name), str(entry["version"]), entry["lock"])
+        for study in (ROOT / "config/studies").glob("*-h100.yaml")
+        for name, entry in read_yaml(study)["engines"].items()
+        if entry["lock"].endswith(".lock.txt")
+    }
+)
+BROKEN = ("transformers==5.23.0", "tokenizers==0.23.3", "huggingface-hub==2.4.0")
+"""What the lock of vLLM 0.11.0 had once; its metadata accept these."""
+
+
+def qwen3_moe(folder: Path) -> Path:
+    """`model.json` of a Qwen3 model without weights: configuration and tokenizer of the same classes, and small."""
+    model = folder / "model"
+    model.mkdir()
+    vocabulary = {sign: number for number, sign in enumerate(sorted(ByteLevel.alphabet()))} | {"He": 256}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("H", "e")]))
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(model / "tokenizer.json"))
+    (model / "vocab.json").write_text(json.dumps(vocabulary))
+    (model / "merges.txt").write_text("#version: 0.2\nH e\n")
+    end = {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
+    (model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "Qwen2Tokenizer", **end}))
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "vocab_size": 258,
+        **sizes,
+        **experts,
+    }
+    (model / "config.json").write_text(json.dumps({**config, "rope_theta": 1000000.0}))
+    source = {"kind": "path", "path": str(model), "revision": "1"}
+    stored = {"path": "model", "format": "safetensors", "tokenizer": "model/tokenizer.json", "conversion": None}
+    (folder / "model.json").write_text(json.dumps(stored | {"source": source}))
+    return folder / "model.json"
+
+
+def verdicts(checks):
+    return {each.check: each.verdict for each in checks}
+
+
+def test_the_environment_of_an_engine_passes(installed: Installed) -> None:
+    settings = [Setting({"max_num_seqs": 4}, {}, {}), Setting({}, {"no-such-flag": None}, {})]
+    engine, environment = installed.engine, installed.environment
+    checks = check_environment(engine, environment, installed.model_json, "cpu", settings)
+    assert [each.check for each in checks] == list(NAMES)
+    assert "failed" not in verdicts(checks).values(), checks
+    options = next(each for each in checks if each.check == "options")
+    assert options.saw.startswith("1 of 2 sets of flags are parsed; refused: ") and "--no-such-flag" in options.saw
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Environments by lock, several GB each, without a check of what they depend on."""
+    made: dict[str, Path] = {}
+
+    def build(lock: str) -> Path:
+        if lock not in made:
+            folder = tmp_path_factory.mktemp("environment")
+            venv.create(folder, with_pip=False)
+            pip(folder / "bin/python", "--require-hashes", "-r", str(ROOT / lock))
+            made[lock] = folder / "bin/python"
+        return made[lock]
+
+    return build
+
+
+def pip(python: Path, *given: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-cache-dir",
+    ]
+    subprocess.run([*command, "--no-compile", *given], check=True)
+
+
+def checked(engine: str, version: str, python: Path, folder: Path) -> dict[str, str]:
+    environment = Environment(
+        tool=engine, version=version, runtime="venv", python=python, lock_sha256="0" * 64, packages={}
+    )
+    return verdicts(check_environment(ENGINES.get(engine), environment, qwen3_moe(folder), "nvidia", []))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize(("engine", "version", "lock"), LOCKS, ids=[lock for *_, lock in LOCKS])
+def test_a_fresh_environment_of_a_lock_passes(engine, version, lock, built, tmp_path):
+    found = checked(engine, version, built(lock), tmp_path)
+    assert "failed" not in found.values()
+    assert {found[name] for name in ("packages", "options", "tokenizer", "configuration")} == {"ok"}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_transformers_of_a_year_later_is_caught(built, tmp_path):
+    python = built("envs/vllm-0.11.0.lock.txt")
+    pip(python, *BROKEN)
+    found = checked("vllm", "0.11.0", python, tmp_path)
+    assert (found["packages"], found["tokenizer"], found["configuration"]) == ("ok", "failed", "failed")

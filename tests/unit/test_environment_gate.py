@@ -1,0 +1,230 @@
+"""Checks of an environment before its first measurement: what each sees, and what stops a study."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from servelab.core.errors import ConfigError, Outage
+from servelab.engines.adapters import ENGINES
+from servelab.engines.environment_facts import EnvironmentFacts, Kernel, Setting
+from servelab.engines.runtimes import Environment
+from servelab.measure import environment_gate
+from servelab.measure.environment_gate import NAMES, check_environment, refuse_failed, settings_id
+from servelab.search.project import load_project
+from servelab.study.served_settings import served_settings
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = """
+import argparse, json
+class Server: pass
+class Loaded:
+    def __init__(self, **keys): self.__dict__.update(keys)
+    def encode(self, text): return text.split()
+def fill(parser): parser.add_argument("--slots", type=int)
+def tokenizer(folder): return Loaded()
+def configuration(folder, trust_remote_code): return Loaded(**json.load(open(folder + "/config.json")))
+"""
+FACTS = EnvironmentFacts(
+    application=("served:Server",),
+    fill_parser=("moved_away:fill", "served:fill"),
+    tokenizer=("served:tokenizer",),
+    configuration=("served:configuration",),
+    reads_keys_before={"rope_theta": "2.0"},
+)
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """An engine whose facts a test chooses; the class is that of llama.cpp."""
+    found = ENGINES.get("llama.cpp")
+    monkeypatch.setattr(type(found), "facts", FACTS)
+    monkeypatch.setattr(type(found), "packages", ("served",))
+    return found
+
+
+class Place:
+    """A folder with a package `served`, a Python that sees it, and a model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.packages, self.model = folder / "packages", folder / "model"
+        (self.packages / "served-1.0.dist-info").mkdir(parents=True)
+        (self.packages / "served.py").write_text(PACKAGE)
+        self.metadata("")
+        self.model.mkdir()
+        self.config(model_type="qwen3_moe", rope_theta=1e6)
+        stored = {"path": "model", "format": "safetensors", "tokenizer": "model/tokenizer.json", "conversion": None}
+        stored["source"] = {"kind": "path", "path": str(self.model), "revision": "1"}
+        (folder / "model.json").write_text(json.dumps(stored))
+        self.python = folder / "python"
+        self.python.write_text(f'#!/bin/sh\nPYTHONPATH={self.packages} exec {sys.executable} "$@"\n')
+        self.python.chmod(0o755)
+        self.model_json = folder / "model.json"
+
+    def metadata(self, requires: str) -> None:
+        (self.packages / "served-1.0.dist-info/METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: served\nVersion: 1.0\n{requires}"
+        )
+
+    def config(self, **keys) -> None:
+        (self.model / "config.json").write_text(json.dumps(keys))
+
+    def edit(self, old: str, new: str) -> None:
+        assert old in PACKAGE
+        (self.packages / "served.py").write_text(PACKAGE.replace(old, new))
+
+    def check(self, engine, settings=(), version="1.0", device="cpu") -> dict[str, tuple[str, str]]:
+        environment = Environment(
+            tool=engine.name, version=version, runtime="venv", python=self.python, lock_sha256="0" * 64, packages={}
+        )
+        checks = check_environment(engine, environment, self.model_json, device, settings)
+        assert [each.check for each in checks] == list(NAMES)[: len(checks)]
+        return {each.check: (each.verdict, each.saw) for each in checks}
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+def test_an_environment_that_works_passes(place, engine):
+    found = place.check(engine, [Setting({"max_num_seqs": 2}, {}, {})])
+    assert {verdict for verdict, _ in found.values()} == {"ok"}
+    assert found["options"][1].startswith("0 of 1 sets of flags are parsed; refused: --parallel=2 (")
+
+
+def test_flags_that_differ_in_numbers_are_parsed_once(place, engine):
+    settings = [
+        Setting({"max_num_seqs": number, "attention_backend": way}, {}, {})
+        for number in (1, 2)
+        for way in ("on", "off")
+    ]
+    assert place.check(engine, settings)["options"][1].startswith("0 of 2 sets of flags")
+
+
+@pytest.mark.parametrize(
+    ("check", "spoil", "saw"),
+    [
+        ("packages", lambda place: place.metadata("Requires-Dist: packaging>999\n"), "served asks for >999"),
+        ("application", lambda place: place.edit("class Server", "class Other"), "no attribute 'Server'"),
+        (
+            "application",
+            lambda place: place.edit("import argparse", "import no_such_module, argparse"),
+            "no_such_module",
+        ),
+        ("options", lambda place: place.edit("parser.add_argument", "parser.no_such"), "no attribute 'no_such'"),
+        ("tokenizer", lambda place: place.edit("return text.split()", "return self.gone"), "no attribute 'gone'"),
+        ("tokenizer", lambda place: place.edit("return text.split()", "return []"), "makes no token"),
+        ("configuration", lambda place: place.edit("**json.load", "**{} and json.load"), "rope_theta` is 1000000.0"),
+        (
+            "application",
+            lambda place: place.edit("class Server", "import os; os._exit(9)\nclass Server"),
+            "exit code 9",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_check(place, engine, check, spoil, saw):
+    spoil(place)
+    verdict, found = place.check(engine)[check]
+    assert verdict == "failed" and saw in found
+
+
+def test_a_release_that_does_not_read_the_key_may_lose_it(place, engine):
+    place.edit("**json.load", "**{} and json.load")
+    assert place.check(engine, version="2.0")["configuration"] == ("ok", "Loaded")
+
+
+def test_a_missing_driver_says_nothing_of_the_environment(place, engine):
+    place.edit("class Server", 'raise ImportError("libcuda.so.1: cannot open shared object file")\nclass Server')
+    assert place.check(engine, device="nvidia")["application"][0] == "unknown"
+    assert place.check(engine, device="cpu")["application"][0] == "failed"
+
+
+def test_kernels_are_asked_of_the_candidates_that_need_them(place, engine, monkeypatch):
+    kernel = Kernel("fast-kernels", ("no_such_kernels",), {"VLLM_BACKEND": "FAST"}, device="cpu")
+    monkeypatch.setattr(type(engine), "facts", replace(FACTS, kernels=(kernel,)))
+    assert place.check(engine, [Setting({}, {}, {})])["kernels"][0] == "ok"
+    verdict, saw = place.check(engine, [Setting({}, {}, {}), Setting({}, {}, {"VLLM_BACKEND": "fast"})])["kernels"]
+    assert (verdict, saw) == ("failed", "not installed: fast-kernels (VLLM_BACKEND: fast)")
+
+
+def test_a_toolkit_is_asked_for_where_kernels_are_built_at_run_time(place, engine, monkeypatch, tmp_path):
+    kernel = Kernel("built", ("json",), models={"quant_method": "fp8"}, device="cpu", is_built=True, prebuilt=("gone",))
+    monkeypatch.setattr(type(engine), "facts", replace(FACTS, kernels=(kernel,)))
+    settings = [Setting({}, {}, {})]
+    assert place.check(engine, settings)["toolkit"] == ("ok", "no kernel is built at run time")
+    place.config(quantization_config={"quant_method": "fp8"})
+    compiler = tmp_path / "cuda/nvcc"
+    compiler.parent.mkdir()
+    compiler.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(compiler.parent), prepend=os.pathsep)
+    verdict, saw = place.check(engine, settings)["toolkit"]
+    assert verdict == "ok" and saw.startswith("built at run time: built (quant_method: fp8), with ")
+    (place.packages / "gone.py").touch()
+    assert place.check(engine, settings)["toolkit"] == ("ok", "no kernel is built at run time")
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "model", "setting", "asked"),
+    [
+        ("0.17.1", "nvidia", {"model_type": "qwen3_5"}, Setting({}, {}, {}), "model_type: qwen3_5"),
+        ("0.17.1", "nvidia", {"model_type": "qwen3"}, Setting({}, {}, {}), None),
+        ("0.17.1", "cpu", {"model_type": "qwen3_5"}, Setting({}, {}, {}), None),
+        ("0.11.0", "nvidia", {"model_type": "qwen3_5"}, Setting({}, {}, {}), None),
+        ("0.17.1", "nvidia", {"model_type": "qwen3_5"}, Setting({}, {"gdn-prefill-backend": "triton"}, {}), None),
+        ("0.17.1", "nvidia", {}, Setting({"attention_backend": "FLASHINFER"}, {}, {}), "attention_backend: FLASHINFER"),
+        (
+            "0.11.0",
+            "nvidia",
+            {},
+            Setting({}, {"--attention-backend": "flashinfer"}, {}),
+            "attention-backend: flashinfer",
+        ),
+    ],
+)
+def test_vllm_needs_flashinfer_for(version, device, model, setting, asked):
+    found = [kernel.asked_by(version, device, model, [setting]) for kernel in ENGINES.get("vllm").facts.kernels]
+    assert next(filter(None, found), None) == asked
+
+
+def test_a_failed_check_is_an_error_with_a_remedy(place, engine):
+    place.edit("class Server", "class Other")
+    environment = Environment(
+        tool=engine.name, version="1.0", runtime="venv", python=place.python, lock_sha256="0" * 64, packages={}
+    )
+    checks = check_environment(engine, environment, place.model_json, "cpu", [])
+    with pytest.raises(ConfigError) as error:
+        refuse_failed(engine, environment, "envs/a.lock.txt", checks)
+    first, saw, remedy = str(error.value).splitlines()
+    assert first.startswith("the environment of llama.cpp 1.0 (envs/a.lock.txt) cannot serve this study")
+    assert "no attribute 'Server'" in saw and "make lock" in remedy
+    refuse_failed(engine, environment, "", [each for each in checks if each.verdict != "failed"])
+
+
+def test_an_interpreter_that_cannot_be_started_is_an_outage(place, engine):
+    place.python.write_bytes(b"\x7fELF no program")
+    with pytest.raises(Outage, match="cannot be started"):
+        place.check(engine)
+
+
+def test_an_engine_that_cannot_be_looked_into_is_unknown(place):
+    found = place.check(ENGINES.get("mindie"), device="ascend")
+    assert {verdict for verdict, _ in found.values()} == {"unknown"}
+
+
+def test_settings_of_a_study_name_its_check(monkeypatch):
+    project = load_project(ROOT / "config/studies/qwen3-235b-a22b-h100.yaml", ROOT)
+    vllm = served_settings([(project, "vllm")])
+    assert {"VLLM_ATTENTION_BACKEND": "XFORMERS"} in [dict(setting.variables) for setting in vllm]
+    sglang = served_settings([(project, "sglang")])
+    assert [dict(setting.options) for setting in sglang] == [{"tensor_parallel_size": 8}]
+    engine = project.engine("vllm")
+    names = {settings_id(engine, device, settings) for device in ("nvidia", "cpu") for settings in (vllm, vllm[1:])}
+    assert len(names) == 4
+    monkeypatch.setattr(environment_gate, "VERSION", 0)
+    assert settings_id(engine, "nvidia", vllm) not in names
