@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import made_run
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from made_run import records
@@ -22,7 +25,9 @@ from servelab.recorded.audit import Run
 from servelab.recorded.limits import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
+from servelab.report.charts import CHARTS
 from servelab.report.docs.physical_limit import EXAMPLE
+from servelab.report.limit_lines import limit_lines
 from servelab.results.checks.limit import judge
 from servelab.results.physical_limit import limit_of_run, serving
 from servelab.study.recorded.study import load_recorded
@@ -256,6 +261,8 @@ def test_measured_runs() -> None:
     assert judge(live(pace=1.2 / sound.certain_share, work=small, rates=measured)).level == "ok"
     twice = judge(live(pace=2.4 / sound.certain_share, work=small, rates=measured))
     assert twice.level == "suspect" and "noise 7 %" in twice.text
+    noisy = measured.model_copy(update={"noise_percent": 50.0})
+    assert judge(live(pace=2.4 / sound.certain_share, work=small, rates=noisy)).level == "not applicable"
     for unknown in (live(), live(work=small)):
         assert judge(unknown).level == "not applicable" and unknown.columns["share_of_limit"] is None
     assert "`CPU`" in live(work=small).note
@@ -270,9 +277,44 @@ def test_rates_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     slow = {"memory_bytes_per_s": 1.0, "noise_percent": 50.0}
     KeptRates(rates=first.model_copy(update=slow)).write(file)
     assert cpu_rates([]).memory_bytes_per_s > 1  # noisy: measured again, the best is kept
+    KeptRates(rates=first.model_copy(update=slow), measurements=5).write(file)
+    assert cpu_rates([]).memory_bytes_per_s == 1  # as often as that is enough
     quiet = first.model_copy(update={"memory_bytes_per_s": 2.0, "noise_percent": 1.0})
     KeptRates(rates=quiet).write(file)
     assert cpu_rates([]) == quiet
     assert best_of(quiet, first).memory_bytes_per_s == first.memory_bytes_per_s
     monkeypatch.setattr(measured_cpu, "SYSTEM", tmp_path)
     assert measured_cpu.cache_bytes([0]) == 2**30  # a kernel that does not report caches
+
+
+def test_a_line_for_each_side_in_the_report() -> None:
+    row = {"stage": "confirm", "workload": "chat", "outcome": "ok", "limit_total_tokens_per_s": 36271.2}
+    known = row | {"candidate": "winner", "share_of_limit": 0.624, "limit_note": "arithmetic of a device"}
+    unknown = row | {"candidate": "baseline", "share_of_limit": None, "limit_note": "the model's size is not known"}
+    study = cast(Any, SimpleNamespace(objective=SimpleNamespace(on="chat"), workloads={"chat": "Chat"}))
+    assert limit_lines(study, pd.DataFrame([known, unknown, known | {"workload": "other"}])) == [
+        "Baseline: no physical limit (the model's size is not known), on Chat.",
+        "Optimized: 62 % of what its devices can do (physical limit 36,271 total tokens/s: arithmetic of a device), "
+        "on Chat.",
+    ]
+
+
+@pytest.mark.parametrize(("limit", "is_drawn"), [(1500.0, True), (5000.0, False), (None, False)])
+def test_a_near_limit_is_a_line_in_the_chart(limit: float | None, is_drawn: bool) -> None:
+    chart = CHARTS.get("pareto")
+    row = dict.fromkeys(chart.columns, None) | {
+        "stage": "s",
+        "is_incumbent": True,
+        "is_winner": False,
+        "outcome": "ok",
+        "validity": "ok",
+        "too_many_failed": False,
+        "accelerators": 1,
+        "limit_total_tokens_per_s": limit,
+    }
+    rows = [
+        row
+        | {"candidate": f"c{number}", "run_id": str(number), "total_tokens_per_s": 900.0 + number, "ttft_ms_mean": 9.0}
+        for number in range(3)
+    ]
+    assert ("physical limit" in json.dumps(chart.build(pd.DataFrame(rows)).to_dict())) == is_drawn

@@ -49,6 +49,8 @@ class PhysicalLimit:
     """The same by the bound that holds however tokens choose experts."""
     is_measured: bool = False
     """Whether the device's rates were measured by a kernel, which is no law."""
+    noise_percent: float = 0.0
+    """Noise of measured rates."""
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -205,7 +207,8 @@ def limit_of(
     return PhysicalLimit(
         note="; ".join(
             [
-                f"{largest.by} of {f'{devices} × ' if devices > 1 else ''}{rates.name}",
+                f"{largest.by} of {f'{devices} × ' if devices > 1 else ''}{rates.name} (arithmetic "
+                f"{largest.compute_s:.3g} s, memory {largest.memory_s:.3g} s)",
                 *noise,
                 *(experts if work.experts and largest.by != "arithmetic" else []),
                 *remarks,
@@ -217,6 +220,7 @@ def limit_of(
         highest_share=max(_share(each, least.seconds) for each, least, _ in found),
         certain_share=max(_share(each, certain.seconds) for each, _, certain in found),
         is_measured=rates.is_measured,
+        noise_percent=rates.noise_percent,
     )
 
 

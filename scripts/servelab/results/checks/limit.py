@@ -7,6 +7,8 @@ from servelab.results.physical_limit import PhysicalLimit
 
 MEASURED_SLACK = 2.0
 """Measured rates are no law: a kernel on a busy machine is slow. Twice as fast as they allow is more than noise."""
+MOST_NOISE_PERCENT = 30.0
+"""Rates with more noise were measured on a busy machine, and may be far too low."""
 
 
 def judge(limit: PhysicalLimit) -> Saw:
@@ -14,6 +16,8 @@ def judge(limit: PhysicalLimit) -> Saw:
     if limit.share is None or limit.highest_share is None or limit.certain_share is None:
         return not_applicable(limit.note)
     text = f"{100 * limit.highest_share:.2g} % of what the devices can do: {limit.note}"
+    if limit.is_measured and limit.noise_percent > MOST_NOISE_PERCENT:
+        return not_applicable(f"{text}: too much noise to judge by")
     if limit.is_measured:
         return suspect(text) if limit.certain_share > MEASURED_SLACK else ok(text)
     if limit.certain_share > 1:
@@ -27,7 +31,7 @@ def judge(limit: PhysicalLimit) -> Saw:
     "with the time they took; of a log, also its printed rates ([metrics.md](metrics.md#the-physical-limit)).",
     rule="the round was faster. `invalid` by published rates of the devices, if that holds even where all tokens of a "
     "pass use the same experts, else `suspect`. By measured rates of a CPU: `suspect` if it was more than twice as "
-    "fast.",
+    "fast, and the rates have at most 30 % noise.",
     why="Nothing can be served faster. The duration or the tokens are wrong, prompts came from a cache that nobody "
     "counted, or another model or device was measured.",
     fails_as=("suspect", "invalid"),
