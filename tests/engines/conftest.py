@@ -114,7 +114,8 @@ class Installed:
         """A run on the `requests` fixtures' rows."""
         model = json.loads(self.model_json.read_text())
         arguments = self.arguments if arguments is None else arguments
-        served = render_served(self.engine, serve_of(self.engine, MODEL, options, arguments, 1))
+        serve = serve_of(self.engine, MODEL, options, arguments, 1)
+        served = render_served(self.engine, serve, self.environment.runtime, device)
         content = {
             "engine": {
                 "name": self.engine.name,

@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
+
+from servelab.core.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[2]
-STUDIES = ("cpu-engines", "qwen3-14b-h100", "guided")
+STUDIES = ("cpu-engines", "qwen3-14b-h100", "guided", "contained")
 LLAMA, VLLM, SGLANG = (f"scripts/servelab/engines/adapters/{name}.py" for name in ("llama_cpp", "vllm", "sglang"))
+DOCKER, PODMAN, APPTAINER = (
+    f"scripts/servelab/engines/runtimes/{name}.py" for name in ("docker", "podman", "apptainer")
+)
 LAUNCHER = "scripts/servelab/engines/llama_cpp_server.py"
 
 
@@ -38,6 +44,7 @@ def edit(file, old, new, engines="", why="", **more) -> Edit:
     return Edit(file, old, new, frozenset(engines.split()), why, **more)
 
 
+CONTAINED = {"vllm": "docker", "sglang": "podman", "tensorrt-llm": "apptainer"}
 EVERY = "llama.cpp vllm sglang tensorrt-llm"
 EDITS = {
     "adapter: a flag's value": edit(
@@ -60,8 +67,45 @@ EDITS = {
     "adapter: request body": edit(
         SGLANG, '{"ignore_eos": True}', '{"ignore_eos": True, "top_k": 1}', "sglang", "served.request_body"
     ),
+    "adapter: how caches are emptied": edit(
+        SGLANG, 'cache_reset = "/flush_cache"', "cache_reset = None", "sglang", "served.cache_reset"
+    ),
     "adapter: how a failure is recognised": edit(LLAMA, '"bad_alloc"', '"bad_alloc", "no room"'),
     "adapter: a comment": edit(VLLM, "# enables /reset_prefix_cache", "# for the caches"),
+    "docker, and podman: a flag": edit(
+        DOCKER,
+        '"--no-healthcheck",',
+        '"--no-healthcheck", "--ipc=host",',
+        "vllm sglang",
+        "served.container",
+        studies=("contained",),
+    ),
+    "docker, and podman: the size of shared memory": edit(
+        DOCKER,
+        "={place.shared_memory_bytes}",
+        "={place.shared_memory_bytes // 2}b",
+        "vllm sglang",
+        "served.container",
+        studies=("contained",),
+    ),
+    "docker, and podman: what starts the server": edit(
+        DOCKER, 'exit "$code"', 'exit "$code" #', "vllm sglang", "served.container", studies=("contained",)
+    ),
+    "podman: a flag": edit(
+        PODMAN, "--userns=keep-id", "--userns=host", "sglang", "served.container", studies=("contained",)
+    ),
+    "apptainer: a flag": edit(
+        APPTAINER, '"--cleanenv"', '"--containall"', "tensorrt-llm", "served.container", studies=("contained",)
+    ),
+    "device: how a container sees it": edit(
+        "scripts/servelab/machine/devices/nvidia.py",
+        '("--nv",)',
+        '("--nvccli",)',
+        "tensorrt-llm",
+        "served.container",
+        studies=("contained",),
+    ),
+    "container: its mounts": edit(APPTAINER, '"--bind"', '"-B"'),
     "launcher: what it does": edit(
         LAUNCHER, "chosen.n_parallel = -1", "chosen.n_parallel = 1", "llama.cpp", "served.command"
     ),
@@ -72,13 +116,18 @@ EDITS = {
         'version: str = "4"',
         EVERY,
         "client.version",
-        studies=("cpu-engines", "qwen3-14b-h100"),
+        studies=("cpu-engines", "qwen3-14b-h100", "contained"),
     ),
     "client: its code": edit(
         "scripts/servelab/measure/load/sender.py", "from __future__", "# a change\nfrom __future__"
     ),
     "lock of an engine: a package": edit(
-        "envs/sglang-0.5.5.post1.lock.txt", "aiohttp==3.13.2", "aiohttp==3.13.3", "sglang", "engine.environment_sha256"
+        "envs/sglang-0.5.5.post1.lock.txt",
+        "aiohttp==3.13.2",
+        "aiohttp==3.13.3",
+        "sglang",
+        "engine.environment_sha256",
+        studies=("qwen3-14b-h100",),
     ),
     "lock of an engine: a comment": edit("envs/sglang-0.5.5.post1.lock.txt", "# via aiohttp", "# via something else"),
     "lock of a client: a package": edit(
@@ -95,13 +144,14 @@ EDITS = {
         "release:1.2.0rc1-post1",
         "tensorrt-llm",
         "engine.environment_sha256",
+        studies=("qwen3-14b-h100",),
     ),
 }
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A copy of the checkout, with a study more that measures with a client of others."""
+    """A copy of the checkout, with a study for another client, and one whose engines are in images."""
     folder = tmp_path_factory.mktemp("edits") / "checkout"
     for name in ("scripts", "config", "envs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -109,6 +159,14 @@ def checkout(tmp_path_factory) -> Path:
     assert "study: cpu-engines\n" in text
     text = text.replace("study: cpu-engines\n", "study: guided\nclient: aiperf\n")
     (folder / "config/studies/guided.yaml").write_text(text)
+    study = read_yaml(folder / "config/studies/qwen3-14b-h100.yaml")
+    study |= {"study": "contained", "stages": study["stages"][:1]}
+    for number, (engine, runtime) in enumerate(CONTAINED.items()):
+        study["engines"][engine] |= {"runtime": runtime, "lock": f"envs/{engine}.{runtime}.yaml"}
+        image = f"docker.io/example/{engine}@sha256:{number:064x}"
+        described = {"image": image, "version": str(study["engines"][engine]["version"])}
+        (folder / f"envs/{engine}.{runtime}.yaml").write_text(yaml.safe_dump(described))
+    (folder / "config/studies/contained.yaml").write_text(yaml.safe_dump(study))
     return folder
 
 

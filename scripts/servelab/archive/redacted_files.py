@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,8 @@ from servelab.core.errors import ServelabError
 _SNIFFED_BYTES = 8192
 _BLOCK_CHARACTERS = 1 << 20
 _MOST_CHARACTERS = 1 << 24
+MOST_LINE_BYTES = 1 << 24
+"""Size of a line of text; a file with a longer one is not archived."""
 _NEAR_LINES = 8
 """Lines before and behind the end of a block in which a credential could be cut by it."""
 
@@ -73,13 +75,25 @@ def _overlapping(source: Path) -> Iterator[tuple[int, list[str]]]:
     """Blocks of lines with the number of the first one; each begins with the last line of the one before."""
     first, size, lines = 1, 0, list[str]()
     with source.open("rb") as file:
-        for raw in file:
+        for raw in _lines(source, file):
             lines.append(raw.decode(errors="surrogateescape"))
             size += len(raw)
             if size > _BLOCK_CHARACTERS:
                 yield first, lines
                 first, size, lines = first + len(lines) - 1, 0, lines[-1:]
     yield first, lines
+
+
+def _lines(source: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The lines of an open file, in bounded memory; `ServelabError` if one is too long to be searched for secrets."""
+    for number in count(1):
+        line = file.readline(MOST_LINE_BYTES + 1)
+        if len(line) > MOST_LINE_BYTES:
+            most = f"{MOST_LINE_BYTES >> 20} MiB, too long to be searched for secrets"
+            raise ServelabError(f"{source}: line {number} has more than {most}; archive without the run that it is of")
+        if not line:
+            return
+        yield line
 
 
 def _redact_lines(source: Path, scratch: Path, text: Callable[[str], str]) -> bool:
@@ -97,7 +111,7 @@ def _blocks(source: Path, text: Callable[[str], str]) -> Iterator[str]:
     lines: list[str] = []
     size = 0
     with source.open("rb") as file:
-        for raw in file:
+        for raw in _lines(source, file):
             line = raw.decode(errors="surrogateescape")
             if size > _BLOCK_CHARACTERS and (size > _MOST_CHARACTERS or not _crossed(lines, line, text)):
                 yield "".join(lines)

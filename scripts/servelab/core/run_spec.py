@@ -172,6 +172,11 @@ class ServedSpec(Strict):
     environment: dict[str, str] = Field({}, description="Environment variables that the adapter sets.")
     files: dict[str, str] = Field({}, description="Files that the server reads, by name.")
     request_body: dict[str, Any] = Field({}, description="Fields that each request has for this engine.")
+    container: tuple[str, ...] = Field((), description="What starts its container, mounts aside; empty without one.")
+    cache_reset: str | None = Field(
+        None,
+        description="Path of the request that empties its caches before a round; null if it is restarted for that.",
+    )
 
 
 class WorkloadSpec(Strict):

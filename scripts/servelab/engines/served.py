@@ -1,4 +1,4 @@
-"""What a server is given by its engine's adapter, as a part of a run's identity."""
+"""What a server is given by its engine's adapter and its runtime, as a part of a run's identity."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from servelab.core.run_spec import ArgumentValue, ServedSpec
 from servelab.engines.adapters import PLANNED_MODEL, Engine, Options, Serve
+from servelab.engines.runtimes import RUNTIMES
+from servelab.machine.devices import DEVICES
 
 _PYTHON, _FOLDER = Path("python"), Path("/folder")
 """Placeholders for paths, in what a server is given."""
@@ -32,10 +34,11 @@ def serve_of(
     )
 
 
-def render_served(engine: Engine, serve: Serve) -> ServedSpec:
+def render_served(engine: Engine, serve: Serve, runtime: str, device: str) -> ServedSpec:
     """What a server is given, with placeholders for what differs from one start to the next.
 
-    Two starts with equal results are given the same. `ConfigError` if the engine cannot serve with these options.
+    `runtime` and `device` are names. Two starts with equal results are given the same. `ConfigError` if the engine
+    cannot serve with these options.
     """
     trial = replace(
         serve, python=_PYTHON, model_path=PLANNED_MODEL, port=0, more_ports=(), host="127.0.0.1", folder=_FOLDER
@@ -45,6 +48,8 @@ def render_served(engine: Engine, serve: Serve) -> ServedSpec:
         environment=engine.environment(trial),
         files=engine.files(trial),
         request_body=dict(engine.request_body),
+        container=tuple(map(_named_by_content, RUNTIMES.get(runtime).container(DEVICES.get(device), serve.count))),
+        cache_reset=engine.cache_reset,
     )
 
 

@@ -82,5 +82,8 @@ class RunInputs:
         for path in (self.model_json, self.requests):
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file")
-        if render_served(self.engine, self.serve(Path())) != spec.served:
-            raise ConfigError("the adapter's code has changed since this run was planned; run the workflow again")
+        served = render_served(self.engine, self.serve(Path()), spec.engine.runtime, spec.hardware.device)
+        if served != spec.served:
+            raise ConfigError(
+                "the code of the adapter or the runtime has changed since this run was planned; run the workflow again"
+            )

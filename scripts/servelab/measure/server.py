@@ -9,19 +9,21 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from uuid import uuid4
 
-import httpx
 import psutil
 
 from servelab.core.errors import Outage
 from servelab.core.files import write_text
+from servelab.core.log_ends import lines_at_ends
 from servelab.core.processes import Supervised
 from servelab.core.shell_variables import ShellVariables, shell_variables
 from servelab.engines.adapters import Engine, Serve, explain_failure
 from servelab.machine.cpu_pinning import pinned
 from servelab.machine.ports import PortLease, lease_ports
+from servelab.measure.small_answers import ask
 from servelab.measure.workers import Workers
 
 Enter = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
@@ -30,6 +32,8 @@ Enter = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
 _PORT_TAKEN = re.compile(r"address already in use|couldn't bind|failed to bind|errno 98", re.IGNORECASE)
 _PORT_ATTEMPTS = 3
 _POLL_S = (0.05, 0.5)
+_ANSWER_S, _RESET_S = 5.0, 60.0
+"""Time for a server to say that it is healthy, and to empty its caches."""
 _REPORT_EVERY_S = 30.0
 _OTHERS_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that come from outside: a process that is at fault itself ends by another, such as SIGSEGV or SIGABRT."""
@@ -164,12 +168,11 @@ class Server:
             self.start()
             return
         self.check_alive()
-        try:
-            done = self._engine.reset_caches(self.base_url)
-        except httpx.HTTPError:
-            done = False
-        if not done:
-            self.restart()
+        if (path := self._engine.cache_reset) is not None:
+            answer = ask("POST", self.base_url + path, _RESET_S)
+            if answer and answer.status == HTTPStatus.OK and self._engine.has_reset(answer.content):
+                return
+        self.restart()
 
     def check_alive(self) -> None:
         """Raises `CandidateFailed` if the server has ended, or still runs 5 s after one of its workers has ended."""
@@ -186,14 +189,13 @@ class Server:
     def check_serving(self) -> None:
         """Raises `CandidateFailed` if the server ends or is no longer healthy; called after requests have failed."""
         deadline = time.monotonic() + _RECOVERY_S
-        with httpx.Client(trust_env=False, timeout=_RECOVERY_S / 2) as client:
-            while True:
-                self.check_alive()
-                if not self._workers.lost() and self._answers(client):
-                    return
-                if time.monotonic() > deadline:
-                    raise self._failure(f"no longer healthy for {_RECOVERY_S:g} s")
-                time.sleep(_POLL_S[1])
+        while True:
+            self.check_alive()
+            if not self._workers.lost() and self._is_ready():
+                return
+            if time.monotonic() > deadline:
+                raise self._failure(f"no longer healthy for {_RECOVERY_S:g} s")
+            time.sleep(_POLL_S[1])
 
     def tail(self, count: int) -> list[str]:
         """Last non-empty lines of the log since the last start."""
@@ -229,28 +231,25 @@ class Server:
 
     def _wait_healthy(self, process: Supervised, started: float) -> None:
         pause_s, report_at = _POLL_S[0], started + _REPORT_EVERY_S
-        with httpx.Client(trust_env=False, timeout=5.0) as client:
-            while True:
-                process.wait(pause_s)
-                self.check_alive()
-                if self._answers(client) and _listens(pid := self._root(process.pid), self._serve.port):
-                    self.pid, self._workers = pid, Workers(self._engine.worker_names, pid)
-                    return
-                now = time.monotonic()
-                if now - started > self._startup_timeout_s:
-                    _, lines = explain_failure(self._engine, self._lines())
-                    text = f"not healthy within {self._startup_timeout_s:g} s"
-                    raise CandidateFailed("never_healthy", text, [*lines, *self.tail(3)])
-                if now > report_at:
-                    report_at = now + _REPORT_EVERY_S
-                    print(f"starting for {now - started:.0f} s: {''.join(self.tail(1))}", file=sys.stderr, flush=True)
-                pause_s = min(pause_s * 1.5, _POLL_S[1])
+        while True:
+            process.wait(pause_s)
+            self.check_alive()
+            if self._is_ready() and _listens(pid := self._root(process.pid), self._serve.port):
+                self.pid, self._workers = pid, Workers(self._engine.worker_names, pid)
+                return
+            now = time.monotonic()
+            if now - started > self._startup_timeout_s:
+                _, lines = explain_failure(self._engine, self._lines())
+                text = f"not healthy within {self._startup_timeout_s:g} s"
+                raise CandidateFailed("never_healthy", text, [*lines, *self.tail(3)])
+            if now > report_at:
+                report_at = now + _REPORT_EVERY_S
+                print(f"starting for {now - started:.0f} s: {''.join(self.tail(1))}", file=sys.stderr, flush=True)
+            pause_s = min(pause_s * 1.5, _POLL_S[1])
 
-    def _answers(self, client: httpx.Client) -> bool:
-        try:
-            return client.get(self.base_url + self._engine.ready_path).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
+    def _is_ready(self) -> bool:
+        answer = ask("GET", self.base_url + self._engine.ready_path, _ANSWER_S)
+        return answer is not None and answer.status == HTTPStatus.OK
 
     def _failure(self, ending: str, *, killed: bool = False) -> CandidateFailed:
         """Why the server failed according to its log, and how it ended.
@@ -277,12 +276,8 @@ class Server:
         return Launch(*self._enter(self._engine.command(serve), variables), shell)
 
     def _lines(self) -> list[str]:
-        """The log since the last start."""
-        if not self._log.exists():
-            return []
-        with self._log.open("rb") as log:
-            log.seek(self._log_start)
-            return log.read().decode(errors="replace").splitlines()
+        """The log since the last start; of a very long one the first and the last part."""
+        return lines_at_ends(self._log, self._log_start)
 
 
 def _listens(pid: int, port: int) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from servelab.core.errors import Outage, ServelabError
+from servelab.core.log_ends import last_text
 from servelab.core.processes import Supervised, wait_any
 from servelab.engines.runtimes import RUNTIMES, Needs
 from servelab.machine.cpu_pinning import pinned
@@ -27,6 +28,8 @@ from servelab.metrics.definitions import round_values
 
 _LOG_LINES = 12
 _FORWARD_EVERY_S = 2.0
+_MOST_FORWARDED = 1 << 16
+"""Bytes of a client's log that are shown at once."""
 
 
 class Session:
@@ -207,7 +210,7 @@ class Session:
             running.stop()
         if returncode:
             self.server.check_serving()
-            output = log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
+            output = last_text(log, 500)
             raise Outage(f"the load client failed: {output or f'exit code {returncode}'}")
         try:
             return client.read(plan, folder)
@@ -247,11 +250,15 @@ def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:
 
 
 def _forward(log: Path, forwarded_bytes: int) -> int:
-    """Copies the client's log from `forwarded_bytes` on to standard error; returns the bytes forwarded in total."""
+    """Copies the client's log from `forwarded_bytes` on to standard error; returns the bytes forwarded in total.
+
+    Of more than `_MOST_FORWARDED` only the last part is copied.
+    """
     with log.open("rb") as output:
-        output.seek(forwarded_bytes)
-        text = output.read()
+        end = os.fstat(output.fileno()).st_size
+        output.seek(max(forwarded_bytes, end - _MOST_FORWARDED))
+        text = output.read(_MOST_FORWARDED)
     if text:
         sys.stderr.write(text.decode(errors="replace"))
         sys.stderr.flush()
-    return forwarded_bytes + len(text)
+    return max(forwarded_bytes, end - _MOST_FORWARDED) + len(text)

@@ -140,7 +140,7 @@ def _planned(
         )
         # raises ConfigError for what the engine cannot serve
         serve = serve_of(engine, model_id, configuration.options, configuration.arguments, configuration.accelerators)
-        served = render_served(engine, serve)
+        served = render_served(engine, serve, entry.runtime, project.study.hardware.device)
         for start in starts:
             for load in loads:
                 run_id, spec = specs(configuration, load, served, start)

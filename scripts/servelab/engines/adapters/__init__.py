@@ -114,6 +114,9 @@ class Engine(ABC):
     """Number of further ports that it uses and that can be set."""
     ready_path: ClassVar[str] = "/health"
     """Answers 200 once requests can be served."""
+    cache_reset: ClassVar[str | None] = None
+    """Path of the request (POST) that empties the caches that one round could leave for the next, and answers 200 then;
+    None if only a restart does."""
     metrics_path: ClassVar[str | None] = None
     """Path of its metrics in Prometheus format; None if it has none."""
     metric_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -139,9 +142,9 @@ class Engine(ABC):
     def version_command(self, python: Path) -> list[str]:
         """Command that prints the engine's version."""
 
-    @abstractmethod
-    def reset_caches(self, base_url: str) -> bool:
-        """Empties the caches that one round could leave for the next; False if only a restart does."""
+    def has_reset(self, answer: bytes) -> bool:
+        """Whether an answer with status 200 to `cache_reset` says that the caches are empty."""
+        return True
 
     @abstractmethod
     def display_base(self, model_id: str) -> list[str]:

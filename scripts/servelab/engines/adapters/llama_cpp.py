@@ -76,6 +76,7 @@ class LlamaCpp(Engine):
     facts = EnvironmentFacts(
         application=("xllamacpp:Server",), parse=(f"{_LAUNCHER}:parse",), base_flags=("--model", "model.gguf")
     )
+    cache_reset = None  # a restart takes about a second and leaves neither slots nor the host-memory prompt cache
     metrics_path = "/metrics"
     metric_names: ClassVar = {
         "requests_running": ("llamacpp:requests_processing",),
@@ -120,10 +121,6 @@ class LlamaCpp(Engine):
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`; llama.cpp's own build number is not compiled into the wheel."""
         return [str(python), "-c", "import xllamacpp; print(xllamacpp.__version__)"]
-
-    def reset_caches(self, base_url: str) -> bool:
-        """A restart takes about a second and leaves neither slots nor the host-memory prompt cache."""
-        return False
 
     def display_base(self, model_id: str) -> list[str]:
         """See `Engine.display_base`."""

@@ -234,10 +234,6 @@ class Mindie(Engine):
         """See `Engine.version_command`; the daemon does not print it, but a file of its installation has it."""
         return ["python3", "-c", _READ_VERSION, str(python.parent.parent.parent / "version.info")]
 
-    def reset_caches(self, base_url: str) -> bool:
-        """It has no command that empties the prefix cache: only a restart does."""
-        return False
-
     def display_base(self, model_id: str) -> list[str]:
         """The published notation; the real program is `mindieservice_daemon` with these settings in `config.json`."""
         return ["mindie", "serve", model_id]

@@ -111,6 +111,7 @@ class Sglang(Engine):
         ),
     )
     checked = (Checked("0.5.5.post1", "parser"), Checked("0.5.9", "parser"))
+    cache_reset = "/flush_cache"  # refused with 400 while a request is running or waiting
     metrics_path = "/metrics"
     metric_names: ClassVar = {
         "requests_running": ("sglang:num_running_reqs",),
@@ -163,13 +164,6 @@ class Sglang(Engine):
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`; importing the package would look for a GPU."""
         return [str(python), "-c", "from importlib.metadata import version; print(version('sglang'))"]
-
-    def reset_caches(self, base_url: str) -> bool:
-        """Empties the prefix cache; SGLang refuses with 400 while a request is running or waiting."""
-        import httpx  # here: it takes a tenth of a workflow's start
-
-        answer = httpx.post(f"{base_url}/flush_cache", timeout=60, trust_env=False)
-        return answer.status_code == httpx.codes.OK
 
     def display_base(self, model_id: str) -> list[str]:
         """See `Engine.display_base`."""

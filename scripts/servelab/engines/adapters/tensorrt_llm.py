@@ -188,10 +188,6 @@ class TensorrtLlm(Engine):
         """See `Engine.version_command`; importing the package would look for a GPU."""
         return [str(python), "-c", "from importlib.metadata import version; print(version('tensorrt_llm'))"]
 
-    def reset_caches(self, base_url: str) -> bool:
-        """It has no command that empties the cache of reused blocks: only a restart does."""
-        return False
-
     def display_base(self, model_id: str) -> list[str]:
         """See `Engine.display_base`."""
         return ["trtllm-serve", model_id]

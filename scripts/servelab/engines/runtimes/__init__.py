@@ -114,6 +114,13 @@ class Runtime(Protocol):
         The command sees the files and devices in `needs` at the same paths. `Outage` if the environment is gone.
         """
 
+    def container(self, device: DeviceKind, count: int) -> list[str]:
+        """The command before a server's own that starts a container with `count` devices, for a run's identity.
+
+        It is rendered as by `enter`, with placeholders for what differs between machines and without mounts of the
+        host's files. The flags of a description are not in it. Empty if there is no container.
+        """
+
     def root(self, pid: int) -> int:
         """The process that is the ancestor of all processes of a server; `pid` is the process started by `enter`."""
 
@@ -129,6 +136,10 @@ class HostRuntime:
     ) -> tuple[list[str], dict[str, str]]:
         """See `Runtime.enter`."""
         return command, {**environment.variables, **variables}
+
+    def container(self, device: DeviceKind, count: int) -> list[str]:
+        """See `Runtime.container`."""
+        return []
 
     def root(self, pid: int) -> int:
         """See `Runtime.root`."""

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servelab.engines.runtimes import RUNTIMES, Environment, Image, Needs
-from servelab.engines.runtimes.containers import INSIDE_HOME, ContainerRuntime, binds_of, call
+from servelab.engines.runtimes.containers import (
+    INSIDE_HOME,
+    PLANNED_IMAGE,
+    ContainerRuntime,
+    binds_of,
+    call,
+    planned_needs,
+)
+from servelab.machine.devices import DeviceKind
 
 _IMAGE = "image.sif"
 
@@ -34,11 +42,19 @@ class Apptainer(ContainerRuntime):
             for bind in binds_of(image, needs)
             for part in ("--bind", f"{bind.source}:{bind.target}{':ro' if bind.read_only else ''}")
         ]
-        flags = [*needs.passthrough.flags.get(self.name, ()), *binds, *image.flags]
-        return [*_exec(image), *flags, str(image.file), *command], _given({**environment.variables, **variables})
+        started = [*self._started(image, needs), *binds, *image.flags, str(image.file), *command]
+        return started, _given({**environment.variables, **variables})
+
+    def container(self, device: DeviceKind, count: int) -> list[str]:
+        """See `Runtime.container`."""
+        return self._started(PLANNED_IMAGE, planned_needs(device, count))
 
     def clear(self, started: list[str]) -> None:
         """See `Runtime.clear`; nothing is left of a container whose processes are gone."""
+
+    def _started(self, image: Image, needs: Needs) -> list[str]:
+        """The command up to the mounts."""
+        return [*_exec(image), *needs.passthrough.flags.get(self.name, ())]
 
     def _fetch(self, reference: str, folder: Path) -> Path | None:
         call(["apptainer", "pull", "--force", str(folder / _IMAGE), f"docker://{reference}"])

@@ -29,6 +29,7 @@ from servelab.engines.runtimes import (
     build_lock,
     read_environment,
 )
+from servelab.machine.devices import Device, DeviceKind
 
 INSIDE_HOME = Path("/servelab-home")
 _HOME = Path("home")
@@ -54,6 +55,16 @@ class ImageDescription(Strict):
     flags: list[str] = Field(
         [], description="Further flags for the container program, such as those of the engine's docs."
     )
+
+
+PLANNED_IMAGE = Image(reference="image", file=Path("image.sif"), home=Path("/home"))
+"""Stands for an image in a run's identity, which has the description of the real one."""
+
+
+def planned_needs(device: DeviceKind, count: int) -> Needs:
+    """What a server needs, with placeholders for its devices and without files."""
+    devices = [Device(str(number), key=f"device-{number}", name="", cpus=(number,)) for number in range(count)]
+    return Needs(reads=(), writes=(), device=device, devices=devices)
 
 
 class Bind(NamedTuple):
@@ -89,6 +100,10 @@ class ContainerRuntime(ABC):
     def obstacle(self, tool: Tool, lock: Path) -> str | None:
         """See `Runtime.obstacle`; it does not ask the registry for the image."""
         return None if shutil.which(self.name) else f"there is no program `{self.name}` here"
+
+    @abstractmethod
+    def container(self, device: DeviceKind, count: int) -> list[str]:
+        """See `Runtime.container`."""
 
     def root(self, pid: int) -> int:
         """See `Runtime.root`."""

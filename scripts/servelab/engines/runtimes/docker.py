@@ -24,13 +24,16 @@ from servelab.core.errors import Outage
 from servelab.engines.runtimes import RUNTIMES, Environment, Image, Needs
 from servelab.engines.runtimes.containers import (
     INSIDE_HOME,
+    PLANNED_IMAGE,
     Bind,
     ContainerRuntime,
     binds_of,
     call,
     cannot_start,
+    planned_needs,
     variables_inside,
 )
+from servelab.machine.devices import DeviceKind
 
 _HOLDER = Path(__file__).with_name("container_holder.py")
 _GUARD = """\
@@ -49,6 +52,21 @@ the warden's 10 s, so that the container is gone before the client is killed."""
 
 
 @dataclass(frozen=True)
+class _Place:
+    """What differs between containers of the same kind: the process that starts one, and its machine."""
+
+    name: str
+    """The container's."""
+    user: int
+    """Its numeric id."""
+    group: int
+    groups: tuple[int, ...]
+    shared_memory_bytes: int
+    cpus: tuple[int, ...] | None
+    """The CPUs that it may use; None if it may use all."""
+
+
+@dataclass(frozen=True)
 class Docker(ContainerRuntime):
     """The image is in the daemon's store; a home folder in the environment's folder holds the engine's caches."""
 
@@ -64,18 +82,15 @@ class Docker(ContainerRuntime):
         image = environment.image
         if not self._has(image.reference):
             raise Outage(f"{self.name} no longer has the image {image.reference}; `{self.name} pull` it again")
-        run = [
-            *self._run(image, [*binds_of(image, needs), *_home(image)]),
-            *("--interactive", "--name", f"servelab-{secrets.token_hex(8)}"),
-            *(part for folder in needs.writes for part in ("--label", f"servelab.folder={folder}")),
-            *(part for node in needs.passthrough.nodes for part in ("--device", node)),
-            *needs.passthrough.flags.get(self.name, ()),
-            *self._cpus(needs),
-        ]
-        run += _given(variables_inside({**environment.variables, **variables}, needs))
-        guarded = ["--entrypoint", "/bin/sh", *image.flags, image.reference, "-c", _GUARD, "servelab", *command]
+        given = variables_inside({**environment.variables, **variables}, needs)
+        started = self._started(image, binds_of(image, needs), needs, given, _here(needs))
         client = {name: value for name, value in os.environ.items() if name.startswith(self.client_variables)}
-        return [sys.executable, "-P", str(_HOLDER), *run, *guarded], client
+        return [sys.executable, "-P", *started, *command], client
+
+    def container(self, device: DeviceKind, count: int) -> list[str]:
+        """See `Runtime.container`; as a user who is not root starts it."""
+        place = _Place("servelab", user=1000, group=1000, groups=(), shared_memory_bytes=0, cpus=(0,))
+        return self._started(PLANNED_IMAGE, [], planned_needs(device, count), {}, place)
 
     def root(self, pid: int) -> int:
         """See `Runtime.root`; `Outage` if the container's processes are not visible on this machine."""
@@ -103,8 +118,24 @@ class Docker(ContainerRuntime):
         return None
 
     def _ask(self, image: Image, command: list[str], variables: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-        run = [*self._run(image, _home(image)), *_given(variables), "--entrypoint", command[0], *image.flags]
+        run = [*self._run(image, _home(image), _here()), *_given(variables), "--entrypoint", command[0], *image.flags]
         return [*run, image.reference, *command[1:]], {}
+
+    def _started(
+        self, image: Image, binds: list[Bind], needs: Needs, variables: dict[str, str], place: _Place
+    ) -> list[str]:
+        """The command of the holder, up to the server's own."""
+        return [
+            str(_HOLDER),
+            *self._run(image, [*binds, *_home(image)], place),
+            *("--interactive", "--name", place.name),
+            *(part for folder in needs.writes for part in ("--label", f"servelab.folder={folder}")),
+            *(part for node in needs.passthrough.nodes for part in ("--device", node)),
+            *needs.passthrough.flags.get(self.name, ()),
+            *self._cpus(place),
+            *_given(variables),
+            *("--entrypoint", "/bin/sh", *image.flags, image.reference, "-c", _GUARD, "servelab"),
+        ]
 
     def _has(self, reference: str) -> bool:
         try:
@@ -113,31 +144,43 @@ class Docker(ContainerRuntime):
             raise cannot_start(self.name, error) from error
         return done.returncode == 0
 
-    def _run(self, image: Image, binds: list[Bind]) -> list[str]:
+    def _run(self, image: Image, binds: list[Bind], place: _Place) -> list[str]:
         """`docker run` as the calling user, who has no user name inside, with shared memory of the host's size.
 
         Engines share memory between their processes, and the default of 64 MB is too small. The container does not
         share the host's `/dev/shm`, so what a killed engine leaves there is removed with the container.
         """
-        memory = os.statvfs("/dev/shm")  # noqa: S108 (asked for its size)
         return [
             *(self.name, "run", "--rm", "--pull=never", "--network=host", "--no-healthcheck", "--log-driver=none"),
-            *("--security-opt", "label=disable", f"--shm-size={memory.f_blocks * memory.f_frsize}"),
-            *self._user(),
+            *("--security-opt", "label=disable", f"--shm-size={place.shared_memory_bytes}"),
+            *self._user(place),
             *("--workdir", str(INSIDE_HOME)),
             *("--env", f"HOME={INSIDE_HOME}", "--env", "USER=servelab"),
             *(part for bind in binds for part in ("--mount", _mount(bind))),
         ]
 
-    def _user(self) -> list[str]:
-        groups = [part for group in sorted(os.getgroups()) for part in ("--group-add", str(group))]
-        return ["--user", f"{os.getuid()}:{os.getgid()}", *groups]
+    def _user(self, place: _Place) -> list[str]:
+        groups = [part for group in place.groups for part in ("--group-add", str(group))]
+        return ["--user", f"{place.user}:{place.group}", *groups]
 
-    def _cpus(self, needs: Needs) -> list[str]:
+    def _cpus(self, place: _Place) -> list[str]:
         """Restricts the container to this run's CPUs: by default a daemon's container uses all CPUs."""
-        usable = {cpu for device in needs.devices for cpu in device.cpus} or os.sched_getaffinity(0)
-        everything = usable >= set(range(os.cpu_count() or 1))
-        return [] if everything else [f"--cpuset-cpus={','.join(map(str, sorted(usable)))}"]
+        return [] if place.cpus is None else [f"--cpuset-cpus={','.join(map(str, place.cpus))}"]
+
+
+def _here(needs: Needs | None = None) -> _Place:
+    """This process and machine, for a container with these devices."""
+    usable = {cpu for device in needs.devices for cpu in device.cpus} if needs else set()
+    usable = usable or os.sched_getaffinity(0)
+    memory = os.statvfs("/dev/shm")  # noqa: S108 (asked for its size)
+    return _Place(
+        f"servelab-{secrets.token_hex(8)}",
+        user=os.getuid(),
+        group=os.getgid(),
+        groups=tuple(sorted(os.getgroups())),
+        shared_memory_bytes=memory.f_blocks * memory.f_frsize,
+        cpus=None if usable >= set(range(os.cpu_count() or 1)) else tuple(sorted(usable)),
+    )
 
 
 def _name(started: list[str]) -> str:

@@ -5,12 +5,11 @@ The process that starts the container is not a child of the client, so the conta
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import ClassVar
 
-from servelab.engines.runtimes import RUNTIMES, Needs
-from servelab.engines.runtimes.docker import Docker
+from servelab.engines.runtimes import RUNTIMES
+from servelab.engines.runtimes.docker import Docker, _Place
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,12 @@ class Podman(Docker):
     name: str = "podman"
     client_variables: ClassVar[tuple[str, ...]] = ("CONTAINER", "DBUS_SESSION_BUS_ADDRESS", "XDG_")
 
-    def _user(self) -> list[str]:
+    def _user(self, place: _Place) -> list[str]:
         """See `Docker._user`; without root, it maps users to the caller, and it must not pass on the host's proxies."""
-        mapped = ["--userns=keep-id", "--group-add=keep-groups"] if os.geteuid() else super()._user()
+        mapped = ["--userns=keep-id", "--group-add=keep-groups"] if place.user else super()._user(place)
         return ["--http-proxy=false", *mapped]
 
-    def _cpus(self, needs: Needs) -> list[str]:
+    def _cpus(self, place: _Place) -> list[str]:
         """No flags: processes of this job start the container, which inherits their CPUs."""
         return []
 
