@@ -88,7 +88,9 @@ try:
     COURSES = STUDIES.courses(RESULTS) if workflow.is_main_process else {}
     FORESEEN = ForeseenPlans(COURSES, PLANS)
     for forecast in (
-        STUDIES.forecasts(RESULTS, COURSES, SEALED.is_complete)
+        STUDIES.forecasts(
+            RESULTS, COURSES, SEALED.is_complete, use_imported=USE_IMPORTED
+        )
         if workflow.is_main_process
         else []
     ):

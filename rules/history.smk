@@ -49,6 +49,8 @@ rule build_history:
         "../envs/workflow.yaml"
     params:
         answers=lambda wildcards: f"results/studies/{wildcards.study}/answers",
+        imported="" if USE_IMPORTED else "--without-imported",
     shell:
         "python scripts/build_history.py --study {input.study} --plans {input.plans} --answers {params.answers}"
-        " --runs results/runs --output-history {output.history} --output-answers {output.answers} > {log} 2>&1"
+        " --runs results/runs --output-history {output.history} --output-answers {output.answers} {params.imported}"
+        " > {log} 2>&1"

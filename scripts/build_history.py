@@ -20,11 +20,15 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs, results/runs")
     parser.add_argument("--output-history", type=Path, required=True)
     parser.add_argument("--output-answers", type=Path, required=True)
+    parser.add_argument("--without-imported", action="store_true", help="leave out runs that were not measured here")
     arguments = parser.parse_args()
 
     project = load_project(arguments.study, arguments.root)
     plans = [Plan.read(path) for path in arguments.plans]
-    write_table(build_history(project, plans, arguments.runs), arguments.output_history)
+    write_table(
+        build_history(project, plans, arguments.runs, use_imported=not arguments.without_imported),
+        arguments.output_history,
+    )
     write_table(answers_table(project, read_answers(arguments.answers)), arguments.output_answers)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import made_run
 import pytest
 from made_results import write_run
@@ -11,6 +13,7 @@ from servelab.core.seal import faults_of_seal
 from servelab.measure.imported_run import Import, ImportedRun
 from servelab.measure.run_folder import set_aside_if_broken
 from servelab.measure.sealed_runs import SealedRuns
+from servelab.results.past_runs import PastTimes, past_runs
 from servelab.workflow.imports import import_option, use_imported_runs
 
 WHY = "was imported from x.zip, and `use_imported_runs` is false"
@@ -51,6 +54,14 @@ def test_an_imported_run_counts_unless_it_is_not_to(runs, tmp_path):
         assert bool(sealed.marks(imported.name)) != use_imported
         said = [] if use_imported else [f"run {imported.name} {WHY}; it is set aside and measured again"]
         assert lines == said
+
+
+def test_history_and_estimates_leave_imported_runs_out_where_they_are_not_to_be_used(runs):
+    own, imported = split(runs)
+    assert {run.run_id for run in past_runs(runs)} == {own.name, imported.name}
+    assert [run.run_id for run in past_runs(runs, use_imported=False)] == [own.name]
+    shutil.rmtree(own)
+    assert PastTimes(runs) and not PastTimes(runs, use_imported=False)
 
 
 def test_only_the_imported_run_is_set_aside(runs, capsys):

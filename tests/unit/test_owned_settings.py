@@ -16,6 +16,7 @@ from made_study import demo_study
 from servelab.core.errors import ConfigError
 from servelab.engines import llama_cpp_server
 from servelab.engines.adapters import ENGINES, Serve
+from servelab.engines.owned import ALL_ENGINES
 from servelab.machine.devices import DEVICES
 from servelab.search.project import load_project
 
@@ -53,6 +54,13 @@ def spellings(engine, name):
         yield from (each, dashes + each, f"{dashes}{each}=0.0.0.0", f"--no-{each}")
     if engine.abbreviates and dashes == "--":
         yield from (f"--{word[:end]}" for end in range(2, len(word)))
+
+
+def test_the_documentation_lists_all_that_no_study_may_set():
+    page = (ROOT / "docs/support.md").read_text()
+    for part in (*ALL_ENGINES, *(part for engine in ENGINES for part in engine.owned)):
+        assert part.why in page
+        assert all(f"`{name}`" in page for name in (*part.flags, *part.variables))
 
 
 @pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)

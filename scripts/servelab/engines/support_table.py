@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, shown
 from servelab.engines.options import HOW_CHECKED, OPTIONS
+from servelab.engines.owned import ALL_ENGINES, Owned
 
 HEAD = """\
 <!-- Made by `make docs` from scripts/servelab/engines/adapters/; edit there. -->
@@ -22,6 +24,14 @@ In the tables below, a cell says how the option was checked for that release:
 
 | word | what was done |
 |---|---|
+"""
+OWNED = """\
+## What no study may set
+
+Some arguments and environment variables are Servelab's own. A study with one of them gets an error that names it, also
+by an alias of it. Those of one engine are below its table; the variables that its adapter sets are refused too.
+For every engine:
+
 """
 TAIL = """\
 Tests compare every cell with the flags of the release (`tests/data/flags`) and fail for an option that was not checked.
@@ -59,7 +69,13 @@ def render_docs() -> str:
     words = "".join(f"| {word} | {text} |\n" for word, text in HOW_CHECKED.items())
     refused = "| refused | This release does not have the option; a study that sets it gets an error. |\n"
     return "\n".join(
-        [HEAD + _meanings(), WORDS + words + refused, *(_engine(engine) for engine in ENGINES if engine.checked), TAIL]
+        [
+            HEAD + _meanings(),
+            WORDS + words + refused,
+            *(_engine(engine) for engine in ENGINES if engine.checked),
+            OWNED + _owned(ALL_ENGINES),
+            TAIL,
+        ]
     )
 
 
@@ -79,7 +95,14 @@ def _engine(engine: Engine) -> str:
     lacks = ", ".join(f"`{name}`" for name in OPTIONS if name not in engine.options)
     head = f"## {engine.name}\n\n| option | is | {releases} |\n|---|---|{'---|' * len(engine.checked)}\n"
     refused = f"Refused on every release: {lacks}."
-    return f"{head}{''.join(rows)}" + (f"\n{textwrap.fill(refused, 120)}\n" if lacks else "")
+    refused = f"\n{textwrap.fill(refused, 120)}\n" if lacks else ""
+    return f"{head}{''.join(rows)}{refused}" + (f"\n{_owned(engine.owned)}" if engine.owned else "")
+
+
+def _owned(parts: Iterable[Owned]) -> str:
+    """Flags and variables that no study may set, by the reason."""
+    rows = [(part.why, " ".join(f"`{name}`" for name in (*part.flags, *part.variables))) for part in parts]
+    return "| no study may set | because |\n|---|---|\n" + "".join(f"| {names} | {why} |\n" for why, names in rows)
 
 
 def _row(engine: Engine, option: str) -> list[str]:

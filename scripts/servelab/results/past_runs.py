@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id
 from servelab.core.run_spec import RunSpec
+from servelab.core.seal import IMPORTED
 from servelab.measure.run_files import RunStatus
 
 SHAPE = ("model", "hardware", "workload", "protocol")
@@ -32,9 +33,14 @@ class PastRun:
     """`spec.json` as it is, without defaults filled in: a specification with other keys stays different."""
 
 
-def past_runs(folder: Path) -> Iterator[PastRun]:
-    """The complete runs in `results/runs`, by name; folders that cannot be read are skipped."""
+def past_runs(folder: Path, *, use_imported: bool = True) -> Iterator[PastRun]:
+    """The complete runs in `results/runs`, by name; folders that cannot be read are skipped.
+
+    Without `use_imported`, so are those that were not measured here.
+    """
     for status in sorted(folder.glob("[0-9a-f]*/status.json")):
+        if not use_imported and (status.parent / IMPORTED).exists():
+            continue
         try:
             spec = json.loads((status.parent / "spec.json").read_bytes())
             spec["engine"]["name"]
@@ -89,12 +95,12 @@ class VisitTime(NamedTuple):
 class PastTimes:
     """What past runs took, failed ones included, to estimate what planned ones will."""
 
-    def __init__(self, runs: Path) -> None:
-        """`runs` is `results/runs`."""
+    def __init__(self, runs: Path, *, use_imported: bool = True) -> None:
+        """`runs` is `results/runs`; without `use_imported`, those that were not measured here are left out."""
         self._starts: dict[str, list[float]] = {}
         self._runs: dict[str, list[Parts]] = {}
         specs, statuses = {}, {}
-        for run in past_runs(runs):
+        for run in past_runs(runs, use_imported=use_imported):
             try:
                 status = RunStatus.read(runs / run.run_id / "status.json")
                 statuses[run.run_id] = status, int(run.spec["hardware"]["count"])

@@ -124,11 +124,13 @@ def forecast(
     results: Path,
     is_complete: Callable[[str], bool] | None = None,
     steps: Iterable[Step] | None = None,
+    *,
+    use_imported: bool = True,
 ) -> Forecast:
     """Counts what is left: exactly for stages whose incumbent is decided, as bound and estimate for the others.
 
     `is_complete` says of a run whether it was measured; by default, whether its `status.json` is there. `steps`
-    are those of `follow`, if they are known already.
+    are those of `follow`, if they are known already. Without `use_imported`, times are those of runs measured here.
     """
     is_complete = is_complete or (lambda run_id: (results / "runs" / run_id / "status.json").exists())
     tallies = {alias: _Tally() for alias in project.study.engines}
@@ -156,7 +158,7 @@ def forecast(
         about=[visit for tally in tallies.values() for visit in tally.about],
         possible=possible,
     )
-    times = PastTimes(results / "runs") if everything.about or possible else None
+    times = PastTimes(results / "runs", use_imported=use_imported) if everything.about or possible else None
     return Forecast(
         study=project.study.study,
         measured=len(measured),

@@ -14,6 +14,7 @@ from servelab.core.shell_variables import PASS_VARIABLES
 from servelab.measure.job_minutes import runtime_min
 from servelab.results.past_runs import PastTimes
 from servelab.study.site import RESOURCES, Placement, Site, load_site
+from servelab.workflow.imports import use_imported_runs
 from servelab.workflow.needs import Needs, serving_threads, with_signature
 from servelab.workflow.profile import file_of_site
 from servelab.workflow.slurm_watch import SlurmWatch
@@ -47,7 +48,8 @@ class Placements:
             if site.pass_variables:
                 self.variables = {PASS_VARIABLES: ",".join(site.pass_variables)}
         # read again when there are more plans, as more was measured then
-        self._past_times = cache(lambda plans: PastTimes(runs))
+        use_imported = use_imported_runs(config)
+        self._past_times = cache(lambda plans: PastTimes(runs, use_imported=use_imported))
 
     def watch_slurm(self, warn: Callable[[str], None]) -> None:
         """On Slurm: warns of what the site asks for and Slurm does not have, now and while jobs wait."""

@@ -131,14 +131,20 @@ class Studies:
         return {name: list(follow(project, results)) for name, project in self.live.items()}
 
     def forecasts(
-        self, results: Path, courses: Mapping[str, Iterable[Step]], is_complete: Callable[[str], bool]
+        self,
+        results: Path,
+        courses: Mapping[str, Iterable[Step]],
+        is_complete: Callable[[str], bool],
+        *,
+        use_imported: bool = True,
     ) -> list[str]:
         """What each study will run, a text for each.
 
-        `courses` are those of `courses`; `is_complete` says of a run whether it was measured.
+        `courses` are those of `courses`; `is_complete` says of a run whether it was measured. Times are
+        estimated without imported runs unless `use_imported`.
         """
         live = [
-            "\n".join(forecast(project, results, is_complete, steps=courses[name]).lines())
+            "\n".join(forecast(project, results, is_complete, steps=courses[name], use_imported=use_imported).lines())
             for name, project in self.live.items()
         ]
         logs = {study.study: len(list(study.log_files())) for study in self.recorded.values()}
