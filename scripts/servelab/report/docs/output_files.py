@@ -196,6 +196,7 @@ _OTHER_UNITS = {
     "requests_in_flight": "requests",
     "seconds": "s",
     "slo_attainment": "share, 0 to 1",
+    "share_of_limit": "share, 1 is the limit",
 }
 
 
