@@ -103,12 +103,19 @@ def store(folder: Path, name: str, text: str) -> Path:
     return fetch_dataset("d", entry, folder / "stored")
 
 
+@pytest.fixture(scope="module")
+def own_prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lines = [{"prompt": turn("me", 6 + index % 5, index)["value"], "arrival_s": index / 4} for index in range(40)]
+    return store(tmp_path_factory.mktemp("prompts"), "own.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
 @pytest.fixture
-def dataset_of(dataset: Path, trace: Path) -> dict[str, Path]:
-    return {"random": Path(), "sharegpt": dataset, "trace": trace}
+def dataset_of(dataset: Path, trace: Path, own_prompts: Path) -> dict[str, Path]:
+    return {"prompts": own_prompts, "random": Path(), "sharegpt": dataset, "trace": trace}
 
 
 SMALL: dict[str, dict[str, Any]] = {
+    "prompts": {"endpoint": "chat", "output_tokens": 5},
     "random": {"input_tokens": 12, "output_tokens": 5},
     "sharegpt": {"endpoint": "chat", "max_input_tokens": 20, "max_output_tokens": 20, "max_total_tokens": 30},
     "trace": {"format": "mooncake", "max_input_tokens": 100},
