@@ -1,4 +1,7 @@
-"""Reads results that load clients printed or saved: one JSON object per result, or a Parquet table of all."""
+"""Reads results that load clients printed or saved, from files, folders and archives.
+
+Prints one JSON object per result, with the headings, label and command above it; or writes a Parquet table of all.
+"""
 
 import argparse
 import io
@@ -9,13 +12,17 @@ from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.core.errors import ServelabError
-from servelab.recorded.readers import Block, ReadError, scan_file
+from servelab.recorded.anything import read_anything, scan_anything
+from servelab.recorded.places import Place
+from servelab.recorded.readers import Block
 from servelab.recorded.readers.blocks_table import write_table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="log, saved JSON, JSON lines or CSV")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="PATH", help="log, page, saved JSON or CSV; a folder; a zip or tar"
+    )
     parser.add_argument(
         "--table", type=Path, metavar="PARQUET", help="write one row per figure to this file, print nothing"
     )
@@ -25,24 +32,30 @@ def main() -> None:
 
     broken = 0
     if arguments.table:
-        errors = write_table(arguments.files, arguments.table)
+        errors = write_table(arguments.files, arguments.table, scan_anything)
         for error in errors:
             print(f"error: {error}", file=sys.stderr)
         broken, arguments.files = len(errors), []
     for path in arguments.files:
-        for block in scan_file(path):
-            if isinstance(block, ReadError):
-                broken += 1
-                print(f"error: {block}", file=sys.stderr)
-            else:
-                print(json.dumps(_plain(block), ensure_ascii=False, allow_nan=False))
+        for found in read_anything(path):
+            for error in found.errors:
+                print(f"error: {error}", file=sys.stderr)
+            for note in found.notes:
+                print(f"note: {_line(note)}", file=sys.stderr)
+            broken += len(found.errors)
+            for block, place in found.blocks:
+                print(json.dumps(_plain(block, place), ensure_ascii=False, allow_nan=False))
     if broken:
         raise ServelabError(f"{broken} results could not be read; all others were")
 
 
-def _plain(block: Block) -> dict[str, object]:
+def _plain(block: Block, place: Place) -> dict[str, object]:
     unknown = [line._asdict() for line in block.unknown]
-    return {**asdict(block), "figures": block.metrics(), "unknown": unknown}
+    return {**asdict(block), "figures": block.metrics(), "unknown": unknown, "place": asdict(place)}
+
+
+def _line(text: str) -> str:
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,16 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from servelab.core.errors import ServelabError
 from servelab.core.registry import Registry
+from servelab.recorded.readers.embedded import EmbeddedJson
+from servelab.recorded.readers.frames import Frames
+from servelab.recorded.readers.gathering import gathered
+from servelab.recorded.readers.grids import Grids
 from servelab.recorded.readers.lines import decoded
-from servelab.recorded.readers.pieces import Piece, split
+from servelab.recorded.readers.pieces import Finder, Piece, split
 
 _MOST_SHOWN = 1000
 """Characters of a message, in which a log may be quoted."""
@@ -106,7 +110,7 @@ class Reader(Protocol):
 
     @property
     def form(self) -> str:
-        """Form of the pieces it reads: `console`, `json` or `csv`."""
+        """Form of the pieces it reads: `console`, `json`, `csv`, `grid` (tables of a log) or `frame`."""
         ...
 
     @property
@@ -126,45 +130,74 @@ class Reader(Protocol):
 READERS: Registry[Reader] = Registry("reader")
 
 
-def scan_file(path: Path) -> Iterator[Block | ReadError]:
+def scan_file(path: Path, notes: list[str] | None = None) -> Iterator[Block | ReadError]:
     """Each block of a file in order, or the error that prevents reading it.
 
-    A file without any block, or one that cannot be opened, gives one error.
+    A file without any block, or one that cannot be opened, gives one error. What else looked like a result and is none
+    that a reader knows is said in `notes`.
     """
-    errors = 0
     try:
-        for found in _scan(path):
-            yield found
-            errors += isinstance(found, ReadError)
-            if errors == _MOST_ERRORS:
-                yield ReadError(f"{path}: {_MOST_ERRORS} results could not be read; the rest is not looked at")
-                return
+        mode = path.stat().st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            yield ReadError(f"{path}: is a device, not a log")
+            return
+        with path.open("rb") as file:
+            yield from scan_stream(str(path), file, notes)
     except OSError as error:
         yield ReadError(f"{path}: {error.strerror}")
 
 
-def _scan(path: Path) -> Iterator[Block | ReadError]:
-    if stat.S_ISCHR(path.stat().st_mode) or stat.S_ISBLK(path.stat().st_mode):
-        yield ReadError(f"{path}: is a device, not a log")
-        return
+def scan_stream(name: str, file: BinaryIO, notes: list[str] | None = None) -> Iterator[Block | ReadError]:
+    """The same for an open file, or a member of an archive."""
+    errors = 0
+    for found in _scan(name, file, [] if notes is None else notes):
+        yield found
+        errors += isinstance(found, ReadError)
+        if errors == _MOST_ERRORS:
+            yield ReadError(f"{name}: {_MOST_ERRORS} results could not be read; the rest is not looked at")
+            return
+
+
+def _scan(name: str, file: BinaryIO, notes: list[str]) -> Iterator[Block | ReadError]:
     found, unknown = False, 0
-    with path.open("rb") as file:
-        for piece in split(str(path), decoded(file), _is_console_label):
-            found = True
-            try:
-                yield from _read(piece)
-            except UnknownResultError as error:
-                unknown += 1
-                if unknown == 1:  # a file with one record per line is one mistake
-                    yield error
-                if unknown == _MOST_UNKNOWN:
-                    yield ReadError(f"{path}: {unknown:,} records that no reader knows; the rest is not looked at")
-                    return
-            except ReadError as error:
+    tables: list[int] = []
+    objects = EmbeddedJson(_is_json_result)
+
+    def finders() -> list[Finder]:
+        return [Grids(), Frames(), objects]
+
+    orders = [(reader.markers, *getattr(reader, "others", ())) for reader in READERS if reader.form == "grid"]
+    for piece in gathered(split(name, decoded(file), _is_console_label, finders), orders):
+        if piece.form in ("grid", "frame") and not _fitting(piece):
+            tables.append(piece.first_line)
+            continue
+        found = True
+        try:
+            yield from _read(piece)
+        except UnknownResultError as error:
+            unknown += 1
+            if unknown == 1:  # a file with one record per line is one mistake
                 yield error
+            if unknown == _MOST_UNKNOWN:
+                yield ReadError(f"{name}: {unknown:,} records that no reader knows; the rest is not looked at")
+                return
+        except ReadError as error:
+            yield error
+    for what, lines in (("tables", tables), ("JSON objects", objects.others)):
+        if lines:
+            notes.append(f"{name}:{lines[0]}: {len(lines)} {what} that no reader knows, the first here")
     if not found:
         tools = ", ".join(sorted({reader.tool for reader in READERS}))
-        yield UnknownResultError(f"{path}: no result of a load client found. Known: {tools}")
+        beside = f" ({len(tables)} tables, {len(objects.others)} JSON objects)" if tables or objects.others else ""
+        yield UnknownResultError(f"{name}: no result of a load client found{beside}. Known: {tools}")
+
+
+def _is_json_result(keys: frozenset[str]) -> bool:
+    return any(reader.form == "json" and reader.markers <= keys for reader in READERS)
+
+
+def _fitting(piece: Piece) -> list[Reader]:
+    return [reader for reader in READERS if reader.form == piece.form and reader.markers <= piece.names]
 
 
 def _read(piece: Piece) -> list[Block]:
@@ -201,10 +234,12 @@ def _reader_of(piece: Piece) -> Reader:
     """The reader with the most markers among those whose markers are all there."""
     if piece.broken:
         raise ReadError(f"{piece.file}:{piece.first_line}: {piece.broken}")
-    fitting = [reader for reader in READERS if reader.form == piece.form and reader.markers <= piece.names]
+    fitting = _fitting(piece)
     if not fitting:
         raise UnknownResultError(f"{piece.file}:{piece.first_line}: no reader knows this {piece.form} result")
     reader = max(fitting, key=lambda candidate: len(candidate.markers))
+    if piece.form in ("grid", "frame"):
+        return reader
     relatives = [other for other in READERS if other.form == piece.form and other.markers & reader.markers]
     for name, line in piece.lines.items():
         owners = sorted({other.tool for other in relatives if other.knows(name)})

@@ -24,14 +24,14 @@ DEFINITIONS = {
     ),
 }
 
-_IDENTITIES = (
+IDENTITIES = (
     REQUESTS,
     same_window("input_tokens_per_s", "input_tokens"),
     same_window("output_tokens_per_s", "output_tokens"),
     same_window("total_tokens_per_s", "input_tokens", "output_tokens"),
 )
 
-_METRICS: Mapping[str, tuple[str, str]] = {
+METRICS: Mapping[str, tuple[str, str]] = {
     "request_count": ("Request Count", "requests_completed"),
     "error_request_count": ("Error Request Count", "requests_failed"),
     "completed_request_count": ("Completed Requests (Success + Error)", "requests"),
@@ -53,7 +53,7 @@ _METRICS: Mapping[str, tuple[str, str]] = {
 
 _FACTORS: Mapping[str, Mapping[str, Decimal]] = {
     "_ms": {"ns": Decimal("1e-6"), "us": Decimal("1e-3"), "ms": Decimal(1), "sec": Decimal(1000)},
-    "_per_s": {"requests/sec": Decimal(1), "tokens/sec": Decimal(1)},
+    "_per_s": {"requests/sec": Decimal(1), "tokens/sec": Decimal(1), "per sec": Decimal(1)},
     "_s": {"ns": Decimal("1e-9"), "us": Decimal("1e-6"), "ms": Decimal("1e-3"), "sec": Decimal(1)},
     "": {"requests": Decimal(1), "tokens": Decimal(1), "": Decimal(1)},
 }
@@ -67,7 +67,8 @@ _MEASURED = re.compile(r"\d+\.\d\d")
 _NAME = re.compile(r"(?P<name>.*?)(?: \((?P<unit>[^()]*)\))?")
 
 
-def _factor(saved: Saved, metric: str, unit: str, name: str, line: int | None = None) -> Decimal:
+def factor_of(saved: Saved, metric: str, unit: str, name: str, line: int | None = None) -> Decimal:
+    """The factor from AIPerf's unit to the metric's; `ReadError` for an unknown unit."""
     factors = next(factors for ending, factors in _FACTORS.items() if metric.endswith(ending))
     if unit not in factors:
         raise saved.error(f"`{name}` is in `{unit}`; known: {', '.join(sorted(factors))}", line)
@@ -93,7 +94,7 @@ class AIPerfJsonReader:
 
     def knows(self, name: str) -> bool:
         """Whether it writes a figure under such a key."""
-        return name in _METRICS
+        return name in METRICS
 
     def read(self, piece: Piece) -> list[readers.Block]:
         """The block of the profiling phase."""
@@ -104,12 +105,12 @@ class AIPerfJsonReader:
                 raise saved.error(f"`{key}` is missing")
         unknown = []
         for key, values in document.items():
-            if key not in _METRICS:
+            if key not in METRICS:
                 if isinstance(values, dict) and "unit" in values:
                     unknown.append(unknown_entry(piece, key, values))
             elif isinstance(values, dict):
-                metric = _METRICS[key][1]
-                factor = _factor(saved, metric, str(values.get("unit")), key)
+                metric = METRICS[key][1]
+                factor = factor_of(saved, metric, str(values.get("unit")), key)
                 for statistic, name in _statistics(values):
                     value = values.get(name)
                     if isinstance(value, int | float) and factor != 1:
@@ -123,7 +124,7 @@ class AIPerfJsonReader:
             definitions=DEFINITIONS,
             settings={"command": (document.get("run_info") or {}).get("cli_command")},
             unknown=unknown,
-            identities=_IDENTITIES,
+            identities=IDENTITIES,
         )
         return [block]
 
@@ -162,22 +163,22 @@ class AIPerfCsvReader:
             seen[metric] = line
             self._add(saved, metric, row, header, line)
         for key in _REQUIRED:
-            if _METRICS[key][1] not in seen:
-                raise saved.error(f"the row `{_METRICS[key][0]}` is missing: the table is cut off")
+            if METRICS[key][1] not in seen:
+                raise saved.error(f"the row `{METRICS[key][0]}` is missing: the table is cut off")
         block = saved.block(
             tool=self.tool,
             version=None,
             definitions=DEFINITIONS,
             settings={},
             unknown=unknown,
-            identities=_IDENTITIES,
+            identities=IDENTITIES,
         )
         return [block]
 
     def _add(self, saved: Saved, metric: str, row: list[str], header: list[str], line: int) -> None:
         match = _NAME.fullmatch(row[0])
         unit = (match["unit"] if match else None) or ""
-        factor = _factor(saved, metric, "" if unit == "Success + Error" else unit, row[0], line)
+        factor = factor_of(saved, metric, "" if unit == "Success + Error" else unit, row[0], line)
         values = {
             "avg" if name == "Value" else name: cell for name, cell in zip(header[1:], row[1:], strict=True) if cell
         }
@@ -191,7 +192,7 @@ class AIPerfCsvReader:
 
 def _metric(name: str) -> str | None:
     """Our metric of a row's name, which has its unit in brackets."""
-    return next((metric for title, metric in _METRICS.values() if name == title or name.startswith(f"{title} (")), None)
+    return next((metric for title, metric in METRICS.values() if name == title or name.startswith(f"{title} (")), None)
 
 
 readers.READERS.register("AIPerf, JSON", AIPerfJsonReader())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -27,6 +27,9 @@ BLOCKS = pa.schema(
 )
 """`block_line` is where the block begins, `line` where the figure stands; `value` is null where the tool has none."""
 
+Scan = Callable[[Path], Iterator[Block | ReadError]]
+"""Gives the blocks and errors of a path."""
+
 BATCH = 500
 """Blocks held at a time."""
 
@@ -48,22 +51,22 @@ def blocks_table(blocks: Iterable[Block]) -> pa.Table:
     return pa.table(columns, schema=BLOCKS)
 
 
-def write_table(paths: Iterable[Path], destination: Path) -> list[ReadError]:
+def write_table(paths: Iterable[Path], destination: Path, scan: Scan = scan_file) -> list[ReadError]:
     """Writes a row for each figure of some files to Parquet, and gives the errors of what could not be read.
 
     The file appears whole or not at all.
     """
     errors: list[ReadError] = []
     with replacing(destination) as temporary, pq.ParquetWriter(temporary, BLOCKS) as writer:
-        blocks = _blocks(paths, errors)
+        blocks = _blocks(paths, errors, scan)
         while batch := list(islice(blocks, BATCH)):
             writer.write_table(blocks_table(batch))
     return errors
 
 
-def _blocks(paths: Iterable[Path], errors: list[ReadError]) -> Iterator[Block]:
+def _blocks(paths: Iterable[Path], errors: list[ReadError], scan: Scan) -> Iterator[Block]:
     for path in paths:
-        for block in scan_file(path):
+        for block in scan(path):
             if isinstance(block, ReadError):
                 errors.append(block)
             else:

@@ -18,6 +18,7 @@ _FAMILY = re.compile(
     r"(?P<statistic>Mean|Median|Std Dev|Min|Max|P(?P<percentile>\d{1,3}(?:\.\d{1,12})?)) (?P<family>\S.*)"
 )
 _NUMBER = re.compile(r"(?P<whole>\d+|\d{1,3}(?:,\d{3})+)(?:\.(?P<decimals>\d+))?%?")
+_ELISION = re.compile(r"[\[(<]?\s*(?:\.{3,}|…)\s*[\])>]?")
 _ABSENT = {"N/A", "nan", "None", "not set"}
 
 
@@ -68,6 +69,8 @@ class ConsoleReader:
     """Families without mean or median."""
     releases: Mapping[str, str] = field(default_factory=dict)
     """Label → releases that print it, `>=…` or `<…`."""
+    may_be_abbreviated: bool = False
+    """Whether pages shorten its blocks: then what is missing of what it always prints is a warning."""
     form: str = "console"
 
     def knows(self, name: str) -> bool:
@@ -102,10 +105,14 @@ class ConsoleReader:
                     warnings.append(f"line {row.line}: `{row.label}` has no value ({row.text})")
                 else:
                     spans[key] = span
-            elif not SECTION.fullmatch(row.raw):
+            elif not SECTION.fullmatch(row.raw) and not (self.may_be_abbreviated and _ELISION.fullmatch(row.raw)):
                 unknown.append(readers.UnknownLine(row.line, row.raw))
                 warnings.append(f"line {row.line}: not read, unknown line: {row.raw}")
-        for label in self._missing(labels):
+        missing = list(self._missing(labels))
+        if missing and self.may_be_abbreviated and self.required[0] in labels:
+            warnings.append(f"abbreviated: without {', '.join(f'`{label}`' for label in missing)}")
+            missing = []
+        for label in missing:
             raise _error(piece, piece.first_line, f"the block's line `{label}` is missing")
         self._check(piece, figures, spans)
         block = readers.Block(

@@ -1,6 +1,7 @@
 """guidellm's saved JSON: a document with one block per benchmark.
 
-Source: `guidellm/schemas/base/request_stats.py` and `statistics.py`, `benchmark/schemas/metrics.py` of 0.8.1.
+Source: `guidellm/schemas/base/request_stats.py` and `statistics.py`, `benchmark/schemas/metrics.py` of 0.8.1; of 0.3.0
+`benchmark/benchmark.py`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class GuidellmReader:
         saved = Saved(piece)
         place = f"benchmarks[{number}]"
         metrics = _object(saved, benchmark, "metrics", place)
-        totals = _object(saved, metrics, "request_totals", f"{place}.metrics")
+        parent = benchmark if "request_totals" not in metrics else metrics  # up to 0.3 beside the metrics
+        totals = _object(saved, parent, "request_totals", f"{place}.metrics")
         for status, metric in (
             ("total", "requests"),
             ("successful", "requests_completed"),
@@ -94,11 +96,13 @@ class GuidellmReader:
             saved.add((metric, readers.VALUE), totals.get(status), f"request_totals.{status}")
         saved.add(("duration_s", readers.VALUE), benchmark.get("duration"), f"{place}.duration")
         for metric, (name, statistic) in _NUMBERS.items():
+            if name == "prompt_tokens_per_second" and name not in metrics:
+                continue  # up to 0.3
             figures = _successful(saved, metrics, name, place)
             saved.add((metric, readers.VALUE), figures.get(statistic), f"{name}.successful.{statistic}")
         for name, (metric, factor) in _LATENCIES.items():
             _add_distribution(saved, metric, factor, _successful(saved, metrics, name, place), name)
-        strategy = (benchmark.get("config") or {}).get("strategy") or {}
+        strategy = (benchmark.get("config") or benchmark.get("args") or {}).get("strategy") or {}
         known = {"request_totals", *_LATENCIES, *(name for name, _ in _NUMBERS.values())}
         return saved.block(
             tool=self.tool,

@@ -6,12 +6,14 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
-from servelab.recorded.readers.lines import visible_lines
+from servelab.recorded.readers.lines import is_docker_log, unwrapped, visible_lines
 
+_JSON = re.compile(r"\{\s*(?:[\"}]|$)|\[\s*(?:[\[{\"]|$|-?\d+(?:\.\d+)?\s*[,\]])|\{(?=\S*$)")
+"""How JSON begins; a log line may begin `[2026-01-02`, too."""
 HEADER = re.compile(r"={12} Serving Benchmark Result ={12}(?=\s|$)")
 TITLE = "Serving Benchmark Result"
 _HALF_HEADER = re.compile(rf"===\s*{TITLE}|{TITLE}\s*===")
@@ -28,7 +30,7 @@ _MOST_ROWS, _MOST_CHARACTERS = 2000, 1 << 20
 """Lines of a block (tools write 20 to 80), and all their characters."""
 _PART = 1 << 18
 _VISIBLE = re.compile(r"\S")
-_MOST_PREFIX = 500
+MOST_PREFIX = 500
 """Characters before a block's header: what a logger writes before each line."""
 
 
@@ -56,6 +58,8 @@ class Piece:
     """Lines of a console block, between header and footer."""
     document: dict[str, Any] = field(default_factory=dict)
     """A JSON document."""
+    grids: list[Any] = field(default_factory=list)
+    """Tables of a log, each a `grids.Grid`."""
     table: list[list[str]] = field(default_factory=list)
     """Rows of a CSV file."""
     broken: str | None = None
@@ -67,20 +71,51 @@ class Piece:
         return frozenset(self.lines)
 
 
-def split(file: str, texts: Iterator[str], is_known: Callable[[str], bool]) -> Iterator[Piece]:
+def split(
+    file: str, texts: Iterator[str], is_known: Callable[[str], bool], finders: Callable[[], list[Finder]]
+) -> Iterator[Piece]:
     """The pieces of a file, in order; `texts` are its consecutive parts.
 
     `is_known` recognises labels of console blocks: the end of a block without a header is an error, but a line of 50
-    `=` in another program's log is not.
+    `=` in another program's log is not. `finders` are the other layouts that may stand in a text.
     """
     first = next(texts, "")
-    start = first.lstrip()
-    if start.startswith(("{", "[")):
-        yield from _json_or_console(file, chain([first], texts), is_known)
+    start = first.lstrip("\ufeff \t\r\n")
+
+    def text(parts: Iterable[str]) -> Iterator[Piece]:
+        lines = unwrapped(parts) if is_docker_log(start) else visible_lines(parts)
+        return _text(file, lines, [ConsoleBlocks(file, is_known), *finders()])
+
+    if is_docker_log(start):
+        yield from text(chain([first], texts))
+    elif _JSON.match(start):
+        yield from _json_or_text(file, chain([first], texts), text)
     elif start.startswith("Metric,"):
         yield _table(file, chain([first], texts))
     else:
-        yield from _console_blocks(file, visible_lines(chain([first], texts)), is_known)
+        yield from text(chain([first], texts))
+
+
+class Finder(Protocol):
+    """Finds the pieces of a layout in a text."""
+
+    def feed(self, number: int, line: str) -> Iterator[Piece]:
+        """What a line ends."""
+        ...
+
+    def end(self) -> Iterator[Piece]:
+        """What the end of the text ends."""
+        ...
+
+
+def _text(file: str, lines: Iterable[tuple[int, str]], finders: list[Finder]) -> Iterator[Piece]:
+    for number, line in lines:
+        for finder in finders:
+            for piece in finder.feed(number, line):
+                yield replace(piece, file=file)
+    for finder in finders:
+        for piece in finder.end():
+            yield replace(piece, file=file)
 
 
 def _whole(texts: Iterator[str], most: int) -> tuple[str, Iterator[str]]:
@@ -94,20 +129,24 @@ def _whole(texts: Iterator[str], most: int) -> tuple[str, Iterator[str]]:
     return "".join(parts), texts
 
 
-def _json_or_console(file: str, texts: Iterator[str], is_known: Callable[[str], bool]) -> Iterator[Piece]:
-    """JSON, or a console log whose first line begins with a bracket."""
-    text, rest = _whole(texts, MOST_JSON_BYTES)
-    too_long = len(text) > MOST_JSON_BYTES
-    if not too_long and not HEADER.search(text):
-        yield from _documents(file, text)
+def _json_or_text(file: str, texts: Iterator[str], text: Callable[[Iterable[str]], Iterator[Piece]]) -> Iterator[Piece]:
+    """JSON documents; or a text whose first line begins like JSON."""
+    content, rest = _whole(texts, MOST_JSON_BYTES)
+    too_long = len(content) > MOST_JSON_BYTES
+    documents = [] if too_long or HEADER.search(content) else list(_documents(file, content))
+    if documents and not documents[-1].broken:
+        yield from documents
         return
     found = False
-    parts = (text[start : start + _PART] for start in range(0, len(text), _PART))
-    for piece in _console_blocks(file, visible_lines(chain(parts, rest)), is_known):
+    parts = (content[start : start + _PART] for start in range(0, len(content), _PART))
+    for piece in text(chain(parts, rest)):
+        if not found and documents and (piece.broken or piece.form == "json"):
+            continue  # what broke the document is said better by its own error
         found = True
         yield piece
     if not found:
-        yield _broken("json", file, 1, f"JSON of more than {MOST_JSON_BYTES >> 20} MiB; save it without each request")
+        why = f"JSON of more than {MOST_JSON_BYTES >> 20} MiB; save it without each request"
+        yield from documents or [_broken("json", file, 1, why)]
 
 
 def _table(file: str, texts: Iterator[str]) -> Piece:
@@ -157,50 +196,68 @@ def _documents(file: str, text: str) -> Iterator[Piece]:
                 yield _broken("json", file, first, "a JSON value that is not an object")
 
 
-def _console_blocks(file: str, lines: Iterable[tuple[int, str]], is_known: Callable[[str], bool]) -> Iterator[Piece]:
-    first = number = length = 0
-    prefix = re.compile("")
-    rows: list[Row] = []
-    before = ""
-    for number, line in lines:
+class ConsoleBlocks:
+    """Fed the lines of a log, gives each console block when it ends."""
+
+    def __init__(self, file: str, is_known: Callable[[str], bool]) -> None:
+        self._file, self._is_known = file, is_known
+        self._first = self._length = self._last = 0
+        self._prefix = re.compile("")
+        self._rows: list[Row] = []
+        self._before = ""
+
+    def feed(self, number: int, line: str) -> Iterator[Piece]:
+        """The block that a line ends, if it does."""
+        self._last = number
         titled = TITLE in line
         header = HEADER.search(line) if titled else None
-        if header and not line[header.end() :].strip() and header.start() <= _MOST_PREFIX:
-            if first:
-                yield _block(file, first, number - 1, rows, f"the block is cut off: line {number} begins another")
-            first, rows, length = number, [], 0
-            prefix = _like(line[: header.start()])
+        if header and not line[header.end() :].strip() and header.start() <= MOST_PREFIX:
+            if self._first:
+                yield self._ended(number - 1, f"the block is cut off: line {number} begins another")
+            self._first, self._rows, self._length = number, [], 0
+            self._prefix = like(line[: header.start()])
         elif header or (titled and _HALF_HEADER.search(line)):
             fault = "line breaks are lost: it needs a line for each figure" if header else "header is cut off"
-            yield _broken("console", file, number, f"the block's {fault}")
-            first = 0
-        elif first:
-            matched = prefix.match(line)
-            content = (line[matched.end() :] if matched else line).strip()
-            if content == FOOTER:
-                yield _block(file, first, number, rows, None)
-                first = 0
-            elif len(rows) == _MOST_ROWS or (length := length + len(content)) > _MOST_CHARACTERS:
-                why = "its last line of 50 `=` does not follow within 2,000 lines and 1 MiB"
-                yield _block(file, first, number, [], f"the block is cut off: {why}")
-                first = 0
-            elif content:
-                rows.append(_row(number, content))
-        elif (place := line.find(FOOTER)) >= 0 and not line[place + len(FOOTER) :].strip() and place <= _MOST_PREFIX:
-            matched = _like(line[:place]).match(before)
-            if matched and is_known(_row(number, before[matched.end() :].strip()).label):
-                yield _broken("console", file, number, "the end of a block whose header is missing")
-        before = line if line.strip() else before
-    if first:
-        yield _block(file, first, number, rows, "the block is cut off: its last line of 50 `=` is missing")
+            yield _broken("console", self._file, number, f"the block's {fault}")
+            self._first = 0
+        elif self._first:
+            yield from self._inside(number, line)
+        elif (place := line.find(FOOTER)) >= 0 and not line[place + len(FOOTER) :].strip() and place <= MOST_PREFIX:
+            matched = like(line[:place]).match(self._before)
+            if matched and self._is_known(_row(number, self._before[matched.end() :].strip()).label):
+                yield _broken("console", self._file, number, "the end of a block whose header is missing")
+        self._before = line if line.strip() else self._before
+
+    def end(self) -> Iterator[Piece]:
+        """The block that the end of the log cuts off."""
+        if self._first:
+            yield self._ended(self._last, "the block is cut off: its last line of 50 `=` is missing")
+
+    def _inside(self, number: int, line: str) -> Iterator[Piece]:
+        matched = self._prefix.match(line)
+        content = (line[matched.end() :] if matched else line).strip()
+        self._length += len(content)
+        if content == FOOTER:
+            yield self._ended(number, None)
+        elif len(self._rows) == _MOST_ROWS or self._length > _MOST_CHARACTERS:
+            self._rows = []
+            why = "its last line of 50 `=` does not follow within 2,000 lines and 1 MiB"
+            yield self._ended(number, f"the block is cut off: {why}")
+        elif content:
+            self._rows.append(_row(number, content))
+
+    def _ended(self, last: int, broken: str | None) -> Piece:
+        first, self._first = self._first, 0
+        return block_of("console", self._file, first, last, self._rows, broken)
 
 
-def _block(file: str, first: int, last: int, rows: list[Row], broken: str | None) -> Piece:
+def block_of(form: str, file: str, first: int, last: int, rows: list[Row], broken: str | None) -> Piece:
+    """The piece of some rows."""
     lines: dict[str, int] = {}
     for row in rows:
         if row.label:
             lines.setdefault(row.label, row.line)
-    return Piece("console", file, first, max([last, *(row.line for row in rows)]), lines, rows=rows, broken=broken)
+    return Piece(form, file, first, max([last, *(row.line for row in rows)]), lines, rows=rows, broken=broken)
 
 
 def _row(number: int, content: str) -> Row:
@@ -211,7 +268,7 @@ def _row(number: int, content: str) -> Row:
     return Row(number, f"{label} (%)" if text.endswith("%") else label, text, content)
 
 
-def _like(prefix: str) -> re.Pattern[str]:
+def like(prefix: str) -> re.Pattern[str]:
     """Matches a logger's prefix of each line, given the prefix of the first; digits may differ.
 
     What a part has matched it keeps, so that the time does not grow with a power of the line.

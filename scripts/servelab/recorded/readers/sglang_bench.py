@@ -83,6 +83,7 @@ READERS.register(
         percentiles=frozenset({"90", "95", "99"}),
         identities=(*TOKEN_RATES, _CONCURRENCY),
         within_run=LATENCIES,
+        may_be_abbreviated=True,
         releases={"Peak concurrent requests": ">=0.5.6", "Total input text tokens": ">=0.5.6"},
     ),
 )

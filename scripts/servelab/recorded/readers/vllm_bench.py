@@ -1,4 +1,4 @@
-"""`vllm bench serve`, releases 0.8 to 0.33: console block and saved JSON.
+"""`vllm bench serve`, and `benchmark_serving.py`, releases 0.6 to 0.33: console block and saved JSON.
 
 Source: `vllm/benchmarks/serve.py`, `benchmark` and `calculate_metrics`.
 """
@@ -51,6 +51,7 @@ CONSOLE = ConsoleReader(
         "Total generated tokens": count("output_tokens"),
         "Request throughput (req/s)": Number("requests_per_s"),
         "Request goodput (req/s)": Number("goodput_per_s"),
+        "Input token throughput (tok/s)": Number("input_tokens_per_s"),
         "Input throughput (inputs/s)": Number("inputs_per_s"),
         "Output token throughput (tok/s)": Number("output_tokens_per_s"),
         "Peak output token throughput (tok/s)": Number("peak_output_tokens_per_s"),
@@ -93,6 +94,7 @@ CONSOLE = ConsoleReader(
     within_run=LATENCIES,
     partial=frozenset({"probe E2EL (ms)"}),
     releases={
+        "Input token throughput (tok/s)": "<0.7.0",
         "Total Token throughput (tok/s)": "<0.13.0",
         "Total token throughput (tok/s)": ">=0.13.0",
         "Maximum request concurrency": ">=0.10.1",

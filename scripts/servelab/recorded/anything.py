@@ -1,0 +1,173 @@
+"""Reads whatever it is pointed at: a file, a folder, an archive. Nothing in it ends the run.
+
+Archives are read as streams: no member is written anywhere, so its name cannot harm.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from servelab.recorded.places import Place, places
+from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file, scan_stream
+from servelab.recorded.readers.lines import decoded
+
+_MOST_FILES = 100_000
+MOST_MEMBER_BYTES, MOST_ARCHIVE_BYTES = 1 << 30, 16 << 30
+"""Unpacked, of one member and of all."""
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+_SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
+_NO_TEXT = frozenset(
+    f".{ending}"
+    for ending in ("png", "jpg", "jpeg", "gif", "webp", "svg", "pdf", "parquet", "so", "o", "a", "pyc", "bin", "pt")
+    + ("pth", "safetensors", "gguf", "h5", "db", "sqlite", "whl")
+)
+
+
+@dataclass
+class Found:
+    """What a file had."""
+
+    name: str
+    blocks: list[tuple[Block, Place]] = field(default_factory=list)
+    errors: list[ReadError] = field(default_factory=list)
+    """Results that could not be read."""
+    notes: list[str] = field(default_factory=list)
+    """What else was not read, and why."""
+
+
+def scan_anything(path: Path) -> Iterator[Block | ReadError]:
+    """The blocks and errors of a file, a folder or an archive."""
+    if not path.is_dir() and not path.name.lower().endswith(_ARCHIVES):
+        yield from scan_file(path)
+        return
+    for found in read_anything(path):
+        yield from found.errors
+        yield from (block for block, _ in found.blocks)
+
+
+def read_anything(path: Path) -> Iterator[Found]:
+    """What each file had, of a file, a folder or an archive (zip or tar); a file named alone must have a result."""
+    if path.is_dir():
+        yield from _folder(path)
+    elif path.name.lower().endswith(_ARCHIVES) and path.is_file():
+        yield from _archive(path)
+    else:
+        found = Found(str(path))
+        _sort(found, scan_file(path, found.notes), must=True)
+        if found.blocks and path.is_file():
+            with path.open("rb") as file:
+                _place(found, file)
+        yield found
+
+
+def _folder(folder: Path) -> Iterator[Found]:
+    number = 0
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        for name in sorted(files):
+            path = Path(parent) / name
+            number += 1
+            if number > _MOST_FILES:
+                yield Found(str(folder), notes=[f"{folder}: more than {_MOST_FILES:,} files; the rest is not read"])
+                return
+            if path.is_symlink() or not path.is_file():
+                yield Found(str(path), notes=[f"{path}: not read: a link or no ordinary file"])
+            elif path.suffix.lower() in _NO_TEXT:
+                yield Found(str(path), notes=[f"{path}: not read: not a text"])
+            elif path.name.lower().endswith(_ARCHIVES):
+                yield from _archive(path)
+            else:
+                try:
+                    with path.open("rb") as file:
+                        yield _read(str(path), file)
+                except OSError as error:
+                    yield Found(str(path), errors=[ReadError(f"{path}: {error.strerror}")])
+
+
+def _archive(path: Path) -> Iterator[Found]:
+    try:
+        members = _zip(path) if path.name.lower().endswith(".zip") else _tar(path)
+        total = 0
+        for number, (name, size, stream) in enumerate(members, start=1):
+            total += size
+            if number > _MOST_FILES or total > MOST_ARCHIVE_BYTES:
+                yield Found(str(path), notes=[f"{path}: too many or too large members; from {name} on not read"])
+                return
+            shown = f"{path}!{name}"
+            if stream is None or Path(name).suffix.lower() in _NO_TEXT or name.lower().endswith(_ARCHIVES):
+                why = "a link or device" if stream is None else "not a text, or an archive within an archive"
+                yield Found(shown, notes=[f"{shown}: not read: {why}"])
+            elif size > MOST_MEMBER_BYTES:
+                yield Found(shown, notes=[f"{shown}: not read: {size:,} bytes, more than {MOST_MEMBER_BYTES:,}"])
+            else:
+                yield _member(shown, stream)
+    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error) as error:
+        yield Found(str(path), errors=[ReadError(f"{path}: the archive is damaged or not one: {error}")])
+    except (lzma.LZMAError, NotImplementedError) as error:
+        yield Found(str(path), errors=[ReadError(f"{path}: the archive cannot be read: {error}")])
+
+
+def _zip(path: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.is_dir():
+                continue
+            if member.flag_bits & 1:
+                yield member.filename, 0, None
+                continue
+            with archive.open(member) as stream:
+                yield member.filename, member.file_size, stream
+
+
+def _tar(path: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+    with tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            if not member.isdir():
+                yield member.name, member.size, archive.extractfile(member) if member.isreg() else None
+
+
+def _member(name: str, stream: IO[bytes]) -> Found:
+    """Through a spooled copy without a name, as a member of a stream can be read only once."""
+    with tempfile.SpooledTemporaryFile(max_size=64 << 20) as copy:
+        length = 0
+        while block := stream.read(1 << 20):
+            length += len(block)
+            if length > MOST_MEMBER_BYTES:
+                return Found(name, notes=[f"{name}: not read: more than {MOST_MEMBER_BYTES:,} bytes"])
+            copy.write(block)
+        copy.seek(0)
+        return _read(name, cast("BinaryIO", copy))
+
+
+def _read(name: str, file: BinaryIO) -> Found:
+    found = Found(name)
+    _sort(found, scan_stream(name, file, found.notes), must=False)
+    if found.blocks:
+        file.seek(0, io.SEEK_SET)
+        _place(found, file)
+    return found
+
+
+def _sort(found: Found, scanned: Iterator[Block | ReadError], *, must: bool) -> None:
+    for each in scanned:
+        if isinstance(each, Block):
+            found.blocks.append((each, Place()))
+        elif isinstance(each, UnknownResultError) and not must:
+            found.notes.append(str(each).partition(" Known: ")[0])
+        else:
+            found.errors.append(each)
+
+
+def _place(found: Found, file: BinaryIO) -> None:
+    at = places(decoded(file), (block.first_line for block, _ in found.blocks))
+    found.blocks = [(block, at[block.first_line]) for block, _ in found.blocks]

@@ -1,0 +1,110 @@
+"""Finds blocks of rows between rules of `=`: with the title in the first rule, or in a line of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from servelab.recorded.readers.pieces import MOST_PREFIX, TITLE, Piece, Row, block_of, like
+
+_TITLED = re.compile(r"={3,} [^=].*[^=] ={3,}$")
+_TITLE_LINE = re.compile(r"= (?P<title>[A-Z][A-Z +()]+)$")
+_RULE = re.compile(r"={50,}$")
+_COLUMNS = re.compile(r"(?P<name>.*?)(?P<values>(?: +(?:[\d.]+|inf|nan))+)$")
+_LEAST_WIDTH = 60
+"""Characters of a rule with a title; narrower ones are of many programs, or of `pieces.ConsoleBlocks`."""
+_MOST_ROWS, _MOST_CHARACTERS = 400, 1 << 16
+
+
+@dataclass
+class _Frame:
+    first: int
+    prefix: re.Pattern[str]
+    rule: str
+    title: str
+    rows: list[Row] = field(default_factory=list)
+    characters: int = 0
+
+
+class Frames:
+    """Fed the lines of a log, gives each block when it ends.
+
+    A titled rule ends with one of the same length. Sections with a title line follow each other: they are one block up
+    to the last rule of a section of details, or the next first section.
+    """
+
+    def __init__(self) -> None:
+        self._frame: _Frame | None = None
+        self._sections: _Frame | None = None
+        self._rule: tuple[int, str, re.Pattern[str]] | None = None
+        self._section = ""
+        self._last = 0
+
+    def feed(self, number: int, line: str) -> Iterator[Piece]:
+        """The block that a line ends, if it does."""
+        self._last = number
+        has_rule = "===" in line
+        if self._frame is not None:
+            yield from self._framed(self._frame, number, line)
+        elif has_rule and TITLE not in line and (match := _TITLED.search(line.rstrip())):
+            drawn = match[0]
+            if len(drawn) >= _LEAST_WIDTH and match.start() <= MOST_PREFIX:
+                self._frame = _Frame(number, like(line[: match.start()]), "=" * len(drawn), drawn.strip("= "))
+        yield from self._in_sections(number, line, has_rule)
+
+    def end(self) -> Iterator[Piece]:
+        """The blocks that the end of the log ends."""
+        if self._frame is not None:
+            yield self._piece(self._frame, self._last, "the block is cut off: its last line of `=` is missing")
+        if self._sections is not None:
+            yield self._piece(self._sections, self._last, None)
+
+    def _framed(self, frame: _Frame, number: int, line: str) -> Iterator[Piece]:
+        content = _content(frame.prefix, line)
+        if content == frame.rule:
+            self._frame = None
+            yield self._piece(frame, number, None)
+            return
+        frame.characters += len(content)
+        if len(frame.rows) >= _MOST_ROWS or frame.characters > _MOST_CHARACTERS:
+            self._frame = None  # another program's rule
+            return
+        if content:
+            match = _COLUMNS.fullmatch(content)
+            name, values = (match["name"].strip(), match["values"].strip()) if match else (content, "")
+            frame.rows.append(Row(number, name, values, content))
+
+    def _in_sections(self, number: int, line: str, has_rule: bool) -> Iterator[Piece]:
+        if has_rule and (rule := _RULE.search(line.rstrip())) and rule.start() <= MOST_PREFIX:
+            self._rule = (number, line[rule.start() :].strip(), like(line[: rule.start()]))
+            return
+        if self._rule is not None and self._rule[0] == number - 1 and "= " in line:
+            _, drawn, prefix = self._rule
+            if title := _TITLE_LINE.fullmatch(_content(prefix, line)):
+                name = title["title"].strip()
+                if self._sections is not None and name == self._sections.title:
+                    yield self._piece(self._sections, number - 2, None)
+                    self._sections = None
+                if self._sections is None:
+                    self._sections = _Frame(number - 1, prefix, drawn, name)
+                self._section = name
+                self._sections.rows.append(Row(number, f"= {name}", "", name))
+                return
+        sections = self._sections
+        if sections is not None and len(sections.rows) < _MOST_ROWS:
+            content = _content(sections.prefix, line)
+            label, colon, text = content.partition(":")
+            if content and colon:
+                sections.rows.append(Row(number, f"{self._section}: {label.strip()}", text.strip(), content))
+
+    @staticmethod
+    def _piece(frame: _Frame, last: int, broken: str | None) -> Piece:
+        piece = block_of("frame", "", frame.first, frame.first, frame.rows, broken)
+        piece.lines.setdefault(f"= {frame.title}", frame.first)
+        return replace(piece, last_line=max(last, piece.last_line))
+
+
+def _content(prefix: re.Pattern[str], line: str) -> str:
+    matched = prefix.match(line)
+    return (line[matched.end() :] if matched else line).strip()

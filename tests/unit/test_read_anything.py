@@ -1,0 +1,197 @@
+"""The reader pointed at anything: JSON within text, Docker's logs, folders, archives, pages; nothing ends the run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from servelab.recorded.anything import read_anything
+from servelab.recorded.readers import Block, ReadError, read_file, scan_file
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "tests/data/readers"
+SAVED = json.loads((SAMPLES / "vllm-0.32.json").read_text())
+CONSOLE = (SAMPLES / "sglang-0.5.txt").read_text()
+
+
+def scanned(text: str, folder: Path) -> tuple[list[Block | ReadError], list[str]]:
+    log, notes = folder / "log", []
+    log.write_text(text, encoding="utf-8")
+    return list(scan_file(log, notes)), notes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"# Page\n\n```json\n{json.dumps(SAVED, indent=2)}\n```\nend\n",
+        f"INFO saved: {json.dumps(SAVED)}\nmore\n",
+        f"2026-01-02 03:04:05 INFO {json.dumps(SAVED)}\n",
+        "ready\n" + "".join(f"bench-1 | {line}\n" for line in json.dumps(SAVED, indent=1).splitlines()),
+        "function() {\n  return 1\n}\n" + json.dumps(SAVED, indent=2) + "\n",
+    ],
+)
+def test_json_within_text(text: str, tmp_path: Path) -> None:
+    ((block,), _) = scanned(text, tmp_path)
+    assert isinstance(block, Block)
+    assert block.metrics() == read_file(SAMPLES / "vllm-0.32.json")[0].metrics()
+
+
+def test_json_beside_console_blocks(tmp_path: Path) -> None:
+    found, notes = scanned(f'INFO {{"a": 1}}\n{CONSOLE}\nINFO {json.dumps(SAVED)}\n{CONSOLE}', tmp_path)
+    assert [each.tool for each in found if isinstance(each, Block)] == ["sglang-bench", "vllm-bench", "sglang-bench"]
+    assert notes == [f"{tmp_path}/log:1: 1 JSON objects that no reader knows, the first here"]
+
+
+def test_json_within_text_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    text = json.dumps(SAVED, indent=2)
+    for kept in range(len(text) // 2, len(text) - 2, 97):
+        found, _ = scanned(f"a page\n```json\n{text[:kept]}\n```\n", tmp_path)
+        assert [type(each) for each in found] == [ReadError], kept
+        assert "log:3: JSON is cut off or broken" in str(found[0])
+
+
+def test_a_log_that_begins_with_a_date_in_brackets_is_no_json(tmp_path: Path) -> None:
+    ((error,), _) = scanned("[2025-11-06 10:00:00,123] [ais_bench] [INFO] ready\n", tmp_path)
+    assert "no result of a load client found" in str(error)
+
+
+def test_docker_json_file_logs_are_unwrapped(tmp_path: Path) -> None:
+    lines = [{"log": f"{line}\n", "stream": "stderr", "time": "2026-01-02T03:04:05Z"} for line in CONSOLE.splitlines()]
+    half = lines[3]["log"]
+    lines[3:4] = [{**lines[3], "log": half[:20]}, {**lines[3], "log": half[20:]}]  # as of a long line
+    ((block,), _) = scanned("".join(f"{json.dumps(line)}\n" for line in lines), tmp_path)
+    assert isinstance(block, Block)
+    assert block.metrics() == read_file(SAMPLES / "sglang-0.5.txt")[0].metrics()
+    assert (block.first_line, block.last_line) == (1, len(lines))
+
+
+def test_vllm_before_0_7_prints_the_rate_of_input_tokens(tmp_path: Path) -> None:
+    text = (SAMPLES / "vllm-0.8.txt").read_text()
+    line = next(line for line in text.splitlines(keepends=True) if "Total Token throughput" in line)
+    old = line.replace("Total Token throughput (tok/s): ", "Input token throughput (tok/s): ").replace(
+        "868.80", "434.40"
+    )
+    ((block,), _) = scanned(text.replace(line, old), tmp_path)
+    assert isinstance(block, Block)
+    assert (block.tool, block.tool_version, block.value("input_tokens_per_s")) == ("vllm-bench", "<0.7.0", 434.4)
+
+
+def test_guidellm_0_3_keeps_its_totals_beside_the_metrics(tmp_path: Path) -> None:
+    """The keys of 0.3's `GenerativeBenchmark` on the figures of a run of 0.8.1."""
+    report = json.loads((SAMPLES / "guidellm-0.8.1.json").read_text())
+    benchmark = report["benchmarks"][0]
+    benchmark["request_totals"] = benchmark["metrics"].pop("request_totals")
+    del benchmark["metrics"]["prompt_tokens_per_second"]
+    benchmark["args"] = benchmark.pop("config")
+    ((block,), _) = scanned(json.dumps(report), tmp_path)
+    assert isinstance(block, Block)
+    whole = read_file(SAMPLES / "guidellm-0.8.1.json")[0].metrics()
+    del whole["input_tokens_per_s"]
+    assert block.metrics() == whole
+
+
+def test_abbreviated_blocks_of_sglang(tmp_path: Path) -> None:
+    dropped = ("Total input", "Input token", "Mean E2E", "Median TTFT")
+    lines = [line for line in CONSOLE.splitlines() if not line.startswith(dropped)]
+    ((block,), _) = scanned("\n".join([*lines[:6], "...", *lines[6:]]), tmp_path)
+    assert isinstance(block, Block)
+    assert block.unknown == ()
+    assert any(warning.startswith("abbreviated: without `Total input tokens`") for warning in block.warnings)
+    whole = read_file(SAMPLES / "sglang-0.5.txt")[0]
+    assert {figure[:3] for figure in block.figures} == {(f.metric, f.statistic, f.value) for f in block.figures}
+    assert all(whole.value(f.metric, f.statistic) == f.value for f in block.figures)
+
+
+PAGE = f"""# A page
+## H100
+### Baseline
+```bash
+$ vllm serve m \\
+    --max-num-seqs 8
+```
+??? info "Benchmark result"
+```text title="a.log"
+{CONSOLE}```
+### Tuned
+Of the second run:
+```
+$ python -m sglang.bench_serving --backend sglang
+{CONSOLE.replace("48.43", "48.44")}```
+"""
+
+
+def test_each_result_has_the_heading_label_and_command_above_it(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(PAGE)
+    (found,) = read_anything(tmp_path / "page.md")
+    (_, first), (_, second) = found.blocks
+    assert first.headings == ("A page", "H100", "Baseline")
+    assert (first.label, first.fence) == ('info "Benchmark result"', 'text title="a.log"')
+    assert first.command == "vllm serve m --max-num-seqs 8"
+    assert second.headings == ("A page", "H100", "Tuned")
+    assert (second.label, second.fence) == ("Of the second run", None)
+    assert second.command == "python -m sglang.bench_serving --backend sglang"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    made = {"a/page.md": PAGE.encode(), "cut.log": CONSOLE[:900].encode(), "notes.txt": b"nothing\n", "x.png": b"\x89"}
+    for name, content in made.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return made
+
+
+def counts(path: Path) -> tuple[int, int, int]:
+    found = list(read_anything(path))
+    return tuple(sum(len(getattr(each, part)) for each in found) for part in ("blocks", "errors", "notes"))
+
+
+def test_a_folder_and_its_archives_give_the_same(tmp_path: Path) -> None:
+    made = files(tmp_path / "folder")
+    with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in made.items():
+            archive.writestr(f"../{name}", content)
+    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
+        for name, content in made.items():
+            member = tarfile.TarInfo(f"/etc/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    before = sorted(tmp_path.rglob("*"))
+    for path in ("folder", "all.zip", "all.tar.gz"):
+        assert counts(tmp_path / path) == (2, 1, 2), path
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_damaged_archives_and_odd_files_end_nothing(tmp_path: Path) -> None:
+    files(tmp_path / "folder")
+    with zipfile.ZipFile(tmp_path / "whole.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "folder/a/page.md", "page.md")
+    whole = (tmp_path / "whole.zip").read_bytes()
+    (tmp_path / "folder/cut.zip").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "folder/bad.tar.gz").write_bytes(b"\x1f\x8b no")
+    damaged = bytearray(whole)
+    damaged[80:120] = b"\0" * 40
+    (tmp_path / "folder/bad.zip").write_bytes(damaged)
+    (tmp_path / "folder/link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "folder/pipe")
+    blocks, errors, notes = counts(tmp_path / "folder")
+    assert (blocks, errors, notes) == (2, 4, 4)
+
+
+def test_the_command_line_reads_a_folder(tmp_path: Path) -> None:
+    files(tmp_path)
+    command = [sys.executable, str(ROOT / "scripts/read_log.py"), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["place"]["headings"][-1] for each in printed] == ["Baseline", "Tuned"]
+    assert done.returncode == 1
+    assert sorted(line.split(":")[0] for line in done.stderr.splitlines())[:2] == ["error", "error"]
+    assert sum(line.startswith("note: ") for line in done.stderr.splitlines()) == 2
