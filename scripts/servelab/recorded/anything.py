@@ -27,10 +27,8 @@ MOST_MEMBER_BYTES, MOST_ARCHIVE_BYTES = 1 << 30, 16 << 30
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 _SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
 _NO_TEXT = frozenset(
-    f".{ending}"
-    for ending in ("png", "jpg", "jpeg", "gif", "webp", "svg", "pdf", "parquet", "so", "o", "a", "pyc", "bin", "pt")
-    + ("pth", "safetensors", "gguf", "h5", "db", "sqlite", "whl")
-)
+    (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".pdf", ".parquet", ".so", ".o", ".a", ".pyc", ".bin", ".pt")
+) | {".pth", ".safetensors", ".gguf", ".h5", ".db", ".sqlite", ".whl"}
 
 
 @dataclass

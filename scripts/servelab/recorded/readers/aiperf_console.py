@@ -50,7 +50,7 @@ class PerformanceTableReader:
         cells = Cells(piece)
         (grid,) = piece.grids
         statistics = grid.header[1:]
-        seen: dict[str, str] = {}
+        seen: set[str] = set()
         unknown = []
         for name, row in cells.named(grid, unwrap=True).items():
             metric = self._metric(name)
@@ -61,14 +61,14 @@ class PerformanceTableReader:
             unit = (match["unit"] if match else None) or ""
             unit = "" if unit == "Success + Error" or unit == "count" else unit
             factor = float(factor_of(cells.saved, metric, unit, name, row.line))
-            seen[metric] = name
+            seen.add(metric)
             values = dict(zip(statistics, row.cells[1:], strict=True))
             single = all(value == "N/A" for statistic, value in values.items() if statistic != "avg")
             for statistic, text in values.items():
                 if single and statistic == "avg":
                     cells.add((metric, readers.VALUE), text, row, 2, factor)
                 elif not single and (statistic in _STATISTICS or re.fullmatch(r"p\d{1,4}", statistic)):
-                    cells.add((metric, _STATISTICS.get(statistic, statistic)), text, row, 2, factor)
+                    cells.add((metric, _STATISTICS.get(statistic) or statistic), text, row, 2, factor)
         for metric in self.required:
             if metric not in seen:
                 raise cells.saved.error(f"the row of {metric} is missing: the table is cut off")

@@ -70,7 +70,8 @@ class EmbeddedJson:
                 return
             yield from self._broken(str(error))
             return
-        first, _ = self._first, self._reset()
+        first = self._first
+        self._reset()
         if self._is_result(frozenset(document)):
             yield Piece("json", "", first, last, dict.fromkeys(document, first), document=document)
         else:
@@ -78,7 +79,8 @@ class EmbeddedJson:
 
     def _broken(self, why: str) -> Iterator[Piece]:
         keys = frozenset(found[1:-1] for part in self._parts for found in _STRING.findall(part))
-        first, last, _ = self._first, self._first + len(self._parts) - 1, self._reset()
+        first, last = self._first, self._first + len(self._parts) - 1
+        self._reset()
         if self._is_result(keys):
             yield Piece("json", "", first, last, {}, broken=f"JSON is cut off or broken: {why}")
         else:

@@ -33,12 +33,15 @@ class Cells:
         self.saved.add(key, value, row.cells[0] or key[0], half_unit, row.line)
 
     def number(self, text: str, row: GridRow, decimals: int | None, factor: float = 1) -> tuple[float | None, float]:
-        """A number and half a unit of its last digit; None if the text means that there is no value."""
+        """A number and half a unit of its last digit; None if the text means that there is no value.
+
+        Commas between thousands only where digits after the point show that they are none of another locale's.
+        """
         if text in ABSENT:
             return None, 0.0
         match = _NUMBER.fullmatch(text)
         digits = len(match["decimals"] or "") if match else 0
-        if match is None or (decimals is not None and digits != decimals):
+        if match is None or (decimals is not None and digits != decimals) or ("," in text and not decimals):
             form = "a number" if decimals is None else f"a number with {decimals} decimals"
             raise self.saved.error(f"`{row.cells[0]}` has `{text}`, not {form} as the tool prints it", row.line)
         value = float(Decimal(text.replace(",", "")) * Decimal(repr(factor)))
