@@ -20,6 +20,7 @@ onstart:
             if workflow.local_exec and not workflow.dag_settings.targets:
                 STUDIES.check_accelerators(RESULTS, SEALED.is_complete)
             claim_studies(STUDIES.searches, RESULTS)
+            PLACEMENTS.watch_slurm(logger.warning)
             lines = [*cancel_left_jobs(Path()), *STUDIES.troubles(RESULTS)]
         except ServelabError as error:
             raise WorkflowError(str(error))
@@ -27,7 +28,6 @@ onstart:
         logger.addHandler(ProgressHandler(live, RESULTS, NEEDS.runs, logger))
         for line in lines:
             logger.warning(line)
-        PLACEMENTS.watch_slurm(logger.warning)
 
 
 onerror:

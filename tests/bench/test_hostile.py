@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from harness import ROOT, publish
+from harness import ROOT, TIME_LIMIT_S, publish
 
 sys.path.append(str(ROOT / "tests/unit"))
 
@@ -56,7 +58,10 @@ def cost(command: list[str], folder: Path) -> Cost:
         started = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=stderr, env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
         )
+        limit = threading.Timer(TIME_LIMIT_S, started.kill)  # one that hangs ends as failed, and is named
+        limit.start()
         _, status, used = os.wait4(started.pid, 0)
+        limit.cancel()
         started.returncode = os.waitstatus_to_exitcode(status)
         stderr.seek(0)
         shows = b"Traceback" in stderr.read()
@@ -72,6 +77,7 @@ def compared(rows: Iterator[tuple[str, str, Cost, Cost]], name: str) -> pd.DataF
             "cpu_ratio": hostile.cpu_s / sound.cpu_s,
             "memory_ratio": hostile.peak_rss_mb / sound.peak_rss_mb,
             "traceback": hostile.traceback,
+            "killed": hostile.returncode == -signal.SIGKILL,
         }
         for kind, outcome, hostile, sound in rows
     )
@@ -85,6 +91,7 @@ def compared(rows: Iterator[tuple[str, str, Cost, Cost]], name: str) -> pd.DataF
 def assert_bounded(table: pd.DataFrame, count: int) -> None:
     assert len(table) >= count
     assert not table.traceback.any()
+    assert not table.killed.any(), table.kind[table.killed].tolist()
     assert table.cpu_ratio.max() <= MOST, table.loc[table.cpu_ratio.idxmax()].to_dict()
     assert table.memory_ratio.max() <= MOST, table.loc[table.memory_ratio.idxmax()].to_dict()
 

@@ -32,12 +32,32 @@ def test_profile_is_found_as_users_type_it(cluster, tmp_path):
         assert "Using profiles slurm" in done.stdout + done.stderr
 
 
-def test_what_the_cluster_cannot_satisfy_is_said_and_the_jobs_stay(cluster, tmp_path):
-    """One partition that is unknown, and one that cannot ever start the job: PartitionConfig."""
+def test_what_the_cluster_always_refuses_ends_the_workflow_at_once(cluster, tmp_path):
+    """A partition that is unknown: its jobs would be refused three times each."""
     workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1), npu_study()])
-    gpu = SITE["accelerators"][H100] | {"cpus": 16}
     npu = SITE["accelerators"][ASCEND] | {"partition": "nosuch"}
-    workspace.write(FILE, yaml.safe_dump(SITE | {"accelerators": {H100: gpu, ASCEND: npu}}))
+    workspace.write(FILE, yaml.safe_dump(SITE | {"accelerators": SITE["accelerators"] | {ASCEND: npu}}))
+    done = subprocess.run(
+        workspace.command(),
+        cwd=workspace.folder,
+        env=workspace.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert (
+        f"{FILE}: accelerators.{ASCEND}.partition: Slurm refuses a run on 2 × {ASCEND}: Invalid partition name" in said
+    )
+    assert "Trying to restart" not in said and cluster.jobs() == []
+
+
+def test_what_the_cluster_cannot_satisfy_is_said_and_the_jobs_stay(cluster, tmp_path):
+    """A partition that cannot ever start the job: PartitionConfig."""
+    workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1)])
+    gpu = SITE["accelerators"][H100] | {"cpus": 16}
+    workspace.write(FILE, yaml.safe_dump(SITE | {"accelerators": {H100: gpu}}))
     log = workspace.folder / "said.log"
     with log.open("w") as said:
         workflow = subprocess.Popen(
@@ -58,9 +78,5 @@ def test_what_the_cluster_cannot_satisfy_is_said_and_the_jobs_stay(cluster, tmp_
     finally:
         os.killpg(workflow.pid, signal.SIGINT)
         workflow.wait(60)
-    text = log.read_text()
-    assert (
-        f"{FILE}: accelerators.{ASCEND}.partition: Slurm refuses a run on 2 × {ASCEND}: Invalid partition name" in text
-    )
-    assert len(re.findall("Slurm does not start job", text)) == 1
+    assert len(re.findall("Slurm does not start job", log.read_text())) == 1
     until(lambda: not cluster.jobs(), "the end of all jobs")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
 from servelab.machine.slurm_refusals import Waiting, keys_of, refusal, unsatisfied
 from servelab.study.site import Site
@@ -80,7 +81,9 @@ def test_only_jobs_that_do_not_start_by_themselves(slurm, tmp_path):
 
 def test_slurm_is_asked_for_what_a_run_asks(slurm):
     given = slurm("sbatch", "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1")
-    (first, second) = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print).refused([H100])
+    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print)
+    (first, reason), (second, _) = watch.refused([H100])
+    assert reason == "Requested node configuration is not available"
     assert first == (
         "config/sites/ours.yaml: accelerators.H100.partition or gres or cpus or memory_gb: "
         "Slurm refuses a run on 4 × H100: Requested node configuration is not available"
@@ -90,6 +93,38 @@ def test_slurm_is_asked_for_what_a_run_asks(slurm):
     assert {"--test-only", "--partition=gpu", "--gres=gpu:h100:4", "--cpus-per-task=32", "--mem=40000", "-w"} <= set(
         asked
     )
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Invalid partition name specified",
+        "Memory required by task is not available",
+        "Invalid generic resource (gres) specification",
+        "Requested time limit is invalid (missing or exceeds some limit)",
+    ],
+)
+def test_what_slurm_always_refuses_ends_the_workflow_before_any_job(slurm, reason, tmp_path):
+    """Such a job was submitted three times, and each time refused."""
+    slurm("sbatch", f"echo 'allocation failure: {reason}' >&2; exit 1")
+    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print)
+    with pytest.raises(ConfigError) as error:
+        watch.start([H100], tmp_path)
+    first, second = str(error.value).split("\n")
+    assert first.startswith("config/sites/ours.yaml: accelerators.H100.")
+    assert first.endswith(f"Slurm refuses a run on 4 × H100: {reason}; change it, and start again")
+    assert second.startswith("config/sites/ours.yaml: cheap_rules.")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["Required node not available (down, drained or reserved)", "Requested node configuration is not available"],
+)
+def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
+    slurm("sbatch", f"echo 'allocation failure: {reason}' >&2; exit 1")
+    said = []
+    SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, said.append).start([H100], tmp_path)
+    assert len(said) == 2 and all("Slurm refuses" in line for line in said)
 
 
 @pytest.mark.parametrize("script", ["exit 0", "echo 'sbatch: Job 1 to start at 2026' >&2", "exit 1"])

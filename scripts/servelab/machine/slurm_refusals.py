@@ -34,6 +34,13 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("partitionconfig|partitionnodelimit|node configuration", ("partition", "gres", "cpus", "memory_gb")),
 )
 """What is in a reason, first match → the keys of a placement that may be wrong."""
+_FINAL = re.compile(
+    r"\binvalid\b|^Memory required|^More processors requested|time limit",
+    re.IGNORECASE,
+)
+"""Refusals that the cluster's next state does not change, unlike a node that is down or a limit of jobs at once.
+
+"Requested node configuration is not available" is not one: a real submission may queue the job (PartitionConfig)."""
 _TIMEOUT_S = 30.0
 
 
@@ -55,6 +62,11 @@ def unsatisfied(folder: Path) -> list[Waiting]:
 def keys_of(reason: str) -> tuple[str, ...]:
     """The keys of a placement that a reason of Slurm is about, the most likely first."""
     return next((keys for pattern, keys in _KEYS if re.search(pattern, reason, re.IGNORECASE)), ("partition",))
+
+
+def is_final(reason: str) -> bool:
+    """Whether a refusal stays until the site, or the cluster's configuration, is changed."""
+    return _FINAL.search(reason) is not None
 
 
 def refusal(request: Mapping[str, str | int]) -> str | None:

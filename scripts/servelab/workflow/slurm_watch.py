@@ -1,4 +1,4 @@
-"""Says which key of the site asks Slurm for what it does not have, when the workflow starts and while jobs wait."""
+"""Says which key of the site asks Slurm for what it does not have: when the workflow starts, and while jobs wait."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from servelab.core.errors import ServelabError
+from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import HardwareSpec
-from servelab.machine.slurm_refusals import Waiting, keys_of, refusal, unsatisfied
+from servelab.machine.slurm_refusals import Waiting, is_final, keys_of, refusal, unsatisfied
 from servelab.study.site import Site
 
 FIRST_S, EVERY_S = 30.0, 60.0
@@ -26,13 +26,19 @@ class SlurmWatch:
         self._said: set[tuple[str, str]] = set()
 
     def start(self, hardware: list[HardwareSpec], folder: Path) -> None:
-        """Warns of requests that Slurm refuses, and from now on of the folder's jobs that it cannot start."""
-        for line in self.refused(hardware):
+        """Warns of requests that Slurm refuses now, and from now on of the folder's jobs that it cannot start.
+
+        `ConfigError` for requests that it will always refuse: their jobs would fail, and be tried again in vain.
+        """
+        refused = list(self.refused(hardware))
+        if final := [line for line, reason in refused if is_final(reason)]:
+            raise ConfigError("\n".join(f"{line}; change it, and start again" for line in final))
+        for line, _ in refused:
             self._warn(line)
         threading.Thread(target=self._look_again_and_again, args=(folder,), daemon=True).start()
 
-    def refused(self, hardware: list[HardwareSpec]) -> Iterator[str]:
-        """A line for each request of the site, for this hardware or a cheap rule, that Slurm refuses."""
+    def refused(self, hardware: list[HardwareSpec]) -> Iterator[tuple[str, str]]:
+        """A line and Slurm's reason for each request of the site that it refuses, for this hardware or a cheap rule."""
         requests = {}
         for each in hardware:
             key, placement = self._site.keyed_placement(each)
@@ -41,7 +47,7 @@ class SlurmWatch:
             requests["cheap_rules", "rules that need no accelerator"] = self._site.cheap_rules.request()
         for (key, what), request in requests.items():
             if reason := refusal(request):
-                yield f"{self._place(key, reason)}: Slurm refuses {what}: {reason}"
+                yield f"{self._place(key, reason)}: Slurm refuses {what}: {reason}", reason
 
     def waiting(self, jobs: list[Waiting]) -> Iterator[str]:
         """A line for each key and reason of these jobs, the first time only."""
