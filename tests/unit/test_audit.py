@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config/recorded/example"
 FIRST, SECOND = "parallelism/tp8", "parallelism/fp8-tp4"
 
+UNSOUND = "arithmetic right, figures unsound"
+
 GUIDELLM = """\
 ============ Serving Benchmark Result ============
 Successful requests:                     {completed}
@@ -298,8 +300,53 @@ def test_a_change_says_what_it_is_by_tokens_over_the_duration(made):
     made.log("fp8-tp4", GUIDELLM.format(**SOUND | {"total_rate": "6000.00", "output_rate": "2400.00"}))
     made.claim(kind="change", candidate=SECOND, against=FIRST, printed="+20.0")
     (row,) = made.audit("change")
-    assert row["verdict"] == "confirmed"
-    assert row["reason"].endswith("the logs' rates are not tokens / duration, by which it is +0.0")
+    assert (row["verdict"], row["recomputed"]) == (UNSOUND, "+0.0")
+    assert "the logs' rates are not tokens / duration, by which it is +0.0" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("claim", "published", "recomputed"),
+    [  # SECOND prints 6000 for the same 50,000 tokens in 10 s
+        ({"kind": "figure", "candidate": SECOND, "printed": "6000.00"}, "6000.00", "5000.00"),
+        ({"kind": "difference", "candidate": SECOND, "against": FIRST, "printed": "1000.00"}, "1000.00", "0.00"),
+        ({"kind": "change", "candidate": SECOND, "against": FIRST, "printed": "+20.00"}, "+20.00", "+0.00"),
+    ],
+)
+def test_a_claim_that_rests_on_an_unsound_rate_is_not_confirmed(made, claim, published, recomputed):
+    made.log("tp8", GUIDELLM.format(**SOUND))
+    made.log("fp8-tp4", GUIDELLM.format(**SOUND | {"total_rate": "6000.00", "output_rate": "2400.00"}))
+    made.claim(**claim)
+    (row,) = made.audit(claim["kind"])
+    assert (row["verdict"], row["published"], row["recomputed"]) == (UNSOUND, published, recomputed)
+    assert row["recomputed_value"] == pytest.approx(float(recomputed))
+
+
+def test_an_order_by_unsound_rates_is_taken_again(made):
+    made.log("tp8", GUIDELLM.format(**SOUND | {"duration": "9.90", "total_rate": "5050.51", "output_rate": "2020.20"}))
+    made.log("fp8-tp4", GUIDELLM.format(**SOUND | {"total_rate": "6000.00", "output_rate": "2400.00"}))
+    made.claim(kind="order", candidates=[SECOND, FIRST])
+    (row,) = made.audit("order")
+    assert (row["verdict"], row["recomputed"]) == (UNSOUND, f"{FIRST} > {SECOND}")
+
+
+def test_latencies_of_a_log_with_an_unsound_rate_keep_their_verdict(made):
+    made.log("fp8-tp4", GUIDELLM.format(**SOUND | {"total_rate": "6000.00", "output_rate": "2400.00"}))
+    made.claim(kind="figure", candidate=SECOND, metric="ttft_ms", printed="100.00")
+    assert verdicts(made.audit("figure")) == ["confirmed"]
+
+
+def test_inflated_percentages_of_a_published_page_are_not_confirmed():
+    folder = ROOT / "config/recorded/qwen3.5-9b-h100"
+    study = load_recorded(folder)
+    evidence = Evidence(
+        study, Logs(study, folder), dict.fromkeys((s.split("/")[0] for s in study.candidates), ""), "vllm serve"
+    )
+    rows = [row for row in audit(evidence).to_pylist() if row["rule"] == "change"]
+    found = {row["published"]: float(row["recomputed"]) for row in rows if row["verdict"] == UNSOUND}
+    inflated = {"+15.59": 9.97, "+1.74": -0.01, "-0.27": 0.15, "+0.05": -0.24}  # by hand, from the logs
+    assert {name: found[name] for name in inflated} == inflated
+    rates = {"total_tokens_per_s", "output_tokens_per_s"}
+    assert not [row for row in rows if row["metric"] in rates and row["verdict"] in ("confirmed", "rounded")]
 
 
 def test_failures_that_nobody_speaks_of(made):

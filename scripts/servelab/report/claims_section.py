@@ -11,7 +11,7 @@ from servelab.report.cells import Cell, Table, value_or_none
 
 Row = dict[Any, Any]
 
-_ORDER = ("contradicted", "unproven", "rounded", "confirmed")
+_ORDER = ("contradicted", "arithmetic right, figures unsound", "unproven", "rounded", "confirmed")
 
 
 @dataclass(frozen=True)

@@ -335,7 +335,8 @@ CLAIMS = table_schema(
     (
         "verdict",
         pa.string(),
-        "`confirmed` to the published digit; `rounded`: off it by no more than rounding explains; `contradicted`; or "
+        "`confirmed` to the published digit; `rounded`: off it by no more than rounding explains; `arithmetic right, "
+        "figures unsound`: so by printed rates that are not tokens / duration; `contradicted`; or "
         "`unproven` if the logs are not sufficient.",
     ),
     ("reason", pa.string(), "The arithmetic or the fact behind the verdict."),

@@ -19,9 +19,10 @@ from servelab.results.checks import Level
 from servelab.study.recorded.published_claims import Claim
 from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
 
-Verdict = Literal["contradicted", "unproven", "rounded", "confirmed"]
+Verdict = Literal["contradicted", "unproven", "arithmetic right, figures unsound", "rounded", "confirmed"]
 """`confirmed`: equal to the published digit; `rounded`: different, but rounding explains it; `unproven`: the logs lack
-the figures; `contradicted` otherwise."""
+the figures; `arithmetic right, figures unsound`: it would be one of the first two, but a rate that it rests on is not
+tokens / duration; `contradicted` otherwise."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from servelab.core.number_text import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
 from servelab.recorded.audit import Evidence, Finding, claim_rule
-from servelab.recorded.audit.rates import over_duration, printed
+from servelab.recorded.audit.rates import honest_rates
 from servelab.recorded.audit.rounding import Computed, change_percent, difference, in_digits, judge, on_basis, plain
 from servelab.recorded.logs import Quantity
 from servelab.study.recorded.commands import read_command, same_command
@@ -50,7 +51,7 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         deployments = evidence.study.hardware.per_node // evidence.study.candidates[claim.candidate].accelerators
         reason += f"; ×{claim.times} is an extrapolation: {deployments} such deployments fit a node, one was run"
         verdict = verdict if claim.times == deployments else "contradicted"
-    yield Finding(
+    found = Finding(
         words,
         verdict,
         reason,
@@ -59,6 +60,9 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         published_value=claim.value,
         recomputed_value=quantity.value,
         **_facts(claim),
+    )
+    yield _by_honest_rates(
+        found, evidence, [claim.candidate], lambda rates: _figures_text(rates[claim.candidate], claim)
     )
 
 
@@ -82,7 +86,13 @@ def _change(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     if judge(claim.value, claim.half_unit, computed) == "contradicted":
         notes += _follows_from(claim, evidence, side, against)
     reason = "; ".join([f"{plain(side.value)} against {plain(against.value)}", *dict.fromkeys(notes)])
-    yield _number(claim, words, computed, reason)
+    found = _number(claim, words, computed, reason)
+    yield _by_honest_rates(
+        found,
+        evidence,
+        [claim.candidate, claim.against],
+        lambda rates: _figures_text(_change_of(rates, claim, evidence), claim),
+    )
 
 
 @claim_rule(
@@ -99,7 +109,13 @@ def _difference(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         yield Finding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
         return
     (side, _), (against, _) = sides
-    yield _number(claim, words, difference(side, against), f"{plain(side.value)} less {plain(against.value)}")
+    found = _number(claim, words, difference(side, against), f"{plain(side.value)} less {plain(against.value)}")
+    yield _by_honest_rates(
+        found,
+        evidence,
+        [claim.candidate, claim.against],
+        lambda rates: _figures_text(rates[claim.candidate] - rates[claim.against], claim),
+    )
 
 
 @claim_rule(
@@ -139,13 +155,20 @@ def _order(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         return
     order = sorted(figures, key=figures.__getitem__, reverse=bool(METRICS.get(claim.metric).higher_is_better))
     in_order = [figures[name] for name in claim.candidates] == [figures[name] for name in order]
-    yield Finding(
+    row = Finding(
         words,
         "confirmed" if in_order else "contradicted",
         ", ".join(f"{name} {plain(value)}" for name, value in figures.items()),
         published=published,
         recomputed=published if in_order else " > ".join(order),
         **facts,
+    )
+    better = bool(METRICS.get(claim.metric).higher_is_better)
+    yield _by_honest_rates(
+        row,
+        evidence,
+        claim.candidates,
+        lambda rates: (" > ".join(sorted(rates, key=rates.__getitem__, reverse=better)), None),
     )
 
 
@@ -258,21 +281,49 @@ def _sides(
     return (sides[0], sides[1]) if sides[1][0].low > 0 else None
 
 
+def _by_honest_rates(
+    finding: Finding,
+    evidence: Evidence,
+    candidates: Sequence[str],
+    recompute: Callable[[dict[str, float]], tuple[str, float | None]],
+) -> Finding:
+    """The finding, with the number by tokens / duration if it holds only by printed rates that are not that."""
+    if finding.verdict not in ("confirmed", "rounded") or finding.workload is None or finding.metric is None:
+        return finding
+    rates = honest_rates(evidence.logs, candidates, finding.workload, finding.metric)
+    if rates is None:
+        return finding
+    text, value = recompute(rates)
+    each = ", ".join(f"{name} {rate:.2f}" for name, rate in rates.items())
+    reason = f"{finding.reason}; tokens / duration: {each}"
+    return replace(
+        finding,
+        verdict="arithmetic right, figures unsound",
+        reason=reason,
+        recomputed=text,
+        recomputed_value=value,
+    )
+
+
+def _figures_text(value: float, claim: FigureClaim | ChangeClaim | DifferenceClaim) -> tuple[str, float]:
+    return in_digits(value, claim.printed), value
+
+
+def _change_of(rates: dict[str, float], claim: ChangeClaim, evidence: Evidence) -> float:
+    """The change in percent on the claim's basis."""
+    factors = [
+        per_basis(claim.basis, evidence.study.candidates[name].accelerators, evidence.study.hardware.per_node)[0]
+        for name in (claim.candidate, claim.against)
+    ]
+    return 100 * (rates[claim.candidate] * factors[0] / (rates[claim.against] * factors[1]) - 1)
+
+
 def _over_duration(claim: ChangeClaim, evidence: Evidence) -> list[str]:
     """The change by tokens / duration, if a log's token rate is over a different time."""
-    rates, agree = [], True
-    for name in (claim.candidate, claim.against):
-        blocks = evidence.logs.rounds(name, claim.workload)
-        computed = over_duration(blocks[0], claim.metric) if len(blocks) == 1 else None
-        span = printed(blocks[0], claim.metric) if computed else None
-        if computed is None or span is None:
-            return []
-        used, per_node = evidence.study.candidates[name].accelerators, evidence.study.hardware.per_node
-        rates.append(computed[0] * per_basis(claim.basis, used, per_node)[0])
-        agree &= span.meets(computed[1])
-    if agree:
+    rates = honest_rates(evidence.logs, [claim.candidate, claim.against], claim.workload, claim.metric)
+    if rates is None:
         return []
-    change = in_digits(100 * (rates[0] / rates[1] - 1), claim.printed)
+    change = in_digits(_change_of(rates, claim, evidence), claim.printed)
     return [f"the logs' rates are not tokens / duration, by which it is {change}"]
 
 

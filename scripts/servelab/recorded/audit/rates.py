@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.recorded.readers.consistency import Span
 
@@ -25,3 +28,20 @@ def printed(block: Block, metric: str) -> Span | None:
     """The range of the printed rate; None if there is none."""
     figure = next((each for each in block.figures if (each.metric, each.statistic) == (metric, VALUE)), None)
     return None if figure is None or figure.value is None else Span.around(figure.value, figure.half_unit)
+
+
+def honest_rates(logs: Logs, candidates: Iterable[str], workload: str, metric: str) -> dict[str, float] | None:
+    """Candidate → tokens / duration, its mean over rounds; None unless a rate that some log prints differs from it."""
+    rates, agree = {}, True
+    for name in candidates:
+        found = []
+        for block in logs.rounds(name, workload):
+            computed, span = over_duration(block, metric), printed(block, metric)
+            if computed is None or span is None:
+                return None
+            found.append(computed[0])
+            agree &= span.meets(computed[1])
+        if not found:
+            return None
+        rates[name] = sum(found) / len(found)
+    return None if agree else rates
