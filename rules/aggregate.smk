@@ -1,4 +1,4 @@
-"""Reads the tables of all stages; makes metrics.parquet, improvements.parquet, search.parquet and recommended.json of a study."""
+"""Reads the tables of all stages; makes metrics, improvements, curves, search.parquet and recommended.json of a study."""
 
 
 rule aggregate:
@@ -20,6 +20,27 @@ rule aggregate:
         "python scripts/aggregate.py --tables {input.tables} --metrics {input.metrics} --rounds {input.rounds}"
         " --checks {input.checks} --output-metrics {output.metrics} --output-checks {output.checks}"
         " --output-improvements {output.improvements} > {log} 2>&1"
+
+
+rule join_curves:
+    input:
+        study="results/studies/{study}/study.json",
+        tables=lambda wildcards: FILES.of_stages(
+            f"studies/{wildcards.study}", "table.parquet"
+        ),
+        points=lambda wildcards: FILES.of_stages(
+            f"studies/{wildcards.study}", "points.parquet"
+        ),
+        code=code_of("join_curves"),
+    output:
+        curves="results/studies/{study}/curves.parquet",
+    log:
+        "results/logs/join_curves/{study}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        "python scripts/join_curves.py --study {input.study} --tables {input.tables} --points {input.points}"
+        " --output {output.curves} > {log} 2>&1"
 
 
 rule recommend:

@@ -17,6 +17,7 @@ rule parse_stage:
         code=code_of("parse_stage"),
     output:
         table="results/studies/{study}/stages/{stage}/table.parquet",
+        points="results/studies/{study}/stages/{stage}/points.parquet",
         metrics="results/studies/{study}/stages/{stage}/metrics.parquet",
         rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
         checks="results/studies/{study}/stages/{stage}/checks.parquet",
@@ -29,7 +30,7 @@ rule parse_stage:
     shell:
         "python scripts/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs"
         " --kept results/parsed/{wildcards.study} --processes {threads}"
-        " --output-table {output.table} --output-metrics {output.metrics} --output-rounds {output.rounds}"
+        " --output-table {output.table} --output-points {output.points} --output-metrics {output.metrics} --output-rounds {output.rounds}"
         " --output-checks {output.checks} --output-timeline {output.timeline} > {log} 2>&1"
 
 

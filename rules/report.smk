@@ -7,7 +7,7 @@
 report: "captions/workflow.rst"
 
 
-OF_LIVE_RUNS = ("history", "distributions", "device_series")
+OF_LIVE_RUNS = ("history", "curves", "distributions", "device_series")
 
 
 rule condense_records:
@@ -68,7 +68,11 @@ rule render_report:
     input:
         unpack(lambda wildcards: origin(wildcards.search)),
         unpack(lambda wildcards: FILES.beside(wildcards.search)),
-        unpack(lambda wildcards: tables_of_runs(wildcards.search, "history", "answers")),
+        unpack(
+            lambda wildcards: tables_of_runs(
+                wildcards.search, "history", "answers", "curves"
+            )
+        ),
         study="results/{search}/study.json",
         stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
         decisions=lambda wildcards: FILES.of_deciding_stages(
@@ -106,7 +110,7 @@ rule render_report:
         origin=lambda wildcards: origin_options(wildcards.search),
         beside=lambda wildcards: options(FILES.beside(wildcards.search)),
         history=lambda wildcards: options(
-            tables_of_runs(wildcards.search, "history", "answers")
+            tables_of_runs(wildcards.search, "history", "answers", "curves")
         ),
     shell:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"

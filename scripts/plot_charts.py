@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--decisions", required=True, nargs="+", type=Path, help="decision.json of the stages")
     parser.add_argument("--improvements", required=True, type=Path)
     parser.add_argument("--history", type=Path, help="history.parquet, of a live study")
+    parser.add_argument("--curves", type=Path, help="curves.parquet, of a live study")
     parser.add_argument("--timeline", type=Path, help="timeline.parquet of the comparison, of a live study")
     parser.add_argument("--distributions", type=Path, help="distributions.parquet, of a live study")
     parser.add_argument("--device-series", type=Path, help="device_series.parquet, of a live study")
@@ -33,6 +34,7 @@ def main() -> None:
         read_tables([args.improvements]),
         read_tables([args.history]) if args.history else None,
         {name: read_tables([path]) for name, path in of_runs.items() if path},
+        curves=read_tables([args.curves]) if args.curves else None,
     )
     args.output.mkdir(parents=True, exist_ok=True)
     for stem, chart, frame in charts:

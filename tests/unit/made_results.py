@@ -74,7 +74,7 @@ def write_study(
     plans.append(plan_confirm(project, winner or start, 2))
     for plan in plans:
         for candidate in plan.candidates:
-            for planned in candidate.runs:
+            for planned in candidate.measured_runs:
                 if not (results / "runs" / planned.run_id).exists():
                     write_run(results / "runs", planned.spec, **run, **(failed or {}).get(candidate.candidate, {}))
         _write_stage(folder / "stages" / plan.stage, project, plan, results / "runs")

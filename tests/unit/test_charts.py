@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import sample_curves
 import sample_history
 import sample_study
 
@@ -44,6 +45,8 @@ def frame_of(name: str, study: Path, stage: str = "parallelism") -> pd.DataFrame
         return read_tables([study / "stages/confirm/table.parquet"])
     if reads == "history":
         return sample_history.history()
+    if reads == "curves":
+        return sample_curves.curves()
     stages = [study / "stages" / stage for stage in sample_study.TITLES]
     frame = read_tables([stage / "table.parquet" for stage in stages])
     decisions = [Decision.read(stage / "decision.json") for stage in stages]
@@ -75,6 +78,7 @@ EXPECTED = {
     "latency_distributions": ["TTFT (ms)", "TPOT (ms)", "ITL (ms)", "% of observations", "sharegpt", "Optimized"],
     "load_over_time": ["Requests in flight", "Output tokens/s", "Time (s)", "very-long-32000x100"],
     "device_telemetry": ["NPU utilisation (%)", "Power of a device (W)", "Memory of a device (GiB)", "Time (s)"],
+    "curves": ["Total tokens/s, as run", "Mean TTFT (ms)", "sharegpt: requests/s", "Baseline", "Winner"],
     "version_changes": [
         "tensor_parallel_size=4",
         "+5.3\u00a0%",
@@ -92,6 +96,7 @@ MARKED = {
     "search_path": ["†", "‡"],
     "stage_candidates": ["570†", "2,500‡"],
     "pareto": ["†", "‡"],
+    "curves": ["†", "‡"],
     "version_changes": ["+0.4\u00a0%†"],
 }
 """Figures of suspect and invalid runs: the mark is behind each, or above its point. Every chart has the marks' key."""
@@ -137,7 +142,7 @@ def test_chart_fits_a_page(name, study, tmp_path):
 def test_chart_columns_are_in_the_schemas(name):
     known = {"is_winner", "stage_title", "change_percent", "too_many_failed"}
     tables = (schemas.STAGE_TABLE, schemas.IMPROVEMENTS, schemas.HISTORY, schemas.TIMELINE)
-    for table in (*tables, schemas.DISTRIBUTIONS, schemas.DEVICE_SERIES):
+    for table in (*tables, schemas.DISTRIBUTIONS, schemas.DEVICE_SERIES, schemas.CURVES):
         known |= set(table.names)
     assert set(CHARTS.get(name).columns) <= known
 
@@ -196,7 +201,8 @@ def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
     command = [sys.executable, str(SCRIPT), "--study", str(study / "study.json"), "--stages", *stages]
     command += ["--decisions", *decisions, "--improvements", str(study / "improvements.parquet")]
     sample_history.history().to_parquet(tmp_path / "history.parquet")
-    command += ["--history", str(tmp_path / "history.parquet")]
+    sample_curves.curves().to_parquet(tmp_path / "curves.parquet")
+    command += ["--history", str(tmp_path / "history.parquet"), "--curves", str(tmp_path / "curves.parquet")]
     for name, rows in sample_study.of_runs().items():
         rows.to_parquet(tmp_path / f"{name}.parquet")
         command += [f"--{name.replace('_', '-')}", str(tmp_path / f"{name}.parquet")]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import sample_curves
 import sample_history
 import sample_study
 from made_place import AFTER, put_places, upgrade
@@ -74,6 +75,7 @@ def study(tmp_path_factory):
         read_tables([folder / "improvements.parquet"]),
         sample_history.history(),
         sample_study.of_runs(),
+        sample_curves.curves(),
     )
     for stem, chart, rows in charts:
         write_chart(chart, rows, {"svg": folder / "charts" / f"{stem}.svg"})

@@ -136,6 +136,6 @@ def _specifications(work: Path, manifest: Manifest) -> dict[str, bytes]:
         if not search.startswith(f"{LIVE}/"):
             continue
         for path in sorted((work / RESULTS / search / "stages").glob("*/plan.json")):
-            for run in [run for candidate in Plan.read(path).candidates for run in candidate.runs]:
+            for run in [run for candidate in Plan.read(path).candidates for run in candidate.measured_runs]:
                 found[f"{RESULTS}/runs/{run.run_id}/spec.json"] = json_text(run.spec.model_dump(mode="json"))
     return found

@@ -221,4 +221,10 @@ class RunSpec(Strict, JsonFile):
         {}, description="Limits of the objective, if it has any (goodput): metric → its maximum."
     )
     client: ClientSpec = Field(description="Load client, version, and the sha256 of its environment's lock.")
+    unless_saturated: bool = Field(
+        False,
+        exclude_if=lambda value: not value,
+        description="Whether it is not sent if the server start was saturated at a lower rate of its curve; missing if "
+        "it always is.",
+    )
     protocol: ProtocolSpec = Field(description="Warm-up, rounds, arrivals, limits in flight and in time (studies.md).")

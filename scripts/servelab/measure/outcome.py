@@ -24,6 +24,7 @@ from servelab.measure.run_place import place_of
 from servelab.measure.server import CandidateFailed
 from servelab.metrics.definitions import RunData, round_values
 from servelab.metrics.disturbance import Taken, cpus_taken, under_load
+from servelab.metrics.saturation import QUEUE_GROWS, share_served
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.record_array import record_array
 
@@ -36,6 +37,8 @@ class Outcome:
     telemetry: list[pa.Table] = field(default_factory=list)
     client_rounds: list[LoadStats] = field(default_factory=list)
     failure: CandidateFailed | None = None
+    not_sent: str | None = None
+    """Why nothing was sent: the server is saturated."""
     manifest: RunManifest | None = None
     """None until the attempt has ended."""
     start_id: str | None = None
@@ -58,6 +61,15 @@ class Outcome:
     def data(self, spec: RunSpec) -> RunData:
         """The data from which the run's metrics are computed."""
         return RunData(self.table(), spec.slos, self.telemetry_table())
+
+    def saturated(self, spec: RunSpec) -> bool:
+        """Whether the server could not keep up with the rate that it was sent; never in a closed loop."""
+        if spec.protocol.request_rate == "inf":
+            return False
+        if self.failure is not None:
+            return self.failure.reason in ("saturated", "round_timeout")
+        share = share_served(round.requests for round in self.data(spec).rounds.values())
+        return share is not None and share < QUEUE_GROWS
 
     def taken(self) -> Taken | None:
         """What others took of the CPUs under load; None without telemetry of that."""
@@ -104,15 +116,15 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
     ends = [pc.max(table["end_s"]).as_py() or 0.0 for table in outcome.records]
     return RunStatus(
         run_id=run_id(spec),
-        outcome="failed" if failure else "ok",
-        reason=failure.reason if failure else None,
-        message=failure.message if failure else failed_requests(records),
+        outcome="failed" if failure else "saturated" if outcome.not_sent else "ok",
+        reason=failure.reason if failure else "saturated" if outcome.not_sent else None,
+        message=failure.message if failure else outcome.not_sent or failed_requests(records),
         log_lines=failure.log_lines if failure else [],
         rounds=len(outcome.records),
         requests=records.num_rows,
         requests_failed=failed,
         success_rate=1 - failed / records.num_rows if records.num_rows else 0.0,
-        objective_rounds=[] if failure else round_values(outcome.data(spec), spec.objective),
+        objective_rounds=[] if failure or outcome.not_sent else round_values(outcome.data(spec), spec.objective),
         client_rounds=outcome.client_rounds,
         server_starts=len(set(outcome.served_by)),
         start_id=outcome.start_id,

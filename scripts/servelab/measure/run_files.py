@@ -20,8 +20,8 @@ class RunStatus(JsonFile):
     """`status.json` of a run."""
 
     run_id: str = Field(description="Run: the name of its folder, a hash of its specification.")
-    outcome: str = Field(description="`ok` or `failed`.")
-    reason: str | None = Field(description="Why it failed: see below; null for `ok`.")
+    outcome: str = Field(description="`ok`, `failed`, or `saturated`: not sent, as a lower rate saturated the server.")
+    reason: str | None = Field(description="Why there are no figures: see below; null for `ok`.")
     message: str | None = Field(description="The line that explains a failure, or how many requests failed.")
     log_lines: list[str] = Field(description="Lines of the server's log around it.")
     rounds: int = Field(description="Rounds measured.")

@@ -86,6 +86,13 @@ class Session:
             print("\n".join(self.server.tail(_LOG_LINES)), file=sys.stderr)
             self._check_disk()
             raise
+        return self._ended(inputs, outcome)
+
+    def leave_out(self, inputs: RunInputs, why: str) -> Outcome:
+        """The outcome of a run whose load is not sent to the server that is up."""
+        return self._ended(inputs, Outcome(not_sent=why, log_from=self.log.stat().st_size))
+
+    def _ended(self, inputs: RunInputs, outcome: Outcome) -> Outcome:
         outcome.start_id, outcome.startup_s = self.server.start_id, self.server.startup_s
         outcome.manifest = make_manifest(
             inputs.spec,

@@ -29,9 +29,10 @@ from servelab.machine.lease import Lease, lease
 from servelab.measure.inputs import RunInputs
 from servelab.measure.job import Job, JobRun, visit_id
 from servelab.measure.outcome import Accounts, log_line, write_run
-from servelab.measure.repetition import measure_fairly
+from servelab.measure.repetition import Measured, measure_fairly
 from servelab.measure.run_files import RunStatus
 from servelab.measure.run_folder import job_folder, make_once, read_status, say_kept, set_aside_if_broken
+from servelab.measure.saturated import Saturated
 from servelab.measure.session import Session
 from servelab.measure.signed_run import sign_run
 
@@ -114,18 +115,23 @@ class _Job:
         leased = self._leased.part(spec.hardware.count)
         log_line(f"serving {spec.model.id} with {spec.engine.name} on {leased.names}, start {spec.start}")
         startup_timeout_s = max(inputs.spec.protocol.startup_timeout_s for inputs in visit)
-        session = Session(visit[0], leased, folder, startup_timeout_s)
+        session, saturated = Session(visit[0], leased, folder, startup_timeout_s), Saturated()
         try:
             for inputs in visit:
                 output = self._runs / run_id(inputs.spec)
                 log_line(f"run {output.name}: {inputs.spec.workload.kind} with {inputs.spec.client.name}")
-                make_once(output, partial(self._run, session, inputs, inputs is visit[-1]), RunStatus)
+                make_once(output, partial(self._run, session, saturated, inputs, inputs is visit[-1]), RunStatus)
         finally:
             session.stop()
 
-    def _run(self, session: Session, inputs: RunInputs, is_last: bool, work: Path) -> None:
+    def _run(self, session: Session, saturated: Saturated, inputs: RunInputs, is_last: bool, work: Path) -> None:
         started_at = datetime.now(UTC)
-        kept = measure_fairly(inputs.spec, lambda: session.measure(inputs, work), session.restart_later)
+        if why := saturated.below(inputs.spec):
+            log_line(why)
+            kept = Measured(session.leave_out(inputs, why), attempts=0, disturbed=None)
+        else:
+            kept = measure_fairly(inputs.spec, lambda: session.measure(inputs, work), session.restart_later)
+            saturated.note(inputs.spec, kept.outcome)
         if is_last:
             session.stop()  # the time that it takes is the run's too
         now = time.monotonic()

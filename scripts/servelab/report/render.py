@@ -17,6 +17,7 @@ from servelab.report.cells import Cell, Measured, Table
 from servelab.report.charts import CHARTS, Chart
 from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section
+from servelab.report.curves_table import curves_table
 from servelab.report.evidence import Origin
 from servelab.report.forms import Deployment, forms_in_order
 from servelab.report.improvement_tables import (
@@ -78,19 +79,22 @@ def report_content(
     beside: pd.DataFrame | None = None,
     history: pd.DataFrame | None = None,
     answers: pd.DataFrame | None = None,
+    curves: pd.DataFrame | None = None,
     drawn: Collection[str] = (),
 ) -> dict[str, Any]:
     """What the templates show.
 
     `table` has the rows of all stage tables, `search` those of schemas.SEARCH, `claims` those of schemas.CLAIMS,
     `beside` those of schemas.IMPROVEMENTS of the other study of this name, live or recorded; `history` and `answers`
-    those of schemas.HISTORY and ANSWERS. `drawn` lists the stems of the optional charts that exist.
+    those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES. `drawn` lists the stems of the optional
+    charts that exist.
     """
     measured, proof = Measured(metrics), proof_section(study, recommended, table, metrics)
     marks, is_recorded, places = Marks(table), origin.kind == "recorded", place_warning(recommended)
     stages = [_marked(stage, marks) for stage in stage_sections(study, table, decisions, measured, origin)]
     ran = table.dropna(subset=["run_id"])
-    workload_of = {run_id: row["workload"] for row in ran.to_dict("records") for run_id in row["run_ids"]}
+    measured_rows = [*ran.to_dict("records"), *([] if curves is None else curves.to_dict("records"))]
+    workload_of = {run_id: row["workload"] for row in measured_rows for run_id in row["run_ids"]}
     searched = add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions, study)
     return {
         "study": study,
@@ -114,6 +118,7 @@ def report_content(
             section: [Figure(chart.stem(), chart.caption) for chart in CHARTS if _is_shown(chart, section, drawn)]
             for section in ("answer", "search", "latency", "time", "versions")
         },
+        "curves": None if curves is None or curves.empty else curves_table(curves),
         "stages": stages,
         "stage_figures": {
             stage.name: [Figure(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.section == "stage"]

@@ -31,6 +31,7 @@ from servelab.study.study import Study
 
 TABLES = {
     "table": schemas.STAGE_TABLE,
+    "points": schemas.STAGE_TABLE,
     "metrics": schemas.METRICS,
     "rounds": schemas.ROUNDS,
     "checks": schemas.CHECKS,
@@ -53,7 +54,7 @@ def parse_plan(
     broken or missing run folder is a `ServelabError` that names it.
     """
     rows: dict[str, Rows] = {name: [] for name in TABLES}
-    runs = [run for candidate in plan.candidates for run in candidate.runs]
+    runs = [run for candidate in plan.candidates for run in (*candidate.runs, *candidate.points)]
     measured = _figures(study, runs, runs_folder, kept, processes)
     for position, candidate in enumerate(plan.candidates):
         row = {
@@ -79,14 +80,22 @@ def parse_plan(
             left_out = {"workload": study.objective.on, "outcome": "not run", "reason": "budget"}
             rows["table"].append({**row, **left_out, **NO_START, "message": candidate.not_run})
         starts: dict[str, list[Start]] = {}
-        for run in candidate.runs:
+        for run in (*candidate.runs, *candidate.points):
             status, parsed = next(measured)
             starts.setdefault(run.workload, []).append(Start(run, status, parsed))
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload, "start": run.start}
             for name in TABLES.keys() & parsed.keys():
                 rows[name] += [{**names, **entry} for entry in parsed[name]]
         accelerators = candidate.configuration.accelerators
-        rows["table"] += [{**row, **columns_of_starts(study, accelerators, each)} for each in starts.values()]
+        found: dict[str, dict[str, Any]] = {
+            workload: row | columns_of_starts(study, accelerators, each) for workload, each in starts.items()
+        }
+        points = [found.pop(workload) for workload in {run.workload: None for run in candidate.points}]
+        for name in ("accelerator_s", "load_accelerator_s"):
+            for deciding in found.values() if points else ():
+                deciding[name] += sum(point[name] for point in points)
+        rows["table"] += found.values()
+        rows["points"] += points
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
 
 

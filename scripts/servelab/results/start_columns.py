@@ -44,6 +44,8 @@ NO_START: dict[str, Any] = {
     "run_places": [],
 }
 """Columns of a candidate without runs."""
+SATURATED = "saturated"
+"""Outcome of a run that was not sent, as its server start was saturated at a lower rate."""
 LEVELS = ("ok", "suspect", "invalid")
 """Validity of a run, the worst last."""
 
@@ -168,11 +170,13 @@ def _together(statistics: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> d
 
 def _outcome(starts: Sequence[Start]) -> dict[str, str | None]:
     failed = [start for start in starts if not start.status.is_ok]
+    failed.sort(key=lambda start: start.status.outcome == SATURATED)  # stable: a failure says more
     first = (failed or starts)[0].status
     message = first.message
     if failed and len(starts) > 1:
-        labels = ", ".join(start.run.start for start in failed)
-        message = f"{message or first.reason} ({len(failed)} of {len(starts)} starts failed: {labels})"
+        alike = [start for start in failed if start.status.outcome == first.outcome]
+        labels = ", ".join(start.run.start for start in alike)
+        message = f"{message or first.reason} ({len(alike)} of {len(starts)} starts {first.outcome}: {labels})"
     return {"outcome": first.outcome, "reason": first.reason, "message": message}
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from servelab.metrics.tables import schemas
+from servelab.results.start_columns import SATURATED
 from servelab.search.decide import CONSTRAINT_MISSED, NOT_RUN, unfit
 from servelab.search.decision import Decision, Verdict
 from servelab.search.standing import too_many_failed
@@ -90,6 +91,7 @@ def _verdict_of(stage: CandidatesStage, candidate: str) -> Verdict | None:
 
 def _outcome_columns(study: SearchedStudy, runs: Sequence[Row], verdict: Verdict | None) -> Row:
     """Outcome, verdict and reason of a candidate; the reason is the decision's if there is one."""
+    runs = [run for run in runs if run["outcome"] != SATURATED] or runs
     found = [_outcome(study, run) for run in runs]
     outcome = max((word for word, _ in found), key=OUTCOMES.index, default=NOT_RUN)
     several = len(runs) > 1

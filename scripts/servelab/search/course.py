@@ -57,7 +57,7 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
     for outline in strategy.outlines(study):
         plan = search.plan(project, outline.name, past)
         found = settled(project, plan, results)
-        possible = [PossibleVisit(engines_of_run, 1) for engines_of_run in outline.new_runs]
+        possible = [PossibleVisit(engines_of_run, len(study.searched)) for engines_of_run in outline.new_runs]
         yield Step(plan, possible, is_known, engines)
         is_known = is_known and found.is_certain
         past.append(PastStage(plan, found.decision or strategy.assume(study, plan), found.table if is_known else None))
@@ -70,7 +70,8 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
 
 def most_runs(study: Study) -> dict[str, int]:
     """The largest number of runs of each stage, by its name and in order; runs measured before are included."""
-    found = {outline.name: outline.most_runs for outline in search.strategy_of(study).outlines(study)}
+    points = len(study.searched)
+    found = {outline.name: points * outline.most_runs for outline in search.strategy_of(study).outlines(study)}
     a_pair = 2 * len(study.workloads)
     return found | {CONFIRM_FIRST: study.proof.pairs * a_pair, CONFIRM: study.proof.most_pairs * a_pair}
 
@@ -128,7 +129,8 @@ def table_on_disk(plan: Plan, results: Path) -> pd.DataFrame | None:
     except ServelabError:  # of another version: it is made again
         return None
     found = {run_id for run_ids in table["run_ids"].dropna() for run_id in run_ids}
-    return _as_planned(plan, table) if found == set(plan.run_ids()) else None
+    planned = {run.run_id for candidate in plan.candidates for run in candidate.runs}
+    return _as_planned(plan, table) if found == planned else None
 
 
 def _as_planned(plan: Plan, table: pd.DataFrame) -> pd.DataFrame | None:

@@ -174,7 +174,8 @@ def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
     if row["outcome"] == NOT_RUN:
         return NOT_RUN, str(row["message"])
     if row["outcome"] != "ok":
-        return "refused" if row["reason"] == "refused" else "failed", f"{row['reason']}: {row['message']}"
+        word = row["reason"] if row["reason"] == "refused" else row["outcome"]
+        return str(word), f"{row['reason']}: {row['message']}"
     if not math.isfinite(row["objective_value"]):
         return "failed", f"{study.objective.metric} could not be computed"
     if row["validity"] == "invalid":

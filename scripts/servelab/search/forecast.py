@@ -182,7 +182,7 @@ def _leaders(plan: Plan, left: Set[str]) -> set[str]:
 
 def _new_visits(plan: Plan, left: Set[str]) -> Iterable[tuple[str, Visit]]:
     """Engine (the study's name) of each visit of a plan with runs left, and these runs."""
-    engine_of = {run.run_id: each.configuration.engine for each in plan.candidates for run in each.runs}
+    engine_of = {run.run_id: each.configuration.engine for each in plan.candidates for run in each.measured_runs}
     for job in plan.jobs():
         for visit in job:
             if runs := [run for run in visit if run.run_id in left]:
@@ -222,7 +222,9 @@ def _count(visits: Iterable[Visit]) -> int:
 
 def _described(plan: Plan, unmeasured: Set[str]) -> list[str]:
     """Lines for a stage: its title, and the first candidates with runs left."""
-    left = [candidate for candidate in plan.candidates if any(run.run_id in unmeasured for run in candidate.runs)]
+    left = [
+        candidate for candidate in plan.candidates if any(run.run_id in unmeasured for run in candidate.measured_runs)
+    ]
     shown = [f"  {candidate.candidate}: {candidate.command}" for candidate in left[:_MOST_SHOWN]]
     more = [f"  … and {len(left) - _MOST_SHOWN} more"] if len(left) > _MOST_SHOWN else []
     return [f"next: {plan.title}", *shown, *more]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from servelab.metrics.definitions import METRICS
+from servelab.results.start_columns import SATURATED
 from servelab.search.decide import judged, unfit
 from servelab.search.recommended import BestOfWorkload, Improvement
 from servelab.search.standing import Row, disturbed, is_barred, too_many_failed
@@ -34,6 +35,8 @@ def judge_loss(study: SearchedStudy, table: pd.DataFrame, gain: Improvement) -> 
     """
     most = study.objective.max_loss_percent
     sides = {row["candidate"]: row for row in _rows(table) if row["workload"] == gain.workload}
+    if len(sides) > 1 and all(row["outcome"] == SATURATED for row in sides.values()):
+        return "holds", "both are saturated at a lower rate"
     wrong = {name: unfit(study, row) for name, row in sides.items()}
     if wrong.get(WINNER) or wrong.get(BASELINE):
         name = WINNER if wrong.get(WINNER) and not wrong.get(BASELINE) else BASELINE

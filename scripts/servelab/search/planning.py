@@ -52,13 +52,16 @@ def make_plan(
     loads, specs = [Load(workload=project.study.objective.on, divisor=divisor)], RunSpecs(project)
     starts = (incumbent_starts or project.study.search.incumbent_starts) if obstacle is None else 1
     first = Variant(incumbent.candidate, incumbent.configuration, {}, starts)
-    candidates = [_planned(project, first, True, loads, _starts(SEARCH, first.starts), specs)]
+    curve = [Load(workload=name) for name in project.study.searched] if divisor == 1 else []
+    points = [load for load in curve if load not in loads]
+    candidates = [_planned(project, first, True, loads, _starts(SEARCH, first.starts), specs, points)]
     seen = {key_of(incumbent.configuration)}
     for variant in variants if obstacle is None else []:
         key = key_of(variant.configuration)
         if key not in seen:  # a stage may list an earlier winner again
             seen.add(key)
-            candidates.append(_planned(project, variant, False, loads, _starts(SEARCH, variant.starts), specs))
+            starts_of = _starts(SEARCH, variant.starts)
+            candidates.append(_planned(project, variant, False, loads, starts_of, specs, points))
     return Plan(
         study=project.study.study,
         stage=stage,
@@ -123,11 +126,15 @@ def _planned(
     loads: Sequence[Load],
     starts: Sequence[str],
     specs: RunSpecs,
+    points: Sequence[Load] = (),
 ) -> PlannedCandidate:
+    """A candidate with its runs under `loads`, and at `points` of the curve that decides."""
     configuration = variant.configuration
     engine = project.engine(configuration.engine)
     model_id = project.study.model.variant_id(configuration.model)
-    refused, command, runs = None, "", []
+    refused, command = None, ""
+    runs: list[PlannedRun] = []
+    others: list[PlannedRun] = []
     try:
         entry = project.study.engines[configuration.engine]
         engine.check_options(configuration.options, entry.version)
@@ -142,9 +149,10 @@ def _planned(
         serve = serve_of(engine, model_id, configuration.options, configuration.arguments, configuration.accelerators)
         served = render_served(engine, serve, entry.runtime, project.study.hardware.device)
         for start in starts:
-            for load in loads:
+            for into, load in [*((runs, load) for load in loads), *((others, load) for load in points)]:
                 run_id, spec = specs(configuration, load, served, start)
-                runs.append(PlannedRun(workload=load.name, start=start, run_id=run_id, spec=spec))
+                level = project.study.level_of(load.workload) if points else None
+                into.append(PlannedRun(workload=load.name, start=start, run_id=run_id, spec=spec, level=level))
     except ConfigError as error:
         refused = str(error)
     return PlannedCandidate(
@@ -155,4 +163,5 @@ def _planned(
         command=command,
         refused=refused,
         runs=runs,
+        points=others,
     )

@@ -234,7 +234,7 @@ class ProgressLines:
 def _planned(plan: Plan) -> Iterator[_Planned]:
     visit_of = {run.run_id: number for number, visit in enumerate(chain.from_iterable(plan.jobs())) for run in visit}
     for candidate in plan.candidates:
-        for run in candidate.runs:
+        for run in candidate.measured_runs:
             accelerators = candidate.configuration.accelerators
             yield _Planned(run.run_id, candidate.candidate, run.workload, accelerators, visit_of[run.run_id])
 

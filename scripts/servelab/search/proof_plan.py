@@ -10,10 +10,11 @@ import pandas as pd
 from servelab.metrics.definitions import METRICS
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.results.places import unequal_places
+from servelab.results.start_columns import SATURATED
 from servelab.search.decide import start_values, unfit
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import Pair, asked_half_width_percent, pairs_needed
-from servelab.search.proof_verdict import BETTER, ProofVerdict, judge_proof
+from servelab.search.proof_verdict import BETTER, SAME, WORSE, ProofVerdict, judge_proof
 from servelab.search.standing import Row, is_barred, too_many_failed
 from servelab.search.start_noise import StartNoise, pooled_noise
 from servelab.search.strategy import PastStage
@@ -124,6 +125,10 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
     pairs = pairs_of(table, workload)
     rows = table[table["workload"] == workload].sort_values("position")
     baseline_row, winner_row = (dict(row) for row in (rows.iloc[0], rows.iloc[-1]))
+    if verdict := _saturated(baseline_row["outcome"], winner_row["outcome"]):
+        why = "; ".join(str(row["message"]) for row in (baseline_row, winner_row) if row["outcome"] == SATURATED)
+        found = judge_proof([], margin_percent=0, higher_is_better=True, promised_percent=promised, failed=why)
+        return found.model_copy(update={"verdict": verdict, "why": why})
     wrong, wrong_baseline = unfit(study, winner_row), unfit(study, baseline_row)
     failed = None if wrong is None else f"the winner: {': '.join(wrong)}"
     if failed is None and is_barred(study, winner_row, baseline_row):
@@ -146,6 +151,17 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
     differs = unequal_places([baseline_row, winner_row])
     why = f"{found.why}; not measured at one place: {differs}" if differs else found.why
     return found.model_copy(update={"unequal_places": differs, "why": why})
+
+
+def _saturated(baseline_outcome: str, winner_outcome: str) -> str | None:
+    """The verdict where a side was saturated at a lower rate of the curve and the other one was not, or both were."""
+    if SATURATED not in (baseline_outcome, winner_outcome):
+        return None
+    if baseline_outcome == winner_outcome:
+        return SAME
+    if winner_outcome == SATURATED:
+        return WORSE if baseline_outcome == "ok" else None
+    return BETTER if winner_outcome == "ok" else None
 
 
 def _undisturbed(row: Row) -> set[str]:

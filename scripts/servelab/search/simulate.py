@@ -96,7 +96,7 @@ class _Runs:
         self.accelerator_s = 0.0
 
     def measure(self, study: Study, plan: Plan) -> None:
-        configurations = {run.run_id: each.configuration for each in plan.candidates for run in each.runs}
+        configurations = {run.run_id: each.configuration for each in plan.candidates for run in each.measured_runs}
         for job in plan.jobs():
             job_id = UUID(int=self._random.getrandbits(128)).hex
             for run in (run for visit in job for run in visit):

@@ -19,10 +19,24 @@ def stop(study: Study, plan: Plan, past: Sequence[PastStage]) -> Plan:
     reason = _reached(study, past[-1])
     if reason is not None:
         incumbent = plan.candidates[0]
-        incumbent = incumbent.model_copy(update={"runs": incumbent.runs[:1]})
+        incumbent = incumbent.model_copy(update=_one_start(incumbent))
         return plan.model_copy(update={"applies": False, "reason": reason, "candidates": [incumbent]})
     hours = study.search.stop_when.accelerator_hours
     return plan if hours is None else _within(hours, plan, past)
+
+
+def _one_start(candidate: PlannedCandidate) -> dict[str, list[PlannedRun]]:
+    """The runs of a candidate on its first server start."""
+    first = candidate.runs[0].start if candidate.runs else None
+    return {name: [run for run in getattr(candidate, name) if run.start == first] for name in ("runs", "points")}
+
+
+def _sizes(candidate: PlannedCandidate) -> dict[str, int]:
+    """Load of each run, with that of the other points of the curve on its server start, as tables have their time."""
+    return {
+        run.run_id: run.load_size + sum(point.load_size for point in candidate.points if point.start == run.start)
+        for run in candidate.runs
+    }
 
 
 def spent_s(past: Sequence[PastStage]) -> dict[str, float]:
@@ -64,27 +78,29 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:
     rather than too low, because a server's start does not grow with the load.
     """
     costs = spent_s(past)
-    sizes = {run.run_id: run.load_size for stage in past for each in stage.plan.candidates for run in each.runs}
+    sizes: dict[str, int] = {}
+    for candidate in (each for stage in past for each in stage.plan.candidates):
+        sizes |= _sizes(candidate)
     load = sum(sizes[run_id] for run_id in costs)
     if not load:
         return plan
     spent, left_s = sum(costs.values()), SECONDS_PER_HOUR * hours - sum(costs.values())
 
-    def cost_of(runs: Sequence[PlannedRun]) -> float:
-        return spent / load * sum(run.load_size for run in runs if run.run_id not in costs)
+    def cost_of(candidate: PlannedCandidate) -> float:
+        return spent / load * sum(size for run_id, size in _sizes(candidate).items() if run_id not in costs)
 
     kept: list[PlannedCandidate] = []
     for candidate in plan.candidates:
-        cost_s = cost_of(candidate.runs)
+        cost_s = cost_of(candidate)
         if candidate.is_incumbent and cost_s > left_s:  # it is measured, but no second time
-            candidate = candidate.model_copy(update={"runs": candidate.runs[:1]})
-            cost_s = cost_of(candidate.runs)
+            candidate = candidate.model_copy(update=_one_start(candidate))
+            cost_s = cost_of(candidate)
         if cost_s and not candidate.is_incumbent and cost_s > left_s:
             reason = (
                 f"budget of {hours:g} accelerator-hours: {spent / SECONDS_PER_HOUR:.3g} are spent, and this run would "
                 f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left"
             )
-            kept.append(candidate.model_copy(update={"runs": [], "not_run": reason}))
+            kept.append(candidate.model_copy(update={"runs": [], "points": [], "not_run": reason}))
             continue
         left_s -= cost_s
         kept.append(candidate)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from servelab.core.run_spec import Arrivals, ProtocolSpec, Strict
+from servelab.study.curves import Curve, CurveOf, point_name
 
 NAME = r"^[a-z0-9][a-z0-9._-]*$"
 """A name that a user gives: it is part of file names."""
 NO_LIMIT = "inf"
-_OF_REQUESTS = frozenset({"name", "workload", "title", "num_requests", "slos"})
+_NAMES = frozenset({"name", "workload", "title", "load", "curve", "level"})
+"""Keys that are not of a load itself."""
+_OF_REQUESTS = _NAMES | {"num_requests", "slos"}
 """Keys that are not of the protocol."""
 
 _Limit = Annotated[int, Field(ge=1)] | Literal["inf"]
@@ -45,6 +48,16 @@ class StudyWorkload(Strict):
         None, description="Limits of this workload for `goodput_per_s`, in place of all of `objective.slos`."
     )
 
+    load: Curve | None = Field(
+        None, description="Several loads: a curve. Each point is a load, `<name>-c<number>` or `<name>-r<rate>`."
+    )
+
+    @model_validator(mode="after")
+    def _has_one_load(self) -> StudyWorkload:
+        if self.load is not None and type(self) is StudyWorkload and getattr(self, self.load.of) is not None:
+            raise ValueError(f"`{self.load.of}` is in `load` too; give one of them")
+        return self
+
     @property
     def of(self) -> str:
         """Name of the workload in config/workloads.yaml."""
@@ -53,11 +66,11 @@ class StudyWorkload(Strict):
     @property
     def own(self) -> dict[str, Any]:
         """What the load has of its own, as a study has it."""
-        return self.model_dump(mode="json", exclude_none=True, exclude={"name", "workload", "title"})
+        return self.model_dump(mode="json", exclude_none=True, exclude=set(_NAMES))
 
     def as_written(self) -> str | dict[str, Any]:
         """As a study lists it: its name, or a mapping if there is more to say."""
-        content = self.model_dump(mode="json", exclude_none=True)
+        content = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return self.name if content.keys() == {"name"} else content
 
     def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
@@ -77,6 +90,56 @@ class StudyWorkload(Strict):
         own = {key: value for key, value in self.own.items() if key != "slos"}
         limits = ", ".join(f"{metric} {limit:g}" for metric, limit in (self.slos or {}).items())
         return [_WORDS[key](value) for key, value in own.items()] + ([f"SLOs {limits}"] if limits else [])
+
+
+class CurvePoint(StudyWorkload):
+    """A point of a curve: a workload with a load of its own, made from an entry with `load`."""
+
+    curve: str
+    """Name of the entry."""
+    level: float
+    """Its value of what the points of the curve differ in."""
+
+    @property
+    def load_of(self) -> CurveOf:
+        """What the points of its curve differ in."""
+        assert self.load is not None
+        return self.load.of
+
+    def as_written(self) -> str | dict[str, Any]:
+        """The whole curve, as a study lists it."""
+        assert self.load is not None
+        content = self.model_dump(
+            mode="json", by_alias=True, exclude_none=True, exclude={"curve", "level", self.load.of}
+        )
+        if self.of == self.curve:
+            del content["workload"]
+        if self.title is not None:
+            content["title"] = self.title.removesuffix(f", {_WORDS[self.load.of](getattr(self, self.load.of))}")
+        return {**content, "name": self.curve}
+
+
+def expand_curves(workloads: dict[str, StudyWorkload]) -> dict[str, StudyWorkload]:
+    """The workloads with each curve replaced by its points, the lowest first; `ValueError` if a name is taken."""
+    found: dict[str, StudyWorkload] = {}
+    for name, entry in workloads.items():
+        for each in [entry] if entry.load is None else _points(entry, entry.load):
+            if each.name in found or (each.name != name and each.name in workloads):
+                raise ValueError(f"`{each.name}` is a point of `{name}` and another workload; rename one")
+            found[each.name] = each
+    return found
+
+
+def _points(entry: StudyWorkload, curve: Curve) -> list[StudyWorkload]:
+    found: list[StudyWorkload] = []
+    for value in curve.values:
+        level = int(value) if curve.of == "max_concurrency" else value
+        own = {"name": point_name(entry.name, curve.of, level), "workload": entry.of, curve.of: level}
+        if entry.title is not None:
+            own["title"] = f"{entry.title}, {_WORDS[curve.of](level)}"
+        content = {key: getattr(entry, key) for key in StudyWorkload.model_fields} | own
+        found.append(CurvePoint(**content, curve=entry.name, level=level))
+    return found
 
 
 def _limited(text: str, unlimited: str) -> Any:

@@ -26,6 +26,9 @@ class PlannedRun(JsonPart):
     start: str = Field(description="Which repetition it is, such as `search-0`; part of its identity.")
     run_id: str = Field(description="Run: a hash of its specification.")
     spec: RunSpec = Field(description="Its specification, as in `spec.json`.")
+    level: float | None = Field(
+        None, description="Its place on a curve that decides: the lowest is measured first; null elsewhere."
+    )
 
     @property
     def load_size(self) -> int:
@@ -44,6 +47,14 @@ class PlannedCandidate(JsonPart):
     refused: str | None = Field(description="Why it cannot run at all; null if it can.")
     not_run: str | None = Field(None, description="Why the search skips it; null if it does not.")
     runs: list[PlannedRun] = Field(description="Its runs; none if it is refused or not run.")
+    points: list[PlannedRun] = Field(
+        [], description="Its runs at the other points of the curve that decides; nothing is decided at these."
+    )
+
+    @property
+    def measured_runs(self) -> list[PlannedRun]:
+        """All its runs in the order of measurement."""
+        return in_order(self.runs, self.points, lambda run: run.start, lambda run: run.level)
 
 
 class Plan(JsonFile):
@@ -61,11 +72,21 @@ class Plan(JsonFile):
 
     def jobs(self) -> list[list[list[PlannedRun]]]:
         """The runs of each measuring job: see `jobs_of`."""
-        return jobs_of([candidate.runs for candidate in self.candidates], lambda run: run.start)
+        return jobs_of([candidate.measured_runs for candidate in self.candidates], lambda run: run.start)
 
     def run_ids(self) -> list[str]:
         """Ids of the plan's runs, without duplicates, in order."""
-        return list(dict.fromkeys(run.run_id for candidate in self.candidates for run in candidate.runs))
+        return list(dict.fromkeys(run.run_id for candidate in self.candidates for run in candidate.measured_runs))
+
+
+def in_order(
+    runs: Sequence[T], points: Sequence[T], start_of: Callable[[T], str], level_of: Callable[[T], float | None]
+) -> list[T]:
+    """A candidate's runs with those of its other points, start by start; the lowest point of each start is first."""
+    if not points:
+        return list(runs)
+    starts = list(dict.fromkeys(map(start_of, runs)))
+    return sorted([*runs, *points], key=lambda run: (starts.index(start_of(run)), level_of(run) or 0.0))
 
 
 def jobs_of(candidates: Iterable[Sequence[T]], start_of: Callable[[T], str]) -> list[list[list[T]]]:

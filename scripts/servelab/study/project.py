@@ -108,7 +108,7 @@ def read_project(file: Path, root: Path) -> Project:
     known = load_workloads(root / "config/workloads.yaml", datasets)
     for name, entry in study.workloads.items():
         if entry.of not in known:
-            key = "workloads" if entry.workload is None else f"workloads.{name}.workload"
+            key = "workloads" if entry.of == name else f"workloads.{name}.workload"
             raise ConfigError(f"{file}: {key}: unknown workload `{entry.of}`{nearest(entry.of, list(known))}")
     workloads = {name: _with_load(known[entry.of], entry) for name, entry in study.workloads.items()}
     project = Project(study=study, file=file, root=root, workloads=workloads, datasets=datasets)
@@ -127,6 +127,9 @@ def _check(project: Project) -> None:
     study = project.study
     check_name(project, "hardware.device", study.hardware.device, DEVICES.names(), "device")
     check_name(project, "client", study.client, CLIENTS.names(), "client")
+    if points := study.curves.get(study.objective.on):
+        which = f"name the point that decides, one of {', '.join(points)}"
+        raise error_at(project, "objective.on", f"`{study.objective.on}` is a curve of rates; {which}")
     check_name(project, "objective.on", study.objective.on, list(study.workloads), "workload of this study")
     _check_objective(project)
     _check_loads(project)

@@ -66,5 +66,6 @@ def run_spec(project: Project, configuration: Configuration, load: Load) -> RunS
         objective=objective.measured_as or objective.tag,
         slos=study.slos_of(load.workload) if objective.needs_slos else {},
         client=project.client_spec(),
+        unless_saturated=load.divisor == 1 and study.is_sent_unless_saturated(load.workload),
         protocol=load.protocol(study.protocol_of(load.workload)),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_serializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, model_validator
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import (
@@ -25,8 +25,9 @@ from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.metrics.percentile_limits import Statistic
-from servelab.study.loads import NAME, StudyWorkload, read_workloads
+from servelab.study.loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 from servelab.study.ranges import Range, expand_ranges
+from servelab.study.search_keys import Proof, Search
 
 CONFIRM = "confirm"
 """The reserved last stage: baseline and winner measured afresh, in pairs of server starts, on every workload."""
@@ -259,83 +260,6 @@ class Stage(Strict):
     )
 
 
-class StopWhen(Strict):
-    """What ends a search before its last stage; baseline and winner are still compared."""
-
-    accelerator_hours: float | None = Field(
-        None,
-        gt=0,
-        description="Budget of the search: a stage leaves out its last candidates if the hours of the stages before "
-        "it, and those its own runs will take by the mean, exceed it.",
-    )
-    objective_reached: float | None = Field(
-        None, description="End the search when the incumbent's objective is as good as this, on the study's basis."
-    )
-    slo_reached: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="End the search when this share of the incumbent's requests meets `objective.slos`.",
-    )
-
-    @property
-    def given(self) -> list[str]:
-        """Names of the conditions that the study sets."""
-        return [name for name in type(self).model_fields if getattr(self, name) is not None]
-
-
-class Search(Strict):
-    """How candidates are searched; docs/search.md explains it."""
-
-    strategy: str = Field(
-        "adaptive",
-        description="`adaptive`: a few combinations of the stages' candidates, then those that a model expects to be "
-        "best. `staged`: stage by stage, each on the last winner. `grid`: every combination. `halving`: every "
-        "combination with a short load, the best ones with longer ones.",
-    )
-    recheck: bool = Field(
-        True,
-        description="For `staged`: at the end, compare the winner with itself with each stage's choice reverted, and "
-        "drop choices that no longer help. This takes one run less than there are stages that changed something.",
-    )
-    eta: int = Field(
-        4,
-        ge=2,
-        description="For `halving`: one in `eta` candidates of a rung advances, and the next load is `eta` times as "
-        "long.",
-    )
-    rungs: int = Field(3, ge=2, le=6, description="For `halving`: number of loads; the last is the whole workload.")
-    incumbent_starts: int = Field(
-        2, ge=1, description="Server starts on which a stage's incumbent is measured; its candidates have one each."
-    )
-    visits: int | None = Field(
-        None,
-        ge=2,
-        description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
-        "to 100, depending on the number of combinations: 13 of 48, 80 of 1,000.",
-    )
-    batch: int | None = Field(
-        None,
-        ge=1,
-        description="For `adaptive`: configurations that a stage after the design adds, which can run at the same time "
-        "on several accelerators. Default: so many that there are at most eight such stages.",
-    )
-    stop_when: StopWhen = StopWhen()
-
-
-class Proof(Strict):
-    """How the winner of the search is proved: pairs of fresh server starts, baseline and winner."""
-
-    pairs: int = Field(3, ge=3, description="Pairs measured first; their scatter says how many are needed.")
-    most_pairs: int = Field(8, ge=3, description="Most pairs.")
-    within_percent: float | None = Field(
-        None,
-        gt=0,
-        description="Half width of the 95 % interval that the proof is to reach. Default: a third of the gain that the "
-        "search found, at least 2.",
-    )
-
-
 class Study(Strict):
     """One question: which configuration serves this model best on this hardware?"""
 
@@ -354,11 +278,49 @@ class Study(Strict):
     workloads: Annotated[
         dict[str, StudyWorkload],
         BeforeValidator(read_workloads, json_schema_input_type=list[str | StudyWorkload]),
+        AfterValidator(expand_curves),
     ] = Field(description="Workloads: names of config/workloads.yaml, or mappings with a load of their own.")
 
     @field_serializer("workloads")
     def _as_written(self, workloads: dict[str, StudyWorkload]) -> list[Any]:
-        return [each.as_written() for each in workloads.values()]
+        written = {each.curve if isinstance(each, CurvePoint) else each.name: each for each in workloads.values()}
+        return [each.as_written() for each in written.values()]
+
+    @model_validator(mode="after")
+    def _decides_at_a_point(self) -> Study:
+        """Of a curve of concurrencies the highest point decides, unless the study names another."""
+        points = self.curves.get(self.objective.on, [])
+        if not points or self.workloads[points[-1]].max_concurrency is None:
+            return self
+        return self.model_copy(update={"objective": self.objective.model_copy(update={"on": points[-1]})})
+
+    @property
+    def curves(self) -> dict[str, list[str]]:
+        """Name of each curve → the workloads that are its points, the lowest first."""
+        found: dict[str, list[str]] = {}
+        for name, entry in self.workloads.items():
+            if isinstance(entry, CurvePoint):
+                found.setdefault(entry.curve, []).append(name)
+        return found
+
+    @property
+    def searched(self) -> list[str]:
+        """Workloads on which the search measures a candidate: the one that decides, with all points of its curve."""
+        on = self.objective.on
+        return next((points for points in self.curves.values() if on in points), [on])
+
+    def level_of(self, workload: str) -> float | None:
+        """A point's place on its curve; None for any other workload."""
+        entry = self.workloads[workload]
+        return entry.level if isinstance(entry, CurvePoint) else None
+
+    def is_sent_unless_saturated(self, load: str) -> bool:
+        """Whether a server start that was saturated at a lower point is not sent this one.
+
+        That is so on a curve of rates, except where it decides. In a closed loop nothing piles up: all points are sent.
+        """
+        entry = self._workload(load)
+        return isinstance(entry, CurvePoint) and entry.load_of == "request_rate" and entry.name != self.objective.on
 
     def _workload(self, load: str) -> StudyWorkload:
         """A workload; of a part, whose name is not among the workloads, that which decides."""

@@ -21,6 +21,13 @@ class StageOutline(JsonPart):
     candidates: list[str] = Field(description="Names of all its candidates.")
 
 
+class CurveOutline(JsonPart):
+    """One workload at several loads."""
+
+    of: str = Field(description="What its points differ in: `max_concurrency` or `request_rate`.")
+    points: dict[str, float] = Field(description="Workload of each point → its value, the lowest first.")
+
+
 class StudySummary(JsonFile):
     """`study.json`. A live and a recorded study have keys that the other one lacks."""
 
@@ -35,6 +42,7 @@ class StudySummary(JsonFile):
     loads: dict[str, dict[str, Any]] = Field(
         {}, description="Workload → what its load has of its own, in place of `protocol` and SLOs; not if recorded."
     )
+    curves: dict[str, CurveOutline] = Field({}, description="Curves by name; not if recorded.")
     client: str | None = Field(None, description="Load client; not if recorded.")
     baseline: dict[str, Any] | str = Field(description="What everything is compared with.")
     stages: list[StageOutline] = Field(description="Stages that decide, in the order of the search.")

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic_core import to_json
 
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import RunSpec, Settings
-from servelab.study.plan import Plan, jobs_of
+from servelab.study.plan import Plan, in_order, jobs_of
 
 _NO_SETTINGS = {
     name: json.loads(to_json(RunSpec.model_fields[name].get_default(call_default_factory=True)))
@@ -105,7 +106,11 @@ class Plans:
         return self._read[plan]
 
     def _indexed(self, plan: dict[str, Any], written_ns: int) -> _Read:
-        candidates = [candidate["runs"] for candidate in plan["candidates"]]
+        candidates = [
+            # a plan of an older version has no points
+            in_order(each["runs"], each.get("points", ()), itemgetter("start"), itemgetter("level"))
+            for each in plan["candidates"]
+        ]
         specs = {run["run_id"]: run["spec"] for runs in candidates for run in runs}
         for run_id, spec in specs.items():
             self._texts[run_id] = _json(spec)

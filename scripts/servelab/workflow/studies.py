@@ -157,7 +157,7 @@ class Studies:
 
 def _runs(plan: Path) -> Iterator[str]:
     """Ids of the runs of a plan."""
-    return (run.run_id for candidate in Plan.read(plan).candidates for run in candidate.runs)
+    return (run.run_id for candidate in Plan.read(plan).candidates for run in candidate.measured_runs)
 
 
 def read_studies(config: Mapping[str, Any]) -> Studies:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from servelab.metrics.tables.column import table_schema
 from servelab.metrics.tables.comparison_schemas import ANSWERS, COMPARISON, HISTORY
+from servelab.metrics.tables.curve_schema import CURVES
 
 WORKLOAD_REQUESTS = table_schema(
     ("request_index", pa.int32(), "Position in its phase, from 0."),
@@ -114,7 +115,7 @@ STAGE_TABLE = table_schema(
     ("command", pa.string(), "Serving command, for reading."),
     ("accelerators", pa.int32(), "Accelerators the run used."),
     ("accelerators_per_node", pa.int32(), "Accelerators of a node."),
-    ("outcome", pa.string(), "`ok`, `failed` if any start failed, or `not run` if the search skipped it."),
+    ("outcome", pa.string(), "`ok`, `failed` if any start failed, `saturated`, or `not run` if the search skipped it."),
     ("reason", pa.string(), "Why it failed: see docs/output.md; `budget` for `not run`; null for `ok`."),
     (
         "message",
@@ -179,7 +180,11 @@ STAGE_TABLE = table_schema(
     ("limit_output_tokens_per_s", pa.float64(), "The same for output tokens/s."),
     ("share_of_limit", pa.float64(), "The least time that these requests need / the time they took."),
     ("limit_note", pa.string(), "What the limit is made from, or why there is none."),
-    ("accelerator_s", pa.float64(), "Accelerator-seconds reserved for its runs."),
+    (
+        "accelerator_s",
+        pa.float64(),
+        "Accelerator-seconds reserved for its runs; where a curve decides, with those of its other points.",
+    ),
     ("load_accelerator_s", pa.float64(), "The part under load: in each round, from its start to its last answer."),
 )
 
@@ -350,6 +355,7 @@ TABLES = {
     "stage_table": STAGE_TABLE,
     "search": SEARCH,
     "improvements": IMPROVEMENTS,
+    "curves": CURVES,
     "history": HISTORY,
     "answers": ANSWERS,
     "comparison": COMPARISON,

@@ -55,7 +55,7 @@ MOST_POINTS = 300
 """Most points of a cloud; of more, an evenly spaced part is drawn."""
 
 Reads = Literal[
-    "improvements", "comparison", "search", "stage", "history", "timeline", "distributions", "device_series"
+    "improvements", "comparison", "search", "stage", "history", "curves", "timeline", "distributions", "device_series"
 ]
 Section = Literal["answer", "search", "latency", "time", "stage", "versions"]
 
@@ -65,10 +65,10 @@ class Chart:
     """A chart.
 
     `reads` names its table: the study's `improvements` (rows of its objective), the `comparison`'s stage table, the
-    stage tables of the whole `search` or of one `stage`, with their decisions, or the `history` of versions. For the
-    comparison's runs it is the `timeline`, the `distributions` of latencies or the `device_series` of telemetry, each
-    with `candidate` and `validity`. `section` is the report's section; a chart of a `stage` appears in each stage's.
-    `build` gets the rows with at least `columns`.
+    stage tables of the whole `search` or of one `stage`, with their decisions, the `history` of versions, or the
+    `curves`. For the comparison's runs it is the `timeline`, the `distributions` of latencies or the `device_series` of
+    telemetry, each with `candidate` and `validity`. `section` is the report's section; a chart of a `stage` appears in
+    each stage's. `build` gets the rows with at least `columns`.
     """
 
     name: str

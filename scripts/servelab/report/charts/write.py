@@ -29,12 +29,13 @@ def study_charts(
     improvements: pd.DataFrame,
     history: pd.DataFrame | None = None,
     of_runs: Mapping[str, pd.DataFrame] | None = None,
+    curves: pd.DataFrame | None = None,
 ) -> Iterator[tuple[str, Chart, pd.DataFrame]]:
     """Each chart of a study's report: name of its files, the chart, and its rows.
 
     `table` has the rows of all stage tables. Of the improvements, those of the study's objective are drawn. A chart of
-    versions needs rows in `history` (schemas.HISTORY), a chart of the comparison's runs needs rows in `of_runs` under
-    the name that it `reads`.
+    versions needs rows in `history` (schemas.HISTORY), one of curves in `curves` (schemas.CURVES), one of the
+    comparison's runs in `of_runs` under the name that it `reads`.
     """
     metric, basis = study.objective.metric_and_basis
     comparison = table[table["stage"].isin(LAST_STAGES)].reset_index(drop=True)
@@ -45,8 +46,7 @@ def study_charts(
         "search": search,
     }
     optional = {name: add_sides(rows, study, comparison) for name, rows in (of_runs or {}).items()}
-    if history is not None:
-        optional["history"] = history
+    optional |= {name: rows for name, rows in (("history", history), ("curves", curves)) if rows is not None}
     for chart in CHARTS:
         if chart.reads == "stage":
             for stage in study.stages:

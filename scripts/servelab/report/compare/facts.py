@@ -35,6 +35,8 @@ _WORDS = {
     "client.name": "client",
     "client.environment_sha256": "client environment",
 }
+_NOT_SENT = ("objective", "slos", "unless_saturated", "start", "served")
+"""Parts of a specification that cannot change a measurement that was made, or follow from the others."""
 _SHOWN = 12
 """Characters shown of a hash."""
 
@@ -70,7 +72,7 @@ def live_facts(spec: Mapping[str, Any], workload: str, command: str) -> Facts:
     neither can change a measurement. So are the label of the server start, and what the server was given, which follows
     from the rest and from the adapter's version.
     """
-    flat = _flat({name: part for name, part in spec.items() if name not in ("objective", "slos", "start", "served")})
+    flat = _flat({name: part for name, part in spec.items() if name not in _NOT_SENT})
     flat.pop("model.variant", None)
     protocol, parameters = spec["protocol"], spec["workload"]["parameters"]
     rounds = protocol.get("rounds")

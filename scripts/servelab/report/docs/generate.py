@@ -18,6 +18,7 @@ from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.results.checks import render_docs as render_validity
 from servelab.study.loads import StudyWorkload
 from servelab.study.recorded.study import RecordedStudy
+from servelab.study.search_keys import Search, StopWhen
 from servelab.study.site import CheapRules, Placement, Site
 from servelab.study.study import (
     Candidate,
@@ -26,9 +27,7 @@ from servelab.study.study import (
     Model,
     ModelVariant,
     Objective,
-    Search,
     Stage,
-    StopWhen,
     Study,
 )
 

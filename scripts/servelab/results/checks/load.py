@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.definitions.concurrency import is_open_loop
+from servelab.metrics.saturation import QUEUE_GROWS, share_served
 from servelab.metrics.tables.record_array import RecordArray, by_round, maximum
 from servelab.metrics.timeline import in_flight
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 
 _KEPT_UP = 0.95
-_QUEUE_GROWS = 0.8
 _BUSY_PERCENT = 50.0
 _SENT_FOR = 0.9
 
@@ -77,7 +76,7 @@ def _queue_grows(evidence: Evidence) -> Saw:
     if share is None:
         return not_applicable("requests were not sent over time")
     text = f"requests ended at {100 * share:.0f} % of the rate at which they arrived"
-    return suspect(text) if share < _QUEUE_GROWS else ok(text)
+    return suspect(text) if share < QUEUE_GROWS else ok(text)
 
 
 @check(
@@ -129,13 +128,5 @@ def _most_in_flight(requests: RecordArray) -> int:
 
 
 def _share_served(evidence: Evidence) -> float | None:
-    """Rate at which requests ended over that at which they were due, both from the 10th to the 90th percentile.
-
-    The lowest of the rounds; None if the load was not sent over time.
-    """
-    shares = []
-    for requests in by_round(evidence.counted).values():
-        arrivals, ends = (np.percentile(requests[column], [10, 90]) for column in ("scheduled_s", "end_s"))
-        if is_open_loop(requests) and ends[1] > ends[0]:
-            shares.append(float((arrivals[1] - arrivals[0]) / (ends[1] - ends[0])))
-    return min(shares, default=None)
+    """`share_served` of the run's rounds."""
+    return share_served(by_round(evidence.counted).values())

@@ -70,7 +70,7 @@ class Place:
         return known if self.ask else [entry for entry in known if not self._is_measured(entry)]
 
     def _is_measured(self, known: Known) -> bool:
-        runs = known.planned.runs
+        runs = known.planned.measured_runs
         return bool(runs) and all((self.results / "runs" / run.run_id / "status.json").exists() for run in runs)
 
     def engine(self, known: Known) -> Engine:

@@ -1,0 +1,35 @@
+"""The curves as a table: what each configuration gave at each point, and which the server could not keep up with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from servelab.core.number_text import estimate, figure, mark
+from servelab.report.cells import Cell, Table, value_or_none
+
+_LOADS = {"max_concurrency": "at most {:g} in flight", "request_rate": "{:g} requests/s"}
+_LATENCIES = {"ttft_ms_mean": "Mean TTFT (ms)", "ttft_ms_p99": "P99 TTFT (ms)", "tpot_ms_mean": "Mean TPOT (ms)"}
+
+
+def curves_table(curves: pd.DataFrame) -> Table:
+    """A row for each configuration and point; `curves` has the columns of schemas.CURVES."""
+    rows = [_row(row) for row in curves.to_dict("records")]
+    columns = ["Configuration", "Load", "Total tokens/s, as run", "Requests/s", *_LATENCIES.values(), "Starts"]
+    return Table(columns, rows, name="curves")
+
+
+def _row(row: dict[Any, Any]) -> list[Cell]:
+    load = f"{row['curve']}: {_LOADS[row['load']].format(row['level'])}"
+    head = [
+        Cell(str(row["candidate"]), row["run_id"], str(row["stage"]), is_good=row["candidate"] == "winner"),
+        Cell(load, note="the point that decides" if row["decides"] else ""),
+    ]
+    if row["outcome"] != "ok":
+        why = "saturated at a lower rate: not sent" if row["outcome"] == "saturated" else f"failed: {row['reason']}"
+        return [*head, Cell(why), *(Cell("–") for _ in range(len(_LATENCIES) + 1)), Cell(f"{row['starts']}")]
+    value, low, high = (value_or_none(row[f"total_tokens_per_s{end}"]) for end in ("", "_ci95_low", "_ci95_high"))
+    figures = [Cell(figure(row[name]), row["run_id"], value=row[name]) for name in ("requests_per_s", *_LATENCIES)]
+    total = Cell(estimate(value, low, high), row["run_id"], value=value, mark=mark(row["validity"]))
+    return [*head, total, *figures, Cell(f"{row['starts']}")]

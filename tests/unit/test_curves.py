@@ -1,0 +1,341 @@
+"""Curves: one workload at several loads, each point a run of its own, all of a configuration on one server start."""
+
+import made_run
+import pandas as pd
+import pyarrow as pa
+import pytest
+import sample_curves
+from made_results import write_run, write_study
+from made_study import demo_study
+
+from servelab.core.errors import ConfigError
+from servelab.core.identity import run_id
+from servelab.measure.outcome import Outcome
+from servelab.measure.saturated import Saturated
+from servelab.measure.server import CandidateFailed
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_table, read_tables
+from servelab.report.curves_table import curves_table as report_table
+from servelab.results.curves import curves_table
+from servelab.results.parse import parse_plan
+from servelab.search.forecast import forecast
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.proof_plan import judge
+from servelab.search.stopping import _sizes
+from servelab.study.configuration import Incumbent, Load, apply, baseline
+from servelab.study.curves import Spaced
+from servelab.study.plan import Plan
+from servelab.study.spec_builder import run_spec
+from servelab.study.study import Candidate, Study
+from servelab.study.summary import StudySummary
+from servelab.workflow.plan_index import Plans
+
+ON = "cpu-sharegpt"
+CLOSED = {"max_concurrency": [4, 1, 16]}
+RATES = {"request_rate": [1, 2, 4]}
+
+
+def with_curve(load, on=ON, others=(), **changes):
+    """The demo study with a curve on the workload that decides, one stage and no recheck."""
+    content = demo_study()
+    content["workloads"] = [{"name": ON, "load": load}, *others]
+    content["objective"]["on"] = on
+    content["stages"] = content["stages"][:1]
+    content["search"] = {"strategy": "staged", "recheck": False}
+    return content | changes
+
+
+def first_stage(project):
+    return plan_stage(project, project.study.stages[0].name, baseline(project.study))
+
+
+def levels(runs):
+    return [run.spec.protocol.max_concurrency or run.spec.protocol.request_rate for run in runs]
+
+
+def test_points_are_workloads_of_their_own_the_lowest_first():
+    study = Study.model_validate(
+        with_curve(CLOSED, others=[{"name": "cpu-short", "load": {"request_rate": [0.5, 10]}}])
+    )
+    assert list(study.workloads) == [
+        f"{ON}-c1",
+        f"{ON}-c4",
+        f"{ON}-c16",
+        "cpu-short-r0.5",
+        "cpu-short-r10",
+    ]
+    assert [study.protocol_of(name).max_concurrency for name in list(study.workloads)[:3]] == [1, 4, 16]
+    assert study.protocol_of("cpu-short-r0.5").request_rate == 0.5
+    assert study.curves["cpu-short"] == ["cpu-short-r0.5", "cpu-short-r10"]
+
+
+def test_a_study_is_written_as_it_was_given():
+    load = {"request_rate": {"from": 1.0, "to": 9.0, "points": 4}}
+    given = with_curve(CLOSED, others=["cpu-long", {"name": "b", "workload": "cpu-short", "title": "B", "load": load}])
+    study = Study.model_validate(given)
+    written = study.model_dump(mode="json", exclude_none=True)
+    assert written["workloads"] == given["workloads"]
+    assert Study.model_validate(written) == study
+
+
+def test_one_rate_more_leaves_the_others():
+    for points in range(2, 33):
+        fewer, more = (Spaced(**{"from": 1, "to": 17, "points": count}).values() for count in (points, points + 1))
+        assert set(fewer) < set(more)
+    assert sorted(Spaced(**{"from": 1, "to": 17, "points": 5}).values()) == [1, 5, 9, 13, 17]
+
+
+def test_the_highest_point_decides_unless_another_is_named(make_project):
+    assert make_project(with_curve(CLOSED)).study.objective.on == f"{ON}-c16"
+    assert make_project(with_curve(CLOSED, on=f"{ON}-c4")).study.objective.on == f"{ON}-c4"
+    assert make_project(with_curve(RATES, on=f"{ON}-r2")).study.objective.on == f"{ON}-r2"
+
+
+def test_one_server_start_serves_all_points_the_lowest_first(make_project):
+    project = make_project(with_curve(CLOSED, on=f"{ON}-c4"))
+    plan = first_stage(project)
+    jobs = plan.jobs()
+    starts = sum(len({run.start for run in candidate.runs}) for candidate in plan.candidates)
+    assert len(jobs) == starts == 2 + 3  # the baseline has two
+    for job in jobs:
+        (visit,) = job
+        assert levels(visit) == [1, 4, 16]
+        assert len({run.start for run in visit}) == 1
+    assert all(levels(candidate.runs) == [4] * len(candidate.runs) for candidate in plan.candidates)
+
+
+def test_the_workflow_reads_the_same_jobs_from_the_plans_file(make_project, tmp_path):
+    plan = first_stage(make_project(with_curve(CLOSED, on=f"{ON}-c4")))
+    file = tmp_path / "studies/x/stages/y/plan.json"
+    file.parent.mkdir(parents=True)
+    plan.write(file)
+    found = Plans(tmp_path, lambda: 0.0).jobs(file)
+    assert [list(visit) for job in found for visit in job] == [
+        [run.run_id for run in visit] for job in plan.jobs() for visit in job
+    ]
+    assert Plan.read(file) == plan
+
+
+def test_a_point_of_a_closed_loop_is_the_run_of_that_load_alone(make_project):
+    curve = first_stage(make_project(with_curve(CLOSED)))
+    content = with_curve(CLOSED) | {"workloads": [{"name": ON, "max_concurrency": 4}]}
+    alone = first_stage(make_project(content))
+    assert alone.run_ids()
+    assert set(alone.run_ids()) < set(curve.run_ids())
+
+
+LOADS = {
+    "closed": (CLOSED, [1, 2, 4, 16], [1, 16], ON),
+    "closed, a higher one decides": (CLOSED, [1, 4, 16, 32], [1, 4], ON),
+    "rates": (RATES, [1, 2, 3, 4], [2, 4], f"{ON}-r2"),
+    "rates, a higher one": (RATES, [1, 2, 4, 8], [1, 2], f"{ON}-r2"),
+}
+
+
+@pytest.mark.parametrize("case", LOADS)
+def test_a_point_more_measures_one_run_a_start_and_a_point_less_none(make_project, tmp_path, case):
+    load, more, fewer, on = LOADS[case]
+    (of,) = load
+    plan = first_stage(make_project(with_curve(load, on)))
+    measured = set(plan.run_ids())
+    starts = len(plan.jobs())
+    added = forecast(make_project(with_curve({of: more}, on)), tmp_path, measured.__contains__)
+    assert (added.known, added.known_jobs) == (starts, starts)
+    project = make_project(with_curve({of: fewer}, on))
+    assert set(first_stage(project).run_ids()) < measured
+    assert forecast(project, tmp_path, measured.__contains__).known == 0
+
+
+def test_the_forecast_counts_points(make_project, tmp_path):
+    one = forecast(make_project(with_curve({"max_concurrency": [16]})), tmp_path)
+    three = forecast(make_project(with_curve(CLOSED)), tmp_path)
+    assert (three.known, three.most) == (3 * one.known, 3 * one.most)
+    assert (three.known_jobs, three.most_starts) == (one.known_jobs, one.most_starts)
+
+
+def test_every_pair_of_the_proof_has_every_point_of_both_sides(make_project):
+    project = make_project(with_curve(CLOSED, others=["cpu-short"]))
+    start = baseline(project.study)
+    faster = apply(start.configuration, Candidate(options={"max_num_seqs": 8}))
+    plan = plan_confirm(project, Incumbent(candidate="faster", configuration=faster), 3)
+    assert len(plan.jobs()) == 3
+    for job in plan.jobs():
+        assert [levels(visit) for visit in job] == [[1, 4, 16, "inf"]] * 2
+
+
+def test_only_rates_that_do_not_decide_may_be_left_out(make_project):
+    project = make_project(with_curve(RATES, f"{ON}-r2", others=[{"name": "cpu-short", "load": CLOSED}]))
+    found = {
+        name: run_spec(project, baseline(project.study).configuration, Load(workload=name))
+        for name in project.study.workloads
+    }
+    assert [name for name, spec in found.items() if spec.unless_saturated] == [f"{ON}-r1", f"{ON}-r4"]
+    assert all(
+        "unless_saturated" not in found[name].model_dump() for name in found if name not in (f"{ON}-r1", f"{ON}-r4")
+    )
+
+
+def open_spec(rate, unless_saturated=True, **changes):
+    run = made_run.spec(protocol={"request_rate": rate, "max_concurrency": None})
+    return run.model_copy(update={"unless_saturated": unless_saturated, **changes})
+
+
+def sent(spec):
+    """What a server of four slots made of it."""
+    return Outcome(records=[pa.Table.from_pylist(made_run.records(spec.protocol), schema=schemas.RUN_REQUESTS)])
+
+
+SLOW, FAST = 1, 1000
+
+
+def test_a_server_that_falls_behind_is_saturated():
+    assert not sent(open_spec(SLOW)).saturated(open_spec(SLOW))
+    assert sent(open_spec(FAST)).saturated(open_spec(FAST))
+    closed = made_run.spec()
+    assert not sent(closed).saturated(closed)
+    assert Outcome(failure=CandidateFailed("saturated", "")).saturated(open_spec(SLOW))
+    assert not Outcome(failure=CandidateFailed("crashed", "")).saturated(open_spec(FAST))
+
+
+def test_what_is_above_a_saturated_rate_is_not_sent():
+    seen = Saturated()
+    seen.note(open_spec(SLOW), sent(open_spec(SLOW)))
+    assert seen.below(open_spec(FAST)) is None
+    seen.note(open_spec(FAST), sent(open_spec(FAST)))
+    assert seen.below(open_spec(2 * FAST)) == "not sent at 2000 requests/s: the server was saturated at 1000"
+    assert seen.below(open_spec(SLOW)) is None
+    assert seen.below(open_spec(2 * FAST, unless_saturated=False)) is None
+    other = open_spec(SLOW).workload.model_copy(update={"kind": "other"})
+    assert seen.below(open_spec(2 * FAST, workload=other)) is None
+
+
+def test_the_stages_table_has_what_decides_and_the_other_points_are_beside_it(make_project, tmp_path):
+    project = make_project(with_curve(CLOSED, on=f"{ON}-c4"))
+    plan = first_stage(project)
+    for candidate in plan.candidates:
+        for run in candidate.measured_runs:
+            write_run(tmp_path, run.spec)
+    tables = {name: table.to_pandas() for name, table in parse_plan(project.study, plan, tmp_path).items()}
+    assert set(tables["table"]["workload"]) == {f"{ON}-c4"}
+    assert list(tables["table"]["candidate"]) == [candidate.candidate for candidate in plan.candidates]
+    assert list(tables["points"]["workload"]) == [f"{ON}-c1", f"{ON}-c16"] * len(plan.candidates)
+    assert set(tables["metrics"]["run_id"]) == set(plan.run_ids())
+    seconds = 30.0  # of each run that `write_run` makes
+    assert list(tables["table"]["accelerator_s"]) == [3 * 2 * seconds] + [3 * seconds] * (len(plan.candidates) - 1)
+    assert set(_sizes(plan.candidates[1]).values()) == {sum(run.load_size for run in plan.candidates[1].measured_runs)}
+
+
+@pytest.fixture
+def curves(make_project, tmp_path):
+    """The curves of a finished study of rates, whose winner was saturated at the second of three rates."""
+    project = make_project(with_curve(RATES, f"{ON}-r1"))
+    faster = apply(baseline(project.study).configuration, Candidate(options={"max_num_seqs": 8}))
+    winner = Incumbent(candidate="faster", configuration=faster)
+    plan = plan_confirm(project, winner, 2)
+    left_out = {"outcome": "saturated", "reason": "saturated", "message": "not sent", "rounds": 0, "requests": 0}
+    for run in plan.candidates[1].runs:
+        if run.workload == f"{ON}-r4":
+            write_run(tmp_path / "results/runs", run.spec, **left_out)
+    folder = write_study(tmp_path / "results", project, winner)
+    stages = [path for path in sorted((folder / "stages").iterdir()) if path.name != "confirm"] + [
+        folder / "stages/confirm"
+    ]
+    tables, points = (
+        read_tables([stage / f"{name}.parquet" for stage in stages], schemas.STAGE_TABLE)
+        for name in ("table", "points")
+    )
+    summary = StudySummary.read(folder / "study.json")
+    return (
+        project,
+        read_table(folder / "stages/confirm/table.parquet"),
+        curves_table(summary, tables, points).to_pandas(),
+    )
+
+
+def test_the_table_of_curves_has_each_configuration_at_each_point(curves):
+    _, _, found = curves
+    for (_, _), rows in found.groupby(["stage", "candidate"]):
+        assert list(rows["level"]) == [1, 2, 4]
+        assert list(rows["decides"]) == [True, False, False]
+    assert list(found["stage"].drop_duplicates()) == ["sequences", "confirm"]
+    baseline_rows = found[(found["stage"] == "sequences") & (found["candidate"] == "baseline")]
+    assert baseline_rows["total_tokens_per_s_ci95_low"].notna().all()  # two server starts
+    assert list(found[found["candidate"] == "winner"]["outcome"]) == ["ok", "ok", "saturated"]
+    assert found["objective_value"].notna().sum() == len(found) - 1
+
+
+def test_a_side_that_was_saturated_alone_is_worse_there(curves):
+    project, table, _ = curves
+    verdict = judge(project.study, table, None, f"{ON}-r4")
+    assert (verdict.verdict, verdict.why) == ("worse", "not sent (2 of 2 starts saturated: " + labels(table) + ")")
+    swapped = table.assign(
+        position=1 - table["position"], candidate=table["candidate"].map({"baseline": "winner", "winner": "baseline"})
+    )
+    assert judge(project.study, swapped, None, f"{ON}-r4").verdict == "better"
+    both = table[table["candidate"] == "winner"]
+    both = pd.concat([both.assign(position=0, candidate="baseline"), both])
+    assert judge(project.study, both, None, f"{ON}-r4").verdict == "same"
+
+
+def labels(table):
+    plan_labels = table[(table["candidate"] == "baseline")]["start_labels"].iloc[0]
+    return ", ".join(plan_labels)
+
+
+def test_the_report_has_the_curves_as_a_table():
+    found = report_table(sample_curves.curves())
+    saturated = next(row for row in found.rows if "saturated" in row[2].text)
+    assert [cell.text for cell in saturated[:3]] == [
+        "baseline",
+        "sharegpt: 16 requests/s",
+        "saturated at a lower rate: not sent",
+    ]
+    assert [row[2].mark for row in found.rows][:3] == ["†", "", "‡"]
+    assert [row[1].note for row in found.rows][:3] == ["", "the point that decides", ""]
+    assert "±" in found.rows[-1][2].text
+
+
+MISTAKES = {
+    "both": ({**CLOSED, **RATES}, ON, ["workloads", "one of them only"]),
+    "none": ({}, ON, ["workloads", "give `max_concurrency` or `request_rate`"]),
+    "twice": ({"max_concurrency": [1, 4, 1]}, ON, ["a point twice"]),
+    "empty": ({"max_concurrency": []}, ON, ["at least 1 item"]),
+    "not a number": ({"max_concurrency": ["many"]}, ON, ["valid integer"]),
+    "wrong key": ({"max_concurency": [1]}, ON, ["max_concurency", "did you mean `max_concurrency`?"]),
+    "a range that ends before it begins": (
+        {"request_rate": {"from": 4, "to": 2, "points": 3}},
+        ON,
+        ["`to` is 2, not above `from`, 4"],
+    ),
+    "which rate decides": (RATES, ON, ["objective.on", "curve of rates", f"{ON}-r1, {ON}-r2, {ON}-r4"]),
+    "no such point": (CLOSED, f"{ON}-c5", ["objective.on", "did you mean"]),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line_with_key_and_fix(make_project, case):
+    load, on, expected = MISTAKES[case]
+    with pytest.raises(ConfigError) as raised:
+        make_project(with_curve(load, on))
+    message = str(raised.value)
+    assert "\n" not in message
+    assert all(part in message for part in expected), message
+
+
+def test_a_point_with_the_name_of_a_workload_is_refused(make_project):
+    taken = {"name": f"{ON}-c4", "workload": "cpu-short"}
+    with pytest.raises(ConfigError, match=f"`{ON}-c4` is a point of `{ON}` and another workload"):
+        make_project(with_curve(CLOSED, others=[taken]))
+
+
+def test_a_limit_in_the_entry_and_in_its_curve_is_refused(make_project):
+    content = with_curve(CLOSED)
+    content["workloads"][0]["max_concurrency"] = 3
+    with pytest.raises(ConfigError, match="`max_concurrency` is in `load` too"):
+        make_project(content)
+
+
+def test_ids_of_points_are_those_of_their_specifications(make_project):
+    plan = first_stage(make_project(with_curve(RATES, f"{ON}-r2")))
+    for run in (run for candidate in plan.candidates for run in candidate.measured_runs):
+        assert run.run_id == run_id(run.spec)
