@@ -14,14 +14,15 @@ from servelab.core.log_ends import CUT, MOST_BYTES, MOST_LINE, last_text, lines_
 
 ROOT = Path(__file__).parents[2]
 READ = """
-import resource, sys
+import re, sys
 from pathlib import Path
 from servelab.core.log_ends import last_text, lines_at_ends
 from servelab.engines.adapters import ENGINES, explain_failure
 log = Path(sys.argv[1])
 reason, lines = explain_failure(ENGINES.get("vllm"), lines_at_ends(log))
 last_text(log, 500)
-print(reason, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+# not ru_maxrss: a process begins with that of the one that started it
+print(reason, int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024)
 """
 MOST_MB = 300
 """Peak memory of the whole process, with the adapters loaded; a log of 1 GB read at once is 4 times that at least."""
