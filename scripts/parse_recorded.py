@@ -5,8 +5,7 @@ from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.metrics.tables.io import write_table
-from servelab.recorded.log_tables import parse_recorded
-from servelab.results.parse import TABLES
+from servelab.recorded.log_tables import TABLES, parse_recorded
 from servelab.search.decision import Decision
 from servelab.study.recorded.plan import RecordedPlan, plan_recorded
 from servelab.study.recorded.study import load_recorded

@@ -18,12 +18,15 @@ from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.recorded.run_checks import check_recorded
 from servelab.results.checks import verdict
-from servelab.results.parse import TABLES
+from servelab.results.parse import TABLES as TABLES_OF_RUNS
 from servelab.results.start_columns import HEADLINE, WITH_INTERVAL, interval_columns
 from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate, RecordedRun
 from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
 
 Row = dict[str, Any]
+
+TABLES = {name: schema for name, schema in TABLES_OF_RUNS.items() if name != "points"}
+"""Tables of a recorded stage: those of a live one, but a log is no point of a curve."""
 
 SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
 
@@ -32,7 +35,7 @@ REASONS = {"crash": "crashed", "unsupported": "unsupported"}
 
 
 def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> dict[str, pa.Table]:
-    """The tables of `servelab.results.parse.TABLES` for a recorded plan; there is no timeline.
+    """The tables of `TABLES` for a recorded plan; there is no timeline.
 
     A log is one measurement, in the tables one start and one round: it has no interval, and its percentiles are the
     printed ones. Several logs of a candidate and
