@@ -182,5 +182,7 @@ def test_what_an_adapter_renders_must_be_what_was_planned(installed, requests_pa
     run = installed.run(spec.model_copy(update={"served": planned}), requests_path)
     code, said = jobs.measure(tmp_path, [run])
     assert code == 2
-    assert "the adapter's code has changed since this run was planned; run the workflow again" in said
+    assert (
+        "the code of the adapter or the runtime has changed since this run was planned; run the workflow again" in said
+    )
     assert list(tmp_path.iterdir()) == []

@@ -20,6 +20,8 @@ BY_OTHERS = {
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",
     "python scripts/compare_studies.py results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",
+    "make lock ENGINE=vllm VERSION=0.32.0": "test_locking.py runs what it runs",
+    "make lock-tools": "nobody: it replaces the packages that the tests run with",
     "python scripts/compare_studies.py old/results/studies/cpu-smollm2 results/studies/cpu-smollm2"
     " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5% --junit comparison.xml --github": "test_court.py",
     "make format": "the checks refuse what it would change",
@@ -67,7 +69,7 @@ def test_make_commands_are_those_of_ci_and_of_the_makefile():
 
 
 LOGS = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "config/recorded/example/logs").glob("*.txt"))]
-"""What `FILE...` stands for."""
+"""What `FILE...` and `PATH...` stand for."""
 RUN_HERE = sorted(set(shown()) - IN_CI - set(BY_OTHERS) - SITE_SETTINGS)
 
 
@@ -84,7 +86,7 @@ def test_shown_command_works(command, workspace):
         command = re.sub(r"results/studies/[\w-]+", "results/studies/tiny", command)
     if "h100" in command:
         shutil.copy2(ROOT / "config/workloads.yaml", workspace.folder / "config/workloads.yaml")
-    command = command.replace("FILE...", " ".join(LOGS))
+    command = command.replace("FILE...", " ".join(LOGS)).replace("PATH...", " ".join(LOGS))
     done = subprocess.run(
         shlex.split(command),
         cwd=workspace.folder,

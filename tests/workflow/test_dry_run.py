@@ -157,10 +157,18 @@ CASES = [
 ]
 
 
+OF_CURVES = (  # this study has none: test_measured_curves.py and tests/unit/test_curves.py count their jobs
+    "add a point to a curve",
+    "remove a point, or let another point decide",
+)
+
+
 def test_each_row_of_the_table_is_tried():
     page = (ROOT / "docs/usage.md").read_text().split("## What reruns")[1]
     table = page.split("\n\n")[1].splitlines()[2:]
-    assert [re.match(r"\| (.*?) \|", line)[1] for line in table] == list(ROWS)
+    rows = [re.match(r"\| (.*?) \|", line)[1] for line in table]
+    assert [row for row in rows if row not in OF_CURVES] == list(ROWS)
+    assert set(OF_CURVES) <= set(rows)
 
 
 @pytest.mark.parametrize(("row", "edit", "jobs"), CASES)

@@ -198,6 +198,7 @@ _OF_THE_METRIC = re.compile(
 _OTHER_UNITS = {
     "baseline_factor": "ratio",
     "factor": "ratio",
+    "level": "that of `load`",
     "percentile": "%",
     "requests_in_flight": "requests",
     "seconds": "s",
