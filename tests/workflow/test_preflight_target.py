@@ -46,5 +46,5 @@ def test_start_of_a_run_says_what_is_wrong_with_what_is_left(finished, tmp_path)
     workspace.write_study(study)
     started = workspace.snakemake()
     assert "tiny: preflight: error in context of more: context_length=19: context length 19 (set), " in started
-    assert started.index("tiny: preflight: error") < started.index("rule measure")
+    assert started.index("tiny: preflight: error") < started.index("begins: measure")
     assert "preflight" not in workspace.snakemake("-n")
