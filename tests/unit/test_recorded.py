@@ -13,9 +13,8 @@ import yaml
 
 from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import read_yaml
-from servelab.recorded.log_tables import parse_recorded
+from servelab.recorded.log_tables import TABLES, parse_recorded
 from servelab.results.compare_with_baseline import improvements
-from servelab.results.parse import TABLES
 from servelab.search.decide import decide_stage
 from servelab.study.recorded.commands import read_command, same_command
 from servelab.study.recorded.plan import RecordedPlan, plan_recorded
