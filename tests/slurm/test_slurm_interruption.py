@@ -18,6 +18,12 @@ def slow(cluster, tmp_path):
     return SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1, workloads=["slow-20-s"])])
 
 
+@pytest.fixture
+def slower(cluster, tmp_path):
+    """As `slow`, but a busy machine cannot finish the load before Snakemake has cancelled its jobs."""
+    return SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=1, workloads=["slow-40-s"])])
+
+
 def started(workspace):
     """The workflow, once it has a run that is being served, and that run's job."""
     with (workspace.folder / "said.log").open("w") as said:
@@ -43,17 +49,17 @@ def ended(workspace, workflow):
     return (workspace.folder / "said.log").read_text()
 
 
-def test_interrupted_it_cancels_its_jobs_and_goes_on_later(slow, cluster):
-    workflow, job = started(slow)
+def test_interrupted_it_cancels_its_jobs_and_goes_on_later(slower, cluster):
+    workflow, job = started(slower)
     os.killpg(workflow.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
-    ended(slow, workflow)
+    ended(slower, workflow)
     until(lambda: not cluster.jobs(), "the end of all jobs", END_S)
-    slow.until_no_process_is_left()
+    slower.until_no_process_is_left()
     assert state_of(cluster, job) == "CANCELLED"
-    assert slow.runs() == {}
-    slow.snakemake()
-    assert len(slow.runs()) == 2
-    assert slow.left_overs() == []
+    assert slower.runs() == {}
+    slower.snakemake()
+    assert len(slower.runs()) == 2
+    assert slower.left_overs() == []
 
 
 def test_terminated_it_waits_for_its_jobs_and_keeps_what_they_measured(slow, cluster):
