@@ -6,7 +6,13 @@ import contextlib
 import time
 
 import httpx
+import pyarrow.parquet as pq
+import pytest
 
+from servelab.assets.model_files import load_model, load_tokenizer
+from servelab.assets.workloads import WORKLOADS
+from servelab.measure.load import LoadPlan
+from servelab.measure.load.sender import run_load
 from servelab.measure.telemetry import SOURCES, Watched
 
 PROMPT = list(range(1000, 1300))
@@ -55,6 +61,40 @@ def test_server_metrics_follow_the_requests(installed, tmp_path):
         assert 0 < during["kv_cache_usage_fraction"] < 1
     if "process_start_unix_s" in during:
         assert during["process_start_unix_s"] == before["process_start_unix_s"] <= time.time()
+
+
+def test_a_server_reuses_what_shared_prefixes_share(installed, tmp_path):
+    kind = WORKLOADS.get("shared_prefix")
+    given = {"num_requests": 24, "seed": 3, "groups": 2, "prefix_tokens": 256, "suffix_tokens": 64, "output_tokens": 2}
+    _, _, tokenizer_json = load_model(installed.model_json)
+    made = kind.make(kind.Parameters.model_validate(given), load_tokenizer(tokenizer_json), None)
+    requests = tmp_path / "requests.parquet"
+    pq.write_table(made, requests)
+    server = installed.server(tmp_path / "server.log")
+    source = SOURCES.get("server")(Watched([], installed.engine, lambda: (server.base_url, server.process.pid)))
+
+    def figures():
+        for _ in range(60):
+            with contextlib.suppress(TimeoutError, httpx.TimeoutException):
+                return {reading.metric: reading.value for reading in source.read()}
+        raise AssertionError("the server never answered in time")
+
+    try:
+        server.start()
+        before = figures()
+        plan = {"base_url": server.base_url, "endpoint": "completions", "model": "SmolLM2-135M-Instruct"}
+        records, _ = run_load(
+            LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
+        )
+        assert set(records["error"].to_pylist()) == {None}
+        prompted = before["prefix_cache_query_tokens_total"] + 24 * 320
+        after = until(figures, lambda now: now["prefix_cache_query_tokens_total"] >= prompted)
+    finally:
+        source.close()
+        server.stop()
+    moved = {metric: after[metric] - before[metric] for metric in before}
+    measured = moved["prefix_cache_hit_tokens_total"] / moved["prefix_cache_query_tokens_total"]
+    assert measured == pytest.approx(kind.shared_input(given), abs=0.02)
 
 
 def until(figures, condition):

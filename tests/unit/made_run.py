@@ -49,7 +49,8 @@ def spec(**changes: Any) -> RunSpec:
             "parameters": {"endpoint": "chat", "num_requests": REQUESTS, "seed": 1},
             "tokenizer": source,
             "generator_version": "1",
-        },
+        }
+        | changes.pop("workload", {}),
         client={"name": "servelab", "version": "1"},
         protocol=protocol,
         **{"objective": "total_tokens_per_s"} | changes,

@@ -76,6 +76,25 @@ def with_hits(share: float, rounds: tuple[int, ...] = (0, 1, 2)) -> Evidence:
     return evidence(rows, samples=table)
 
 
+OWN_PROMPTS = {"kind": "prompts"}
+SHARED_PREFIX = {
+    "kind": "shared_prefix",
+    "parameters": {
+        "num_requests": 40,
+        "groups": 2,
+        "prefix_tokens": 150,
+        "suffix_tokens": 50,
+        "output_tokens": 1,
+        "seed": 1,
+    },
+}
+"""38 of 40 prompts begin with 150 of their 200 tokens as an earlier one did: 71 %."""
+LITTLE_SHARED = {
+    "kind": "shared_prefix",
+    "parameters": SHARED_PREFIX["parameters"] | {"prefix_tokens": 50, "suffix_tokens": 150},
+}
+
+
 def cached(rounds: tuple[int, ...]) -> Evidence:
     return broken(lambda row: {"cached_tokens": row["input_tokens"] - 1} if row["round"] in rounds else {})
 
@@ -162,6 +181,8 @@ FAULTS: dict[str, list[tuple[str, Callable[[], Evidence]]]] = {
     "cache_hits": [
         ("invalid", lambda: cached((1, 2))),
         ("suspect", lambda: cached((0, 1, 2))),
+        ("suspect", lambda: replace(with_hits(0.75), spec=spec(workload=LITTLE_SHARED))),
+        ("invalid", lambda: replace(with_hits(0.75, (1,)), spec=spec(workload=SHARED_PREFIX))),
         ("invalid", lambda: with_hits(0.9, rounds=(2,))),
         ("suspect", lambda: with_hits(0.9)),
     ],
@@ -209,7 +230,13 @@ PASSES: dict[str, list[Callable[[], Evidence]]] = {
     "client_cpu": [lambda: with_stats(cpu_s=7.9, processes=4)],
     "client_lag": [lambda: with_stats(unread_p99_ms=30)],
     "server_restarted": [evidence, lambda: evidence(server_starts=ROUNDS)],
-    "cache_hits": [evidence, lambda: with_hits(TEMPLATE_TOKENS / 200)],
+    "cache_hits": [
+        evidence,
+        lambda: with_hits(TEMPLATE_TOKENS / 200),
+        lambda: replace(cached((0, 1, 2)), spec=spec(workload=OWN_PROMPTS)),
+        lambda: replace(with_hits(0.75), spec=spec(workload=SHARED_PREFIX)),
+        lambda: replace(with_hits(0.0), spec=spec(workload=SHARED_PREFIX)),
+    ],
     "disturbed_round": [lambda: with_rounds(100, 80, 125, 95), lambda: with_rounds(150, 301, 299)],
     "still_warming_up": [lambda: with_rounds(290, 301, 299), lambda: with_rounds(297.2, 298.0, 175.7, 309.4)],
     "busy_machine": [evidence],

@@ -75,7 +75,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TRACE = [
-    {"timestamp": 500 * (index // 2) + 1000, "input_length": 3 + index % 5, "output_length": 2, "hash_ids": [0, index]}
+    {
+        "timestamp": 500 * (index // 2) + 1000,
+        "input_length": 520 + index % 5,
+        "output_length": 2,
+        "hash_ids": [index % 3, 100 + index],
+    }
     for index in range(60)
 ]
 
@@ -83,7 +88,7 @@ TRACE = [
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trace")
-    text = "".join(json.dumps(row) + "\n" for row in [*TRACE, {**TRACE[0], "input_length": 999}])
+    text = "".join(json.dumps(row) + "\n" for row in [*TRACE, {**TRACE[0], "input_length": 999, "output_length": 9}])
     return store(folder, "trace.jsonl", text)
 
 
@@ -111,14 +116,21 @@ def own_prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def dataset_of(dataset: Path, trace: Path, own_prompts: Path) -> dict[str, Path]:
-    return {"prompts": own_prompts, "random": Path(), "sharegpt": dataset, "trace": trace}
+    return {
+        "prompts": own_prompts,
+        "random": Path(),
+        "sharegpt": dataset,
+        "shared_prefix": Path(),
+        "trace": trace,
+    }
 
 
 SMALL: dict[str, dict[str, Any]] = {
     "prompts": {"endpoint": "chat", "output_tokens": 5},
     "random": {"input_tokens": 12, "output_tokens": 5},
     "sharegpt": {"endpoint": "chat", "max_input_tokens": 20, "max_output_tokens": 20, "max_total_tokens": 30},
-    "trace": {"format": "mooncake", "max_input_tokens": 100},
+    "shared_prefix": {"groups": 4, "prefix_tokens": 20, "suffix_tokens": 8, "output_tokens": 5},
+    "trace": {"format": "mooncake", "max_input_tokens": 600},
 }
 
 
@@ -201,6 +213,55 @@ def test_trace_keeps_times_and_lengths(tokenizer: Tokenizer, trace: Path) -> Non
     assert {row["output_tokens"] for row in rows} == {2}
     with pytest.raises(ServelabError, match="60 requests pass the length filters, 61 are needed"):
         make("trace", tokenizer, trace, num_requests=61)
+
+
+def common(one: list[int], other: list[int]) -> int:
+    """Tokens with which both begin."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def test_traced_prompts_begin_alike_as_the_recorded_ones_did(tokenizer: Tokenizer, trace: Path) -> None:
+    ids = make("trace", tokenizer, trace)["prompt_token_ids"].to_pylist()
+    for one in range(12):
+        for other in range(one):
+            alike = common(ids[one], ids[other])
+            assert 512 <= alike < 520 if one % 3 == other % 3 else alike < 8
+    assert all(common(warmup, measured) < 8 for warmup in ids[40:] for measured in ids[:3])
+
+
+def test_a_prompt_of_other_length_than_its_blocks(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    for length, blocks in ((513, [1]), (512, [1, 2])):
+        row = {"timestamp": 0, "input_length": length, "output_length": 2, "hash_ids": blocks}
+        with pytest.raises(
+            ServelabError, match=rf"record 0: hash_ids has {len(blocks)} blocks of 512 tokens .*{length}"
+        ):
+            make("trace", tokenizer, store(tmp_path, "t.jsonl", json.dumps(row) + "\n"), num_requests=1)
+
+
+def test_shared_prefixes_are_exact(tokenizer: Tokenizer) -> None:
+    table = make("shared_prefix", tokenizer, Path())
+    ids = table["prompt_token_ids"].to_pylist()
+    assert {len(prompt) for prompt in ids} == {28}
+    for one in range(40):
+        for other in range(one):
+            assert common(ids[one], ids[other]) == (20 if one % 4 == other % 4 else 0)
+    assert {tuple(prompt[:20]) for prompt in ids[:40]}.isdisjoint(tuple(prompt[:20]) for prompt in ids[40:])
+    kind = WORKLOADS.get("shared_prefix")
+    shared = kind.shared_input({"num_requests": 40, "seed": 7, **SMALL["shared_prefix"]})
+    later = sum(max(common(prompt, before) for before in ids[:at]) for at, prompt in enumerate(ids[:40]) if at)
+    assert shared == pytest.approx(later / (40 * 28))
+    assert kind.shared_input({"num_requests": 3, "seed": 7, **SMALL["shared_prefix"]}) == 0
+
+
+def test_trace_of_azure(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    for zone in ("", "+00:00"):
+        text = f"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 23:59:59.9000000{zone},4,3\n"
+        text += f"2024-05-11 00:00:02{zone},9,1\n"
+        rows = make("trace", tokenizer, store(tmp_path, "a.csv", text), format="azure", num_requests=2).to_pylist()
+        assert [row["arrival_s"] for row in rows[:2]] == pytest.approx([0, 2.1])
+        assert [(row["input_tokens"], row["output_tokens"]) for row in rows[:2]] == [(4, 3), (9, 1)]
+    with pytest.raises(ServelabError, match="record 0 has not the azure format"):
+        make("trace", tokenizer, store(tmp_path, "b.csv", text.replace("2024-05-10", "yesterday")), format="azure")
 
 
 def test_trace_of_another_format(tokenizer: Tokenizer, trace: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, Protocol
@@ -46,6 +46,12 @@ class Workload(Protocol):
 
     def longest_tokens(self, parameters: Any) -> int | None:
         """Most tokens that a request can have, prompt and output together; None if the parameters set no limit."""
+
+    def shared_input(self, parameters: Mapping[str, Any]) -> float | None:
+        """Share of the prompts' tokens, 0 to 1, that a prefix cache can serve; None if it is not known.
+
+        `parameters` are those of a specification, as JSON has them.
+        """
 
     def make(self, parameters: Any, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """All rows, of `schemas.WORKLOAD_REQUESTS`: the measured ones, then `WARMUP_REQUESTS` with other prompts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +52,10 @@ class Prompts:
     def longest_tokens(self, parameters: PromptsParameters) -> int | None:
         """See `Workload.longest_tokens`."""
         return parameters.max_total_tokens
+
+    def shared_input(self, parameters: Mapping[str, Any]) -> None:
+        """See `Workload.shared_input`."""
+        return
 
     def make(self, parameters: PromptsParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the warm-up is text of random tokens, about half as long as the file's prompts."""

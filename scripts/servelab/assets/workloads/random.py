@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -37,6 +37,10 @@ class RandomTokens:
         """See `Workload.longest_tokens`."""
         return parameters.input_tokens + parameters.output_tokens
 
+    def shared_input(self, parameters: Mapping[str, Any]) -> float:
+        """See `Workload.shared_input`."""
+        return 0.0
+
     def make(self, parameters: RandomParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`."""
         lengths = [parameters.input_tokens] * (parameters.num_requests + WARMUP_REQUESTS)
@@ -49,13 +53,19 @@ class RandomTokens:
 
 def random_prompts(tokenizer: Tokenizer, draw: Random, lengths: Sequence[int]) -> Iterator[list[int]]:
     """Prompts of these lengths in tokens; their first tokens all differ as long as the vocabulary is large enough."""
+    ids = ordinary_tokens(tokenizer)
+    first = draw.sample(ids, len(ids))
+    for index, length in enumerate(lengths):
+        yield [first[index % len(first)], *draw.choices(ids, k=length - 1)]
+
+
+def ordinary_tokens(tokenizer: Tokenizer) -> list[int]:
+    """Ids of all tokens that are not special; `ServelabError` if there are none."""
     special = tokenizer.get_added_tokens_decoder()
     ids = sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()) - special.keys())
     if not ids:
         raise ServelabError("the model's tokenizer has no ordinary tokens for random prompts")
-    first = draw.sample(ids, len(ids))
-    for index, length in enumerate(lengths):
-        yield [first[index % len(first)], *draw.choices(ids, k=length - 1)]
+    return ids
 
 
 WORKLOADS.register(RandomTokens.kind, RandomTokens())

@@ -7,7 +7,7 @@ would come from the prefix cache).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,10 @@ class ShareGpt:
         """See `Workload.longest_tokens`."""
         longest_output = parameters.max_output_tokens or parameters.max_total_tokens
         return min(parameters.max_input_tokens + longest_output, parameters.max_total_tokens)
+
+    def shared_input(self, parameters: Mapping[str, Any]) -> float:
+        """See `Workload.shared_input`: different questions hardly begin alike."""
+        return 0.0
 
     def make(self, parameters: ShareGptParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the questions that pass the filters, in seeded order."""

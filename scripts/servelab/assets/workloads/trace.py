@@ -1,14 +1,16 @@
 """A recorded trace: arrival times and lengths of real requests, with random tokens as prompts.
 
-The recorded prompts are not published, so only their lengths are the same. Shared prefixes (Mooncake's `hash_ids`) are
-not reproduced, so a prefix cache does not help.
+The recorded prompts are not published, so only their lengths are the same, and in Mooncake's format which of them begin
+alike: each of its `hash_ids` stands for a block of 512 tokens together with all that is before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -17,23 +19,31 @@ from tokenizers import Tokenizer
 
 from servelab.assets.datasets import iter_records
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, open_dataset, table
-from servelab.assets.workloads.random import random_prompts
+from servelab.assets.workloads.random import ordinary_tokens, random_prompts
 from servelab.core.errors import ServelabError
 
 
 @dataclass(frozen=True)
 class _Fields:
     arrival: str
-    units_per_s: float
+    units_per_s: float | None
+    """Of a number; None for a date and time."""
     input_tokens: str
     output_tokens: str
+    blocks: str | None = None
+    """Ids of the prompt's blocks of `BLOCK_TOKENS`; the same id is the same text, with the same text before it."""
+
+
+BLOCK_TOKENS = 512
 
 
 FORMATS = {
     # https://github.com/kvcache-ai/Mooncake, FAST25-release: JSON lines, times in ms
-    "mooncake": _Fields("timestamp", 1000.0, "input_length", "output_length"),
+    "mooncake": _Fields("timestamp", 1000.0, "input_length", "output_length", "hash_ids"),
     # https://github.com/HPMLL/BurstGPT: CSV, times in s; a failed request has 0 response tokens
     "burstgpt": _Fields("Timestamp", 1.0, "Request tokens", "Response tokens"),
+    # https://github.com/Azure/AzurePublicDataset, LLM inference traces of 2023 and 2024: CSV, dates with fractions of s
+    "azure": _Fields("TIMESTAMP", None, "ContextTokens", "GeneratedTokens"),
 }
 
 
@@ -41,7 +51,9 @@ class TraceParameters(Parameters):
     """Format and filters; lengths in the trace count as lengths in the model's own tokens."""
 
     endpoint: Literal["completions"] = "completions"
-    format: Literal["mooncake", "burstgpt"] = Field(description="Format of the trace: its field names and units.")
+    format: Literal["mooncake", "burstgpt", "azure"] = Field(
+        description="Format of the trace: its field names and units."
+    )
     dataset_sha256: str = Field(description="sha256 of the trace; the configuration names it as `dataset` instead.")
     max_input_tokens: int | None = Field(None, ge=1, description="Requests with longer prompts are skipped.")
     max_output_tokens: int | None = Field(None, ge=1, description="Requests with longer answers are skipped.")
@@ -52,7 +64,7 @@ class Trace:
     """The first requests of a trace that pass the length filters, in order of arrival."""
 
     kind = "trace"
-    version = "1"
+    version = "2"
     Parameters = TraceParameters
     sends_token_ids = True
     has_arrival_times = True
@@ -63,6 +75,10 @@ class Trace:
         if parameters.max_input_tokens is None or parameters.max_output_tokens is None:
             return None
         return parameters.max_input_tokens + parameters.max_output_tokens
+
+    def shared_input(self, parameters: Mapping[str, Any]) -> None:
+        """See `Workload.shared_input`."""
+        return
 
     def make(self, parameters: TraceParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the warm-up rows repeat the lengths of the first requests with other tokens."""
@@ -79,28 +95,49 @@ class Trace:
         prompts = random_prompts(tokenizer, generator(parameters.seed), [row["input_tokens"] for row in rows + warmup])
         for row, prompt in zip(rows + warmup, prompts, strict=True):
             row["prompt_token_ids"] = prompt
+        ids = ordinary_tokens(tokenizer)
         for row in rows:
             row["arrival_s"] = (row["arrival_s"] - first_s) / parameters.speed
-        return table(rows, warmup)
+            if row["blocks"]:
+                row["prompt_token_ids"] = _of_blocks(row["blocks"], ids, parameters.seed)[: row["input_tokens"]]
+        return table(*([{key: row[key] for key in row.keys() - {"blocks"}} for row in part] for part in (rows, warmup)))
+
+
+def _of_blocks(blocks: Sequence[int], ids: Sequence[int], seed: int) -> list[int]:
+    """The blocks' tokens, drawn from `ids` by seed and block alone; the longest prompts have some hundred blocks."""
+    return [token for block in blocks for token in Random(f"{seed}-{block}").choices(ids, k=BLOCK_TOKENS)]  # noqa: S311
 
 
 def _requests(file: Path, parameters: TraceParameters, *, cut: bool) -> Iterator[dict[str, Any]]:
     fields = FORMATS[parameters.format]
     for number, record in enumerate(iter_records(file, cut=cut)):
         try:
-            row = {
-                "arrival_s": float(record[fields.arrival]) / fields.units_per_s,
+            row: dict[str, Any] = {
+                "arrival_s": _seconds(record[fields.arrival], fields.units_per_s),
                 "input_tokens": int(record[fields.input_tokens]),
                 "output_tokens": int(record[fields.output_tokens]),
+                "blocks": [int(block) for block in record.get(fields.blocks) or []] if fields.blocks else [],
             }
         except (KeyError, TypeError, ValueError) as error:
             raise ServelabError(
                 f"{file}: record {number:,} has not the {parameters.format} format: {error!r}"
             ) from None
+        if row["blocks"] and not 0 <= len(row["blocks"]) * BLOCK_TOKENS - row["input_tokens"] < BLOCK_TOKENS:
+            raise ServelabError(
+                f"{file}: record {number:,}: {fields.blocks} has {len(row['blocks']):,} blocks of {BLOCK_TOKENS} "
+                f"tokens for a prompt of {row['input_tokens']:,}"
+            )
         if 1 <= row["input_tokens"] <= (parameters.max_input_tokens or row["input_tokens"]) and 1 <= row[
             "output_tokens"
         ] <= (parameters.max_output_tokens or row["output_tokens"]):
             yield row
+
+
+def _seconds(time: Any, units_per_s: float | None) -> float:
+    if units_per_s is not None:
+        return float(time) / units_per_s
+    moment = datetime.fromisoformat(time)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 WORKLOADS.register(Trace.kind, Trace())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from servelab.assets.workloads import WORKLOADS
+from servelab.metrics.cached_input import cached_share
 from servelab.metrics.tables.record_array import by_round, known, maximum, minimum
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 
@@ -36,13 +36,13 @@ def _server_restarted(evidence: Evidence) -> Saw:
     "cache_hits",
     looks_at="Prompt tokens from the prefix cache, by the server's metrics and by its `usage`, without those of the "
     "chat template that every prompt shares.",
-    rule="invalid if the share of one round is more than 10 points above that of another; suspect if it is above 10 % "
-    "in any round.",
+    rule="invalid if the share of one round is more than 10 points above that of another; suspect if it is more than "
+    "10 points above what the workload's prompts share: nothing, but for `shared_prefix`; those of `prompts` and "
+    "`trace` may share any text.",
     why="Caches are emptied before each round and prompts differ, so the hit rate should be the same in every round. "
     "A higher rate in one round means that an earlier round was not flushed.",
     fails_as=("suspect", "invalid"),
-    action="Make sure that the engine's caches are emptied between rounds. If prompts "
-    "share text on purpose, the figure includes prefix caching.",
+    action="Make sure that the engine's caches are emptied between rounds.",
 )
 def _cache_hits(evidence: Evidence) -> Saw:
     shares = _hit_shares(evidence)
@@ -52,31 +52,21 @@ def _cache_hits(evidence: Evidence) -> Saw:
     text = f"{100 * high:.0f} % of the prompts' tokens came from a cache, without the chat template"
     if high - low > _HITS:
         return invalid(f"{text}, in another round {100 * low:.0f} %")
-    return suspect(text) if high > _HITS else ok(text)
+    workload = evidence.spec.workload
+    shared = WORKLOADS.get(workload.kind).shared_input(workload.parameters)
+    if shared is None:
+        return ok(f"{text}; its prompts may share text")
+    if high > shared + _HITS:
+        return suspect(text if not shared else f"{text}, where its prompts share {100 * shared:.0f} %")
+    return ok(text if not shared else f"{text}; its prompts share {100 * shared:.0f} %")
 
 
 def _hit_shares(evidence: Evidence) -> dict[int, float]:
-    """Share of each round's prompt tokens that came from a cache, without the template; the higher of both sources."""
+    """Share of each round's prompt tokens that came from a cache, without the template."""
     shares: dict[int, float] = {}
     for number, done in by_round(known(evidence.successes, "input_tokens", "input_tokens_asked")).items():
-        tokens, asked = float(done["input_tokens"].sum()), float(done["input_tokens_asked"].sum())
-        cached = known(done, "cached_tokens")["cached_tokens"]
-        hits = _counter(evidence, number, "prefix_cache_hit_tokens_total")
-        queries = _counter(evidence, number, "prefix_cache_query_tokens_total")
-        reported = [hits / queries] if hits is not None and queries else []
-        if cached.size and tokens:
-            reported.append(float(cached.sum()) / tokens)
-        if reported:
-            template = max(0.0, 1 - asked / tokens) if tokens else 0.0
-            shares[number] = max(0.0, max(reported) - template)
+        share = cached_share(done, evidence.telemetry[evidence.telemetry["round"] == number])
+        if share is not None:
+            tokens, asked = float(done["input_tokens"].sum()), float(done["input_tokens_asked"].sum())
+            shares[number] = max(0.0, share - (max(0.0, 1 - asked / tokens) if tokens else 0.0))
     return shares
-
-
-def _counter(evidence: Evidence, number: int, metric: str) -> float | None:
-    """Increase of a counter of the server during a round's load; None if it was not read twice, or fell."""
-    table = evidence.telemetry
-    found = table[(table["round"] == number) & (table["metric"] == metric)]
-    found = found[np.argsort(found["time_s"], kind="stable")]
-    before = found["time_s"] <= 0
-    values = found["value"][max(0, before.sum() - 1) :]
-    return float(values[-1] - values[0]) if len(values) > 1 and (np.diff(values) >= 0).all() else None
