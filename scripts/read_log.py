@@ -6,13 +6,14 @@ Prints one JSON object per result, with the headings, label and command above it
 import argparse
 import io
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.core.errors import ServelabError
-from servelab.recorded.anything import read_anything, scan_anything
+from servelab.recorded.anything import read_anything, scan_task, tasks
 from servelab.recorded.places import Place
 from servelab.recorded.readers import Block
 from servelab.recorded.readers.blocks_table import write_table
@@ -32,7 +33,7 @@ def main() -> None:
 
     broken = 0
     if arguments.table:
-        errors = write_table(arguments.files, arguments.table, scan_anything)
+        errors = write_table(tasks(arguments.files), arguments.table, scan_task, len(os.sched_getaffinity(0)))
         for error in errors:
             print(f"error: {error}", file=sys.stderr)
         broken, arguments.files = len(errors), []

@@ -53,7 +53,7 @@ def test_a_hostile_log_is_read_or_refused(kind: str, seed: int, tmp_path: Path) 
         else:
             plain = json.dumps([each.metrics(), each.settings, each.tool_version], allow_nan=False)
             assert json.loads(plain)
-    write_table([log], tmp_path / "table.parquet")
+    write_table([log], tmp_path / "table.parquet", scan_file)
 
 
 @pytest.mark.parametrize("kind", KINDS)

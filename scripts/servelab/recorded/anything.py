@@ -12,10 +12,11 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, NamedTuple, cast
 
 from servelab.recorded.places import Place, places
 from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file, scan_stream
@@ -43,12 +44,29 @@ class Found:
     """What else was not read, and why."""
 
 
-def scan_anything(path: Path) -> Iterator[Block | ReadError]:
-    """The blocks and errors of a file, a folder or an archive."""
-    if not path.is_dir() and not path.name.lower().endswith(_ARCHIVES):
-        yield from scan_file(path)
+class Task(NamedTuple):
+    """A file to read."""
+
+    path: Path
+    is_named: bool
+    """Whether the user named it, not a folder of it: then it must have a result."""
+
+
+def tasks(paths: Iterable[Path]) -> Iterator[Task]:
+    """The files of these paths, folders included."""
+    for path in paths:
+        if path.is_dir():
+            yield from (Task(file, False) for file in islice(_files(path), _MOST_FILES))
+        else:
+            yield Task(path, True)
+
+
+def scan_task(task: Task) -> Iterator[Block | ReadError]:
+    """The blocks and errors of a file or an archive."""
+    if task.is_named and not task.path.name.lower().endswith(_ARCHIVES):
+        yield from scan_file(task.path)
         return
-    for found in read_anything(path):
+    for found in read_anything(task.path) if task.is_named else _file(task.path):
         yield from found.errors
         yield from (block for block, _ in found.blocks)
 
@@ -68,28 +86,34 @@ def read_anything(path: Path) -> Iterator[Found]:
         yield found
 
 
-def _folder(folder: Path) -> Iterator[Found]:
-    number = 0
+def _files(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED)
-        for name in sorted(files):
-            path = Path(parent) / name
-            number += 1
-            if number > _MOST_FILES:
-                yield Found(str(folder), notes=[f"{folder}: more than {_MOST_FILES:,} files; the rest is not read"])
-                return
-            if path.is_symlink() or not path.is_file():
-                yield Found(str(path), notes=[f"{path}: not read: a link or no ordinary file"])
-            elif path.suffix.lower() in _NO_TEXT:
-                yield Found(str(path), notes=[f"{path}: not read: not a text"])
-            elif path.name.lower().endswith(_ARCHIVES):
-                yield from _archive(path)
-            else:
-                try:
-                    with path.open("rb") as file:
-                        yield _read(str(path), file)
-                except OSError as error:
-                    yield Found(str(path), errors=[ReadError(f"{path}: {error.strerror}")])
+        yield from (Path(parent) / name for name in sorted(files))
+
+
+def _folder(folder: Path) -> Iterator[Found]:
+    for number, path in enumerate(_files(folder), start=1):
+        if number > _MOST_FILES:
+            yield Found(str(folder), notes=[f"{folder}: more than {_MOST_FILES:,} files; the rest is not read"])
+            return
+        yield from _file(path)
+
+
+def _file(path: Path) -> Iterator[Found]:
+    """What a file of a folder had."""
+    if path.is_symlink() or not path.is_file():
+        yield Found(str(path), notes=[f"{path}: not read: a link or no ordinary file"])
+    elif path.suffix.lower() in _NO_TEXT:
+        yield Found(str(path), notes=[f"{path}: not read: not a text"])
+    elif path.name.lower().endswith(_ARCHIVES):
+        yield from _archive(path)
+    else:
+        try:
+            with path.open("rb") as file:
+                yield _read(str(path), file)
+        except OSError as error:
+            yield Found(str(path), errors=[ReadError(f"{path}: {error.strerror}")])
 
 
 def _archive(path: Path) -> Iterator[Found]:

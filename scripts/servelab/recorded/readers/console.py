@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import Identity, Key, Span, contradiction, not_above, times_within
@@ -138,7 +138,11 @@ class ConsoleReader:
     def _figure(self, label: str) -> tuple[Number, str] | None:
         return (self.numbers[label], readers.VALUE) if label in self.numbers else self._statistic(label)
 
-    def _statistic(self, label: str) -> tuple[Number, str] | None:
+    @cached_property
+    def _statistic(self) -> Callable[[str], tuple[Number, str] | None]:
+        return lru_cache(maxsize=1024)(self._find_statistic)  # a log has few labels, and many lines of each
+
+    def _find_statistic(self, label: str) -> tuple[Number, str] | None:
         match = _FAMILY.fullmatch(label)
         if match is None or match["family"] not in self.families:
             return None
