@@ -1,1 +1,0 @@
-"""Questions, the grading of answers, and whether two sets of answers differ. Imports core and metrics."""
