@@ -1,0 +1,21 @@
+"""Graders: whether an answer is right. Each is one file that registers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from servelab.core.registry import Registry
+
+Grader = Callable[[str, str], bool]
+"""Takes the answer's text and the expected one."""
+
+GRADERS: Registry[Grader] = Registry("grader")
+
+
+def grade(grader: str, text: str, expected: str | None) -> bool | None:
+    """Whether an answer is right; None without an expected one. `ConfigError` if there is no such grader."""
+    check = GRADERS.get(grader)
+    return None if expected is None else check(text, expected)
+
+
+GRADERS.load(__name__)

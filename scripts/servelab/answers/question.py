@@ -1,0 +1,98 @@
+"""A question to a served model, and what came back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.identity import content_id
+
+
+@dataclass(frozen=True)
+class Question:
+    """One request, sent greedily (temperature 0): either `messages`, to the chat endpoint, or `prompt`, to completions.
+
+    `ConfigError` if it has both or neither, an empty id, or no room for an answer.
+    """
+
+    id: str
+    """Unique in its set."""
+    max_tokens: int
+    """Most tokens of the answer."""
+    prompt: str | None = None
+    messages: tuple[Mapping[str, str], ...] | None = None
+    """Objects with `role` and `content`, as OpenAI's chat endpoint takes them."""
+    expected: str | None = None
+    """The right answer, for the grader; None if the question is not graded."""
+    grader: str = "exact"
+    """Name in `graders.GRADERS`; used only with `expected`."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer; they are not part of it."""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise ConfigError("a question has an empty `id`; give each its own")
+        if bool(self.prompt) == bool(self.messages):
+            raise ConfigError(f"question {self.id}: give either `prompt` or `messages`, and not empty")
+        if self.max_tokens < 1:
+            raise ConfigError(f"question {self.id}: max_tokens: must be 1 or more (found {self.max_tokens})")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one server start answered to one question."""
+
+    question_id: str
+    text: str
+    completion_tokens: int | None
+    """As the server counted them; None if it did not."""
+    finish_reason: str | None
+    """`stop`, `length` or the server's own word; None if there is no answer."""
+    correct: bool | None = None
+    """The grade; None if the question is not graded."""
+    first_token_logprobs: Mapping[str, float] | None = None
+    """Natural log-probabilities of the likeliest first tokens, by token; None if the engine gives none."""
+    text_logprob: float | None = None
+    """Natural log-probability of a fixed text, summed over its tokens, if the question asked for it."""
+    text_tokens: int | None = None
+    """Tokens of that text; the same tokenizer counts them for baseline and candidate."""
+    failure: str | None = None
+    """Why there is no answer (a refused request, a time limit); None if there is one, even an empty one."""
+
+
+def question_set_id(questions: Sequence[Question]) -> str:
+    """An id of the questions' content, in 20 hex digits: equal questions in equal order have equal ids."""
+    check_ids([question.id for question in questions], "the question set")
+    return content_id([asdict(question) for question in questions])
+
+
+def check_ids(ids: Sequence[str], where: str) -> None:
+    """`ServelabError` that names the first id that is there twice."""
+    seen: set[str] = set()
+    for identity in ids:
+        if identity in seen:
+            raise ServelabError(f"{where}: id {identity} is there twice; each question is asked and answered once")
+        seen.add(identity)
+
+
+def by_question(answers: Sequence[Answer], start: str) -> dict[str, Answer]:
+    """The answers of one start that are there at all, by question; those with a `failure` are left out.
+
+    `ServelabError` if a question was answered twice.
+    """
+    check_ids([answer.question_id for answer in answers], f"answers of start {start}")
+    return {answer.question_id: answer for answer in answers if answer.failure is None}
+
+
+def usable_logprobs(answer: Answer) -> dict[str, float] | None:
+    """The first token's log-probabilities, if they are some: none is NaN or above 0, and they add up to 1 at most."""
+    given = answer.first_token_logprobs
+    if not given or any(math.isnan(value) or value > ROUNDING for value in given.values()):
+        return None
+    return dict(given) if math.fsum(math.exp(value) for value in given.values()) <= 1 + ROUNDING else None
+
+
+ROUNDING = 1e-3
+"""Servers print log-probabilities in few digits."""

@@ -1,0 +1,243 @@
+"""The verdict on answers: what loses, what passes, and what must never pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from servelab.answers.comparison import CANNOT_TELL, CHANGES, NOT_MEASURED, SAME, Allowed
+from servelab.answers.judge import SHOWN, AnswersVerdict, judge
+from servelab.answers.question import Answer
+from servelab.core.errors import ServelabError
+
+
+def answers(right: Sequence[bool | None], *, changed: Sequence[int] = ()) -> list[Answer]:
+    """An answer to each question; those of `changed` have another text with the same grade."""
+    return [
+        Answer(f"q{number:04}", f"text {number}{' x' if number in changed else ''} {grade}", 5, "stop", grade)
+        for number, grade in enumerate(right)
+    ]
+
+
+def graded(count: int, right: int) -> list[Answer]:
+    return answers([number < right for number in range(count)])
+
+
+def verdict(baseline: Sequence[Answer], candidate: Sequence[Answer], **allowed: float) -> AnswersVerdict:
+    return judge({"b-0": baseline}, {"c-0": candidate}, Allowed(**allowed))
+
+
+def test_equal_answers_are_the_same():
+    found = verdict(graded(200, 120), graded(200, 120))
+    assert found.verdict == SAME
+    assert found.questions == 200
+    assert found.differences == []
+    assert found.warnings == []
+    loss = next(figure for figure in found.figures if figure.name == "loss")
+    assert (loss.value, loss.allowed, loss.floor) == (0, 2.0, None)
+    assert loss.high is not None
+    assert 1.8 < loss.high < 2.0  # z² / (n + z²)
+
+
+def test_a_loss_beyond_the_allowed_changes_answers():
+    found = verdict(graded(200, 120), graded(200, 100))
+    assert found.verdict == CHANGES
+    assert "120" not in found.why
+    assert "60.0 % with the baseline, 50.0 % with the candidate" in found.why
+    assert {difference.question_id for difference in found.differences} == {f"q{n:04}" for n in range(100, 120)}
+    assert all(difference.baseline_correct and not difference.candidate_correct for difference in found.differences)
+
+
+def test_a_loss_that_is_allowed_does_not_change_answers():
+    assert verdict(graded(200, 120), graded(200, 100), task_loss_points=15).verdict == SAME
+    assert verdict(graded(200, 120), graded(200, 100), task_loss_points=9).verdict == CANNOT_TELL
+
+
+def test_a_gain_is_the_same():
+    assert verdict(graded(200, 100), graded(200, 120)).verdict == SAME
+
+
+def test_few_questions_cannot_tell_and_say_what_they_would_have_seen():
+    found = verdict(graded(20, 20), graded(20, 20))
+    assert found.verdict == CANNOT_TELL
+    assert found.smallest_loss_points is not None
+    assert 15 < found.smallest_loss_points < 20
+    assert f"a loss of {found.smallest_loss_points:.1f} points or more would have been seen" in found.why
+
+
+def test_a_baseline_with_nothing_right_has_nothing_to_lose():
+    found = verdict(graded(1000, 0), graded(1000, 0))
+    assert found.verdict == CANNOT_TELL
+    assert "ask easier questions" in found.why
+    assert verdict(graded(1000, 199), graded(1000, 199)).verdict == CANNOT_TELL
+    assert verdict(graded(1000, 200), graded(1000, 200)).verdict == SAME
+    assert verdict(graded(1000, 100), graded(1000, 0)).verdict == CHANGES  # what is lost is lost
+
+
+def test_missing_answers_are_lost():
+    baseline = graded(200, 120)
+    assert verdict(baseline, baseline[20:]).verdict == CHANGES
+    failed = [replace(answer, text="", correct=None, failure="timed out") for answer in baseline]
+    assert verdict(baseline, [*failed[:20], *baseline[20:]]).verdict == CHANGES
+    assert verdict(baseline, failed).verdict == CHANGES
+    assert verdict(baseline, []).verdict == CHANGES
+    assert verdict(baseline, baseline[1:]).verdict == CANNOT_TELL
+
+
+def test_missing_answers_are_lost_where_nothing_is_graded():
+    baseline = answers([None] * 200)
+    found = verdict(baseline, baseline[20:])
+    assert found.verdict == CHANGES
+    assert found.why.startswith("missing: 20 of 200 answers are missing")
+    assert found.differences[0].candidate_text is None
+    assert len(found.differences) == SHOWN
+
+
+def test_nothing_graded_and_no_limit_never_passes():
+    found = verdict(answers([None] * 200), answers([None] * 200))
+    assert found.verdict == CANNOT_TELL
+    assert "no question is graded" in found.why
+
+
+def test_empty_texts_are_answers_that_are_wrong():
+    baseline = graded(200, 120)
+    empty = [replace(answer, text="", completion_tokens=0, correct=False) for answer in baseline]
+    assert verdict(baseline, empty).verdict == CHANGES
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "expected"),
+    [
+        ({}, {"c": graded(200, 200)}, NOT_MEASURED),
+        ({"b": []}, {"c": graded(200, 200)}, NOT_MEASURED),
+        ({"b": graded(200, 200)}, {}, NOT_MEASURED),
+        ({"b": graded(200, 200)}, {"c": graded(201, 200)}, CANNOT_TELL),
+        ({"b": [replace(answer, failure="refused") for answer in graded(200, 200)]}, {"c": []}, CANNOT_TELL),
+    ],
+)
+def test_nothing_to_compare_never_passes(baseline, candidate, expected):
+    assert judge(baseline, candidate, Allowed()).verdict == expected
+
+
+def test_a_question_answered_twice_is_an_error():
+    twice = [*graded(10, 5), *graded(1, 1)]
+    for sides in (({"b": twice}, {"c": graded(10, 5)}), ({"b": graded(10, 5)}, {"c": twice})):
+        with pytest.raises(ServelabError, match=r"start [bc]: id q0000 is there twice"):
+            judge(*sides, Allowed())
+
+
+def test_a_baseline_that_misses_many_answers_cannot_pass_anyone():
+    baseline = graded(1000, 600)
+    missing = [replace(answer, failure="timed out") for answer in baseline]
+    assert verdict([*missing[-51:], *baseline[:-51]], baseline).verdict == CANNOT_TELL
+    assert verdict([*missing[-50:], *baseline[:-50]], baseline).verdict == SAME
+
+
+def test_a_candidate_without_grades_cannot_pass():
+    baseline = graded(200, 120)
+    found = verdict(baseline, [replace(answer, correct=None) for answer in baseline])
+    assert found.verdict == CANNOT_TELL
+    assert "has no grade" in found.why
+
+
+def test_every_start_of_the_candidate_must_hold():
+    good, bad = graded(200, 120), graded(200, 60)
+    for starts in ({"c-0": good, "c-1": bad}, {"c-0": bad, "c-1": good}):
+        found = judge({"b-0": good}, starts, Allowed())
+        assert found.verdict == CHANGES
+        assert {difference.candidate_correct for difference in found.differences} == {False}
+        loss = next(figure for figure in found.figures if figure.name == "loss")
+        assert loss.value == 30  # the figures are those of the start that decided
+
+
+def test_a_baseline_that_differs_from_itself_blames_no_candidate():
+    good, bad = graded(200, 120), graded(200, 60)
+    for starts in ({"b-0": good, "b-1": bad}, {"b-0": bad, "b-1": good}):
+        found = judge(starts, {"c-0": bad}, Allowed())
+        assert found.verdict == CANNOT_TELL
+        assert "the starts of the baseline differ among themselves" in found.why
+    assert judge({"b-0": good, "b-1": good}, {"c-0": bad}, Allowed()).verdict == CHANGES
+    assert judge({"b-0": good, "b-1": good}, {"c-0": good}, Allowed()).verdict == SAME
+
+
+def test_more_starts_share_the_error():
+    """A loss just beyond noise in one comparison is not beyond noise if two had a chance to show it."""
+    baseline, candidate = graded(200, 120), graded(200, 120 - 9)
+    assert judge({"b": baseline}, {"c": candidate}, Allowed()).verdict == CHANGES
+    assert judge({"b": baseline}, {"c": candidate, "d": baseline}, Allowed()).verdict == CANNOT_TELL
+
+
+def test_agreement_is_judged_only_by_a_limit():
+    baseline = graded(1000, 600)
+    changed = answers([number < 600 for number in range(1000)], changed=range(500))
+    found = verdict(baseline, changed)
+    assert found.verdict == SAME
+    equal = next(figure for figure in found.figures if figure.name == "equal_answers")
+    assert (equal.value, equal.allowed, equal.floor) == (50, None, None)
+    assert verdict(baseline, changed, least_agreement_percent=60).verdict == CHANGES
+    assert verdict(baseline, changed, least_agreement_percent=51).verdict == CANNOT_TELL
+    assert verdict(baseline, changed, least_agreement_percent=40).verdict == SAME
+
+
+def test_a_difference_beyond_the_floor_is_a_warning_where_none_is_expected():
+    grades = [number < 600 for number in range(1000)]
+    starts = {"b-0": answers(grades), "b-1": answers(grades, changed=range(20))}
+    noisy, changed = answers(grades, changed=range(980, 1000)), answers(grades, changed=range(60))
+    assert judge(starts, {"c": noisy}, Allowed(), expect_same=True).warnings == []
+    assert judge(starts, {"c": changed}, Allowed()).warnings == []
+    assert judge({"b-0": answers(grades)}, {"c": changed}, Allowed(), expect_same=True).warnings == []
+    (warning,) = judge(starts, {"c": changed}, Allowed(), expect_same=True).warnings
+    assert warning.startswith("c: greedy answers should not change, but 60 of 1,000 differ")
+    assert "20 between two starts" in warning
+
+
+def with_logprobs(values: Sequence[dict[str, float] | None]) -> list[Answer]:
+    return [replace(answer, first_token_logprobs=value) for answer, value in zip(graded(400, 300), values, strict=True)]
+
+
+def test_the_distance_of_log_probabilities():
+    half = {"a": math.log(0.5), "b": math.log(0.5)}
+    quarter = {"a": math.log(0.25), "b": math.log(0.75)}
+    expected = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
+    baseline = with_logprobs([half] * 400)
+    found = verdict(baseline, with_logprobs([quarter] * 400))
+    kl = next(figure for figure in found.figures if figure.name == "first_token_kl")
+    assert kl.value == pytest.approx(expected)
+    assert found.verdict == SAME  # reported only
+    assert verdict(baseline, with_logprobs([quarter] * 400), most_kl_nats=0.1).verdict == CHANGES
+    assert verdict(baseline, with_logprobs([quarter, half] * 200), most_kl_nats=0.072).verdict == CANNOT_TELL
+    assert verdict(baseline, with_logprobs([half] * 400), most_kl_nats=0.1).verdict == SAME
+    assert verdict(baseline, with_logprobs([{"c": 0.0}] * 400), most_kl_nats=0.1).verdict == CHANGES
+    for unusable in (None, {}, {"a": math.nan, "b": -1.0}, {"a": 2.0}, {"a": -0.1, "b": -0.1}):
+        found = verdict(baseline, with_logprobs([unusable] * 400), most_kl_nats=0.1)
+        assert found.verdict == CANNOT_TELL
+        found = verdict(with_logprobs([unusable] * 400), with_logprobs([half] * 400), most_kl_nats=0.1)
+        assert found.verdict == CANNOT_TELL
+
+
+def test_a_token_that_is_not_printed_has_at_most_the_smallest_probability_printed():
+    baseline = with_logprobs([{"a": math.log(0.9)}] * 400)
+    found = verdict(baseline, with_logprobs([{"b": math.log(0.8), "c": math.log(0.1)}] * 400))
+    kl = next(figure for figure in found.figures if figure.name == "first_token_kl")
+    assert kl.value == pytest.approx(0.9 * math.log(9) + 0.1 * math.log(0.1))
+
+
+def test_the_rise_of_perplexity():
+    def texts(logprob: float, tokens: int = 10) -> list[Answer]:
+        return [replace(answer, text_logprob=logprob, text_tokens=tokens) for answer in graded(400, 300)]
+
+    found = verdict(texts(-20.0), texts(-21.0))
+    rise = next(figure for figure in found.figures if figure.name == "perplexity_rise")
+    assert rise.value == pytest.approx(100 * math.expm1(0.1))
+    assert verdict(texts(-20.0), texts(-21.0), most_perplexity_percent=5).verdict == CHANGES
+    assert verdict(texts(-20.0), texts(-20.0), most_perplexity_percent=5).verdict == SAME
+    for unlike in (texts(-20.0, tokens=11), texts(math.nan), texts(-math.inf), graded(400, 300)):
+        assert verdict(texts(-20.0), unlike, most_perplexity_percent=5).verdict == CANNOT_TELL
+
+
+def test_the_verdict_is_a_file():
+    found = verdict(graded(200, 120), graded(200, 100))
+    assert AnswersVerdict.model_validate_json(found.model_dump_json()) == found

@@ -1,0 +1,95 @@
+"""Statistics of paired answers, compared with other ways to compute the same."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+
+import pytest
+from scipy import optimize, stats
+
+from servelab.answers.edit_distance import edit_distance, first_difference
+from servelab.answers.paired_shares import mcnemar_p, paired_difference, share_interval
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained"), [(0, 0), (1, 0), (6, 0), (0, 6), (5, 2), (2, 5), (9, 9), (40, 61), (900, 1100)]
+)
+def test_mcnemar_is_the_binomial_test(lost, gained):
+    expected = stats.binomtest(lost, lost + gained, 0.5).pvalue if lost + gained else 1.0
+    assert mcnemar_p(lost, gained) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 10), (10, 10), (1, 20), (57, 200), (999, 1000)])
+@pytest.mark.parametrize("confidence", [0.95, 0.99])
+def test_the_interval_of_a_share_is_wilson_s(count, total, confidence):
+    expected = stats.binomtest(count, total).proportion_ci(confidence, method="wilson")
+    found = share_interval(count, total, confidence)
+    assert found == pytest.approx((count / total, expected.low, expected.high))
+
+
+def score(lost: int, gained: int, total: int, difference: float) -> float:
+    """Tango's statistic, with the nuisance parameter by a search for the largest likelihood."""
+    rest = total - lost - gained
+
+    def loss(share: float) -> float:
+        parts = [(lost, share + difference), (gained, share), (rest, 1 - 2 * share - difference)]
+        return -sum(number * math.log(part) for number, part in parts if number)
+
+    low, high = max(0.0, -difference) + 1e-12, (1 - difference) / 2 - 1e-12
+    share = optimize.minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-13}).x
+    return (lost - gained - total * difference) / math.sqrt(total * (2 * share + difference * (1 - difference)))
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "total"), [(12, 2, 50), (2, 12, 50), (7, 7, 200), (30, 21, 1000), (9, 1, 200)]
+)
+def test_the_interval_of_a_loss_is_tango_s(lost, gained, total):
+    found = paired_difference(lost, gained, total)
+    assert found.value == (lost - gained) / total
+    assert score(lost, gained, total, found.low) == pytest.approx(1.959964, abs=2e-3)
+    assert score(lost, gained, total, found.high) == pytest.approx(-1.959964, abs=2e-3)
+
+
+def test_intervals_of_nothing_changed_and_of_all_lost():
+    square = 1.959963984540054**2
+    none = paired_difference(0, 0, 200)
+    assert none == pytest.approx((0, -square / (200 + square), square / (200 + square)), abs=1e-9)
+    assert paired_difference(10, 0, 10)[::2] == (1, 1)
+    assert paired_difference(0, 10, 10)[:2] == (-1, -1)
+    assert paired_difference(3, 1, 50).high == pytest.approx(-paired_difference(1, 3, 50).low)
+
+
+@pytest.mark.parametrize(("lost", "gained", "total"), [(1, 0, 0), (2, 2, 3), (-1, 0, 5)])
+def test_counts_that_cannot_be(lost, gained, total):
+    with pytest.raises(ValueError, match="cannot be"):
+        paired_difference(lost, gained, total)
+
+
+def plain_distance(one: str, other: str) -> int:
+    @cache
+    def rest(here: int, there: int) -> int:
+        if here == len(one) or there == len(other):
+            return len(one) - here + len(other) - there
+        if one[here] == other[there]:
+            return rest(here + 1, there + 1)
+        return 1 + min(rest(here + 1, there), rest(here, there + 1), rest(here + 1, there + 1))
+
+    return rest(0, 0)
+
+
+def test_edit_distance_is_that_of_the_plain_recursion():
+    rng = random.Random(5)
+    for _ in range(400):
+        one, other = ("".join(rng.choices("abc", k=rng.randint(0, 12))) for _ in range(2))
+        assert edit_distance(one, other) == plain_distance(one, other), (one, other)
+    assert edit_distance("x" * 3000, "y" * 2000) == 3000
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "position"), [("", "", None), ("a", "a", None), ("", "a", 0), ("ab", "a", 1), ("abc", "axc", 1)]
+)
+def test_the_first_difference(one, other, position):
+    assert first_difference(one, other) == position
+    assert first_difference(other, one) == position
