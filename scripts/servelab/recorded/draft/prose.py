@@ -1,0 +1,238 @@
+"""Claims from lines of text: orders, figures with a unit, percentages of one candidate against another.
+
+A number is claimed only if the line, or the figures themselves, say of what it is; every other one is listed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from servelab.recorded.draft.candidates import Candidate, Stage
+from servelab.recorded.draft.claiming import DEFAULT_METRIC, Context, fits, metric_of
+from servelab.recorded.draft.figures import Cell
+from servelab.recorded.draft.observed import Spot
+from servelab.recorded.draft.tables import is_of_performance
+from servelab.recorded.draft.words import OTHER, THROUGHPUT, Number, falls, metric_in, numbers_in
+
+_SENTENCE = re.compile(r"(?<=[.;!?。])\s+(?=[A-Z(`\"*])")
+_MORE = re.compile(r"\s+(?:>{1,2}|&gt;)\s+")
+_FROM_TO = re.compile(r"\bfrom\b.{0,40}$", re.IGNORECASE)
+_TO = re.compile(r"^.{0,12}\bto\b", re.IGNORECASE)
+_BY = re.compile(r"\bby\s+(?:enabling|using|setting|adding|turning on)\s+`?([\w -]{3,40}?)`?\s*(?:[.,;]|$)", re.IGNORECASE)
+_THAN = re.compile(r"\b(?:than|over|versus|vs\.?|against|compared (?:to|with)|relative to|from|above|below)\b", re.IGNORECASE)
+_MOST_SENTENCE = 2000
+
+
+def claim_line(text: str, spot: Spot, context: Context) -> None:
+    """Adds the claims of a line of text."""
+    if not any(each.isdigit() for each in text) and " > " not in text:
+        return
+    for sentence in _SENTENCE.split(text):
+        if len(sentence) <= _MOST_SENTENCE and (_MORE.search(sentence) or any(map(str.isdigit, sentence))):
+            if not _claim_order(sentence, spot, context):
+                _claim_numbers(sentence, spot, context)
+
+
+def _claim_order(sentence: str, spot: Spot, context: Context) -> bool:
+    parts = _MORE.split(sentence)
+    if len(parts) < 2:
+        return False
+    named = [_last_named(parts[0], spot, context), *(_named(part, spot, context) for part in parts[1:])]
+    sides = [each for each in named if each is not None]
+    if len(sides) < len(parts) or len({id(each) for each in sides}) < len(sides):
+        return False
+    metric, statistic = metric_in(sentence) or (DEFAULT_METRIC, None)
+    metric = str(metric_of(metric))
+    workload = _workload(sentence, spot, sides, context)
+    if not all(context.figures.has(each.reference, workload) for each in sides):
+        context.leave(spot, f"`{sentence[:100]}`", f"not all have a log of `{workload}`")
+        return True
+    keys = {"candidates": [each.reference for each in sides], "workload": workload}
+    if metric != DEFAULT_METRIC:
+        keys["metric"] = metric
+    context.add("order", spot, spot.where, keys)
+    for part, side in zip(parts, sides, strict=True):
+        for number in numbers_in(part):
+            if not number.is_percent and (is_of_performance(number) or len(number.printed) > 3):
+                cell = Cell(side.reference, workload, metric, statistic or "mean")
+                context.figure(cell, number.printed, spot, spot.where, number.times)
+    return True
+
+
+def _named(text: str, spot: Spot, context: Context) -> Candidate | None:
+    return context.names.candidate(text, spot)
+
+
+def _last_named(text: str, spot: Spot, context: Context) -> Candidate | None:
+    found = context.names.candidates(text, spot)
+    return found[-1] if found else context.names.role(text)
+
+
+def _workload(sentence: str, spot: Spot, sides: list[Candidate], context: Context) -> str:
+    """The workload that the line names or the headings above it; else the one that decides."""
+    for text in (sentence, *spot.path[:0:-1]):
+        found = context.names.workload(text)
+        if found is not None and all(context.figures.has(each.reference, found.name) for each in sides):
+            return found.name
+    return context.objective_on
+
+
+def _claim_numbers(sentence: str, spot: Spot, context: Context) -> None:
+    numbers = list(numbers_in(sentence))
+    whole = metric_in(sentence)
+    placed: list[tuple[Candidate, Number]] = []
+    for position, number in enumerate(numbers):
+        if number.is_percent:
+            _claim_percent(sentence, number, spot, context)
+        elif is_of_performance(number) or (whole and not number.unit and "." in number.printed):
+            found = _claim_figure(sentence, numbers, position, spot, context)
+            if found is not None:
+                placed.append((found, number))
+    because = _BY.search(sentence)
+    if because and len(placed) == 2 and placed[0][0] is not placed[1][0] and _TO.match(placed[1][1].before):
+        option = "--" + re.sub(r"[^a-z0-9]+", "-", because[1].lower()).strip("-")
+        keys = {
+            "candidates": [placed[1][0].reference, placed[0][0].reference],
+            "workload": _workload(sentence, spot, [each for each, _ in placed], context),
+            "because": option,
+        }
+        context.add("order", spot, spot.where, keys, "the option is written from the sentence")
+
+
+def _claim_figure(
+    sentence: str, numbers: list[Number], position: int, spot: Spot, context: Context
+) -> Candidate | None:
+    number = numbers[position]
+    what = f"`{number.printed} {number.unit}`".replace(" `", "`") + f" in `{sentence[:100]}`"
+    if number.unit in ("s", "sec", "second", "seconds", "k", "m", "x", "×") or number.unit.endswith("b"):
+        return None
+    before = sentence[: number.start]
+    named = metric_in(number.before, last=True) or metric_in(number.unit) or metric_in(before, last=True)
+    named = named or metric_in(sentence)
+    if number.unit.startswith("tok") and (named is None or named[0].endswith("_ms")):
+        named = (THROUGHPUT, None)
+    if named is None:
+        context.leave(spot, what, "no metric is named")
+        return None
+    metric, statistic = named
+    hits = [each for each in context.figures.like(number.printed) if fits(each, metric, statistic or "mean")]
+    candidate = _subject(sentence, numbers, position, spot, context)
+    candidates = {each.candidate for each in hits}
+    everyone = {each.reference: each for stage in context.names.stages for each in stage.candidates}
+    if candidate is None and len(candidates) == 1:
+        candidate = everyone[next(iter(candidates))]
+    if candidate is None:
+        context.leave(spot, what, "the line does not say of which candidate it is")
+        return None
+    own = [each for each in hits if each.candidate == candidate.reference]
+    workload = own[0].workload if own else _workload(sentence, spot, [candidate], context)
+    cell = own[0] if own else Cell(candidate.reference, workload, str(metric_of(metric)), statistic or "mean")
+    guess = None if own else "the log has another figure; see of which candidate it is"
+    if not context.figure(cell, number.printed, spot, spot.where, number.times, guess):
+        context.leave(spot, what, f"`{cell.candidate}` has no log of `{cell.workload}`")
+        return None
+    return candidate
+
+
+def _subject(
+    sentence: str, numbers: list[Number], position: int, spot: Spot, context: Context
+) -> Candidate | None:
+    """The candidate that a figure is of: the last one named before it, or the sides of `from … to …`."""
+    number = numbers[position]
+    named = context.names.candidates(number.before, spot)
+    if named:
+        return named[-1]
+    stage = _stage_of(spot, context)
+    if _FROM_TO.search(number.before):
+        return _before_stage(stage, context)
+    if _TO.match(number.before) and position and _FROM_TO.search(numbers[position - 1].before):
+        own = [each for each in stage.candidates if each.results] if stage else []
+        return own[0] if len(own) == 1 else None
+    following = sentence[number.end : numbers[position + 1].start if position + 1 < len(numbers) else len(sentence)]
+    after = re.match(r"\s*(?:\(?(?:for|with|by|on|in|using)\s+)([^,.;)]{2,60})", following)
+    if after and (found := context.names.candidates(after[1], spot)):
+        return found[0]
+    return context.names.role(number.before)
+
+
+def _stage_of(spot: Spot, context: Context) -> Stage | None:
+    return next((stage for stage in context.names.stages if stage.section in spot.sections), None)
+
+
+def _before_stage(stage: Stage | None, context: Context) -> Candidate | None:
+    """What a stage starts from: the best candidate of the one before."""
+    stages = context.names.stages
+    position = stages.index(stage) if stage in stages else 0
+    if position == 0:
+        return context.names.baseline
+    return context.best(stages[position - 1], Cell("", context.objective_on, DEFAULT_METRIC)) or context.names.baseline
+
+
+def _claim_percent(sentence: str, number: Number, spot: Spot, context: Context) -> None:
+    what = f"`{number.printed}%` in `{sentence[:100]}`"
+    near = sentence[max(0, number.start - 80) : number.end + 60]
+    metric = metric_in(number.before, last=True) or metric_in(near) or metric_in(sentence)
+    sides = context.names.candidates(sentence, spot)
+    if metric is not None and metric[0] == "success_rate":
+        subject = sides[0] if sides else None
+        workload = _workload(sentence, spot, [subject] if subject else [], context)
+        if subject is not None and context.figures.has(subject.reference, workload):
+            keys = {"candidate": subject.reference, "workload": workload, "printed": number.printed.lstrip("+")}
+            context.add("success_rate", spot, spot.where, keys, "the first candidate that the line names")
+            return
+        context.leave(spot, what, "the line does not say of which candidate it is")
+        return
+    if OTHER.search(near) and (metric is None or OTHER.search(sentence[number.end : number.end + 30])):
+        context.leave(spot, what, "a percentage of something that no log has")
+        return
+    cell = Cell("", context.objective_on, str(metric_of(metric[0] if metric else THROUGHPUT)), (metric or ("", None))[1] or "mean")
+    printed = number.printed
+    if not number.is_signed and falls(near):
+        printed = f"-{printed}"
+    candidate, against = _sides(sentence, number, spot, context)
+    workload = _workload(sentence, spot, [each for each in (candidate, against) if each], context)
+    cell = Cell("", workload, cell.metric, cell.statistic)
+    if candidate is not None and against is not None and (metric is not None or number.is_signed):
+        is_right = context.figures.basis_of(printed, candidate.reference, against.reference, cell) is not None
+        guess = None if is_right else "the logs give another percentage; see what is compared with what"
+        if context.change(candidate, against, cell, printed, spot, spot.where, guess=guess):
+            return
+    pair = _pair_by_value(printed, candidate, spot, cell, context)
+    if pair is not None:
+        context.change(*pair, cell, printed, spot, spot.where, guess="the pair whose figures give it")
+    else:
+        context.leave(spot, what, "the line does not say what is compared with what")
+
+
+def _sides(
+    sentence: str, number: Number, spot: Spot, context: Context
+) -> tuple[Candidate | None, Candidate | None]:
+    """What changed and against what: what is named before the number, and behind `over`, `than`, `compared to`."""
+    than = next((each for each in _THAN.finditer(sentence) if each.start() >= number.start), None)
+    than = than or next(iter(_THAN.finditer(sentence)), None)
+    if than is None:
+        found = context.names.candidates(sentence[: number.start], spot)
+        return (found[-1] if found else None), None
+    behind = context.names.candidates(sentence[than.end() :], spot)
+    against = behind[0] if behind else context.names.role(sentence[than.end() :])
+    ahead = [each for each in context.names.candidates(sentence[: than.start()], spot) if each is not against]
+    candidate = ahead[-1] if ahead else None
+    if candidate is None:
+        role = context.names.role(sentence[: than.start()])
+        candidate = role if role is not against else None
+    return candidate, against
+
+
+def _pair_by_value(
+    printed: str, candidate: Candidate | None, spot: Spot, cell: Cell, context: Context
+) -> tuple[Candidate, Candidate] | None:
+    """The pair of the section, or of the recommended and the baseline, of which the change is the printed one."""
+    stage, names = _stage_of(spot, context), context.names
+    own = [candidate] if candidate else list(stage.candidates) if stage else []
+    if not own and names.tuned:
+        own = [names.tuned]
+    before = _before_stage(stage, context)
+    against = [each for each in (before, names.baseline, *(stage.candidates if stage else [])) if each is not None]
+    if len(printed.lstrip("+-").replace(".", "")) < 2:
+        return None
+    return context.pair_of(printed, own, against, cell)
