@@ -18,8 +18,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path, metavar="PATH", help="page (.md, .html) or folder of logs")
     parser.add_argument(
-        "--into", type=Path, metavar="FOLDER", help="new folder of the study; its name is the study's "
-        "(default: config/recorded/<name of the page>)",
+        "--into",
+        type=Path,
+        metavar="FOLDER",
+        help="new folder of the study; its name is the study's (default: config/recorded/<name of the page>)",
     )
     arguments = parser.parse_args()
     folder = arguments.into or Path("config/recorded") / (slug(arguments.source.resolve().stem) or "study")

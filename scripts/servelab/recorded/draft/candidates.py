@@ -1,4 +1,4 @@
-"""Guesses candidates and stages: one candidate per serving command, one stage per heading under which new ones appear."""
+"""Guesses candidates and stages: a candidate per serving command, a stage per heading under which new ones appear."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ UNKNOWN_COMMAND = "unknown"
 """Stands where a page prints no serving command; a study needs one."""
 _ROUND = re.compile(r"\b(?:run|round|repeat\w*|trial|again|second|third|first|warm\w*|attempt|pass)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"^(?:step\s*)?[\d.]+[.):]?\s+", re.IGNORECASE)
+_VALUE = re.compile(
+    r"\b(?:default|baseline|original|on|off|enabled|disabled|[bf]p?\d+|int\d|awq|gptq|none|eager)\b", re.IGNORECASE
+)
+_GENERIC = re.compile(
+    r"\b(?:experiments?|results?|benchmarks?|evaluations?|tuning|optimi[sz]ations?|tests?|steps?)\b", re.IGNORECASE
+)
 _IN_ENGINE = re.compile(r"\s+(?:in|with|on|for|using|of)\s+\S+(?:\s+\S+)?$", re.IGNORECASE)
 
 Key = tuple[object, ...]
@@ -113,7 +119,10 @@ def _candidate_of(result: Result, found: dict[Key, Candidate], observed: Observe
             serving = named
             guesses["command"] = "the command that has this label elsewhere"
     command = serving.text if serving else UNKNOWN_COMMAND
-    if serving and serving.is_rewritten:
+    if serving and serving.printed is not None:
+        printed = serving.printed
+        guesses["command"] = "the page prints the options; program and model are those of a complete command, or usual"
+    elif serving and serving.is_rewritten:
         guesses["command"] = "variables before it were put in front of it, or what runs after it was left out"
     fragment = result.fragment
     if serving and fragment and (changed := with_options(command, fragment)) and _key(changed) != _key(command):
@@ -236,12 +245,22 @@ def _stage_section(candidate: Candidate, candidates: list[Candidate]) -> int:
         return spot.section
     inside = [each for each in candidates if each.spot.section == spot.section]
     siblings = {each.spot.section for each in candidates if spot.sections[-2] in each.spot.sections[:-1]}
-    is_numbered = _NUMBER.match(spot.path[-1]) is not None
-    if len(inside) == 1 and len(siblings) > 1 and not is_numbered and len(spot.path[-1].split()) <= 6:
+    if len(inside) == 1 and len(siblings) > 1 and _is_label(spot.path):
         candidate.labels.append(spot.path[-1])
         candidate.guesses.setdefault("label", "the heading above it")
         return spot.sections[-2]
     return spot.section
+
+
+def _is_label(path: tuple[str, ...]) -> bool:
+    """Whether the innermost heading names a candidate, and does not ask a question of its own."""
+    text = path[-1]
+    if _NUMBER.match(text) or len(text.split()) > 8:
+        return False
+    if re.search(r"\d", text) or _VALUE.search(text):
+        return True
+    named = engines_named(text)
+    return bool(named) or (len(path) > 2 and _GENERIC.search(path[-2]) is None)
 
 
 def _stage_name(title: str) -> str:
@@ -272,7 +291,7 @@ def _name_all(stage: Stage, candidates: list[Candidate]) -> None:
 
 
 def _label(candidate: Candidate, stage: Stage, candidates: list[Candidate]) -> str:
-    if candidate.printed:
+    if candidate.printed and len(read_command(f"x {candidate.printed}").options) == 1:
         return _values(candidate.printed) or candidate.printed
     usable = [each for each in candidate.labels if slug(each)]
     shared = {each for other in stage.candidates if other is not candidate for each in other.labels}

@@ -37,6 +37,8 @@ class Context:
     """The page's name; claims from other files say theirs."""
     incumbent: Candidate | None = None
     """What the stages so far ended with, as tables of stages say."""
+    pair: tuple[Candidate, Candidate, Spot] | None = None
+    """The two candidates that the last lines compare, and where."""
     claims: list[DraftClaim] = field(default_factory=list)
     unplaced: list[Unplaced] = field(default_factory=list)
 
@@ -51,7 +53,9 @@ class Context:
         """Notes a number that no claim has."""
         self.unplaced.append(Unplaced(spot, what, why))
 
-    def figure(self, cell: Cell, printed: str, spot: Spot, where: str, times: int = 1, guess: str | None = None) -> bool:
+    def figure(
+        self, cell: Cell, printed: str, spot: Spot, where: str, times: int = 1, guess: str | None = None
+    ) -> bool:
         """Adds a figure, if the candidate was measured on the workload."""
         if not self.figures.has(cell.candidate, cell.workload) or cell.metric not in METRICS.names():
             return False
@@ -88,10 +92,21 @@ class Context:
         self.add("change", spot, where, keys, guess)
         return True
 
+    def difference(
+        self, candidate: Candidate, against: Candidate, cell: Cell, printed: str, spot: Spot, where: str
+    ) -> bool:
+        """Adds a difference in a metric's unit, if both were measured on the workload."""
+        sides = (candidate.reference, against.reference)
+        if candidate is against or not all(self.figures.has(side, cell.workload) for side in sides):
+            return False
+        keys = {"candidate": sides[0], "against": sides[1], **_cell_keys(cell), "printed": printed}
+        self.add("difference", spot, where, keys)
+        return True
+
     def pair_of(
         self, printed: str, candidates: list[Candidate], against: list[Candidate], cell: Cell
     ) -> tuple[Candidate, Candidate] | None:
-        """The first pair of which the change is the printed one."""
+        """The first pair whose change is the printed one."""
         for candidate in candidates:
             for other in against:
                 if candidate is not other and self.figures.basis_of(
@@ -105,7 +120,8 @@ class Context:
         measured = [
             (value, each)
             for each in stage.candidates
-            if (value := self.figures.value(Cell(each.reference, cell.workload, cell.metric, cell.statistic))) is not None
+            if (value := self.figures.value(Cell(each.reference, cell.workload, cell.metric, cell.statistic)))
+            is not None
         ]
         if not measured:
             return None

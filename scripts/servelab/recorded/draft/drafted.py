@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from servelab.core.errors import ConfigError
@@ -11,7 +12,8 @@ from servelab.recorded.draft.candidates import Candidate, Candidates, guess_cand
 from servelab.recorded.draft.claiming import Context, DraftClaim
 from servelab.recorded.draft.facts import Facts, guess_facts
 from servelab.recorded.draft.figures import Figures
-from servelab.recorded.draft.observed import Observed, Unplaced, Walker
+from servelab.recorded.draft.fragments import complete
+from servelab.recorded.draft.observed import Observed, Serving, Unplaced, Walker
 from servelab.recorded.draft.page import read_log, read_page
 from servelab.recorded.draft.prose import claim_line
 from servelab.recorded.draft.serving import accelerators_of
@@ -22,7 +24,8 @@ from servelab.study.recorded.commands import read_command
 
 _PAGES = (".md", ".markdown", ".html", ".htm", ".mdx")
 _TEXTS = (".txt", ".log", ".out", ".err", ".json", ".jsonl", ".csv", ".sh", ".bash", ".yaml", ".yml", "")
-_MOST_FILES = 20_000
+_MOST_FILES, _MOST_LINES = 20_000, 10_000
+"""Files of a folder; lines with a number that are searched for claims."""
 
 
 @dataclass
@@ -45,6 +48,7 @@ class Draft:
 def draft(path: Path, name: str) -> Draft:
     """The draft of a page or folder; `ConfigError` if it has no result under which a study could stand."""
     observed = _observe(path)
+    complete(observed)
     workloads = sort_results(observed)
     candidates = guess_candidates(observed, workloads)
     measured = [each for each in candidates.all if each.results]
@@ -57,7 +61,9 @@ def draft(path: Path, name: str) -> Draft:
     accelerators = {each.reference: accelerators_of(each.command) or 1 for each in candidates.all}
     figures = Figures(candidates.all, accelerators, facts.per_node)
     names = Names(candidates.stages, workloads, baseline, tuned)
-    context = Context(names, figures, candidates.objective_on, observed.tables[0][2].file if observed.tables else path.name)
+    context = Context(
+        names, figures, candidates.objective_on, observed.tables[0][2].file if observed.tables else path.name
+    )
     _claim(observed, facts, tuned, context)
     used = {each for candidate in measured for each in candidate.results}
     return Draft(
@@ -103,7 +109,7 @@ def _files(folder: Path) -> list[tuple[int, tuple[str, ...], Path]]:
         names = [name for name in files if Path(name).suffix.lower() in (*_PAGES, *_TEXTS)]
         for name in sorted(names, key=lambda each: (not _is_script(each), each)):
             own = (folder.name, *inside) if _is_script(name) else (folder.name, *inside, Path(name).stem)
-            shared = len(os.path.commonprefix([before, own]))
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, own, strict=False)))
             shared = min(shared, len(own) - 1) if not _is_script(name) else shared
             found.append((len(own) + 1, own[shared:], Path(parent) / name))
             before = own
@@ -114,13 +120,15 @@ def _files(folder: Path) -> list[tuple[int, tuple[str, ...], Path]]:
 
 def _is_script(name: str) -> bool:
     stem = Path(name).stem.lower()
-    return name.endswith((".sh", ".bash")) or any(word in stem for word in ("command", "cmd", "serve", "server", "launch"))
+    return name.endswith((".sh", ".bash")) or any(
+        word in stem for word in ("command", "cmd", "serve", "server", "launch")
+    )
 
 
 def _baseline(observed: Observed, measured: list[Candidate], tuned: Candidate | None) -> Candidate:
     """The candidate that the page calls so, or the first."""
     for serving in observed.servings:
-        if BASELINE.search(f"{serving.spot.above} {serving.spot.label or ''} {' '.join(serving.spot.path[1:])}"):
+        if BASELINE.search(_said_of(serving)):
             named = _of(serving.text, measured)
             if named is not None and named is not tuned:
                 return named
@@ -130,12 +138,16 @@ def _baseline(observed: Observed, measured: list[Candidate], tuned: Candidate | 
 
 def _tuned(observed: Observed, measured: list[Candidate]) -> Candidate | None:
     for serving in observed.servings:
-        words = f"{serving.spot.above} {serving.spot.label or ''} {' '.join(serving.spot.path[1:])}"
+        words = _said_of(serving)
         if TUNED.search(words) and not BASELINE.search(words):
             named = _of(serving.text, measured)
             if named is not None:
                 return named
     return None
+
+
+def _said_of(serving: Serving) -> str:
+    return f"{serving.spot.before} {serving.spot.label or ''} {' '.join(serving.spot.path[1:])}"
 
 
 def _of(command: str, candidates: list[Candidate]) -> Candidate | None:
@@ -145,7 +157,7 @@ def _of(command: str, candidates: list[Candidate]) -> Candidate | None:
 def _claim(observed: Observed, facts: Facts, tuned: Candidate | None, context: Context) -> None:
     first_result = observed.results[0].spot.line
     for serving in observed.servings:
-        words = f"{serving.spot.above} {serving.spot.label or ''} {' '.join(serving.spot.path[1:])}"
+        words = _said_of(serving)
         if TUNED.search(words) and not BASELINE.search(words):
             is_before = serving.spot.line < first_result
             guess = None if is_before else "the text above it says so"
@@ -156,5 +168,9 @@ def _claim(observed: Observed, facts: Facts, tuned: Candidate | None, context: C
         context.add("accelerators", spot, spot.where, {"count": count}, "what the text says of hardware")
     for table, lines, spot in observed.tables:
         claim_table(table, lines, spot, context)
-    for text, spot in observed.lines:
+    numbered = [(text, spot) for text, spot in observed.lines if any(map(str.isdigit, text))]
+    for text, spot in numbered[:_MOST_LINES]:
         claim_line(text, spot, context)
+    if len(numbered) > _MOST_LINES:
+        rest = f"{len(numbered) - _MOST_LINES:,} lines of text from here on"
+        context.leave(numbered[_MOST_LINES][1], rest, "only so many are searched for claims")

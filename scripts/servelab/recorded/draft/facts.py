@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from servelab.recorded.draft.candidates import UNKNOWN_COMMAND, Candidate
+from servelab.recorded.draft.fragments import model_named
 from servelab.recorded.draft.observed import Observed, Spot
 from servelab.recorded.draft.serving import ENGINES, accelerators_of, model_of
 from servelab.recorded.draft.workloads import slug
@@ -19,15 +20,19 @@ _DEVICE = re.compile(
     re.IGNORECASE,
 )
 _COUNT = re.compile(
-    r"(?:\b(?P<number>\d{1,3}|one|a single|single|two|four|eight|sixteen)\s*(?:[x×*]\s*)?|(?P<times>\d{1,3})\s*[x×*]\s*)"
+    r"(?:\b(?P<number>\d{1,3}|one|a single|single|two|four|eight|sixteen)\s*(?:[x×*]\s*)?"
+    r"|(?P<times>\d{1,3})\s*[x×*]\s*)"
     r"(?:(?:nvidia|amd|huawei|ascend|atlas)\s+)*(?:GB300|GB200|B300|B200|H200|H100|H800|H20|A100|A800|L40S?|L4|V100|RTX"
     r"|MI\d\d\dX?|910[BC])",
     re.IGNORECASE,
 )
-_AFTER = re.compile(r"(?:H200|H100|H800|H20|A100|A800|B200|L40S?|MI\d\d\dX?|910[BC]\d?)\w*(?:\s*\w+)?\s*[x×*]\s*(\d{1,3})\b")
+_AFTER = re.compile(
+    r"(?:H200|H100|H800|H20|A100|A800|B200|L40S?|MI\d\d\dX?|910[BC]\d?)\w*(?:\s*\w+)?\s*[x×*]\s*(\d{1,3})\b"
+)
 _WORDS = {"one": 1, "a single": 1, "single": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
-_VERSION = re.compile(r"v?(\d+(?:\.(?:\d+|rc\d+|post\d+|dev\d+|[a-z]+\d+))+(?:[-.+]?(?:rc|post|dev|alpha|beta)\d+)?(?:\+[\w.]+)?)")
-_MODEL = re.compile(r"\b[A-Z][\w.]*(?:-[\w.]+)*-\d[\w.]*[BbMm](?:-[\w.]+)*\b|\b[\w.-]+/[\w.-]*\d[\w.]*[BbMm]?[\w.-]*\b")
+_VERSION = re.compile(
+    r"v?(\d+(?:\.(?:\d+|rc\d+|post\d+|dev\d+|[a-z]+\d+))+(?:[-.+]?(?:rc|post|dev|alpha|beta)\d+)?(?:\+[\w.]+)?)"
+)
 
 
 @dataclass
@@ -76,9 +81,7 @@ def _model(facts: Facts, observed: Observed, candidates: list[Candidate]) -> Non
     for serving in observed.servings:
         served += [model for model in [model_of(serving.text)] if model and model not in served]
     if not served:
-        texts = [observed.title or "", *(text for text, _ in observed.lines[:50])]
-        match = next((found for text in texts if (found := _MODEL.search(text))), None)
-        facts.model = match[0] if match else "unknown"
+        facts.model = model_named(observed) or "unknown"
         facts.guesses["model"] = "no serving command names it"
         return
     title = slug(observed.title or "")
@@ -162,7 +165,9 @@ def _engines(facts: Facts, observed: Observed, candidates: list[Candidate]) -> N
 def _version(words: re.Pattern[str], text: str) -> str | None:
     for match in words.finditer(text):
         rest = text[match.end() : match.end() + 60]
-        found = re.match(r"[\w/-]{0,20}\s*(?:version|engine|release|image|==|=|:|\||\(|@)*\s*:?\s*", rest, re.IGNORECASE)
+        found = re.match(
+            r"[\w/-]{0,20}\s*(?:version|engine|release|image|==|=|:|\||\(|@)*\s*:?\s*", rest, re.IGNORECASE
+        )
         version = _VERSION.match(rest[found.end() :]) if found else None
         if version:
             return version[1]

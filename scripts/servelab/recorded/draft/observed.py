@@ -8,13 +8,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from servelab.recorded.draft.page import Code, Heading, Line, Page, Table
-from servelab.recorded.draft.serving import Found, commands_in
+from servelab.recorded.draft.serving import Found, commands_in, options_in, unknown_command
 from servelab.recorded.readers import Block, ReadError, scan_stream
 
 _NOISE = re.compile(
-    r"(?:(?:the|full|raw|our|baseline|optimi[sz]ed|final|default|serving|server|serve|launch|start(?:up)?|deploy\w*"
+    r"(?:(?:the|full|raw|our|backend|engine|extra|baseline|optimi[sz]ed|final|default|serving|server|serve|launch|start(?:up)?|deploy\w*"
     r"|benchmark\w*|bench|test|client|load|vllm bench|sglang)\s+)*(?:script|command|cmd|result|output|log|detail|config"
-    r"(?:uration)?|number|click to expand|show|expand|summary|benchmark\w*)s?(?:\s*\(.*\))?",
+    r"(?:uration)?|parameter|param|argument|arg|flag|option|number|click to expand|show"
+    r"|expand|summary|benchmark\w*)s?(?:\s*\(.*\))?",
     re.IGNORECASE,
 )
 FAILED = re.compile(
@@ -22,9 +23,13 @@ FAILED = re.compile(
     r"|unsupported|not supported|does(?:n't| not) (?:start|support|work|run)|traceback|\w*error)\b",
     re.IGNORECASE,
 )
+_ANNOUNCES = re.compile(
+    r"\b(?:serving|server|serve|launch|start(?:up)?|deploy\w*)\b.*\b(?:script|command|cmd)\b", re.IGNORECASE
+)
 _BULLET = re.compile(r"(?:[-*+•>]|\d+[.)])\s+")
 _FRAGMENT = re.compile(r"(?:--?[a-zA-Z]|[A-Z_][A-Z0-9_]*=)\S*")
-_MOST_LABEL, _MOST_COMMENTS = 80, 4
+_SENDS = re.compile(r"\b(?:client|bench\w*|load|dataset)\b", re.IGNORECASE)
+_MOST_LABEL, _MOST_COMMENTS, _MOST_SENTENCE, _MOST_PROFILE = 80, 4, 300, 40
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class Spot:
     """The last short line of text since the heading that says what follows."""
     above: str = ""
     """The line of text right before."""
+    before: str = ""
+    """The last lines of text since the heading or code before."""
 
     @property
     def section(self) -> int:
@@ -54,13 +61,15 @@ class Spot:
         return self.path[-1] if self.path else self.file
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Serving:
     """A serving command as a page prints it."""
 
     text: str
     spot: Spot
     is_rewritten: bool
+    printed: str | None = None
+    """Options without a program, which the page prints instead of a command."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,8 @@ class Observed:
     """A table, the source line of each row, and where it stands."""
     lines: list[tuple[str, Spot]] = field(default_factory=list)
     headings: list[tuple[str, Spot]] = field(default_factory=list)
+    profiles: list[tuple[str, Spot]] = field(default_factory=list)
+    """Code without command and result, in one line: it may say what was sent."""
     unplaced: list[Unplaced] = field(default_factory=list)
     title: str | None = None
 
@@ -138,6 +149,7 @@ class Walker:
         self._label: str | None = None
         self._label_is_used = False
         self._above = ""
+        self._before: list[str] = []
         self._failures_met: set[tuple[Serving, str | None]] = set()
         self._serving: tuple[Serving, int] | None = None
         """The last command, and the level of the heading it stands under."""
@@ -147,7 +159,7 @@ class Walker:
         """A heading begins."""
         self._met += 1
         self._headings = [*(each for each in self._headings if each[0] < level), (level, text, self._met)]
-        self._label, self._label_is_used, self._above = None, False, ""
+        self._label, self._label_is_used, self._above, self._before = None, False, "", []
         for name in ("_serving", "_client"):
             held = getattr(self, name)
             if held and held[1] >= level:
@@ -205,6 +217,7 @@ class Walker:
             tuple(number for _, _, number in self._headings),
             self._label,
             self._above,
+            " ".join(self._before),
         )
 
     @property
@@ -221,12 +234,15 @@ class Walker:
         if self._serving and FAILED.search(text) and len(text) <= 200 and self._serving[0] not in self._served():
             self._failed(text, source, page.name, None)
         self._above = text
+        self._before = [*self._before, text[:_MOST_SENTENCE]][-3:]
         text = text.rstrip(":：").strip()
         if text and len(text) <= _MOST_LABEL and not text.endswith((".", "。")) and not _NOISE.fullmatch(text):
             self._label, self._label_is_used = text, False
 
     def _served(self) -> list[Serving]:
-        return [self.observed.results[-1].serving] if self.observed.results and self.observed.results[-1].serving else []
+        return (
+            [self.observed.results[-1].serving] if self.observed.results and self.observed.results[-1].serving else []
+        )
 
     def _command(self, page: Page, found: Found, source: int) -> None:
         spot = self._spot(page.name, source)
@@ -234,14 +250,30 @@ class Walker:
             self._client = (Client(found.text, spot), self._level)
             self.observed.clients.append(self._client[0])
             return
+        self._serves(found, source, page.name, None)
+
+    def _serves(self, found: Found, source: int, file: str, printed: str | None) -> None:
         if self._label_is_used:  # the label said what came before
             self._label, self._label_is_used = None, False
-            spot = self._spot(page.name, source)
-        self._serving = (Serving(found.text, spot, found.is_rewritten), self._level)
-        self.observed.servings.append(self._serving[0])
+        serving = Serving(found.text, self._spot(file, source), found.is_rewritten, printed)
+        self._serving = (serving, self._level)
+        self.observed.servings.append(serving)
+
+    def _no_command(self, page: Page, code: Code) -> None:
+        """Code without a command that is known: options of one, or a profile of the load."""
+        options = options_in(page.lines, code.first, code.last)
+        if options is not None and not _SENDS.search(self._above):
+            self._serves(options, page.lines[code.first][0], page.name, options.text)
+        elif code.last - code.first < _MOST_PROFILE:
+            text = " ".join(line.strip() for _, line in page.lines[code.first : code.last + 1])
+            self.observed.profiles.append((text, self._spot(page.name, page.lines[code.first][0])))
 
     def _code(self, page: Page, code: Code, blocks: list[Block], is_log: bool) -> None:
         found = list(commands_in(page.lines, code.first, code.last))
+        if not found and not blocks and not is_log and _ANNOUNCES.search(self._above):
+            found = [each for each in [unknown_command(page.lines, code.first, code.last)] if each]
+        if not found and not blocks and not is_log:
+            self._no_command(page, code)
         taken: set[int] = set()
         for block in blocks:
             taken.update(range(block.first_line - 1, block.last_line))
@@ -257,7 +289,7 @@ class Walker:
                 self._command(page, event, page.lines[index][0])
         served = [each.last for each in found if not each.is_client]
         self._failures(page, range(max([code.first - 1, *served]) + 1, code.last + 1), taken)
-        self._above = ""
+        self._above, self._before = "", []
 
     def _failures(self, page: Page, indices: range, taken: set[int]) -> None:
         """Failures that the lines of a code say which are no result and no command."""
@@ -281,9 +313,7 @@ class Walker:
             self._failures_met.add((serving, fragment))
             self.observed.failures.append(failure)
 
-    def _result(
-        self, page: Page, block: Block, *, is_log: bool, floor: int = 0, taken: set[int] | None = None
-    ) -> None:
+    def _result(self, page: Page, block: Block, *, is_log: bool, floor: int = 0, taken: set[int] | None = None) -> None:
         comments: list[str] = []
         index = block.first_line - 2
         while index >= floor and len(comments) < _MOST_COMMENTS and taken is not None and index not in taken:

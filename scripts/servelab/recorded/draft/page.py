@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from servelab.recorded.draft.folded import unfolded
 from servelab.recorded.draft.markup import Lines, is_html, markdown_of
 
 MOST_BYTES = 64 << 20
@@ -98,6 +99,7 @@ def read_page(path: Path) -> Page:
         lines = markdown_of(text)
     else:
         lines = _with_regions([(number, line) for number, line in enumerate(text.split("\n"), start=1)])
+        lines = unfolded(lines)
     lines = [(number, _QUOTE.sub("", line) if line.lstrip().startswith(">") else line) for number, line in lines]
     return Page(path.name, lines, list(_parts(lines)), is_cut)
 

@@ -5,6 +5,7 @@ A number is claimed only if the line, or the figures themselves, say of what it 
 
 from __future__ import annotations
 
+import difflib
 import re
 
 from servelab.recorded.draft.candidates import Candidate, Stage
@@ -18,8 +19,17 @@ _SENTENCE = re.compile(r"(?<=[.;!?。])\s+(?=[A-Z(`\"*])")
 _MORE = re.compile(r"\s+(?:>{1,2}|&gt;)\s+")
 _FROM_TO = re.compile(r"\bfrom\b.{0,40}$", re.IGNORECASE)
 _TO = re.compile(r"^.{0,12}\bto\b", re.IGNORECASE)
-_BY = re.compile(r"\bby\s+(?:enabling|using|setting|adding|turning on)\s+`?([\w -]{3,40}?)`?\s*(?:[.,;]|$)", re.IGNORECASE)
-_THAN = re.compile(r"\b(?:than|over|versus|vs\.?|against|compared (?:to|with)|relative to|from|above|below)\b", re.IGNORECASE)
+_BY = re.compile(
+    r"\bby\s+(?:enabling|using|setting|adding|turning on)\s+`?([\w -]{3,40}?)`?\s*(?:[.,;]|$)", re.IGNORECASE
+)
+_THAN = re.compile(
+    r"\b(?:than|over|versus|vs\.?|against|compared (?:to|with)|relative to|from|above|below)\b", re.IGNORECASE
+)
+_BY_AMOUNT = re.compile(r"\bby\s*(?:about|around|roughly|~)?\s*$", re.IGNORECASE)
+_FASTER = re.compile(r"\b(?:faster|higher|better|more|ahead|wins?)\b", re.IGNORECASE)
+_FALLS = re.compile(
+    r"\b(?:reduce\w*|reducing|reduction|lower\w*|decrease\w*|decreasing|drop\w*|fell|falls?|down|less)\b", re.IGNORECASE
+)
 _MOST_SENTENCE = 2000
 
 
@@ -28,9 +38,25 @@ def claim_line(text: str, spot: Spot, context: Context) -> None:
     if not any(each.isdigit() for each in text) and " > " not in text:
         return
     for sentence in _SENTENCE.split(text):
-        if len(sentence) <= _MOST_SENTENCE and (_MORE.search(sentence) or any(map(str.isdigit, sentence))):
-            if not _claim_order(sentence, spot, context):
-                _claim_numbers(sentence, spot, context)
+        if len(sentence) > _MOST_SENTENCE or not (_MORE.search(sentence) or any(map(str.isdigit, sentence))):
+            continue
+        if _claim_order(sentence, spot, context):
+            continue
+        found = context.names.candidates(sentence, spot)
+        pair = list({id(each): each for each in found}.values())
+        if len(pair) == 2:
+            context.pair = (pair[0], pair[1], spot)
+        elif len(pair) == 1 and _is_near(context.pair, spot) and context.pair and pair[0] in context.pair[:2]:
+            other = context.pair[1] if pair[0] is context.pair[0] else context.pair[0]
+            context.pair = (pair[0], other, spot)
+        elif pair:
+            context.pair = None
+        _claim_numbers(sentence, spot, context)
+
+
+def _is_near(pair: tuple[Candidate, Candidate, Spot] | None, spot: Spot) -> bool:
+    """Whether a pair was named in this line or the one before."""
+    return pair is not None and pair[2].file == spot.file and 0 <= spot.line - pair[2].line <= 1
 
 
 def _claim_order(sentence: str, spot: Spot, context: Context) -> bool:
@@ -38,6 +64,9 @@ def _claim_order(sentence: str, spot: Spot, context: Context) -> bool:
     if len(parts) < 2:
         return False
     named = [_last_named(parts[0], spot, context), *(_named(part, spot, context) for part in parts[1:])]
+    if sum(each is None for each in named) == 1 and len(parts) > 1:  # a name may be misspelt
+        missing = named.index(None)
+        named[missing] = _nearly(parts[missing], [each for each in named if each], spot, context)
     sides = [each for each in named if each is not None]
     if len(sides) < len(parts) or len({id(each) for each in sides}) < len(sides):
         return False
@@ -63,6 +92,15 @@ def _named(text: str, spot: Spot, context: Context) -> Candidate | None:
     return context.names.candidate(text, spot)
 
 
+def _nearly(text: str, others: list[Candidate], spot: Spot, context: Context) -> Candidate | None:
+    """The candidate of the others' stage whose label the first word of a text nearly is."""
+    word = re.match(r"\W*([\w.-]{4,40})", text.split(":")[-1])
+    stage = next((each for each in context.names.stages if others and others[0] in each.candidates), None)
+    own = {each.label.lower(): each for each in stage.candidates if each not in others} if stage else {}
+    close = difflib.get_close_matches(word[1].lower(), own, n=1, cutoff=0.75) if word else []
+    return own[close[0]] if close else None
+
+
 def _last_named(text: str, spot: Spot, context: Context) -> Candidate | None:
     found = context.names.candidates(text, spot)
     return found[-1] if found else context.names.role(text)
@@ -80,6 +118,8 @@ def _workload(sentence: str, spot: Spot, sides: list[Candidate], context: Contex
 def _claim_numbers(sentence: str, spot: Spot, context: Context) -> None:
     numbers = list(numbers_in(sentence))
     whole = metric_in(sentence)
+    if _is_near(context.pair, spot) and context.pair and _claim_pair(sentence, numbers, context.pair, spot, context):
+        return
     placed: list[tuple[Candidate, Number]] = []
     for position, number in enumerate(numbers):
         if number.is_percent:
@@ -97,6 +137,44 @@ def _claim_numbers(sentence: str, spot: Spot, context: Context) -> None:
             "because": option,
         }
         context.add("order", spot, spot.where, keys, "the option is written from the sentence")
+
+
+def _claim_pair(
+    sentence: str, numbers: list[Number], pair: tuple[Candidate, Candidate, Spot], spot: Spot, context: Context
+) -> bool:
+    """Claims of `X is faster by 5 tok/s (3 %)` and `TPOT = 5 ms vs 6 ms, reduced by 1 ms (17 %)`; False if neither."""
+    by = next((each for each in numbers if _BY_AMOUNT.search(each.before) and is_of_performance(each)), None)
+    if by is None:
+        return False
+    named = metric_in(sentence[: by.start], last=True) or metric_in(by.unit)
+    if named is None:
+        return False
+    is_rate = by.unit.startswith("tok")
+    metric = DEFAULT_METRIC if is_rate or named[0] == THROUGHPUT else named[0]
+    workload = _workload(sentence, spot, list(pair[:2]), context)
+    ahead = [each for each in numbers if each.end <= by.start and is_of_performance(each)]
+    sides = pair[:2]
+    if len(ahead) == 2 and not context.names.candidates(sentence, spot):
+        for side, number in zip(sides, ahead, strict=True):
+            context.figure(Cell(side.reference, workload, metric, named[1] or "mean"), number.printed, spot, spot.where)
+    elif ahead:
+        for position, number in enumerate(numbers):
+            if number in ahead:
+                _claim_figure(sentence, numbers, position, spot, context)
+    elif is_rate and _FASTER.search(by.before):
+        keys = {"candidates": [each.reference for each in sides], "workload": workload}
+        context.add("order", spot, spot.where, keys)
+    cell = Cell("", workload, metric, named[1] or "mean")
+    falls_by = _FALLS.search(by.before) is not None or (
+        metric.endswith("_ms") and _FASTER.search(by.before) is not None
+    )
+    sign = "-" if falls_by and not by.is_signed else ""
+    context.difference(sides[0], sides[1], cell, sign + by.printed, spot, spot.where)
+    for number in numbers[numbers.index(by) + 1 :]:
+        if number.is_percent:
+            printed = number.printed if number.is_signed else sign + number.printed
+            context.change(sides[0], sides[1], cell, printed, spot, spot.where)
+    return True
 
 
 def _claim_figure(
@@ -122,21 +200,19 @@ def _claim_figure(
     if candidate is None and len(candidates) == 1:
         candidate = everyone[next(iter(candidates))]
     if candidate is None:
-        context.leave(spot, what, "the line does not say of which candidate it is")
+        context.leave(spot, what, "the line does not say whose figure it is")
         return None
     own = [each for each in hits if each.candidate == candidate.reference]
     workload = own[0].workload if own else _workload(sentence, spot, [candidate], context)
     cell = own[0] if own else Cell(candidate.reference, workload, str(metric_of(metric)), statistic or "mean")
-    guess = None if own else "the log has another figure; see of which candidate it is"
+    guess = None if own else "the log has another figure; see whose figure it is"
     if not context.figure(cell, number.printed, spot, spot.where, number.times, guess):
         context.leave(spot, what, f"`{cell.candidate}` has no log of `{cell.workload}`")
         return None
     return candidate
 
 
-def _subject(
-    sentence: str, numbers: list[Number], position: int, spot: Spot, context: Context
-) -> Candidate | None:
+def _subject(sentence: str, numbers: list[Number], position: int, spot: Spot, context: Context) -> Candidate | None:
     """The candidate that a figure is of: the last one named before it, or the sides of `from … to …`."""
     number = numbers[position]
     named = context.names.candidates(number.before, spot)
@@ -180,12 +256,17 @@ def _claim_percent(sentence: str, number: Number, spot: Spot, context: Context) 
             keys = {"candidate": subject.reference, "workload": workload, "printed": number.printed.lstrip("+")}
             context.add("success_rate", spot, spot.where, keys, "the first candidate that the line names")
             return
-        context.leave(spot, what, "the line does not say of which candidate it is")
+        context.leave(spot, what, "the line does not say whose figure it is")
         return
     if OTHER.search(near) and (metric is None or OTHER.search(sentence[number.end : number.end + 30])):
         context.leave(spot, what, "a percentage of something that no log has")
         return
-    cell = Cell("", context.objective_on, str(metric_of(metric[0] if metric else THROUGHPUT)), (metric or ("", None))[1] or "mean")
+    cell = Cell(
+        "",
+        context.objective_on,
+        str(metric_of(metric[0] if metric else THROUGHPUT)),
+        (metric or ("", None))[1] or "mean",
+    )
     printed = number.printed
     if not number.is_signed and falls(near):
         printed = f"-{printed}"
@@ -204,9 +285,7 @@ def _claim_percent(sentence: str, number: Number, spot: Spot, context: Context) 
         context.leave(spot, what, "the line does not say what is compared with what")
 
 
-def _sides(
-    sentence: str, number: Number, spot: Spot, context: Context
-) -> tuple[Candidate | None, Candidate | None]:
+def _sides(sentence: str, number: Number, spot: Spot, context: Context) -> tuple[Candidate | None, Candidate | None]:
     """What changed and against what: what is named before the number, and behind `over`, `than`, `compared to`."""
     than = next((each for each in _THAN.finditer(sentence) if each.start() >= number.start), None)
     than = than or next(iter(_THAN.finditer(sentence)), None)
@@ -226,7 +305,7 @@ def _sides(
 def _pair_by_value(
     printed: str, candidate: Candidate | None, spot: Spot, cell: Cell, context: Context
 ) -> tuple[Candidate, Candidate] | None:
-    """The pair of the section, or of the recommended and the baseline, of which the change is the printed one."""
+    """The pair of the section, or of the recommended and the baseline, whose change is the printed one."""
     stage, names = _stage_of(spot, context), context.names
     own = [candidate] if candidate else list(stage.candidates) if stage else []
     if not own and names.tuned:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from servelab.recorded.draft.page import Lines
+from servelab.recorded.draft.markup import Lines
 from servelab.study.recorded.commands import MODEL_OPTIONS, ServingCommand, read_command
 
 MOST_COMMAND = 8000
@@ -14,7 +14,7 @@ MOST_COMMAND = 8000
 _PROMPT = re.compile(r"(?:[$❯+#]|#!cmd|\(\w+\)\s*\$|[\w.-]+@[\w.-]+:[^$#]{0,80}[$#])\s+(?=\S)")
 _BEFORE = re.compile(r"(?:(?:[A-Za-z_]\w*=\S*|export|sudo|nohup|env|time|exec)\s+)+")
 _SERVES = re.compile(
-    r"(?:\S*/)?(?:vllm\s+serve|sglang\s+serve|trtllm-serve|mpirun\s.*trtllm-serve|lmdeploy\s+serve|llama-server|ollama\s+serve"
+    r"(?:\S*/)?(?:[a-z][\w.-]*\s+serve|trtllm-serve|mpirun\s.*trtllm-serve|llama-server|[\w.-]+-server"
     r"|text-generation-launcher|text-embeddings-router|tritonserver|mindieservice_daemon|ktransformers|mlx_lm\.server"
     r"|python3?(?:\.\d+)?\s+(?:-[a-zA-Z]\s+)*(?:-m\s+)?\S*(?:launch_server|api_server|openai_server|serve|server|run_server)(?:\.py)?"
     r"|(?:docker|podman|nerdctl)\s+run\s.*(?:vllm|sglang|trtllm|tensorrt|text-generation-inference|lmdeploy|mindie|llama)\S*)"
@@ -26,6 +26,8 @@ _CLIENT = re.compile(
 )
 _ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|\S*))\s*;?")
 _ENDS = re.compile(r"\s+(?:\d?>{1,2}\s*\S+|\d?>&\d|\|\s|&&\s|&$|;\s).*$|\s*[&;]$")
+_FOLDED = re.compile(r"\s\\\s+(?=-)")
+"""A line of a command that went on in the next, in one."""
 _MODEL = re.compile(r"[\w.-]+/[\w.-]+(?:/[\w.-]+)*|[A-Za-z][\w.]*-[\w.-]+")
 
 
@@ -36,17 +38,19 @@ class EngineName:
     key: str
     title: str
     words: re.Pattern[str]
+    start: str | None = None
+    """How its commands begin, with `{model}`."""
 
 
-def _engine(key: str, title: str, words: str) -> EngineName:
-    return EngineName(key, title, re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])", re.IGNORECASE))
+def _engine(key: str, title: str, words: str, start: str | None = None) -> EngineName:
+    return EngineName(key, title, re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])", re.IGNORECASE), start)
 
 
 ENGINES = (
-    _engine("vllm-ascend", "vLLM-Ascend", "vllm[- _]ascend"),
-    _engine("vllm", "vLLM", "vllm(?![- _]ascend)"),
-    _engine("sglang", "SGLang", "sglang|sgl"),
-    _engine("tensorrt-llm", "TensorRT-LLM", r"tensorrt[- _]?llm|trt[- _]?llm|trtllm[\w-]*|trt"),
+    _engine("vllm-ascend", "vLLM-Ascend", "vllm[- _]ascend", "vllm serve {model}"),
+    _engine("vllm", "vLLM", "vllm(?![- _]ascend)", "vllm serve {model}"),
+    _engine("sglang", "SGLang", "sglang|sgl", "python3 -m sglang.launch_server --model-path {model}"),
+    _engine("tensorrt-llm", "TensorRT-LLM", r"tensorrt[- _]?llm|trt[- _]?llm|trtllm[\w-]*|trt", "trtllm-serve {model}"),
     _engine("lmdeploy", "LMDeploy", "lmdeploy|turbomind"),
     _engine("mindie", "MindIE", "mindie(?:service)?(?:_daemon)?"),
     _engine("tgi", "TGI", "tgi|text[- ]generation[- ](?:inference|launcher)"),
@@ -80,8 +84,6 @@ def commands_in(lines: Lines, first: int, last: int) -> Iterator[Found]:
         text, end = _joined(lines, index, last)
         bare = _PROMPT.sub("", text, count=1) if _PROMPT.match(text) else text
         found = _command(bare)
-        if found is None and bare != text and text.startswith("# "):
-            found = None
         if found:
             command, is_client, is_cut = found
             set_before = [] if is_client else variables
@@ -89,6 +91,56 @@ def commands_in(lines: Lines, first: int, last: int) -> Iterator[Found]:
         elif _ASSIGNMENT.fullmatch(bare):
             variables += [match[1] for match in [_ASSIGNMENT.fullmatch(bare)] if match]
         index = end + 1
+
+
+def unknown_command(lines: Lines, first: int, last: int) -> Found | None:
+    """The first line that is no comment, where text says that a command follows and none is known."""
+    for index in range(first, last + 1):
+        text, end = _joined(lines, index, last)
+        bare = _PROMPT.sub("", text, count=1) if _PROMPT.match(text) and not text.startswith("#") else text
+        if not bare or bare.startswith(("#", "//")):
+            continue
+        cut = _ENDS.sub("", bare)
+        try:
+            command = read_command(cut)
+        except ValueError:
+            return None
+        if len(cut) > MOST_COMMAND or not re.match(r"[\w./~-]+(?:\s|$)", cut) or not (command.options or command.model):
+            return None
+        return Found(cut, index, end, is_client=False, is_rewritten=True)
+    return None
+
+
+def options_in(lines: Lines, first: int, last: int) -> Found | None:
+    """Options without a program, where a code has nothing else: one after the other, values with braces in quotes."""
+    words: list[str] = []
+    for index in range(first, last + 1):
+        text = lines[index][1].strip().rstrip("\\").strip()
+        if not text or text.startswith("#"):
+            continue
+        if not re.match(r"--?[a-zA-Z]", text) or len(words) > 400:
+            return None
+        words += [_quoted(word) for word in text.split()]
+    text = " ".join(words)
+    try:
+        parts = read_command(f"x {text}")
+    except ValueError:
+        return None
+    if (
+        not words
+        or len(text) > MOST_COMMAND
+        or len(parts.words) > 1
+        or not any(word.startswith("--") for word in words)
+    ):
+        return None
+    return Found(text, first, last, is_client=False)
+
+
+def _quoted(word: str) -> str:
+    name, equals, value = word.partition("=")
+    if "{" not in word or "'" in word:
+        return word
+    return f"{name}={chr(39)}{value}{chr(39)}" if equals and name.startswith("-") else f"'{word}'"
 
 
 def inline_command(text: str) -> str | None:
@@ -102,7 +154,7 @@ def _joined(lines: Lines, index: int, last: int) -> tuple[str, int]:
     while text.endswith("\\") and end < last and len(text) < MOST_COMMAND:
         end += 1
         text = f"{text[:-1].rstrip()} {lines[end][1].strip()}"
-    return text.rstrip("\\").rstrip(), end
+    return _FOLDED.sub(" ", text.rstrip("\\").rstrip()), end
 
 
 def _command(text: str) -> tuple[str, bool, bool] | None:
@@ -156,7 +208,9 @@ def model_of(text: str) -> str | None:
         if command.options.get(name):
             return command.options[name]
     words = [word for word in command.words if _MODEL.fullmatch(word)]
-    return words[-1] if len(words) > 1 or (words and len(command.words) > 1 and command.words[-1] == words[-1]) else None
+    return (
+        words[-1] if len(words) > 1 or (words and len(command.words) > 1 and command.words[-1] == words[-1]) else None
+    )
 
 
 _PARALLEL = (

@@ -2,7 +2,7 @@
 
 What heads a row or column is read as words. Where the words say nothing, the figures themselves do: a column most of
 whose figures are in one candidate's logs is that candidate's. A figure of it that is not in the logs is then claimed
-all the same, for the audit to find.
+too, for the audit to find.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from servelab.recorded.draft.claiming import DEFAULT_METRIC, Context, fits, metr
 from servelab.recorded.draft.figures import Cell
 from servelab.recorded.draft.observed import Spot
 from servelab.recorded.draft.page import Table
+from servelab.recorded.draft.stage_tables import claim_stages, is_of_stages
 from servelab.recorded.draft.words import BASELINE, OTHER, Number, falls, metric_in, numbers_in
 from servelab.recorded.draft.workloads import Workload
 
-_NOTHING = frozenset({"-", "–", "—", "n/a", "none", "no gain", "0%", "/", "not adopted"})
 _PERFORMANCE_UNITS = ("tok", "req", "ms", "s", "tps")
 _MOST_NUMBERS = 4000
 """Of one table; a longer one is a data set, and listed."""
@@ -43,8 +43,8 @@ def claim_table(table: Table, lines: list[int], spot: Spot, context: Context) ->
     header = table.rows[0][1]
     rows = [cells for _, cells in table.rows]
     spots = [replace(spot, line=line) for line in lines]
-    if _is_of_stages(rows, context):
-        _claim_stages(rows, spots, context)
+    if is_of_stages(rows, context):
+        claim_stages(rows, spots, context)
         return
     entries = _entries(rows, header, spot, context)
     if len(entries) > _MOST_NUMBERS:
@@ -86,7 +86,9 @@ def _entries(rows: list[tuple[str, ...]], header: tuple[str, ...], spot: Spot, c
 
 def _is_count(head: str, first: str) -> bool:
     words = f"{head} {first}".lower()
-    return any(each in words for each in ("concurrency", "batch", "length", "input", "output", "gpus", "size", "requests"))
+    return any(
+        each in words for each in ("concurrency", "batch", "length", "input", "output", "gpus", "size", "requests")
+    )
 
 
 def _place_candidates(
@@ -104,7 +106,9 @@ def _place_candidates(
     }
     by_row = {
         row: _winner(
-            [each for each in figures if each.row == row], context, context.names.candidate(_head(rows[row]), spots[row])
+            [each for each in figures if each.row == row],
+            context,
+            context.names.candidate(_head(rows[row]), spots[row]),
         )
         for row in {each.row for each in entries}
     }
@@ -123,9 +127,33 @@ def _place_candidates(
         first, second = by_column.get(entry.column), by_row.get(entry.row)
         entry.candidate = (first or second) if columns_tell else (second or first)
         entry.candidate = entry.candidate or only
+        if columns_tell and (others := _others(entry, entries, header, context)):
+            entry.candidate = others
         baseline = context.names.baseline
-        if stage is not None and columns_tell and entry.candidate is not baseline and not _is_candidate(first, header, entry):
+        if (
+            stage is not None
+            and columns_tell
+            and entry.candidate is not baseline
+            and not _is_candidate(first, header, entry)
+        ):
             entry.candidate = _of_stage(entry, entries, stage, context) or entry.candidate
+
+
+def _others(entry: _Entry, entries: list[_Entry], header: tuple[str, ...], context: Context) -> Candidate | None:
+    """The one other candidate whose figures all of a cell are, where the column only names a role."""
+    if entry.candidate is None or _is_candidate(entry.candidate, header, entry):
+        return None
+    cell = [each for each in entries if (each.row, each.column) == (entry.row, entry.column)]
+    figures = [each for each in cell if not each.number.is_percent]
+    owners = [{hit.candidate for hit in each.hits} for each in figures]
+    common = set.intersection(*owners) if owners else set()
+    if len(common) != 1 or entry.candidate.reference in common or BASELINE.search(_at(header, entry.column)):
+        return None
+    return next(each for stage in context.names.stages for each in stage.candidates if each.reference in common)
+
+
+def _at(cells: tuple[str, ...], column: int) -> str:
+    return cells[column] if column < len(cells) else ""
 
 
 def _is_candidate(candidate: Candidate | None, header: tuple[str, ...], entry: _Entry) -> bool:
@@ -178,9 +206,7 @@ def _winner(entries: list[_Entry], context: Context, named: Candidate | None) ->
     return next((each for stage in stages for each in stage.candidates if each.reference == ranked[0][0]), named)
 
 
-def _place_workloads(
-    rows: list[tuple[str, ...]], entries: list[_Entry], spots: list[Spot], context: Context
-) -> None:
+def _place_workloads(rows: list[tuple[str, ...]], entries: list[_Entry], spots: list[Spot], context: Context) -> None:
     header = rows[0]
     around = _around(spots[0], context)
     votes: dict[tuple[str, int], Counter[str]] = {}
@@ -249,7 +275,7 @@ def _claim_by_value(entry: _Entry, spot: Spot, where: str, what: str, context: C
         guess = "the only figure of all logs that prints so"
         context.figure(entry.hits[0], entry.number.printed, spot, where, entry.number.times, guess)
     elif entry.metric is not None or entry.hits:
-        context.leave(spot, what, "its row and column do not say of which candidate it is")
+        context.leave(spot, what, "its row and column do not say whose figure it is")
 
 
 def _claim_percent(
@@ -265,8 +291,8 @@ def _claim_percent(
     head = rows[0][entry.column] if entry.column < len(rows[0]) else ""
     words = f"{rows[entry.row][0]} {head} {number.before}"
     if entry.metric == "success_rate" and entry.candidate and entry.workload:
+        keys = {"candidate": entry.candidate.reference, "workload": entry.workload, "printed": number.printed}
         if context.figures.has(entry.candidate.reference, entry.workload):
-            keys = {"candidate": entry.candidate.reference, "workload": entry.workload, "printed": number.printed}
             context.add("success_rate", spot, where, keys)
             return
     if OTHER.search(words) and entry.metric is None:
@@ -289,9 +315,9 @@ def _claim_percent(
     guess = None
     if baseline is None or not context.figures.basis_of(printed, candidate.reference, baseline.reference, cell):
         others = [each for stage in context.names.stages for each in stage.candidates]
-        if not number.is_signed or baseline is None:
-            if pair := context.pair_of(printed, [candidate], others, cell):
-                baseline = pair[1]
+        pair = context.pair_of(printed, [candidate], others, cell)
+        if pair is not None and (baseline is None or not number.is_signed):
+            baseline = pair[1]
         guess = "the logs give another percentage; see what it is compared with"
     if baseline is None or not context.change(
         candidate, baseline, cell, printed, spot, where, per_node=times, guess=guess
@@ -306,14 +332,14 @@ def _metric_of_percent(entry: _Entry, entries: list[_Entry]) -> str:
     before = [
         each
         for each in entries
-        if (each.row, each.column) == (entry.row, entry.column) and each.number.end <= entry.number.start and each.metric
+        if (each.row, each.column) == (entry.row, entry.column)
+        and each.number.end <= entry.number.start
+        and each.metric
     ]
     return before[-1].metric or DEFAULT_METRIC if before else DEFAULT_METRIC
 
 
-def _baseline_of(
-    entry: _Entry, rows: list[tuple[str, ...]], spots: list[Spot], context: Context
-) -> Candidate | None:
+def _baseline_of(entry: _Entry, rows: list[tuple[str, ...]], spots: list[Spot], context: Context) -> Candidate | None:
     """What a percentage of a table is compared with: what its head says, or the column or row of the baseline."""
     head = rows[0][entry.column] if entry.column < len(rows[0]) else ""
     for text in (head, rows[entry.row][entry.column]):
@@ -326,64 +352,6 @@ def _baseline_of(
         if column != entry.column and BASELINE.search(text):
             return context.names.candidate(text, spots[0]) or context.names.baseline
     return context.names.baseline
-
-
-def _is_of_stages(rows: list[tuple[str, ...]], context: Context) -> bool:
-    """Whether a table has a row for each stage, with one percentage or a dash."""
-    body = [cells for cells in rows[1:] if len(cells) >= 2 and cells[0]]
-    fitting = 0
-    for cells in body:
-        values = [cell for cell in cells[1:] if cell]
-        numbers = [number for cell in values for number in numbers_in(cell)]
-        is_plain = len(numbers) == 1 and numbers[0].is_percent
-        is_nothing = not numbers and any(cell.lower() in _NOTHING for cell in values)
-        if (is_plain or is_nothing) and context.names.stage(cells[0]) is not None:
-            fitting += 1
-    return bool(body) and fitting * 2 > len(body)
-
-
-def _claim_stages(rows: list[tuple[str, ...]], spots: list[Spot], context: Context) -> None:
-    """A table of stages: each percentage is of what its stage ended with, against what the one before did."""
-    cell = Cell("", context.objective_on, DEFAULT_METRIC)
-    incumbent = context.names.baseline
-    for cells, spot in zip(rows[1:], spots[1:], strict=True):
-        where = f"{spot.where}, {cells[0]}"[:120]
-        stage = context.names.stage(cells[0])
-        numbers = [number for each in cells[1:] for number in numbers_in(each) if number.is_percent]
-        if stage is None or incumbent is None:
-            for number in numbers:
-                context.leave(spot, f"`{number.printed}%` of row `{cells[0]}`", "no heading asks this question")
-            continue
-        if not numbers:
-            keys = {"stage": stage.name, "candidate": incumbent.reference}
-            context.add("chosen", spot, where, keys, "nothing is printed for it")
-            continue
-        winner, against, guess = _sides_of_stage(numbers[0].printed, stage, incumbent, cell, context)
-        if winner is None or not context.change(
-            winner, against, cell, numbers[0].printed, spot, where, per_node=True, guess=guess
-        ):
-            context.leave(spot, f"`{numbers[0].printed}%` of row `{cells[0]}`", "no candidate of the stage has a log")
-            continue
-        keys = {"stage": stage.name, "candidate": winner.reference}
-        context.add("chosen", spot, where, keys, "the candidate of the percentage")
-        incumbent = winner
-    context.incumbent = incumbent
-
-
-def _sides_of_stage(
-    printed: str, stage: Stage, incumbent: Candidate, cell: Cell, context: Context
-) -> tuple[Candidate | None, Candidate, str | None]:
-    measured = [each for each in stage.candidates if each.results]
-    baseline = context.names.baseline or incumbent
-    pair = context.pair_of(printed, measured, [incumbent, baseline, *measured], cell)
-    if pair is not None:
-        return pair[0], pair[1], None
-    best = context.best(stage, cell)
-    guess = "no pair of the stage gives it; the best one against what was chosen before"
-    if best is incumbent:
-        rest = [each for each in measured if each is not best]
-        return best, rest[0] if rest else incumbent, guess
-    return best, incumbent, guess
 
 
 def is_of_performance(number: Number) -> bool:

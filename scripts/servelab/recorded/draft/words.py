@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +15,12 @@ from servelab.recorded.draft.workloads import Workload, slug
 from servelab.study.recorded.commands import read_command
 
 THROUGHPUT = "throughput"
-"""A rate of tokens, of which the page does not say which."""
+"""A rate of tokens; the page does not say which."""
 _METRICS = (
-    ("total_tokens_per_s", r"total\s+(?:token\s+)?(?:throughput|tps|tok(?:en)?s?\s*/\s*s(?:ec)?)|total\s+tokens?\s+per\s+second"),
+    (
+        "total_tokens_per_s",
+        r"total\s+(?:token\s+)?(?:throughput|tps|tok(?:en)?s?\s*/\s*s(?:ec)?)|total\s+tokens?\s+per\s+second",
+    ),
     (
         "output_tokens_per_s",
         r"(?:output|generation|generated|decode|decoding|gen)\s+(?:token\s+)?(?:throughput|tps|tok(?:en)?s?\s*/\s*s(?:ec)?|speed"
@@ -24,7 +29,7 @@ _METRICS = (
     ("input_tokens_per_s", r"(?:input|prefill|prompt)\s+(?:token\s+)?(?:throughput|tps|tok(?:en)?s?\s*/\s*s(?:ec)?)"),
     (
         "requests_per_s",
-        r"requests?\s+(?:throughput|rate)|req(?:uest)?s?\s*(?:/\s*s(?:ec(?:ond)?)?|per\s+sec(?:ond)?)|\bqps\b|\brps\b",
+        r"requests?\s+(?:throughput|rate)|(?:req|request)s?\s*(?:/\s*(?:s|sec|second)|per\s+(?:sec|second))|\bqps\b|\brps\b",
     ),
     ("ttft_ms", r"\bttft\b|time[- ]to[- ]first[- ]token|first[- ]token\s+latency"),
     ("tpot_ms", r"\btpot\b|time[- ]per[- ]output[- ]token"),
@@ -32,7 +37,7 @@ _METRICS = (
     ("e2el_ms", r"\be2el?\b(?:\s+latency)?|end[- ]to[- ]end\s+latency|request\s+latency"),
     (
         THROUGHPUT,
-        r"throughput|\btps\b|tok(?:en)?s?\s*/\s*s(?:ec(?:ond)?)?\b|tokens?\s+per\s+sec(?:ond)?|\bfaster\b|\bslower\b"
+        r"throughput|\btps\b|tok(?:en)?s?\s*/\s*(?:s|sec|second)\b|tokens?\s+per\s+(?:sec|second)|\bfaster\b|\bslower\b"
         r"|\bspeed-?up\b",
     ),
     ("success_rate", r"success(?:ful)?(?:\s+request)?\s*(?:rate)?"),
@@ -45,24 +50,63 @@ _STATISTIC = re.compile(
 _NUMBER = re.compile(
     r"(?<![\w.,/#@:=-])(?P<sign>[+\-−–↑↓▲▼]\s?|~\s?|≈\s?)?(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)"
     r"(?P<percent>\s?[%％])?(?:\s?[x×](?P<times>[2-9]|\d\d)(?![\w.]))?"
-    r"(?P<unit>\s?(?:tok(?:en)?s?\s*/\s*s(?:ec(?:ond)?)?|tokens?\s+per\s+second|req(?:uest)?s?\s*/\s*s|ms|milliseconds?"
+    r"(?P<unit>\s?(?:tok(?:en)?s?\s*/\s*(?:s|sec|second)|tokens?\s+per\s+second|(?:req|request)s?\s*/\s*s|ms|milliseconds?"
     r"|s|seconds?|sec|TPS|tps|K|k|M|x|×|[GT]i?B)\b)?(?![\w%％]|[.,]\d|-[A-Za-z\d])",
 )
 OTHER = re.compile(
-    r"accura|quality|perplex|utili[sz]ation|memory|vram|score|confidence|hit[- ]rate|mmlu|gsm8k|aime|loss|power|cost|price"
-    r"|acceptance|discount|size",
+    r"accura|quality|perplex|utili[sz]ation|memory|vram|score|confidence|hit[- ]rate|mmlu|gsm8k|aime|loss|power|cost"
+    r"|price|acceptance|discount|size",
     re.IGNORECASE,
 )
 """Of what a percentage may be that no log has."""
 _FALLS = re.compile(
-    r"\b(?:reduc\w*|lower\w*|decreas\w*|drop\w*|slow\w*|wors\w*|less|fell|falls?|declin\w*|cut\w*|degrad\w*|regress\w*"
+    r"\b(?:reduce\w*|reducing|reduction|lower\w*|decrease\w*|decreasing|drop\w*|slow\w*|worse\w*|less|fell|falls?|declin\w*|cut\w*|degrad\w*|regress\w*"
     r"|short\w*|loses?|lost|down)\b",
     re.IGNORECASE,
 )
 _STOP = frozenset(
-    "the a an of in on for with and to by our choosing choose selection select selecting enable enabling different option s "
-    "options setting settings tuning tune optimization optimisation optimizing inference use using best max maximum number".split()
+    [
+        "the",
+        "a",
+        "an",
+        "of",
+        "in",
+        "on",
+        "for",
+        "with",
+        "and",
+        "to",
+        "by",
+        "our",
+        "choosing",
+        "choose",
+        "selection",
+        "select",
+        "selecting",
+        "enable",
+        "enabling",
+        "different",
+        "option",
+        "s",
+        "options",
+        "setting",
+        "settings",
+        "tuning",
+        "tune",
+        "optimization",
+        "optimisation",
+        "optimizing",
+        "inference",
+        "use",
+        "using",
+        "best",
+        "max",
+        "maximum",
+        "number",
+    ]
 )
+_ALSO_METRICS = frozenset({"throughput", "latency"})
+"""Names of workloads that are metrics in a sentence."""
 BASELINE = re.compile(r"\bbase-?line\b|\bdefaults?\b|\bbefore\b|\bvanilla\b|\bout[- ]of[- ]the[- ]box\b", re.IGNORECASE)
 TUNED = re.compile(r"\boptimi[sz]ed\b|\brecommend\w*|\btuned\b|\bafter\b|\bfinal\b|\bbest\b|\bwinner\b", re.IGNORECASE)
 
@@ -188,7 +232,7 @@ class Names:
         best, most = None, 0.0
         for stage in self.stages:
             own = tokens(stage.title)
-            shared = len(words & own)
+            shared = sum(word in own or bool(difflib.get_close_matches(word, own, 1, 0.85)) for word in words)
             score = shared / len(words | own) if shared * 2 >= len(words) else 0.0
             if score > most:
                 best, most = stage, score
@@ -198,7 +242,9 @@ class Names:
         """The workload that a text names, by its title, data set or lengths."""
         padded = f"-{slug_all(text)}-"
         for words, workload in self._workload_words:
-            if f"-{words}-" in padded or (len(words) > 3 and padded == f"-{words}-"):
+            if words in _ALSO_METRICS and len(text.split()) > 2:
+                continue
+            if f"-{words}-" in padded:
                 same = {id(each) for other, each in self._workload_words if other == words}
                 if len(same) == 1:
                     return workload
@@ -232,8 +278,6 @@ def _aliases(candidate: Candidate, with_engine: bool) -> list[str]:
     if with_engine and engine is not None:
         texts += [engine.key, engine.title]
     if candidate.printed:
-        try:
+        with contextlib.suppress(ValueError):
             texts += [value for value in read_command(f"x {candidate.printed}").options.values() if value]
-        except ValueError:
-            pass
     return [alias for alias in dict.fromkeys(slug(each) for each in texts) if len(alias) > 1]

@@ -11,19 +11,26 @@ from servelab.study.recorded.commands import read_command
 _SAME_INPUT, _SAME_OUTPUT, _SAME_REQUESTS = 0.03, 0.35, 0.06
 """Relative differences within one workload: prompts are the same, outputs and successes vary."""
 _LENGTHS = re.compile(
-    r"(?P<input>\d[\d,]*)\s*(?P<kilo>[kK]?)(?:[- ]?tokens?)?\s*(?:input|prompt|in\b)(?:\s*tokens?)?\s*[,;/&+x×]?\s*(?:and\s+)?"
+    r"(?P<input>\d[\d,]*)\s*(?P<kilo>[kK]?)(?:[- ]?tokens?)?\s*(?:input|prompt|in\b)(?:\s*tokens?)?"
+    r"\s*[,;/&+x×]?\s*(?:and\s+)?"
     r"(?P<output>\d[\d,]*)\s*(?P<kilo2>[kK]?)(?:[- ]?tokens?)?\s*(?:output|generated|out\b)",
     re.IGNORECASE,
 )
-_PAIR = re.compile(r"(?<![\w.])(?P<input>\d{2,6})(?P<kilo>)\s*(?:x|×|/|in\s*/)\s*(?P<output>\d{1,6})(?P<kilo2>)(?![\w.])")
+_PAIR = re.compile(
+    r"(?<![\w.])(?P<input>\d{2,6})(?P<kilo>)\s*(?:x|×|/|in\s*/)\s*(?P<output>\d{1,6})(?P<kilo2>)(?![\w.])"
+)
 _DATASETS = re.compile(
     r"share[- ]?gpt(?:[- _]?v\d)?|sonnet|burst[- ]?gpt|hugging ?face|mooncake|mt[- ]?bench|humaneval|gsm8k|alpaca"
     r"|longbench|random|synthetic|custom",
     re.IGNORECASE,
 )
+_INPUT = re.compile(r"(?:input|prompt|isl)\w*\W{1,4}(\d{1,7})\b", re.IGNORECASE)
+_OUTPUT = re.compile(r"(?:output|osl)\w*\W{1,4}(\d{1,7})\b", re.IGNORECASE)
 _PROMPTS = re.compile(
-    r"\b(?:short|medium|long|very long|generation|summari[sz]ation|chat|rag)\b.{0,20}\b(?:prompts?|contexts?|inputs?|outputs?"
-    r"|workload|scenario|heavy)\b|\b\d+\s*[kK]?\s*(?:tokens?\s*)?(?:input|output|prompt|context)|concurren|request[- ]rate",
+    r"\b(?:short|medium|long|very long|generation|summari[sz]ation|chat|rag)\b.{0,20}\b(?:prompts?|contexts?|inputs?"
+    r"|outputs?"
+    r"|workload|scenario|heavy)\b|\b\d+\s*[kK]?\s*(?:tokens?\s*)?(?:input|output|prompt|context)"
+    r"|concurren|request[- ]rate",
     re.IGNORECASE,
 )
 _CONCURRENCY = re.compile(r"concurren\w*\D{0,12}?(\d+)|(\d+)\s*(?:-way )?concurren", re.IGNORECASE)
@@ -76,17 +83,45 @@ def sort_results(observed: Observed) -> list[Workload]:
     for result in observed.results:
         sent = _sent(result)
         for first, workload in groups:
-            if _alike(first, sent):
+            if _alike(first, sent, workload.results, result):
                 workload.results.append(result)
                 break
         else:
             groups.append((sent, Workload(results=[result])))
+    groups = _with_few_successes(groups)
     definitions = _definitions(observed)
     clients = [(client, client_settings(client.text)) for client in observed.clients]
     for sent, workload in groups:
         _describe(workload, sent, definitions, clients)
     _name([workload for _, workload in groups])
     return [workload for _, workload in groups]
+
+
+def _with_few_successes(groups: list[tuple[_Sent, Workload]]) -> list[tuple[_Sent, Workload]]:
+    """Puts a lone result into the workload that its page calls the same, if it is one with fewer successes.
+
+    Where many requests fail, the lengths of the others differ, too.
+    """
+    kept: list[tuple[_Sent, Workload]] = []
+    ranked = sorted(groups, key=lambda each: -len(each[1].results))
+    for sent, workload in groups:
+        named = _dataset_of(workload.results[0])
+        for other, larger in ranked:
+            is_larger = len(larger.results) > 1 and len(workload.results) == 1 and larger is not workload
+            if not is_larger or named is None or sent.is_exact or (sent.requests or 0) >= (other.requests or 0):
+                continue
+            if named == _dataset_of(larger.results[0]) and sent.concurrency == other.concurrency:
+                larger.results.append(workload.results[0])
+                larger.guesses["prompts"] = "as many as the other logs of it have"
+                break
+        else:
+            kept.append((sent, workload))
+    return kept
+
+
+def _dataset_of(result: Result) -> str | None:
+    found = next((match for text in _said_of(result) if (match := _DATASETS.search(text))), None)
+    return slug(found[0]) if found else None
 
 
 def client_settings(text: str) -> dict[str, str]:
@@ -107,7 +142,7 @@ def _sent(result: Result) -> _Sent:
     block = result.block
     completed, failed = block.value("requests_completed"), block.value("requests_failed")
     inputs, outputs = block.value("input_tokens"), block.value("output_tokens")
-    texts = [*result.comments, result.spot.label or "", *result.spot.path[-2:]]
+    texts = _said_of(result)
     concurrency = block.settings.get("max_concurrency")
     if concurrency is None:
         found = next((match for text in texts if (match := _CONCURRENCY.search(text))), None)
@@ -124,8 +159,17 @@ def _sent(result: Result) -> _Sent:
     )
 
 
-def _alike(one: _Sent, other: _Sent) -> bool:
-    if (one.concurrency, one.rate, one.words) != (other.concurrency, other.rate, other.words):
+def _said_of(result: Result) -> list[str]:
+    """What a page says of a result, the nearest first."""
+    spot = result.spot
+    serving = result.serving.spot.before if result.serving else ""
+    return [*result.comments, spot.label or "", serving, *spot.path[:-3:-1]]
+
+
+def _alike(one: _Sent, other: _Sent, results: list[Result], result: Result) -> bool:
+    if (one.rate, one.words) != (other.rate, other.words):
+        return False
+    if one.concurrency != other.concurrency and not _is_compared(results, result):
         return False
     if one.is_exact and other.is_exact and one.requests != other.requests:
         return False
@@ -135,6 +179,18 @@ def _alike(one: _Sent, other: _Sent) -> bool:
         (one.output_mean, other.output_mean, _SAME_OUTPUT),
     )
     return all(_near(mine, its, most) for mine, its, most in pairs)
+
+
+def _is_compared(results: list[Result], result: Result) -> bool:
+    """Whether another command's result is under its heading: some clients print as limit what was reached."""
+    return any(
+        each.spot.section == result.spot.section
+        and each.serving is not None
+        and result.serving is not None
+        and each.serving.text != result.serving.text
+        and each.block.value("peak_concurrency") == each.block.settings.get("max_concurrency")
+        for each in results
+    )
 
 
 def _near(one: float | None, other: float | None, most: float) -> bool:
@@ -150,6 +206,10 @@ def _definitions(observed: Observed) -> list[tuple[str, int, int]]:
         match = _LENGTHS.search(text) or _PAIR.search(text)
         if match:
             found.append((text, _integer(match["input"], match["kilo"]), _integer(match["output"], match["kilo2"])))
+    for text, spot in observed.profiles:
+        inputs, outputs = _INPUT.search(text), _OUTPUT.search(text)
+        if inputs and outputs:
+            found.append((spot.path[-1] if spot.path else "", int(inputs[1]), int(outputs[1])))
     for table, _, _ in observed.tables:
         for _, cells in table.rows:
             match = _LENGTHS.search(" ".join(cells)) or _PAIR.search(cells[0])
@@ -172,7 +232,8 @@ def _describe(
     own = next((each.client for each in workload.results if each.client), None)
     most = max((_sent(each).requests or 0 for each in workload.results), default=0)
     workload.prompts = max(1, int(most))
-    workload.max_concurrency = int(sent.concurrency) if sent.concurrency else None
+    limits = {_sent(each).concurrency for each in workload.results}
+    workload.max_concurrency = int(sent.concurrency) if sent.concurrency and len(limits) == 1 else None
     workload.request_rate = sent.rate
     client = _client_of(sent, own, clients)
     if client is not None:

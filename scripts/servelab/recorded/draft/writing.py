@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,8 @@ def _shown(text: str) -> str:
 
 
 def _q(value: Any) -> str:
+    if isinstance(value, str):
+        value = _shown(value.replace("\n", " "))
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -180,7 +183,8 @@ def _candidate(draft: Draft, candidate: Candidate, files: dict[int, str]) -> Ite
         yield f"        printed: {_q(candidate.printed)}"
     yield f"        command: {_q(candidate.command)}{_mark(candidate.guesses.get('command'))}"
     if candidate.failure is not None:
-        yield f"        outcome: crash{_mark(candidate.guesses.get('outcome'))}"
+        is_refused = re.search(r"\b(?:not |un)support", candidate.failure.message, re.IGNORECASE)
+        yield f"        outcome: {'unsupported' if is_refused else 'crash'}{_mark(candidate.guesses.get('outcome'))}"
         yield f"        message: {_q(candidate.failure.message)}"
         return
     yield "        logs:"

@@ -1,0 +1,69 @@
+"""Completes commands where a page prints the options only: with the program and model of a complete one."""
+
+from __future__ import annotations
+
+import re
+
+from servelab.recorded.draft.observed import Observed, Serving
+from servelab.recorded.draft.serving import EngineName, engine_of_command, engines_named, model_of
+from servelab.study.recorded.commands import read_command
+
+MODEL_NAME = re.compile(
+    r"\b[\w.-]+/[A-Za-z][\w.]*-[\w.-]*\d[\w.-]*\b|\b[A-Za-z][\w.]*(?:-[\w.]+)*-\d[\w.]*[BbMm](?:-[\w.]+)*\b"
+)
+"""What looks like a model's name."""
+
+
+def complete(observed: Observed) -> None:
+    """Turns each serving command that is options only into a whole one, by the engine that its place names."""
+    whole = [each for each in observed.servings if each.printed is None]
+    model = next((found for each in whole if (found := model_of(each.text))), None) or model_named(observed)
+    starts: dict[str, str] = {}
+    for each in whole:
+        its = engine_of_command(each.text)
+        if its is not None:
+            starts.setdefault(its.key, _start(each.text))
+    usual = next((its for each in whole if (its := engine_of_command(each.text))), None) or _first_named(observed)
+    for serving in observed.servings:
+        if serving.printed is not None:
+            engine = _engine_at(serving) or usual
+            start = starts.get(engine.key) if engine else None
+            if start is None and engine is not None and engine.start is not None:
+                start = engine.start.format(model=model or "unknown")
+            serving.text = f"{start or 'unknown'} {serving.printed}"
+            serving.is_rewritten = True
+
+
+def model_named(observed: Observed) -> str | None:
+    """The first model that title, headings or text name; a name with its maker before one without."""
+    texts = [observed.title or "", *(text for text, _ in observed.headings), *(text for text, _ in observed.lines[:80])]
+    found = [match[0] for text in texts for match in MODEL_NAME.finditer(text) if "://" not in text]
+    first = next(iter(found), None)
+    return next((each for each in found if first and "/" in each and each.endswith(first)), first)
+
+
+def _start(command: str) -> str:
+    """A command up to its first option that does not name the model."""
+    parts = read_command(command)
+    model = model_of(command)
+    words = list(parts.words)
+    if model is not None and model not in words:
+        name = next((name for name, value in parts.options.items() if value == model), None)
+        words += [name, model] if name else []
+    return " ".join(words)
+
+
+def _engine_at(serving: Serving) -> EngineName | None:
+    for text in (serving.spot.label or "", *serving.spot.path[:0:-1]):
+        named = engines_named(text)
+        if len(named) == 1:
+            return named[0]
+    return None
+
+
+def _first_named(observed: Observed) -> EngineName | None:
+    for text, _ in [*observed.headings, *observed.lines]:
+        named = engines_named(text)
+        if named:
+            return named[0]
+    return None
