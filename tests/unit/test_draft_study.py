@@ -13,6 +13,7 @@ import pytest
 from servelab.core.errors import ConfigError
 from servelab.recorded.draft.drafted import draft
 from servelab.recorded.draft.writing import write_draft
+from servelab.recorded.readers import read_file
 from servelab.study.recorded.study import RecordedStudy, load_recorded
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +110,14 @@ def test_a_folder_of_logs_becomes_a_study(tmp_path: Path) -> None:
         (logs / name / "bench.log").write_text(f"INFO starting\n{run.console()}\n")
     study = drafted(tmp_path, logs)
     assert [each.command for each in study.candidates.values()] == [made.VLLM, made.FP8_KV]
+
+
+def test_each_row_of_a_table_of_results_becomes_a_log(tmp_path: Path) -> None:
+    table = (ROOT / "tests/data/readers/llama-bench.txt").read_text()
+    (tmp_path / "rows.md").write_text(f"# Tiny-1B\n\n```\n{table}\n```\n")
+    study = drafted(tmp_path, tmp_path / "rows.md")
+    kept = len(list(study.log_files())) + len(list((tmp_path / "drafted").glob("unplaced/*")))
+    assert kept == len(read_file(ROOT / "tests/data/readers/llama-bench.txt")) > 1
 
 
 def test_the_command_writes_it_and_says_what_it_found(tmp_path: Path) -> None:

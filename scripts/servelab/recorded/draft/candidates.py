@@ -44,6 +44,8 @@ class Candidate:
     failure: Failure | None = None
     labels: list[str] = field(default_factory=list)
     """What the page calls it."""
+    headings: list[str] = field(default_factory=list)
+    """Headings under which its results stand, where they name a candidate."""
     guesses: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -164,6 +166,8 @@ def _note_labels(candidate: Candidate, result: Result) -> None:
     for label in (first, *result.comments, result.spot.label):
         if label and label not in candidate.labels and not names_workload(label):
             candidate.labels.append(label)
+    if len(result.spot.path) > 1 and _is_label(result.spot.path) and not names_workload(result.spot.path[-1]):
+        candidate.headings.append(result.spot.path[-1])
 
 
 def _split(found: dict[Key, Candidate]) -> dict[Key, Candidate]:

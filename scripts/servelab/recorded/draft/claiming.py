@@ -43,11 +43,9 @@ class Context:
     unplaced: list[Unplaced] = field(default_factory=list)
 
     def add(self, kind: str, spot: Spot, where: str, keys: dict[str, Any], guess: str | None = None) -> None:
-        """Adds a claim; one that is there already is not added again."""
+        """Adds a claim."""
         place = where if spot.file == self.page else f"{spot.file}, {where}"
-        claim = DraftClaim(kind, place, spot.line, keys, guess)
-        if not any((each.kind, each.line, each.keys) == (kind, spot.line, keys) for each in self.claims[-200:]):
-            self.claims.append(claim)
+        self.claims.append(DraftClaim(kind, place, spot.line, keys, guess))
 
     def leave(self, spot: Spot, what: str, why: str) -> None:
         """Notes a number that no claim has."""

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 
+from servelab.recorded.draft.own_logs import dedented, own_log
 from servelab.recorded.draft.page import Code, Heading, Line, Page, Table
 from servelab.recorded.draft.serving import Found, commands_in, options_in, unknown_command
 from servelab.recorded.readers import Block, ReadError, scan_stream
@@ -174,7 +175,7 @@ class Walker:
         waiting = deque(blocks)
         for part in page.parts:
             while waiting and waiting[0].first_line - 1 < _index(part):  # a result outside of code
-                self._result(page, waiting.popleft(), is_log=False)
+                self._result(page, waiting.popleft(), None, [], is_log=False)
             if isinstance(part, Code):
                 inside = []
                 while waiting and waiting[0].first_line - 1 <= part.last:
@@ -190,7 +191,7 @@ class Walker:
             elif part.index not in covered:
                 self._text(page, part)
         for block in waiting:
-            self._result(page, block, is_log=False)
+            self._result(page, block, None, [], is_log=False)
         if page.is_cut:
             spot = self._spot(page.name, len(page.lines))
             self.observed.unplaced.append(Unplaced(spot, "the rest of the file", "the file is too large"))
@@ -284,7 +285,7 @@ class Walker:
         events += [(block.first_line - 1, block) for block in blocks]
         for index, event in sorted(events, key=lambda each: each[0]):
             if isinstance(event, Block):
-                self._result(page, event, is_log=is_log, floor=code.first, taken=taken)
+                self._result(page, event, code, blocks, is_log=is_log, taken=taken)
             else:
                 self._command(page, event, page.lines[index][0])
         served = [each.last for each in found if not each.is_client]
@@ -313,10 +314,21 @@ class Walker:
             self._failures_met.add((serving, fragment))
             self.observed.failures.append(failure)
 
-    def _result(self, page: Page, block: Block, *, is_log: bool, floor: int = 0, taken: set[int] | None = None) -> None:
+    def _result(
+        self,
+        page: Page,
+        block: Block,
+        code: Code | None,
+        blocks: list[Block],
+        *,
+        is_log: bool,
+        taken: set[int] | None = None,
+    ) -> None:
         comments: list[str] = []
         index = block.first_line - 2
-        while index >= floor and len(comments) < _MOST_COMMENTS and taken is not None and index not in taken:
+        while (
+            code and index >= code.first and len(comments) < _MOST_COMMENTS and taken is not None and index not in taken
+        ):
             text = page.lines[index][1].strip()
             if text and (len(text) > 200 or (is_log and not text.startswith("#"))):
                 break
@@ -324,7 +336,13 @@ class Walker:
                 comments.append(text.lstrip("#/ ").strip())
             index -= 1
         spot = self._spot(page.name, page.lines[block.first_line - 1][0])
-        log = _dedented([text for _, text in page.lines[block.first_line - 1 : block.last_line]])
+        first, last = (code.first, code.last) if code else (block.first_line - 1, block.last_line - 1)
+        log = own_log(block, blocks, page.lines, first, last)
+        if log is None:
+            lines = dedented([text for _, text in page.lines[block.first_line - 1 : block.last_line]])
+            why = "no text of its own reads as this result alone"
+            self.observed.unplaced.append(Unplaced(spot, "a result among others", why, lines))
+            return
         self.observed.results.append(
             Result(
                 block,
@@ -342,12 +360,6 @@ def _index(part: Heading | Line | Code | Table) -> int:
     if isinstance(part, Code):
         return part.first
     return part.rows[0][0] if isinstance(part, Table) else part.index
-
-
-def _dedented(lines: list[str]) -> str:
-    indents = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
-    least = min(indents, default=0)
-    return "\n".join(line[least:].rstrip() for line in lines) + "\n"
 
 
 def _unread(page: Page, error: ReadError) -> Unplaced:

@@ -273,7 +273,7 @@ def slug_all(text: str) -> str:
 
 
 def _aliases(candidate: Candidate, with_engine: bool) -> list[str]:
-    texts = [candidate.name, candidate.label, candidate.printed or "", *candidate.labels]
+    texts = [candidate.name, candidate.label, candidate.printed or "", *candidate.labels, *candidate.headings]
     engine = next((each for each in ENGINES if each.key == candidate.engine), None)
     if with_engine and engine is not None:
         texts += [engine.key, engine.title]
