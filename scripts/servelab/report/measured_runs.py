@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from servelab.core.identity import canonical_json, workload_id
-from servelab.core.run_spec import ModelSource, RunSpec
+from servelab.core.run_spec import HubSource, ModelSource, RunSpec
 from servelab.measure.run_files import ManifestShell, RunManifest
 from servelab.report.cells import Cell, Table
 from servelab.report.imported_runs import imported_sentence, imported_table, imports_of
@@ -52,7 +52,7 @@ class MeasuredRuns:
     def model_has_name(self, run_id: str) -> bool:
         """True for weights of the hub that were not converted or quantised here."""
         model = RunSpec.read(self._folder / run_id / "spec.json").model
-        return model.source.kind == "hub" and model.conversion is None
+        return isinstance(model.source, HubSource) and model.source.file is None and model.conversion is None
 
     def image(self, run_id: str) -> str | None:
         """The container image of its environment; None without a container."""

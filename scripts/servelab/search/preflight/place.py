@@ -129,7 +129,7 @@ class Place:
         config = probe.config
         if model.source.kind == "path" and probe.there:
             return self._read_facts(Path(model.source.path))
-        weights = safetensors_bytes(probe.files) or (sum(probe.files.values()) if len(probe.files) == 1 else None)
+        weights = safetensors_bytes(probe.files) or (sum(probe.files.values()) if model.format == "gguf" else None)
         return ModelFacts(weights_bytes=weights, shape=shape_of_config(config) if config else None)
 
     def _read_facts(self, path: Path) -> ModelFacts:
