@@ -9,6 +9,7 @@ from servelab.recorded.draft.markup import Lines
 _WITHIN = re.compile(r"\|(?:\s*:?-{3,}:?\s*\|)+")
 _HEADING = re.compile(r"(#{1,6}\s+[^|!]{1,200}?)\s+(!\[.*|\|.*\|)$")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
+_MOST_LINE = 20_000
 _MOST_ROW = 12
 """Lines of one row."""
 
@@ -23,7 +24,7 @@ def unfolded(lines: Lines) -> Lines:
         position += 1
         if _FENCE.match(line):
             in_fence = not in_fence
-        if in_fence or ("|" not in line and "![" not in line):
+        if in_fence or len(line) > _MOST_LINE or ("|" not in line and "![" not in line):
             found.append((number, line))
             continue
         if heading := _HEADING.fullmatch(line.strip()):

@@ -6,6 +6,7 @@ import io
 import re
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from servelab.recorded.draft.own_logs import dedented, own_log
 from servelab.recorded.draft.page import Code, Heading, Line, Page, Table
@@ -24,6 +25,8 @@ FAILED = re.compile(
     r"|unsupported|not supported|does(?:n't| not) (?:start|support|work|run)|traceback|\w*error)\b",
     re.IGNORECASE,
 )
+_MOST_COMMANDS = 2000
+"""Commands of a page that are looked at."""
 _ANNOUNCES = re.compile(
     r"\b(?:serving|server|serve|launch|start(?:up)?|deploy\w*)\b.*\b(?:script|command|cmd)\b", re.IGNORECASE
 )
@@ -150,6 +153,7 @@ class Walker:
         self._label: str | None = None
         self._label_is_used = False
         self._above = ""
+        self._is_full = False
         self._before: list[str] = []
         self._failures_met: set[tuple[Serving, str | None]] = set()
         self._serving: tuple[Serving, int] | None = None
@@ -247,6 +251,12 @@ class Walker:
 
     def _command(self, page: Page, found: Found, source: int) -> None:
         spot = self._spot(page.name, source)
+        if len(self.observed.servings) + len(self.observed.clients) == _MOST_COMMANDS:
+            if not self._is_full:
+                why = f"only {_MOST_COMMANDS} are looked at"
+                self.observed.unplaced.append(Unplaced(spot, "commands from here on", why))
+            self._is_full = True
+            return
         if found.is_client:
             self._client = (Client(found.text, spot), self._level)
             self.observed.clients.append(self._client[0])
@@ -270,7 +280,7 @@ class Walker:
             self.observed.profiles.append((text, self._spot(page.name, page.lines[code.first][0])))
 
     def _code(self, page: Page, code: Code, blocks: list[Block], is_log: bool) -> None:
-        found = list(commands_in(page.lines, code.first, code.last))
+        found = list(islice(commands_in(page.lines, code.first, code.last), _MOST_COMMANDS))
         if not found and not blocks and not is_log and _ANNOUNCES.search(self._above):
             found = [each for each in [unknown_command(page.lines, code.first, code.last)] if each]
         if not found and not blocks and not is_log:

@@ -23,6 +23,8 @@ _SEPARATOR = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?$")
 _ADMONITION = re.compile(r"""(?:\?\?\?\+?|!!!|===)\s+(?:[\w-]+(?:\s+[\w-]+)*\s*)?(?:"(.*)")?$""")
 _REGION = re.compile(r"<(table|pre)\b", re.IGNORECASE)
 _QUOTE = re.compile(r"\s*(?:> ?)+")
+_MOST_LINE, _MOST_CELLS = 20_000, 200
+"""Characters of a line of text; cells of a row."""
 _MOST_REGION = 5000
 """Lines of a table or text in HTML within Markdown."""
 
@@ -140,7 +142,7 @@ def _parts(lines: Lines) -> Iterator[Part]:
             yield Code(position + 1, end)
             position = end + (2 if closed else 1)
             continue
-        if heading := _HEADING.fullmatch(text):
+        if len(text) <= _MOST_LINE and (heading := _HEADING.fullmatch(text)):
             yield Heading(len(heading[1]), plain(heading[2]), position)
         elif "|" in text and position + 1 < len(lines) and _is_separator(lines[position + 1][1]):
             table = _table(lines, position)
@@ -184,10 +186,10 @@ def _table(lines: Lines, position: int) -> Table:
 
 
 def _cells(line: str) -> tuple[str, ...]:
-    text = line.strip().removeprefix("|")
+    text = line[:_MOST_LINE].strip().removeprefix("|")
     if text.endswith("|") and not text.endswith("\\|"):
         text = text[:-1]
-    return tuple(plain(cell.replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", text))
+    return tuple(plain(cell.replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", text)[:_MOST_CELLS])
 
 
 def _fences(lines: Lines) -> dict[int, tuple[int, bool]]:
@@ -228,7 +230,8 @@ _EMPHASIS = re.compile(r"\*\*|__(?=\S)|(?<=\S)__|(?<![\w*])\*(?=[^\s*])|(?<=[^\s
 
 
 def plain(text: str) -> str:
-    """A line without links, tags and emphasis; a line break in a cell becomes ` ; `."""
+    """A line without links, tags and emphasis; a line break in a cell becomes ` ; `. Of a very long line, its start."""
+    text = text[:_MOST_LINE]
     if "<" in text:
         text = _TAG.sub("", _BREAK.sub(" ; ", text))
     if "](" in text:

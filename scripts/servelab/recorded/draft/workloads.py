@@ -171,7 +171,7 @@ def _alike(one: _Sent, other: _Sent, results: list[Result], result: Result) -> b
         return False
     if one.concurrency != other.concurrency and not _is_compared(results, result):
         return False
-    if one.is_exact and other.is_exact and one.requests != other.requests:
+    if (one.is_exact or other.is_exact) and one.requests != other.requests:
         return False
     pairs = (
         (one.requests, other.requests, _SAME_REQUESTS),
