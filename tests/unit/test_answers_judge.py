@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -218,6 +219,13 @@ def test_the_distance_of_log_probabilities():
         assert found.verdict == CANNOT_TELL
 
 
+def test_few_distances_cannot_pass():
+    half = {"a": math.log(0.5), "b": math.log(0.5)}
+    for given, expected in ((99, CANNOT_TELL), (100, SAME)):
+        baseline = with_logprobs([half] * given + [None] * (400 - given))
+        assert verdict(baseline, baseline, most_kl_nats=0.1).verdict == expected
+
+
 def test_a_token_that_is_not_printed_has_at_most_the_smallest_probability_printed():
     baseline = with_logprobs([{"a": math.log(0.9)}] * 400)
     found = verdict(baseline, with_logprobs([{"b": math.log(0.8), "c": math.log(0.1)}] * 400))
@@ -241,3 +249,21 @@ def test_the_rise_of_perplexity():
 def test_the_verdict_is_a_file():
     found = verdict(graded(200, 120), graded(200, 100))
     assert AnswersVerdict.model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.parametrize("churn", [0.0, 0.04, 0.1])
+def test_a_loss_as_allowed_is_judged_wrongly_in_few_studies(churn):
+    """Made studies whose candidate loses 2 points, what is allowed; tests/bench/test_answers_rates.py has more."""
+    rng, studies, questions = random.Random(11), 150, 100
+    counts = {CHANGES: 0, SAME: 0, CANNOT_TELL: 0}
+    for _ in range(studies):
+        baseline, candidate = [], []
+        for _ in range(questions):
+            drawn = rng.random()
+            lost, gained = drawn < churn / 2 + 0.02, drawn > 1 - churn / 2
+            right = lost or (not gained and drawn < 0.6)
+            baseline.append(right)
+            candidate.append((right and not lost) or gained)
+        counts[verdict(answers(baseline), answers(candidate)).verdict] += 1
+    assert max(counts[CHANGES], counts[SAME]) <= 0.05 * studies + 3 * math.sqrt(0.05 * 0.95 * studies)
+    assert min(baseline.count(True), candidate.count(True)) > 30

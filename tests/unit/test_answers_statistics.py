@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from functools import cache
 
 import pytest
@@ -11,6 +12,7 @@ from scipy import optimize, stats
 
 from servelab.answers.edit_distance import edit_distance, first_difference
 from servelab.answers.paired_shares import mcnemar_p, paired_difference, share_interval
+from servelab.answers.skewed_mean import skewed_mean
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,32 @@ def test_edit_distance_is_that_of_the_plain_recursion():
 def test_the_first_difference(one, other, position):
     assert first_difference(one, other) == position
     assert first_difference(other, one) == position
+
+
+def hall(values: list[float], truth: float) -> float:
+    """Hall's statistic of a mean, computed forward."""
+    count = len(values)
+    mean, deviation = statistics.fmean(values), statistics.stdev(values)
+    skewness = sum(((value - mean) / deviation) ** 3 for value in values) / count
+    w = (mean - truth) / deviation
+    return math.sqrt(count) * (w + skewness * w**2 / 3 + skewness**2 * w**3 / 27 + skewness / (6 * count))
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.99])
+def test_the_interval_of_a_skewed_mean_is_hall_s(confidence):
+    rng = random.Random(2)
+    values = [rng.lognormvariate(0, 1) for _ in range(50)]
+    found = skewed_mean(values, confidence)
+    quantile = stats.t.ppf((1 + confidence) / 2, 49)
+    assert found.value == statistics.fmean(values)
+    assert hall(values, found.low) == pytest.approx(quantile)
+    assert hall(values, found.high) == pytest.approx(-quantile)
+    assert found.high - found.value > found.value - found.low
+
+
+def test_the_interval_of_a_mean_without_skewness_is_student_s():
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    expected = stats.t.interval(0.95, 4, loc=3.0, scale=stats.sem(values))
+    assert skewed_mean(values, 0.95)[1:] == pytest.approx(expected)
+    assert skewed_mean([2.0, 2.0, 2.0], 0.95) == (2.0, 2.0, 2.0)
+    assert skewed_mean([1.0, 2.0], 0.95) == (1.5, None, None)

@@ -16,10 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, Finding
 from servelab.answers.instruments import INSTRUMENTS
 from servelab.answers.question import Answer, usable_logprobs
-from servelab.metrics.statistics import Interval, t_quantile
+from servelab.answers.skewed_mean import skewed_mean
+from servelab.metrics.statistics import Interval
 
 LEAST_SHARE = 0.95
 """Of the baseline's log-probabilities that the candidate must have too, to be called the same."""
+LEAST_QUESTIONS = 100
+"""To be called the same: the interval of fewer skewed values ends too low."""
 _SMALLEST = 1e-6
 """Probability below which servers' digits mean nothing."""
 
@@ -103,6 +106,8 @@ def _judge(interval: Interval | None, limit: float, measured: int, able: int) ->
         return CHANGES, f"more than {limit:g}, beyond noise"
     if measured < LEAST_SHARE * able or interval is None or interval.high is None:
         return CANNOT_TELL, f"the candidate has log-probabilities for {measured:,} of {able:,} questions only"
+    if measured < LEAST_QUESTIONS:
+        return CANNOT_TELL, f"fewer than {LEAST_QUESTIONS} questions have log-probabilities"
     if interval.high > limit:
         return CANNOT_TELL, f"the interval reaches beyond {limit:g}"
     return SAME, f"at most {limit:g}"
@@ -116,14 +121,11 @@ def _differences(
 
 
 def _interval(values: Sequence[float], confidence: float, shown: Callable[[float], float]) -> Interval | None:
-    """Mean with Student's interval; no ends below two values, None without any."""
+    """Mean with its interval; None without any value."""
     if not values:
         return None
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return Interval(shown(mean), None, None)
-    half = t_quantile((1 + confidence) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return Interval(shown(mean), shown(mean - half), shown(mean + half))
+    mean, low, high = skewed_mean(values, confidence)
+    return Interval(shown(mean), None if low is None else shown(low), None if high is None else shown(high))
 
 
 def _kl(baseline: Answer, candidate: Answer) -> float | None:
