@@ -80,6 +80,14 @@ def test_figures_and_percentages_become_claims_and_no_others(tmp_path: Path) -> 
     assert "0.4%" in (tmp_path / "drafted/unplaced.md").read_text()
 
 
+def test_options_in_a_table_are_no_figures(tmp_path: Path) -> None:
+    rows = f"| A | `{made.VLLM} --max-num-seqs 512` | {made.BASE.total} |\n| B | `{made.FP8_KV}` | {made.KV.total} |"
+    table = f"## Total throughput\n\n| Name | Command | tok/s |\n|---|---|---|\n{rows}\n"
+    (tmp_path / "tiny.md").write_text(made.markdown().split("## All figures")[0] + table)
+    study = drafted(tmp_path, tmp_path / "tiny.md")
+    assert {claim[-1] for claim in claims_of(study, "figure")} == {made.SGLANG.total, made.BASE.total, made.KV.total}
+
+
 def test_a_saved_page_keeps_its_lines_and_a_wrong_figure_for_the_audit(tmp_path: Path) -> None:
     (tmp_path / "post.html").write_text(made.page())
     study = drafted(tmp_path, tmp_path / "post.html")

@@ -15,6 +15,7 @@ from servelab.recorded.draft.claiming import DEFAULT_METRIC, Context, fits, metr
 from servelab.recorded.draft.figures import Cell
 from servelab.recorded.draft.observed import Spot
 from servelab.recorded.draft.page import Table
+from servelab.recorded.draft.serving import inline_command
 from servelab.recorded.draft.stage_tables import claim_stages, is_of_stages
 from servelab.recorded.draft.words import BASELINE, OTHER, Number, falls, metric_in, numbers_in
 from servelab.recorded.draft.workloads import Workload
@@ -62,8 +63,8 @@ def _entries(rows: list[tuple[str, ...]], header: tuple[str, ...], spot: Spot, c
     by_default = metric_in(spot.above) or (metric_in(spot.path[-1]) if spot.path else None)
     for row, cells in enumerate(rows[1:], start=1):
         for column, cell in enumerate(cells):
-            if column == 0 and len(cells) > 1:
-                continue
+            if (column == 0 and len(cells) > 1) or " --" in cell or inline_command(cell):
+                continue  # what heads the row, or a command
             head = header[column] if column < len(header) else ""
             current = None
             for number in numbers_in(cell):
