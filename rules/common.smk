@@ -30,6 +30,7 @@ from servelab.workflow.stage_runs import MEASURED, StageRuns
 from servelab.workflow.studies import is_live, name_of, read_studies
 from servelab.workflow.study_files import (
     StudyFiles,
+    answers_of_stages,
     options,
     origin,
     origin_options,

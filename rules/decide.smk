@@ -22,6 +22,7 @@ rule parse_stage:
         rounds="results/studies/{study}/stages/{stage}/rounds.parquet",
         checks="results/studies/{study}/stages/{stage}/checks.parquet",
         timeline="results/studies/{study}/stages/{stage}/timeline.parquet",
+        answers="results/studies/{study}/stages/{stage}/answers.parquet",
     log:
         "results/logs/parse_stage/{study}-{stage}.log",
     conda:
@@ -31,7 +32,8 @@ rule parse_stage:
         "python scripts/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs"
         " --kept results/parsed/{wildcards.study} --processes {threads}"
         " --output-table {output.table} --output-points {output.points} --output-metrics {output.metrics} --output-rounds {output.rounds}"
-        " --output-checks {output.checks} --output-timeline {output.timeline} > {log} 2>&1"
+        " --output-checks {output.checks} --output-timeline {output.timeline} --output-answers {output.answers}"
+        " > {log} 2>&1"
 
 
 rule decide_stage:

@@ -83,6 +83,7 @@ rule render_report:
         checks="results/{search}/checks.parquet",
         candidates="results/{search}/search.parquet",
         recommended="results/{search}/recommended.json",
+        asked=lambda wildcards: answers_of_stages(FILES, wildcards.search),
         charts="results/{search}/charts",
         code=code_of("render_report"),
     output:
@@ -112,9 +113,12 @@ rule render_report:
         history=lambda wildcards: options(
             tables_of_runs(wildcards.search, "history", "answers", "curves")
         ),
+        asked=lambda wildcards: [
+            f"--asked={path}" for path in answers_of_stages(FILES, wildcards.search)
+        ],
     shell:
         "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
         " --search {input.candidates} --recommended {input.recommended}"
-        " {params.origin} {params.beside} {params.history} --charts-dir {input.charts}"
+        " {params.origin} {params.beside} {params.history} {params.asked} --charts-dir {input.charts}"
         " --output-md {output.markdown} --output-html {output.html} --output-tables {output.tables} > {log} 2>&1"

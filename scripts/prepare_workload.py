@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from servelab.answers.workload import QUESTIONS
 from servelab.assets.asset_files import StoredWorkload
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.assets.workloads import WORKLOADS
@@ -31,7 +32,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         spec = WorkloadSpec.model_validate_json(arguments.spec)
-        workload = WORKLOADS.get(spec.kind)
+        workload = QUESTIONS if spec.kind == QUESTIONS.kind else WORKLOADS.get(spec.kind)
         parameters = workload.Parameters.model_validate(spec.parameters)
     except ValidationError as error:
         raise ConfigError(describe_validation_error(error, "--spec", WorkloadSpec)) from None

@@ -50,6 +50,7 @@ def main() -> None:
         arguments.runs,
         workload_titles(arguments.study, arguments.root),
         *promised,
+        decisions,
     )
     recommended.write(arguments.output)
 

@@ -38,6 +38,8 @@ def main() -> None:
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("--runs", type=Path, help="results/runs, with the runs of all stages of a live study")
     origin.add_argument("--recorded", type=Path, help="folder config/recorded/<study>, whose logs were its runs")
+    asked = "answers.parquet of a stage of a live study; may be given several times"
+    parser.add_argument("--asked", type=Path, action="append", default=[], help=asked)
     for name, what in OPTIONAL.items():
         parser.add_argument(f"--{name}", type=Path, help=what)
     parser.add_argument("--charts-dir", required=True, type=Path)
@@ -58,6 +60,7 @@ def main() -> None:
         read_tables([args.checks]),
         RecordedLogs(args.recorded) if args.recorded else MeasuredRuns(args.runs, study.study),
         search=search,
+        asked=read_tables(args.asked) if args.asked else None,
         drawn={path.stem for path in args.charts_dir.glob("*.svg")},
         **{name: read_tables([path]) for name in OPTIONAL if (path := getattr(args, name))},
     )

@@ -28,9 +28,16 @@ TIMES = ("scheduled_s", "started_s", "sent_s", "first_token_s", "last_token_s", 
 
 
 def write_run(
-    runs: Path, spec: RunSpec, pace: float = 1.0, day: int = 1, kernel: str = "6.1", seed: int = 0, **status: Any
+    runs: Path,
+    spec: RunSpec,
+    pace: float = 1.0,
+    day: int = 1,
+    kernel: str = "6.1",
+    seed: int = 0,
+    answers: list[dict[str, Any]] | None = None,
+    **status: Any,
 ) -> Path:
-    """A complete run, `pace` times as fast; `status` replaces what went well."""
+    """A complete run, `pace` times as fast; `answers` are of a run that was asked; `status` replaces what went well."""
     folder = runs / run_id(spec)
     folder.mkdir(parents=True)
     rows = [] if status else records(spec.protocol, seed)
@@ -46,6 +53,8 @@ def write_run(
         "job_id": f"job of {spec.start}",
         "finished_at": f"2026-11-{day:02d}T12:00:00+00:00",
     }
+    if spec.keeps_answers:
+        pq.write_table(pa.Table.from_pylist(answers or [], schema=schemas.RUN_ANSWERS), folder / "answers.parquet")
     spec.write(folder / "spec.json")
     made_run.manifest(spec, {"kernel": kernel}).write(folder / "manifest.json")
     made_run.status(**finished | status).write(folder / "status.json")

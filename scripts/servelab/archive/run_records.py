@@ -37,6 +37,7 @@ def _faults_of_records(folder: Path) -> Iterator[str]:
         yield str(error).removeprefix(f"{folder}/")
         return
     tables = {"requests.parquet": schemas.RUN_REQUESTS, "telemetry.parquet": schemas.TELEMETRY}
+    tables["answers.parquet"] = schemas.RUN_ANSWERS
     for name, schema in tables.items():
         if name == "requests.parquet" or (folder / name).exists():
             yield from _faults_of_table(folder / name, schema)

@@ -253,4 +253,10 @@ class RunSpec(Strict, JsonFile):
         description="Whether it is not sent if the server start was saturated at a lower rate of its curve; missing if "
         "it always is.",
     )
+    keeps_answers: bool = Field(
+        False,
+        exclude_if=lambda value: not value,
+        description="Whether its requests are questions: greedy, with a fixed seed and without `served.request_body`, "
+        "so that answers end by themselves, and their texts are kept; missing if not.",
+    )
     protocol: ProtocolSpec = Field(description="Warm-up, rounds, arrivals, limits in flight and in time (studies.md).")

@@ -96,7 +96,14 @@ def _engine(engine: Engine) -> str:
     head = f"## {engine.name}\n\n| option | is | {releases} |\n|---|---|{'---|' * len(engine.checked)}\n"
     refused = f"Refused on every release: {lacks}."
     refused = f"\n{textwrap.fill(refused, 120)}\n" if lacks else ""
-    return f"{head}{''.join(rows)}{refused}" + (f"\n{_owned(engine.owned)}" if engine.owned else "")
+    owned = f"\n{_owned(engine.owned)}" if engine.owned else ""
+    return f"{head}{''.join(rows)}{refused}\n{_answers(engine)}{owned}"
+
+
+def _answers(engine: Engine) -> str:
+    """The settings that make a candidate be asked the study's questions."""
+    names = ", ".join(f"`{name}`" for name in dict.fromkeys(engine.answer_settings))
+    return textwrap.fill(f"May change answers ([search.md](search.md#answers)): {names}.", 120) + "\n"
 
 
 def _owned(parts: Iterable[Owned]) -> str:

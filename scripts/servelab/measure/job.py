@@ -17,7 +17,7 @@ from servelab.core.yaml_file import describe_validation_error
 from servelab.engines.runtimes import read_environment
 from servelab.measure.inputs import RunInputs
 
-_LOAD = frozenset({"workload", "objective", "slos", "client", "unless_saturated", "protocol"})
+_LOAD = frozenset({"workload", "objective", "slos", "client", "unless_saturated", "keeps_answers", "protocol"})
 """The parts of a specification that say what is sent; all others say what is served, and on which start."""
 
 

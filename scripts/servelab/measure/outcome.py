@@ -36,6 +36,8 @@ class Outcome:
     records: list[pa.Table] = field(default_factory=list)
     telemetry: list[pa.Table] = field(default_factory=list)
     client_rounds: list[LoadStats] = field(default_factory=list)
+    answers: list[pa.Table] = field(default_factory=list)
+    """Texts of the answers, of a run that keeps them (schemas.RUN_ANSWERS)."""
     failure: CandidateFailed | None = None
     not_sent: str | None = None
     """Why nothing was sent: the server is saturated."""
@@ -99,6 +101,9 @@ def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts,
     outcome.manifest.write(folder / "manifest.json")
     pq.write_table(outcome.table(), folder / "requests.parquet")
     pq.write_table(outcome.telemetry_table(), folder / "telemetry.parquet")
+    if spec.keeps_answers:
+        answers = pa.concat_tables([schemas.RUN_ANSWERS.empty_table(), *outcome.answers])
+        pq.write_table(answers, folder / "answers.parquet")
     with server_log.open("rb") as whole, (folder / "server.log").open("wb") as part:
         whole.seek(outcome.log_from)
         shutil.copyfileobj(whole, part)
@@ -113,6 +118,7 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
     """The status of a run that has ended now."""
     records, failure = outcome.table(), outcome.failure
     failed = records.num_rows - records["error"].null_count
+    has_speed = not (failure or outcome.not_sent or spec.keeps_answers)
     ends = [pc.max(table["end_s"]).as_py() or 0.0 for table in outcome.records]
     return RunStatus(
         run_id=run_id(spec),
@@ -124,7 +130,7 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
         requests=records.num_rows,
         requests_failed=failed,
         success_rate=1 - failed / records.num_rows if records.num_rows else 0.0,
-        objective_rounds=[] if failure or outcome.not_sent else round_values(outcome.data(spec), spec.objective),
+        objective_rounds=round_values(outcome.data(spec), spec.objective) if has_speed else [],
         client_rounds=outcome.client_rounds,
         server_starts=len(set(outcome.served_by)),
         start_id=outcome.start_id,

@@ -27,6 +27,8 @@ from servelab.measure.telemetry.sampler import Sampler
 from servelab.metrics.definitions import round_values
 
 _LOG_LINES = 12
+_SEED = 1
+"""Of sampling, where texts are kept; with temperature 0 nothing should be drawn."""
 _FORWARD_EVERY_S = 2.0
 _MOST_FORWARDED = 1 << 16
 """Bytes of a client's log that are shown at once."""
@@ -115,7 +117,7 @@ class Session:
 
     def _round(self, inputs: RunInputs, work: Path, number: int, outcome: Outcome) -> None:
         self._leased.check()
-        self._empty_caches()
+        self._empty_caches(keep=inputs.spec.keeps_answers)
         assert self.server.start_id is not None
         if not outcome.served_by:  # emptying them may have taken a restart
             outcome.log_from = self.server.log_from
@@ -134,17 +136,27 @@ class Session:
         outcome.records.append(result.records)
         outcome.client_rounds.append(result.stats)
         check_served(result, inputs.spec)
+        if result.answers is not None:
+            outcome.answers.append(result.answers)
+            log_line(f"{result.answers.num_rows} answers are kept")
+            return
         values = round_values(outcome.data(inputs.spec), inputs.spec.objective)
         log_line(f"round {number}: {inputs.spec.objective} {values[-1]:.1f}" if values else f"round {number}")
 
-    def _empty_caches(self) -> None:
-        """Empties the server's caches, or starts it; `CandidateFailed` if it has ended or does not become healthy."""
+    def _empty_caches(self, *, keep: bool) -> None:
+        """Empties the server's caches, or starts it; `CandidateFailed` if it has ended or does not become healthy.
+
+        With `keep`, a server that is up stays as it is: its answers are those of the start that was timed.
+        """
         if self._failed_start is not None:
             log_line("the server is not started again: this configuration does not become healthy")
             failed = self._failed_start  # a finding by now, also if it was killed
             raise CandidateFailed(failed.reason, failed.message, failed.log_lines)
         try:
-            self.server.reset_caches()
+            if keep and self.server.process is not None:
+                self.server.check_alive()
+            else:
+                self.server.reset_caches()
         except CandidateFailed as failure:
             if self.server.process is None:
                 self._failed_start = failure
@@ -182,9 +194,10 @@ class Session:
             saturation_in_flight=protocol.saturation_in_flight,
             processes=protocol.client_processes,
             seed=parameters.get("seed", 0),
+            keep_answers=inputs.spec.keeps_answers,
             timeout_s=protocol.round_timeout_s,
             request_timeout_s=protocol.round_timeout_s,
-            body=dict(self._engine.request_body),
+            body={"seed": _SEED} if inputs.spec.keeps_answers else dict(self._engine.request_body),
         )
 
     def _load(self, inputs: RunInputs, work: Path, plan: LoadPlan) -> LoadResult:

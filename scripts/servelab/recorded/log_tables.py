@@ -25,7 +25,7 @@ from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
 
 Row = dict[str, Any]
 
-TABLES = {name: schema for name, schema in TABLES_OF_RUNS.items() if name != "points"}
+TABLES = {name: schema for name, schema in TABLES_OF_RUNS.items() if name not in ("points", "answers")}
 """Tables of a recorded stage: those of a live one, but a log is no point of a curve."""
 
 SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")

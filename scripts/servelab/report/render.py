@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from servelab.core.errors import ServelabError
 from servelab.core.number_text import MARKS_KEY, PLACES_KEY, PLACES_MARK
+from servelab.report.answers_table import answers_table
 from servelab.report.cells import Cell, Measured, Table
 from servelab.report.charts import CHARTS, Chart
 from servelab.report.charts.write import add_decisions
@@ -80,14 +81,15 @@ def report_content(
     history: pd.DataFrame | None = None,
     answers: pd.DataFrame | None = None,
     curves: pd.DataFrame | None = None,
+    asked: pd.DataFrame | None = None,
     drawn: Collection[str] = (),
 ) -> dict[str, Any]:
     """What the templates show.
 
     `table` has the rows of all stage tables, `search` those of schemas.SEARCH, `claims` those of schemas.CLAIMS,
     `beside` those of schemas.IMPROVEMENTS of the other study of this name, live or recorded; `history` and `answers`
-    those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES. `drawn` lists the stems of the optional
-    charts that exist.
+    those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES, `asked` those of
+    schemas.STAGE_ANSWERS. `drawn` lists the stems of the optional charts that exist.
     """
     measured, proof = Measured(metrics), proof_section(study, recommended, table, metrics)
     marks, is_recorded, places = Marks(table), origin.kind == "recorded", place_warning(recommended)
@@ -119,6 +121,7 @@ def report_content(
             for section in ("answer", "search", "latency", "time", "versions")
         },
         "curves": None if curves is None or curves.empty else curves_table(curves),
+        "answers": None if asked is None else answers_table(asked),
         "stages": stages,
         "stage_figures": {
             stage.name: [Figure(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.section == "stage"]

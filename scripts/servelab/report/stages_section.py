@@ -17,7 +17,7 @@ from servelab.report.cells import Cell, Measured, Table, change_cell, value_or_n
 from servelab.report.evidence import Origin
 from servelab.search.decide import CONSTRAINT_MISSED
 from servelab.search.decision import Decision, Verdict
-from servelab.search.standing import CANNOT_TELL
+from servelab.search.standing import CANNOT_TELL, CHANGES_ANSWERS
 from servelab.study.summary import StageOutline, StudySummary
 
 Row = dict[Any, Any]
@@ -218,7 +218,7 @@ def _candidate(row: Row, verdicts: dict[str, Verdict]) -> Cell:
     found = verdicts.get(row["candidate"])
     verdict = found.verdict if found else row["outcome"]
     # A measured candidate that cannot win shows the reason here; one that was not measured has its own message.
-    cannot_win = verdict in ("failed", CONSTRAINT_MISSED, CANNOT_TELL) and row["outcome"] == "ok"
+    cannot_win = verdict in ("failed", CONSTRAINT_MISSED, CHANGES_ANSWERS, CANNOT_TELL) and row["outcome"] == "ok"
     said = f"{verdict}: {found.why}" if found and cannot_win else verdict
     changes = _changes(json.loads(row["changes"]))
     note = said if changes in ("", row["candidate"]) else f"{said}; {changes}"

@@ -22,6 +22,7 @@ from servelab.metrics.percentile_limits import count_beyond
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_bytes
 from servelab.metrics.timeline import timeline
+from servelab.results.answers import compare_answers
 from servelab.results.checks import Evidence, check_run
 from servelab.results.kept_figures import Figures, KeptFigures, RunFiles, incomplete, read_files
 from servelab.results.physical_limit import limit_of_run
@@ -36,6 +37,7 @@ TABLES = {
     "rounds": schemas.ROUNDS,
     "checks": schemas.CHECKS,
     "timeline": schemas.TIMELINE,
+    "answers": schemas.STAGE_ANSWERS,
 }
 """Tables of a parsed stage: name → schema."""
 
@@ -56,6 +58,8 @@ def parse_plan(
     rows: dict[str, Rows] = {name: [] for name in TABLES}
     runs = [run for candidate in plan.candidates for run in (*candidate.runs, *candidate.points)]
     measured = _figures(study, runs, runs_folder, kept, processes)
+    answered = compare_answers(study, plan, runs_folder)
+    rows["answers"] = answered.rows
     for position, candidate in enumerate(plan.candidates):
         row = {
             "study": plan.study,
@@ -94,6 +98,10 @@ def parse_plan(
         for name in ("accelerator_s", "load_accelerator_s"):
             for deciding in found.values() if points else ():
                 deciding[name] += sum(point[name] for point in points)
+        if asked := answered.columns.get(position):
+            for deciding in (row for workload, row in found.items() if workload == study.objective.on):
+                deciding |= asked
+                deciding["accelerator_s"] += answered.accelerator_s[position]
         rows["table"] += found.values()
         rows["points"] += points
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}

@@ -18,7 +18,7 @@ from servelab.measure.run_files import RunStatus
 SHAPE = ("model", "hardware", "workload", "protocol")
 """Parts of a specification that mostly decide how long a run takes."""
 _REPETITION = frozenset({"served", "start"})
-_SENT = frozenset({"workload", "objective", "slos", "client", "unless_saturated", "protocol"})
+_SENT = frozenset({"workload", "objective", "slos", "client", "unless_saturated", "keeps_answers", "protocol"})
 """Parts of a specification that say what is sent; the others say what is served."""
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from servelab.metrics.tables import schemas
 from servelab.results.start_columns import SATURATED
 from servelab.search.decide import CONSTRAINT_MISSED, NOT_RUN, unfit
 from servelab.search.decision import Decision, Verdict
-from servelab.search.standing import too_many_failed
+from servelab.search.standing import CHANGES_ANSWERS, too_many_failed
 from servelab.search.study_summary import candidate_labels
 from servelab.study.kinds import SearchedPlan, SearchedStudy
 from servelab.study.plan import PlannedCandidate
@@ -21,7 +21,7 @@ from servelab.study.recorded.plan import RecordedPlanCandidate
 
 Row = dict[str, Any]
 
-OUTCOMES = ("tried", "suspect", CONSTRAINT_MISSED, "invalid", "failed", "refused", NOT_RUN)
+OUTCOMES = ("tried", "suspect", CONSTRAINT_MISSED, CHANGES_ANSWERS, "invalid", "failed", "refused", NOT_RUN)
 """Possible outcomes of a candidate's run, the worst last."""
 
 

@@ -57,7 +57,7 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
     for outline in strategy.outlines(study):
         plan = search.plan(project, outline.name, past)
         found = settled(project, plan, results)
-        possible = [PossibleVisit(engines_of_run, len(study.searched)) for engines_of_run in outline.new_runs]
+        possible = [PossibleVisit(named, _visit_runs(study)) for named in outline.new_runs]
         yield Step(plan, possible, is_known, engines)
         is_known = is_known and found.is_certain
         past.append(PastStage(plan, found.decision or strategy.assume(study, plan), found.table if is_known else None))
@@ -70,10 +70,20 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
 
 def most_runs(study: Study) -> dict[str, int]:
     """The largest number of runs of each stage, by its name and in order; runs measured before are included."""
-    points = len(study.searched)
-    found = {outline.name: points * outline.most_runs for outline in search.strategy_of(study).outlines(study)}
-    a_pair = 2 * len(study.workloads)
+    a_visit = _visit_runs(study)
+    found = {outline.name: a_visit * outline.most_runs for outline in search.strategy_of(study).outlines(study)}
+    a_pair = 2 * _proof_runs(study)
     return found | {CONFIRM_FIRST: study.proof.pairs * a_pair, CONFIRM: study.proof.most_pairs * a_pair}
+
+
+def _visit_runs(study: Study) -> int:
+    """Most runs of a server start in the search: every point of the curve that decides, and the questions."""
+    return len(study.searched) + (study.answers is not None)
+
+
+def _proof_runs(study: Study) -> int:
+    """Runs of a server start in the proof."""
+    return len(study.workloads) + (study.answers is not None)
 
 
 class Settled(NamedTuple):
@@ -129,7 +139,8 @@ def table_on_disk(plan: Plan, results: Path) -> pd.DataFrame | None:
     except ServelabError:  # of another version: it is made again
         return None
     found = {run_id for run_ids in table["run_ids"].dropna() for run_id in run_ids}
-    planned = {run.run_id for candidate in plan.candidates for run in candidate.runs}
+    found |= {run_id for run_ids in table["answers_run_ids"].dropna() for run_id in run_ids}
+    planned = {run.run_id for candidate in plan.candidates for run in (*candidate.runs, *candidate.answers)}
     return _as_planned(plan, table) if found == planned else None
 
 
@@ -178,8 +189,8 @@ def _proof(
 ) -> Iterator[Step]:
     """Both stages of the proof. While the winner is not known, another candidate than the baseline stands in for it."""
     study = project.study
-    pair = [PossibleVisit(frozenset({baseline(study).configuration.engine}), len(study.workloads))]
-    pair.append(PossibleVisit(None, len(study.workloads)))
+    pair = [PossibleVisit(frozenset({baseline(study).configuration.engine}), _proof_runs(study))]
+    pair.append(PossibleVisit(None, _proof_runs(study)))
     if not is_known:
         plan = plan_confirm(project, _stand_in(past), study.proof.pairs)
         yield Step(plan, pair * study.proof.most_pairs, False, engines)

@@ -15,6 +15,7 @@ from servelab.results.places import unequal_places
 from servelab.search.decision import Choice, Decision, Verdict
 from servelab.search.standing import (
     CANNOT_TELL,
+    CHANGES_ANSWERS,
     Row,
     disturbed,
     half_width_text,
@@ -30,7 +31,12 @@ from servelab.study.study import Study
 CONSTRAINT_MISSED = "constraint missed"
 NOT_RUN = "not run"
 """Outcome and verdict of a candidate that the search left out."""
-_WRONG = {"invalid": "is invalid", CONSTRAINT_MISSED: "misses a constraint", NOT_RUN: "was not run"}
+_WRONG = {
+    "invalid": "is invalid",
+    CONSTRAINT_MISSED: "misses a constraint",
+    CHANGES_ANSWERS: "changes answers",
+    NOT_RUN: "was not run",
+}
 """Verdict of an incumbent that cannot be compared with → words for the reason; for any other verdict, "failed"."""
 
 
@@ -138,6 +144,8 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
         verdict, why = "incumbent", wrong[1] if wrong else rate or "the stage starts from it"
     elif wrong and not _may_be_disturbed(wrong, row):
         verdict, why = wrong
+        if verdict == CHANGES_ANSWERS and not wrong_incumbent and incumbent["objective_value"]:
+            change = relative_change(row, incumbent, noise)  # what a user would gain by worse answers
     elif wrong_incumbent and not _may_be_disturbed(wrong_incumbent, incumbent):
         rate = too_many_failed(study, row)
         why = f"the incumbent {_WRONG.get(wrong_incumbent[0], 'failed')}{f'; {rate}' if rate else ''}"
@@ -154,6 +162,8 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
             why += f"; the incumbent is suspect: {incumbent['validity_note']}"
     if row["validity"] == "suspect" and (verdict != CANNOT_TELL or row["validity_note"] != disturbed(row)):
         why += f"; suspect: {row['validity_note']}"
+    if row.get("answers") == CANNOT_TELL:
+        why += f"; {row['answers_note']}"
     if differs := unequal_places([incumbent, row]):
         why += f"; not measured at one place: {differs}"
     return Verdict(
@@ -180,6 +190,8 @@ def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
         return "failed", f"{study.objective.metric} could not be computed"
     if row["validity"] == "invalid":
         return "invalid", str(row["validity_note"])
+    if row.get("answers") == CHANGES_ANSWERS:
+        return CHANGES_ANSWERS, str(row["answers_note"])
     if not pd.isna(row.get("constraints_missed")):
         return CONSTRAINT_MISSED, str(row["constraints_missed"])
     return None

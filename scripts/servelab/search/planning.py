@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id
 from servelab.engines.served import render_served, serve_of
+from servelab.study.changed_answers import may_change_answers
 from servelab.study.configuration import (
     Configuration,
     Incumbent,
@@ -17,7 +18,7 @@ from servelab.study.configuration import (
     changes_of,
     key_of,
 )
-from servelab.study.plan import PROOF, SEARCH, Plan, PlannedCandidate, PlannedRun
+from servelab.study.plan import ANSWERS, PROOF, SEARCH, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project
 from servelab.study.spec_builder import RunSpecs
 from servelab.study.study import CONFIRM, Stage, Study
@@ -54,14 +55,15 @@ def make_plan(
     first = Variant(incumbent.candidate, incumbent.configuration, {}, starts)
     curve = [Load(workload=name) for name in project.study.searched] if divisor == 1 else []
     points = [load for load in curve if load not in loads]
-    candidates = [_planned(project, first, True, loads, _starts(SEARCH, first.starts), specs, points)]
+    asks = project.study.answers is not None and divisor == 1
+    candidates = [_planned(project, first, True, loads, _starts(SEARCH, first.starts), specs, points, asks=asks)]
     seen = {key_of(incumbent.configuration)}
     for variant in variants if obstacle is None else []:
         key = key_of(variant.configuration)
         if key not in seen:  # a stage may list an earlier winner again
             seen.add(key)
             starts_of = _starts(SEARCH, variant.starts)
-            candidates.append(_planned(project, variant, False, loads, starts_of, specs, points))
+            candidates.append(_planned(project, variant, False, loads, starts_of, specs, points, asks=asks))
     return Plan(
         study=project.study.study,
         stage=stage,
@@ -70,6 +72,7 @@ def make_plan(
         reason=obstacle or "",
         load_divisor=divisor,
         candidates=candidates,
+        baseline_answers=_answers_of_baseline(project, specs) if asks else [],
     )
 
 
@@ -88,16 +91,27 @@ def plan_confirm(project: Project, winner: Incumbent, pairs: int, stage: str = C
     sides = [Variant("baseline", start.configuration, {})]
     if is_changed:
         sides.append(Variant("winner", winner.configuration, {}))
+    asks = project.study.answers is not None
+    candidates = [
+        _planned(project, side, position == 0, workloads, labels, specs, asks=asks, asks_all=True)
+        for position, side in enumerate(sides)
+    ]
     return Plan(
         study=project.study.study,
         stage=stage,
         title="Proof: baseline and winner on every workload",
         applies=True,
         reason="",
-        candidates=[
-            _planned(project, side, position == 0, workloads, labels, specs) for position, side in enumerate(sides)
-        ],
+        candidates=candidates,
+        baseline_answers=candidates[0].answers,
     )
+
+
+def _answers_of_baseline(project: Project, specs: RunSpecs) -> list[PlannedRun]:
+    """The runs of the baseline that are asked questions in the search."""
+    side = Variant("baseline", baseline(project.study).configuration, {})
+    labels = _starts(SEARCH, project.study.search.incumbent_starts)
+    return _planned(project, side, True, [], labels, specs, asks=True).answers
 
 
 def _starts(kind: str, count: int) -> list[str]:
@@ -127,14 +141,23 @@ def _planned(
     starts: Sequence[str],
     specs: RunSpecs,
     points: Sequence[Load] = (),
+    *,
+    asks: bool = False,
+    asks_all: bool = False,
 ) -> PlannedCandidate:
-    """A candidate with its runs under `loads`, and at `points` of the curve that decides."""
+    """A candidate with its runs under `loads`, and at `points` of the curve that decides.
+
+    With `asks` the study has questions: they are asked of a candidate that may answer otherwise than the baseline, or
+    with `asks_all` of any.
+    """
     configuration = variant.configuration
+    asks = asks and (asks_all or _is_asked(project, configuration))
     engine = project.engine(configuration.engine)
     model_id = project.study.model.variant_id(configuration.model)
     refused, command = None, ""
     runs: list[PlannedRun] = []
     others: list[PlannedRun] = []
+    asked: list[PlannedRun] = []
     try:
         entry = project.study.engines[configuration.engine]
         engine.check_options(configuration.options, entry.version)
@@ -153,6 +176,9 @@ def _planned(
                 run_id, spec = specs(configuration, load, served, start)
                 level = project.study.level_of(load.workload) if points else None
                 into.append(PlannedRun(workload=load.name, start=start, run_id=run_id, spec=spec, level=level))
+            if asks:
+                run_id, spec = specs.answers(configuration, served, start)
+                asked.append(PlannedRun(workload=ANSWERS, start=start, run_id=run_id, spec=spec))
     except ConfigError as error:
         refused = str(error)
     return PlannedCandidate(
@@ -164,4 +190,14 @@ def _planned(
         refused=refused,
         runs=runs,
         points=others,
+        answers=asked,
     )
+
+
+def _is_asked(project: Project, configuration: Configuration) -> bool:
+    """Whether a candidate of the search is asked the study's questions; the baseline always is."""
+    study, start = project.study, baseline(project.study).configuration
+    if study.answers is None:
+        return False
+    is_baseline = key_of(configuration) == key_of(start)
+    return is_baseline or study.answers.of == "all" or may_change_answers(start, configuration, project.engine)

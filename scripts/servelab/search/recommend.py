@@ -13,13 +13,24 @@ from typing import Any
 import pandas as pd
 
 from servelab.measure.run_files import RunManifest
+from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
+from servelab.results.answers import AnswersFound, found_in
 from servelab.results.compare_with_baseline import SEARCH
+from servelab.search.decision import Decision
 from servelab.search.other_workloads import BASELINE, WINNER, best_by_workload, judge_loss
 from servelab.search.proof import asked_half_width_percent
 from servelab.search.proof_plan import judge
-from servelab.search.recommended import FROM_LOGS, NOTHING_TO_PROVE, PROVED, Improvement, Proof, Recommended
-from servelab.search.standing import Row
+from servelab.search.recommended import (
+    FROM_LOGS,
+    NOTHING_TO_PROVE,
+    PROVED,
+    ChangedAnswers,
+    Improvement,
+    Proof,
+    Recommended,
+)
+from servelab.search.standing import CHANGES_ANSWERS, Row
 from servelab.study.kinds import SearchedPlan, SearchedStudy
 from servelab.study.study import Study
 
@@ -35,12 +46,13 @@ def recommend(
     titles: Mapping[str, str],
     promised_percent: float | None = None,
     promised_places: str | None = None,
+    decisions: Sequence[Decision] = (),
 ) -> Recommended:
     """The study's answer.
 
     `last` is the plan of the last stage and `table` its table; `improvements` is the study's; `titles` has each
     workload's title; `promised_percent` is the change that the search found, `promised_places` how the places of the
-    runs behind it differ. The winner of the search is recommended if
+    runs behind it differ; `decisions` are those of the search. The winner of the search is recommended if
     its proof says that it is better, or if it is that of a recorded study; otherwise the baseline is. `runs_folder`
     contains the runs; None for a recorded study, where nothing ran here.
     """
@@ -57,11 +69,12 @@ def recommend(
     rows = _rows_of_sides(table, study.objective.on)
     metric, basis = study.objective.metric_and_basis
     run_id = _first_run(rows[side])
+    answers = found_in(rows[side])
     return Recommended(
         study=study.study,
         command=answer.command,
         launch_command=runs_folder and _launch_command(runs_folder / run_id / "manifest.json"),
-        note=_note(answer.configuration.model),
+        note=_note(answer.configuration.model, answers),
         engine=study.engines[answer.configuration.engine].engine or answer.configuration.engine,
         engine_version=study.engines[answer.configuration.engine].version,
         model=study.model.variant_id(answer.configuration.model),
@@ -75,6 +88,8 @@ def recommend(
         improvements=gains if changed else [],
         max_loss_percent=study.objective.max_loss_percent,
         by_workload=best_by_workload(study, table, gains, side, titles),
+        answers=answers,
+        changed_answers=_changed_answers(study, decisions),
         **_validity(rows[side], rows[BASELINE]),
         run_id=run_id,
         baseline_run_id=_first_run(rows[BASELINE]),
@@ -153,9 +168,23 @@ def _first_run(row: Row) -> str:
     return str(row["run_id"]) if pd.notna(row["run_id"]) else ""
 
 
-def _note(variant: str) -> str | None:
-    """A note if the answer serves other weights than the model's own."""
-    if variant == "base":
+def _changed_answers(study: SearchedStudy, decisions: Sequence[Decision]) -> list[ChangedAnswers]:
+    """Candidates of the search that would be faster, and change answers; each once."""
+    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    found: dict[str, ChangedAnswers] = {}
+    for decision in decisions:
+        for each in decision.candidates:
+            is_faster = each.change_percent is not None and sign * each.change_percent > 0
+            if each.verdict == CHANGES_ANSWERS and is_faster and each.candidate not in found:
+                found[each.candidate] = ChangedAnswers(
+                    stage=decision.stage, candidate=each.candidate, change_percent=each.change_percent, why=each.why
+                )
+    return list(found.values())
+
+
+def _note(variant: str, answers: AnswersFound | None) -> str | None:
+    """A note if the answer serves other weights than the model's own, whose answers were not measured."""
+    if variant == "base" or answers is not None:
         return None
     return f"It serves the weights of variant {variant}: speed was measured, the quality of the answers was not."
 

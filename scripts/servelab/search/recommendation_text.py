@@ -12,7 +12,13 @@ def render_recommendation(recommended: Recommended, report: Path) -> str:
     """The recommendation as a few lines for a terminal."""
     # the one that starts as printed comes first: a model that was made here has no name that an engine would find
     here = [f"    {recommended.launch_command}", "", "With the model's name in place of its path:", ""]
-    lines = [f"{recommended.study}: recommended serving command", "", *(here if recommended.launch_command else [])]
+    answers = recommended.answers_text
+    lines = [
+        f"{recommended.study}: recommended serving command",
+        *answers,
+        "",
+        *(here if recommended.launch_command else []),
+    ]
     lines += [f"    {recommended.command}", ""]
     lines += [recommended.note, ""] if recommended.note else []
     lines += _answer(recommended)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from servelab.core.json_file import FiniteOrNull, JsonFile, JsonPart
 from servelab.metrics.objective import Basis
+from servelab.results.answers import AnswersFound
 from servelab.search.proof_verdict import ProofVerdict
 from servelab.study.configuration import Configuration
 
@@ -89,6 +90,15 @@ class BestOfWorkload(JsonPart):
     change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
 
 
+class ChangedAnswers(JsonPart):
+    """A candidate that was faster where the search compared it, but changes answers: it cannot win."""
+
+    stage: str = Field(description="Stage.")
+    candidate: str = Field(description="Name of the candidate.")
+    change_percent: FiniteOrNull = Field(description="Change of the objective on the stage's incumbent.")
+    why: str = Field(description="What its answers lost.")
+
+
 class Recommended(JsonFile):
     """`recommended.json`; validity is that of the workload that decides."""
 
@@ -117,12 +127,29 @@ class Recommended(JsonFile):
     )
     max_loss_percent: float = Field(5.0, description="A winner that loses more than this on a workload `loses` there.")
     by_workload: list[BestOfWorkload] = Field([], description="What to use on each workload.")
+    answers: AnswersFound | None = Field(
+        None, description="Its answers against the baseline's, on the same server starts; null if not measured."
+    )
+    changed_answers: list[ChangedAnswers] = Field(
+        [], description="Faster candidates that cannot win because they change answers."
+    )
     validity: Checks = None
     validity_note: ChecksNote = None
     baseline_validity: BaselineChecks = None
     baseline_validity_note: ChecksNote = None
     run_id: str = Field(description="Its first run on the workload that decides.")
     baseline_run_id: str = Field(description="The baseline's first run on it.")
+
+    @property
+    def answers_text(self) -> list[str]:
+        """What was found of answers, and which faster candidates change them: one sentence each."""
+        first = "Answers: not measured." if self.answers is None else f"Answers: {self.answers.why}."
+        lost = [
+            f"Not recommended, though {each.change_percent:+.1f} % in the search: {each.candidate} changes answers: "
+            f"{each.why}."
+            for each in self.changed_answers
+        ]
+        return [first, *lost]
 
     def improvement(self, workload: str) -> Improvement | None:
         """The improvement on a workload."""

@@ -11,11 +11,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from servelab.answers.comparison import CHANGES
 from servelab.study.kinds import SearchedStudy
 
 Row = dict[str, Any]
 """A row of schemas.STAGE_TABLE."""
 
+CHANGES_ANSWERS = CHANGES
+"""Verdict of a candidate whose answers lost more than the study allows, beyond noise: it never wins."""
 CANNOT_TELL = "cannot tell"
 """Verdict of a candidate whose comparison rests on a disturbed run."""
 

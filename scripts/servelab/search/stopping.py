@@ -28,13 +28,15 @@ def stop(study: Study, plan: Plan, past: Sequence[PastStage]) -> Plan:
 def _one_start(candidate: PlannedCandidate) -> dict[str, list[PlannedRun]]:
     """The runs of a candidate on its first server start."""
     first = candidate.runs[0].start if candidate.runs else None
-    return {name: [run for run in getattr(candidate, name) if run.start == first] for name in ("runs", "points")}
+    kinds = ("runs", "points", "answers")
+    return {name: [run for run in getattr(candidate, name) if run.start == first] for name in kinds}
 
 
 def _sizes(candidate: PlannedCandidate) -> dict[str, int]:
-    """Load of each run, with that of the other points of the curve on its server start, as tables have their time."""
+    """Load of each run, with the other points of the curve and the questions on its server start, as tables have it."""
+    others = (*candidate.points, *candidate.answers)
     return {
-        run.run_id: run.load_size + sum(point.load_size for point in candidate.points if point.start == run.start)
+        run.run_id: run.load_size + sum(other.load_size for other in others if other.start == run.start)
         for run in candidate.runs
     }
 
@@ -100,7 +102,7 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:
                 f"budget of {hours:g} accelerator-hours: {spent / SECONDS_PER_HOUR:.3g} are spent, and this run would "
                 f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left"
             )
-            kept.append(candidate.model_copy(update={"runs": [], "points": [], "not_run": reason}))
+            kept.append(candidate.model_copy(update={"runs": [], "points": [], "answers": [], "not_run": reason}))
             continue
         left_s -= cost_s
         kept.append(candidate)

@@ -13,6 +13,9 @@ from servelab.study.configuration import Configuration, Incumbent
 
 T = TypeVar("T")
 
+ANSWERS = "answers"
+"""Stands for the workload of the runs that were asked questions."""
+
 SEARCH, PROOF = "search-", "proof-"
 """Beginnings of start labels: of the search, and of the proof, whose equal labels are a pair.
 
@@ -51,10 +54,12 @@ class PlannedCandidate(JsonPart):
         [], description="Its runs at the other points of the curve that decides; nothing is decided at these."
     )
 
+    answers: list[PlannedRun] = Field([], description="Its runs that are asked questions, one for each server start.")
+
     @property
     def measured_runs(self) -> list[PlannedRun]:
         """All its runs in the order of measurement."""
-        return in_order(self.runs, self.points, lambda run: run.start, lambda run: run.level)
+        return in_order(self.runs, self.points, self.answers, lambda run: run.start, lambda run: run.level)
 
 
 class Plan(JsonFile):
@@ -69,6 +74,9 @@ class Plan(JsonFile):
         1, description="1 for the whole workload; otherwise its runs send one of this many parts of it (search.md)."
     )
     candidates: list[PlannedCandidate] = Field(description="Candidates, the incumbent first.")
+    baseline_answers: list[PlannedRun] = Field(
+        [], description="The baseline's runs, of this stage or an earlier one, with which answers are compared."
+    )
 
     def jobs(self) -> list[list[list[PlannedRun]]]:
         """The runs of each measuring job: see `jobs_of`."""
@@ -80,13 +88,21 @@ class Plan(JsonFile):
 
 
 def in_order(
-    runs: Sequence[T], points: Sequence[T], start_of: Callable[[T], str], level_of: Callable[[T], float | None]
+    runs: Sequence[T],
+    points: Sequence[T],
+    answers: Sequence[T],
+    start_of: Callable[[T], str],
+    level_of: Callable[[T], float | None],
 ) -> list[T]:
-    """A candidate's runs with those of its other points, start by start; the lowest point of each start is first."""
-    if not points:
+    """A candidate's runs with those of its other points, start by start; the lowest point of each start is first.
+
+    The questions of a start come last, so that its load finds the server as it would without them.
+    """
+    if not points and not answers:
         return list(runs)
     starts = list(dict.fromkeys(map(start_of, runs)))
-    return sorted([*runs, *points], key=lambda run: (starts.index(start_of(run)), level_of(run) or 0.0))
+    loads = sorted([*runs, *points], key=lambda run: (starts.index(start_of(run)), level_of(run) or 0.0))
+    return sorted([*loads, *answers], key=lambda run: starts.index(start_of(run)))  # stable
 
 
 def jobs_of(candidates: Iterable[Sequence[T]], start_of: Callable[[T], str]) -> list[list[list[T]]]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from servelab.answers.sets import QUESTION_SETS
+from servelab.answers.workload import Questions, QuestionsParameters
 from servelab.assets.datasets import Dataset, load_datasets
 from servelab.assets.gguf_to_safetensors import CONVERTERS
 from servelab.assets.requantize import VERSION as QUANTIZER
@@ -67,6 +69,34 @@ class Project:
     def _workload_specs(self) -> dict[str, WorkloadSpec]:
         tokenizer = self.study.model.variant_source("base")
         return {name: self.workloads[name].spec(tokenizer) for name in self.study.workloads}
+
+    def questions_spec(self) -> WorkloadSpec:
+        """The identity of the questions that candidates are asked; the study must have `answers`."""
+        asked = self.study.answers
+        assert asked is not None
+        dataset = self.questions_dataset
+        parameters = QuestionsParameters(
+            num_requests=asked.num_questions,
+            seed=0,
+            endpoint=asked.endpoint,
+            questions=asked.questions,
+            set_version=QUESTION_SETS.get(asked.questions).version,
+            dataset_sha256=self.datasets[dataset].sha256 if dataset else None,
+        )
+        return WorkloadSpec(
+            kind=Questions.kind,
+            parameters=parameters.model_dump(mode="json"),
+            tokenizer=self.study.model.variant_source("base"),
+            generator_version=Questions.version,
+        )
+
+    @property
+    def questions_dataset(self) -> str | None:
+        """The dataset that the questions are from; None if the set needs none, or nothing is asked."""
+        asked = self.study.answers
+        if asked is None or not QUESTION_SETS.get(asked.questions).needs_file:
+            return None
+        return asked.dataset or asked.questions
 
     @property
     def client_lock(self) -> Path | None:
@@ -135,6 +165,10 @@ def _check(project: Project) -> None:
     _check_loads(project)
     _check_client(project)
     _check_percentiles(project)
+    if study.answers is not None:
+        check_name(project, "answers.questions", study.answers.questions, QUESTION_SETS.names(), "question set")
+        if (dataset := project.questions_dataset) is not None:
+            check_name(project, "answers.dataset", dataset, list(project.datasets), "dataset")
     for name, variant in study.model.variants.items():
         if variant.quantization is not None and study.model.format != "gguf":
             raise error_at(project, f"model.variants.{name}.quantization", "only a model in gguf can be quantised here")

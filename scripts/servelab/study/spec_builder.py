@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from servelab.core.identity import RunIds
 from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, RunSpec, ServedSpec, Settings
+from servelab.measure.clients import CLIENTS, client_of
 from servelab.metrics.definitions import METRICS
 from servelab.study.configuration import Configuration, Load
+from servelab.study.plan import ANSWERS
 from servelab.study.project import Project
 
 
@@ -14,6 +16,7 @@ class RunSpecs:
 
     def __init__(self, project: Project) -> None:
         self._project = project
+        self._answers: dict[tuple[str, str, int], tuple[RunSpec, RunIds]] = {}
         self._shared: dict[tuple[str, str, int, str], tuple[RunSpec, RunIds]] = {}
 
     def __call__(self, configuration: Configuration, load: Load, served: ServedSpec, start: str) -> tuple[str, RunSpec]:
@@ -22,15 +25,29 @@ class RunSpecs:
         if key not in self._shared:
             spec = run_spec(self._project, configuration, load)
             self._shared[key] = spec, RunIds(spec)
-        spec, run_id = self._shared[key]
-        settings: Settings = {
-            "options": configuration.options,
-            "arguments": configuration.arguments,
-            "environment_variables": configuration.environment_variables,
-            "served": served,
-            "start": start,
-        }
-        return run_id(settings), spec.model_copy(update=settings)
+        return _with_settings(self._shared[key], configuration, served, start)
+
+    def answers(self, configuration: Configuration, served: ServedSpec, start: str) -> tuple[str, RunSpec]:
+        """Id and specification of the run that is asked the study's questions, on the same server start."""
+        key = (configuration.engine, configuration.model, configuration.accelerators)
+        if key not in self._answers:
+            spec = answers_spec(self._project, configuration)
+            self._answers[key] = spec, RunIds(spec)
+        return _with_settings(self._answers[key], configuration, served, start)
+
+
+def _with_settings(
+    shared: tuple[RunSpec, RunIds], configuration: Configuration, served: ServedSpec, start: str
+) -> tuple[str, RunSpec]:
+    spec, run_id = shared
+    settings: Settings = {
+        "options": configuration.options,
+        "arguments": configuration.arguments,
+        "environment_variables": configuration.environment_variables,
+        "served": served,
+        "start": start,
+    }
+    return run_id(settings), spec.model_copy(update=settings)
 
 
 def run_spec(project: Project, configuration: Configuration, load: Load) -> RunSpec:
@@ -68,4 +85,22 @@ def run_spec(project: Project, configuration: Configuration, load: Load) -> RunS
         client=project.client_spec(),
         unless_saturated=load.divisor == 1 and study.is_sent_unless_saturated(load.workload),
         protocol=load.protocol(study.protocol_of(load.workload)),
+    )
+
+
+def answers_spec(project: Project, configuration: Configuration) -> RunSpec:
+    """The specification of the run that asks a configuration the study's questions; the study must have some."""
+    asked = project.study.answers
+    assert asked is not None
+    like = run_spec(project, configuration, Load(workload=project.study.objective.on))
+    return like.model_copy(
+        update={
+            "workload": project.questions_spec(),
+            "objective": ANSWERS,
+            "slos": {},
+            "client": client_of(CLIENTS.get("servelab")),
+            "unless_saturated": False,
+            "keeps_answers": True,
+            "protocol": asked.protocol(project.study.protocol),
+        }
     )

@@ -7,7 +7,7 @@ before anything is downloaded or started.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, model_validator
 
@@ -25,6 +25,7 @@ from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.metrics.percentile_limits import Statistic
+from servelab.study.answers import Answers, none_if_named
 from servelab.study.loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 from servelab.study.ranges import Range, expand_ranges
 from servelab.study.search_keys import Proof, Search
@@ -58,8 +59,8 @@ class ModelVariant(Strict):
     format: ModelFormat = Field("safetensors", description="Format of the weights at their source.")
     quantization: Quantization | None = Field(
         None,
-        description="For a variant: the base model's GGUF weights, converted to this format. Only speed is measured, "
-        "not the effect on the answers.",
+        description="For a variant: the base model's GGUF weights, converted to this format. What that does to the "
+        "answers is measured with `answers` only.",
     )
 
     @model_validator(mode="after")
@@ -272,6 +273,13 @@ class Study(Strict):
     protocol: ProtocolSpec = ProtocolSpec()
     search: Search = Search()
     proof: Proof = Proof()
+    answers: Annotated[
+        Answers | None, BeforeValidator(none_if_named, json_schema_input_type=Answers | Literal["none"] | None)
+    ] = Field(
+        None,
+        description="Questions whose answers must not get worse: a candidate that changes them never wins "
+        "(docs/search.md#answers). `none`, or no key: answers are not measured.",
+    )
     client: str = Field("servelab", description="Load client.")
     baseline: Candidate = Field(description="The configuration to compare with.")
     stages: list[Stage] = Field(min_length=1, description="Questions, in order.")

@@ -107,8 +107,14 @@ class Plans:
 
     def _indexed(self, plan: dict[str, Any], written_ns: int) -> _Read:
         candidates = [
-            # a plan of an older version has no points
-            in_order(each["runs"], each.get("points", ()), itemgetter("start"), itemgetter("level"))
+            # a plan of an older version has neither points nor answers
+            in_order(
+                each["runs"],
+                each.get("points", ()),
+                each.get("answers", ()),
+                itemgetter("start"),
+                itemgetter("level"),
+            )
             for each in plan["candidates"]
         ]
         specs = {run["run_id"]: run["spec"] for runs in candidates for run in runs}

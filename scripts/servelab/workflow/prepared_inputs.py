@@ -56,6 +56,11 @@ class Sources:
             for project in projects.values()
             for load in loads(project.study)
             for spec in [load.requests(project.workload_spec(load.workload))]
+        } | {
+            workload_id(spec): (spec, project.questions_dataset)
+            for project in projects.values()
+            if project.study.answers is not None
+            for spec in [project.questions_spec()]
         }
 
     def environment(self, tool: str, lock_hash: str) -> Environment:

@@ -147,6 +147,11 @@ def tables_of_runs(search: str, *names: str) -> Files:
     return {name: f"results/{search}/{name}.parquet" for name in names} if is_live(search) else {}
 
 
+def answers_of_stages(files: StudyFiles, search: str) -> list[str]:
+    """The answers that each stage of a live study got; a recorded study has none."""
+    return files.of_stages(search, "answers.parquet") if is_live(search) else []
+
+
 def origin(search: str) -> Files:
     """What a report shows where its figures come from logs: the audit of what was published, and the logs."""
     folder = f"results/{search}"

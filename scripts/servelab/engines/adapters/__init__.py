@@ -12,6 +12,7 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
 from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import OPTIONS, Checked, argument, check_option_names
-from servelab.engines.owned import ALL_ENGINES, Names, Owned, refused_arguments, refused_variables
+from servelab.engines.owned import ALL_ENGINES, Names, Owned, bare, refused_arguments, refused_variables
 from servelab.engines.parallelism import PARALLEL_OPTIONS, Parallel
 
 Options = Mapping[str, ArgumentValue]
@@ -121,6 +122,9 @@ class Engine(ABC):
     """Path of its metrics in Prometheus format; None if it has none."""
     metric_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Metric of docs/telemetry.md → the server's samples that add up to it."""
+    answer_settings: ClassVar[tuple[str, ...]] = ("attention_backend", "kv_cache_dtype", "speculative_*")
+    """Options, flags (without dashes, any of their names) and variables that may change greedy answers; `*` stands for
+    any characters. Batch sizes and caches are not among them: they should change nothing beyond rounding."""
     request_body: ClassVar[Mapping[str, Any]]
     """Fields of every request that make it generate exactly `max_tokens` tokens."""
     failure_signs: ClassVar[list[Sign]]
@@ -218,6 +222,12 @@ class Engine(ABC):
         """The names of its flags."""
         groups = [*self.parallel_flags.values(), *self.aliases]
         return Names(groups, abbreviates=self.abbreviates, prefix=self.setting_prefix)
+
+    def changes_answers(self, setting: str) -> bool:
+        """Whether an option, an argument or an environment variable may change greedy answers."""
+        names = (setting, self.names.of(setting))
+        known = {*self.answer_settings, *map(bare, self.answer_settings)}
+        return any(fnmatchcase(name, pattern) for name in names for pattern in known)
 
     def refused_arguments(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[str, str]:
         """Arguments that may not be given with these options → why, with the fix.

@@ -86,6 +86,20 @@ class LlamaCpp(Engine):
         "prompt_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
         "generation_tokens_total": ("llamacpp:tokens_predicted_total",),
     }
+    answer_settings = (
+        *Engine.answer_settings,
+        *(
+            "flash-attn",
+            "cache-type-k*",
+            "cache-type-v*",
+            "model-draft",
+            "draft*",
+            "spec-*",
+            "lora*",
+            "control-vector*",
+        ),
+        *("rope-*", "yarn-*", "override-kv", "override-tensor", "cache-reuse", "context-shift", "GGML_CUDA_FORCE_*"),
+    )
     request_body: ClassVar = {"ignore_eos": True}
     variable_prefixes = ("LLAMA_", "GGML_")
     log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")

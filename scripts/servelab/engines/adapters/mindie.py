@@ -183,6 +183,10 @@ class Mindie(Engine):
         "prompt_tokens_total": ("prompt_tokens_total",),
         "generation_tokens_total": ("generation_tokens_total",),
     }
+    answer_settings = (
+        *Engine.answer_settings,
+        *("ModelConfig.plugin*", "*plugin_params*", "*quant*", "*dtype*", "ATB_*", "MINDIE_*"),
+    )
     request_body: ClassVar = {"ignore_eos": True}
     variable_prefixes = ("MINDIE_", "MIES_")
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,.+]+\] (\[[^\]]*\] )*(: )?")

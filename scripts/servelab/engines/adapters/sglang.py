@@ -122,6 +122,12 @@ class Sglang(Engine):
         "prompt_tokens_total": ("sglang:prompt_tokens_total",),
         "generation_tokens_total": ("sglang:generation_tokens_total",),
     }
+    answer_settings = (
+        *Engine.answer_settings,
+        *("quantization*", "dtype", "kv-cache-dtype", "*attention-backend", "speculative-*", "torchao-config"),
+        *("*gemm*-backend", "moe-*", "sampling-backend", "enable-torch-compile", "lora-*", "json-model-override-args"),
+        *("SGLANG_*GEMM*", "SGLANG_*FUSED*", "SGLANG_*ATTN*"),
+    )
     request_body: ClassVar = {"ignore_eos": True}
     more_ports = 1
     # Set with setproctitle; up to 0.5.9 nothing watches them (SGLang's issue 18421).

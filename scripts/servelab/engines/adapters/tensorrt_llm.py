@@ -133,6 +133,11 @@ class TensorrtLlm(Engine):
     }
     checked = (Checked("1.2.0rc1", "source"),)
     parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = _PARALLEL
+    answer_settings = (
+        *Engine.answer_settings,
+        *("attn-backend", "attn_backend", "kv_cache_config.dtype", "kv-cache-config.dtype", "kv_cache_dtype"),
+        *("quant*", "speculative*", "moe*config*", "sparse*", "dtype", "backend", "TRTLLM_*"),
+    )
     request_body: ClassVar = {"ignore_eos": True}
     # The parallel job ends with one of them, but the program that started it gets no report (its pull request 16338).
     worker_names: ClassVar = re.compile(r"mpi4py\.futures\.server")

@@ -178,6 +178,12 @@ class Vllm(Engine):
         "generation_tokens_total": ("vllm:generation_tokens_total",),
         "process_start_unix_s": ("process_start_time_seconds",),
     }
+    answer_settings = (
+        *Engine.answer_settings,
+        *("quantization*", "dtype", "kv-cache-dtype*", "calculate-kv-scales", "attention-*", "speculative-*"),
+        *("compilation-config*", "hf-overrides*", "rope-*", "override-*", "enable-lora", "moe-backend*"),
+        *("VLLM_ATTENTION_*", "VLLM_FLASH_*", "VLLM_USE_*", "VLLM_KV_*", "VLLM_*_GEMM*", "VLLM_*_MOE*"),
+    )
     request_body: ClassVar = {"ignore_eos": True}
     # Process (in colour up to 0.11), level, time, source line.
     variable_prefixes = ("VLLM_",)

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from servelab.core.registry import Registry
-from servelab.core.run_spec import ProtocolSpec
+from servelab.core.run_spec import ClientSpec, ProtocolSpec
 from servelab.measure.load import LoadPlan, LoadStats
 
 __all__ = ["CLIENTS", "Client", "LoadResult", "LoadStats"]
@@ -26,6 +26,8 @@ class LoadResult:
     records: pa.Table
     """`schemas.RUN_REQUESTS`, one row per request that was due."""
     stats: LoadStats
+    answers: pa.Table | None = None
+    """`schemas.RUN_ANSWERS`, of a plan that keeps them."""
 
 
 class Client(Protocol):
@@ -80,6 +82,11 @@ class Client(Protocol):
 def version_in_identity(client: Client, release: str | None) -> str:
     """The client in a run's identity: the version of how we use it, and its release if it has one."""
     return client.version if release is None else f"{client.version} (release {release})"
+
+
+def client_of(client: Client) -> ClientSpec:
+    """A client that uses the workflow's environment, in a run's identity."""
+    return ClientSpec(name=client.name, version=version_in_identity(client, None), environment_sha256=None)
 
 
 CLIENTS: Registry[Client] = Registry("client")

@@ -44,10 +44,12 @@ class ServelabClient:
         """See `Client.read`."""
         try:
             records = pq.read_table(folder / "requests.parquet").cast(schemas.RUN_REQUESTS)
+            kept = folder / "answers.parquet"
+            answers = pq.read_table(kept).cast(schemas.RUN_ANSWERS) if plan.keep_answers else None
             stats = LoadStats.model_validate_json((folder / "stats.json").read_bytes())
         except (OSError, pa.ArrowException, ValueError, ValidationError) as error:
             raise ServelabError(f"{folder}: not the records of a load client: {error}") from error
-        return LoadResult(records, stats)
+        return LoadResult(records, stats, answers)
 
 
 CLIENTS.register("servelab", ServelabClient())

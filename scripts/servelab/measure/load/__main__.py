@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from servelab.core import cli
 from servelab.core.errors import ConfigError
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 
 
 def main() -> None:
@@ -42,8 +42,10 @@ def main() -> None:
         from servelab.core.yaml_file import describe_validation_error
 
         raise ConfigError(describe_validation_error(error, str(arguments.load), LoadPlan)) from error
-    records, stats = run_load(plan)
+    records, stats, answers = send_load(plan)
     pq.write_table(records, arguments.output / "requests.parquet")
+    if answers is not None:
+        pq.write_table(answers, arguments.output / "answers.parquet")
     (arguments.output / "stats.json").write_text(stats.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 

@@ -39,6 +39,9 @@ class LoadPlan(Strict):
     saturation_in_flight: int | None = Field(None, ge=1, description="End the round at this many in flight.")
     processes: int = Field(1, ge=1, description="Processes that send.")
     seed: int = Field(0, description="Seed of the arrival times.")
+    keep_answers: bool = Field(
+        False, description="Keep the texts of the answers, which may be shorter than the longest length asked for."
+    )
     timeout_s: float = Field(900.0, gt=0, description="Requests that are unfinished by then fail.")
     request_timeout_s: float = Field(900.0, gt=0, description="The same for one request, from its start.")
     body: dict[str, Any] = Field(default={}, description="Further fields of each request, set by the engine.")

@@ -54,7 +54,7 @@ def send_alone(plan: LoadPlan, requests: Requests, board: Board, progress: LoadP
     origin = clock()
     progress.start(origin)
     loop.run(origin)
-    return origin, _share(loop, requests, origin)
+    return origin, _share(plan, loop, requests, origin)
 
 
 def send_shared(
@@ -139,14 +139,16 @@ def _child(
     try:
         origin = connection.recv()
         loop.run(origin)
-        connection.send(_share(loop, requests, origin))
+        connection.send(_share(plan, loop, requests, origin))
     except (EOFError, BrokenPipeError):
         os._exit(1)
     os._exit(0)
 
 
-def _share(loop: Loop, requests: Requests, origin: float) -> Share:
-    records, unread_ms = read_exchanges(loop.exchanges, loop.tape, requests, loop.difference, origin)
+def _share(plan: LoadPlan, loop: Loop, requests: Requests, origin: float) -> Share:
+    records, unread_ms = read_exchanges(
+        loop.exchanges, loop.tape, requests, loop.difference, origin, keep_answers=plan.keep_answers
+    )
     return Share(records, unread_ms, loop.cpu_s, max_rss_bytes())
 
 

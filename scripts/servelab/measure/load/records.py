@@ -14,9 +14,10 @@ from servelab.measure.load.clock import ClockDifference, Floats
 from servelab.measure.load.exchange import Exchange
 from servelab.measure.load.framing import Decoded, decode
 from servelab.measure.load.plan import LoadPlan
-from servelab.measure.load.requests import Requests
+from servelab.measure.load.requests import Requests, read_asked
 from servelab.measure.load.stream import Answer, excerpt, read_answer
 from servelab.measure.load.tape import Tape
+from servelab.measure.load.texts import text_of
 from servelab.metrics.tables import schemas
 
 ERRORS = {
@@ -60,10 +61,18 @@ class Record:
     finish_reason: str | None = None
     http_status: int | None = None
     error: str | None = None
+    text: str | None = None
+    """The answer, where texts are kept."""
 
 
 def read_exchanges(
-    exchanges: Iterable[Exchange], tape: Tape, requests: Requests, difference: ClockDifference, origin: float
+    exchanges: Iterable[Exchange],
+    tape: Tape,
+    requests: Requests,
+    difference: ClockDifference,
+    origin: float,
+    *,
+    keep_answers: bool = False,
 ) -> tuple[list[Record], Floats]:
     """The records of a process's exchanges, and how long each piece waited to be read, in ms."""
     records, unread = [], []
@@ -73,12 +82,19 @@ def read_exchanges(
         unread.append(unread_ms)
         decoded = decode(exchange.raw(tape), np.cumsum(exchange.sizes, dtype=np.int64))
         output_tokens = int(requests.output_tokens[exchange.index])
-        records.append(_record(exchange, decoded, output_tokens, arrivals, unread_ms, origin))
+        record = _record(exchange, decoded, output_tokens, arrivals, unread_ms, origin, keep_answers)
+        records.append(record)
     return records, np.concatenate([np.empty(0), *unread])
 
 
 def _record(
-    exchange: Exchange, decoded: Decoded, output_tokens: int, arrivals: Floats, unread_ms: Floats, origin: float
+    exchange: Exchange,
+    decoded: Decoded,
+    output_tokens: int,
+    arrivals: Floats,
+    unread_ms: Floats,
+    origin: float,
+    keep_answers: bool,
 ) -> Record:
     status = None if exchange.head is None else exchange.head.status
     most_events = _EVENTS + _EVENTS_PER_TOKEN * output_tokens
@@ -104,11 +120,14 @@ def _record(
         unread_ms=float(unread_ms.max()) if len(unread_ms) else None,
         finish_reason=answer.finish_reason,
         http_status=status,
-        error=_error(error, status, decoded.body, answer, output_tokens),
+        error=_error(error, status, decoded.body, answer, output_tokens, may_be_shorter=keep_answers),
+        text=text_of(decoded.body) if keep_answers and status == 200 else None,
     )
 
 
-def _error(error: str | None, status: int | None, body: bytes, answer: Answer, output_tokens: int) -> str | None:
+def _error(
+    error: str | None, status: int | None, body: bytes, answer: Answer, output_tokens: int, *, may_be_shorter: bool
+) -> str | None:
     """Why the request failed: the earliest cause; None for a success."""
     # After `[DONE]` a server may end its answer by closing the connection.
     if error is not None and not (answer.done and error.startswith(("closed_early", "broken_http"))):
@@ -121,7 +140,7 @@ def _error(error: str | None, status: int | None, body: bytes, answer: Answer, o
         return "no_done: the answer ended without [DONE]"
     if answer.output_tokens is None:
         return "no_usage: the server sent no usage, so the output length cannot be checked"
-    if answer.output_tokens != output_tokens:
+    if answer.output_tokens > output_tokens or (answer.output_tokens < output_tokens and not may_be_shorter):
         return f"output_length: {answer.output_tokens} tokens instead of {output_tokens}"
     return None
 
@@ -147,6 +166,23 @@ def make_table(plan: LoadPlan, requests: Requests, records: list[Record]) -> pa.
             values = [getattr(record, column.name) for record in records]
         arrays.append(values if isinstance(values, pa.Array) else pa.array(values, type=column.type))
     return pa.Table.from_arrays(arrays, schema=schemas.RUN_REQUESTS)
+
+
+def make_answers(plan: LoadPlan, requests: Requests, records: list[Record]) -> pa.Table:
+    """What was asked and answered as a table of `schemas.RUN_ANSWERS`, in the order of the requests."""
+    asked = read_asked(plan)
+    rows = [
+        {
+            "request_index": int(requests.index[record.request]),
+            **asked[int(requests.index[record.request])],
+            "text": record.text if record.error is None else None,
+            "output_tokens": record.output_tokens,
+            "finish_reason": record.finish_reason,
+            "error": record.error,
+        }
+        for record in sorted(records, key=lambda record: int(requests.index[record.request]))
+    ]
+    return pa.Table.from_pylist(rows, schema=schemas.RUN_ANSWERS)
 
 
 def _lists(values: list[npt.NDArray[np.float32] | None]) -> pa.ListArray:

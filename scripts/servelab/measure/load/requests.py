@@ -72,11 +72,27 @@ def _read(plan: LoadPlan) -> pa.Table:
         raise ServelabError(f"{plan.requests}: not a workload's requests: {error}") from error
 
 
+def read_asked(plan: LoadPlan) -> dict[int, dict[str, Any]]:
+    """Columns of `schemas.ASKED` of each request by its index; `ServelabError` if the workload has no questions."""
+    try:
+        columns = ["request_index", "phase", *schemas.ASKED.names]
+        rows = pq.read_table(plan.requests, columns=columns).to_pylist()
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise ServelabError(f"{plan.requests}: not a workload's questions: {error}") from error
+    return {
+        row["request_index"]: {name: row[name] for name in schemas.ASKED.names}
+        for row in rows
+        if row["phase"] == plan.phase
+    }
+
+
 def _messages(plan: LoadPlan, table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[bytes]:
     texts = table["prompt"]
     ids = table["prompt_token_ids"].chunk(0)
     values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
     output_tokens = table["output_tokens"].to_numpy()
+    asked = read_asked(plan) if plan.keep_answers else {}
+    index = table["request_index"].to_numpy()
     # One connection per request: a server that drops idle or old connections then fails no request.
     head = (
         f"POST {_PATHS[plan.endpoint]} HTTP/1.1\r\n"
@@ -98,6 +114,8 @@ def _messages(plan: LoadPlan, table: pa.Table, rows: npt.NDArray[np.int64]) -> I
             "stream_options": {"include_usage": True},
             **plan.body,
         }
+        if stop := asked.get(int(index[row]), {}).get("stop"):
+            content["stop"] = stop
         body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
         yield b"%b%d\r\n\r\n%b" % (head, len(body), body)
 

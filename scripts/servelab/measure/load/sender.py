@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +14,34 @@ from servelab.measure.load.board import Board
 from servelab.measure.load.plan import LoadPlan
 from servelab.measure.load.processes import Share, max_rss_bytes, process_count, send_alone, send_shared
 from servelab.measure.load.progress import LoadProgress
-from servelab.measure.load.records import ERRORS, Record, make_table
+from servelab.measure.load.records import ERRORS, Record, make_answers, make_table
 from servelab.measure.load.requests import Requests, prepare
 from servelab.measure.load.stats import LoadStats
 
-__all__ = ["ERRORS", "run_load"]
+__all__ = ["ERRORS", "run_load", "send_load"]
 
 _OTHER_FILES = 64
 """Open files in addition to the requests in flight."""
 
 
+class Sent(NamedTuple):
+    """What sending a plan gave."""
+
+    records: pa.Table
+    """`schemas.RUN_REQUESTS`, one row per request in order of arrival."""
+    stats: LoadStats
+    answers: pa.Table | None
+    """`schemas.RUN_ANSWERS`, if the plan keeps them."""
+
+
 def run_load(plan: LoadPlan) -> tuple[pa.Table, LoadStats]:
-    """Sends a plan's requests; returns `schemas.RUN_REQUESTS`, one row per request in order of arrival, and statistics.
+    """The records and statistics of `send_load`."""
+    sent = send_load(plan)
+    return sent.records, sent.stats
+
+
+def send_load(plan: LoadPlan) -> Sent:
+    """Sends a plan's requests.
 
     Requests that were not sent because `duration_s` was over have no row; `requests_not_sent` counts them. Raises
     `ServelabError` before the first request if the plan cannot be sent, `Outage` if a load process dies.
@@ -59,7 +76,9 @@ def run_load(plan: LoadPlan) -> tuple[pa.Table, LoadStats]:
         requests_not_sent=len(requests) - len(records) - len(unsent),
         saturated=board.saturated,
     )
-    return make_table(plan, requests, records + unsent), stats
+    everything = records + unsent
+    answers = make_answers(plan, requests, everything) if plan.keep_answers else None
+    return Sent(make_table(plan, requests, everything), stats, answers)
 
 
 def _allow_open_files(plan: LoadPlan, requests: int, processes: int) -> None:

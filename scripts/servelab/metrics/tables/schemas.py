@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from servelab.metrics.tables.answer_schemas import ANSWER_COLUMNS
+from servelab.metrics.tables.answer_schemas import ASKED as ASKED
+from servelab.metrics.tables.answer_schemas import RUN_ANSWERS as RUN_ANSWERS
+from servelab.metrics.tables.answer_schemas import STAGE_ANSWERS as STAGE_ANSWERS
 from servelab.metrics.tables.column import table_schema
 from servelab.metrics.tables.comparison_schemas import ANSWERS, COMPARISON, HISTORY
 from servelab.metrics.tables.curve_schema import CURVES
@@ -162,6 +166,7 @@ STAGE_TABLE = table_schema(
         "Constraints of the objective that it misses over all starts, and by how much, or that cannot be shown with so "
         "few requests; null if it meets them, and for workloads that do not decide.",
     ),
+    *ANSWER_COLUMNS,
     ("objective", pa.string(), "Metric the study improves."),
     ("objective_per", pa.string(), "Basis of the objective's figures: `deployment`, `accelerator` or `node`."),
     ("objective_value", pa.float64(), "Its mean over server starts."),
@@ -240,8 +245,8 @@ SEARCH = table_schema(
     (
         "outcome",
         pa.string(),
-        "`tried`, `suspect`, `constraint missed`, `invalid`, `failed`, `refused` before any run, or `not run`; the "
-        "worst if it has several runs.",
+        "`tried`, `suspect`, `constraint missed`, `changes answers`, `invalid`, `failed`, `refused` before any run, or "
+        "`not run`; the worst if it has several runs.",
     ),
     ("verdict", pa.string(), "Verdict of the stage's decision; null in the last stage, and if it was not run."),
     ("reason", pa.string(), "Why: the figures, the failure, what the checks found, or why it was not run."),
@@ -350,6 +355,8 @@ CLAIMS = table_schema(
 TABLES = {
     "workload_requests": WORKLOAD_REQUESTS,
     "run_requests": RUN_REQUESTS,
+    "run_answers": RUN_ANSWERS,
+    "stage_answers": STAGE_ANSWERS,
     "metrics": METRICS,
     "rounds": ROUNDS,
     "stage_table": STAGE_TABLE,

@@ -16,6 +16,7 @@ from servelab.metrics.definitions import render_docs as render_metrics
 from servelab.report.docs.output_files import render_docs as render_output
 from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.results.checks import render_docs as render_validity
+from servelab.study.answers import Answers
 from servelab.study.loads import StudyWorkload
 from servelab.study.recorded.study import RecordedStudy
 from servelab.study.search_keys import Search, StopWhen
@@ -43,6 +44,7 @@ SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("`objective`", Objective),
     ("`protocol`", ProtocolSpec),
     ("`workloads`", StudyWorkload),
+    ("`answers`", Answers),
     ("`search`", Search),
     ("`search.stop_when`", StopWhen),
     ("`stages`", Stage),

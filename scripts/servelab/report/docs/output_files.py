@@ -73,6 +73,11 @@ FILES: tuple[OutputFile, ...] = (
         "run_requests",
     ),
     OutputFile(
+        "runs/<run_id>/answers.parquet",
+        "of a run that was asked questions: what was asked and answered, a row a question",
+        "run_answers",
+    ),
+    OutputFile(
         "runs/<run_id>/telemetry.parquet", "what machine, accelerators and server did in each round", "telemetry"
     ),
     OutputFile(
@@ -113,6 +118,11 @@ FILES: tuple[OutputFile, ...] = (
     OutputFile(f"{_STAGE}rounds.parquet", "their values in each round", "rounds"),
     OutputFile(f"{_STAGE}checks.parquet", "what the checks made of its runs", "checks"),
     OutputFile(f"{_STAGE}timeline.parquet", "requests in flight and tokens over the time of each round", "timeline"),
+    OutputFile(
+        f"{_STAGE}answers.parquet",
+        "answers of its candidates beside the baseline's; empty if nothing was asked",
+        "stage_answers",
+    ),
     OutputFile(f"{_STAGE}decision.json", "who won the stage, and why", models=(Decision,)),
     OutputFile("studies/<study>/metrics.parquet", "every metric of every run of the study", "metrics"),
     OutputFile("studies/<study>/checks.parquet", "every check of every run of the study", "checks"),
@@ -147,7 +157,11 @@ FILES: tuple[OutputFile, ...] = (
     ),
     OutputFile("comparisons/<a>--<b>/comparison.{html,md}", "the same to read"),
     OutputFile("archives/", "archives of studies (archive.md)"),
-    OutputFile("workloads/<workload_id>/requests.parquet", "the exact requests, for every engine", "workload_requests"),
+    OutputFile(
+        "workloads/<workload_id>/requests.parquet",
+        "the exact requests, for every engine; questions have `question`, `expected`, `grader` and `stop` besides",
+        "workload_requests",
+    ),
     OutputFile("workloads/<workload_id>/workload.json", "what they are", models=(StoredWorkload,)),
     OutputFile("datasets/<dataset>-<sha256>/dataset.json", "a dataset: source, hash, licence", models=(StoredDataset,)),
     OutputFile("datasets/<dataset>-<sha256>/", "the dataset itself; 12 characters of its sha256"),

@@ -1,0 +1,148 @@
+"""A candidate that answers worse never wins, however fast it is, and the answer says so first."""
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from made_results import write_run
+from made_study import demo_study
+
+from servelab.core.errors import ServelabError
+from servelab.metrics.tables import schemas
+from servelab.report.answers_table import answers_table
+from servelab.results.parse import parse_plan
+from servelab.search.decide import decide_stage
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.proof_plan import judge
+from servelab.study.configuration import Incumbent, baseline
+
+QUESTIONS = 120
+BROKEN, SOUND = "q4_0", "q8_0"
+
+
+def study_content():
+    stages = [{"name": "weights", "candidates": [{"model": BROKEN}, {"model": SOUND}]}]
+    return demo_study() | {"stages": stages, "answers": {"num_questions": QUESTIONS}}
+
+
+def answers(wrong=0, other=0, fail=False):
+    """Answers of which the first `wrong` are wrong, and the last `other` right in other words."""
+    rows = []
+    for number in range(QUESTIONS):
+        text = "<script>nonsense\x07</script>" if number < wrong else str(number)
+        if number >= QUESTIONS - other:
+            text += "."
+        rows.append(
+            {
+                "request_index": number,
+                "question": f"q{number}",
+                "prompt": f"Which number is | {number}?",
+                "expected": str(number),
+                "grader": "exact",
+                "stop": ["\n"],
+                "text": None if fail else f"{text}\nmore",
+                "output_tokens": 4,
+                "finish_reason": "stop",
+                "error": "request_timeout: late" if fail else None,
+            }
+        )
+    return rows
+
+
+def measured(project, plan, runs, given, paces):
+    """The stage's tables with the answers and the pace of each candidate by its name."""
+    for candidate in plan.candidates:
+        for number, run in enumerate(candidate.measured_runs):
+            if not (runs / run.run_id).exists():
+                asked = given.get(candidate.candidate, answers())
+                write_run(runs, run.spec, paces.get(candidate.candidate, 1.0), seed=number, answers=asked)
+    return parse_plan(project.study, plan, runs)
+
+
+@pytest.fixture
+def project(make_project):
+    return make_project(study_content())
+
+
+def stage(project):
+    return plan_stage(project, "weights", baseline(project.study))
+
+
+PACES = {BROKEN: 1.6, SOUND: 1.3}
+
+
+def test_the_next_best_wins_over_a_faster_one_that_changes_answers(project, tmp_path):
+    plan = stage(project)
+    tables = measured(project, plan, tmp_path, {BROKEN: answers(wrong=60)}, PACES)
+    table = tables["table"].to_pandas()
+    decision = decide_stage(project.study, plan, table)
+    assert decision.winner.candidate == SOUND
+    verdicts = {each.candidate: each for each in decision.candidates}
+    assert verdicts[BROKEN].verdict == "changes answers"
+    assert verdicts[BROKEN].change_percent > 40
+    assert "60 of 120 questions right against 120 (allowed loss 2 points)" in verdicts[BROKEN].why
+    rows = {row["candidate"]: row for row in table.to_dict("records")}
+    assert rows[SOUND]["answers"] in ("same", "cannot tell")
+    assert pd.isna(rows[plan.candidates[0].candidate]["answers"])
+    assert set(rows[BROKEN]["answers_run_ids"]) == {run.run_id for run in plan.candidates[1].answers}
+
+
+def test_without_questions_the_fastest_wins(make_project, tmp_path):
+    project = make_project(study_content() | {"answers": "none"})
+    plan = stage(project)
+    tables = measured(project, plan, tmp_path, {}, PACES)
+    assert decide_stage(project.study, plan, tables["table"].to_pandas()).winner.candidate == BROKEN
+    assert tables["answers"].num_rows == 0 and tables["answers"].schema.equals(schemas.STAGE_ANSWERS)
+
+
+def test_other_words_are_no_loss_and_too_few_questions_are_said(project, tmp_path):
+    plan = stage(project)
+    given = {BROKEN: answers(wrong=2), SOUND: answers(other=QUESTIONS)}
+    decision = decide_stage(project.study, plan, measured(project, plan, tmp_path, given, PACES)["table"].to_pandas())
+    verdicts = {each.candidate: each for each in decision.candidates}
+    assert decision.winner.candidate == BROKEN
+    assert "would have been seen" in verdicts[BROKEN].why
+    assert verdicts[SOUND].verdict == "better"
+
+
+def test_a_proof_fails_if_its_winner_changes_answers(project, tmp_path):
+    winner = Incumbent(candidate=BROKEN, configuration=stage(project).candidates[1].configuration)
+    plan = plan_confirm(project, winner, 3)
+    table = measured(project, plan, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"].to_pandas()
+    verdict = judge(project.study, table, 60.0)
+    assert verdict.verdict == "failed" and "changes answers" in verdict.why and not verdict.holds
+
+
+def test_a_second_start_of_one_configuration_is_never_called_different(project, tmp_path):
+    plan = stage(project)
+    table = measured(project, plan, tmp_path, {}, PACES)["table"].to_pandas()
+    assert not (table["answers"] == "changes answers").any()
+
+
+def test_answers_that_are_missing_are_lost(project, tmp_path):
+    plan = stage(project)
+    given = {BROKEN: answers(fail=True)}
+    decision = decide_stage(project.study, plan, measured(project, plan, tmp_path, given, PACES)["table"].to_pandas())
+    assert {each.candidate: each.verdict for each in decision.candidates}[BROKEN] == "changes answers"
+
+
+def test_an_altered_answer_is_found(project, tmp_path):
+    plan = stage(project)
+    measured(project, plan, tmp_path, {}, PACES)
+    run = plan.candidates[1].answers[0]
+    file = tmp_path / run.run_id / "answers.parquet"
+    table = pq.read_table(file).to_pylist()
+    table[0]["text"] = "better"
+    pq.write_table(pq.read_table(file).from_pylist(table, schema=schemas.RUN_ANSWERS), file)
+    with pytest.raises(ServelabError, match=rf"{run.run_id}.*answers\.parquet"):
+        parse_plan(project.study, plan, tmp_path)
+
+
+def test_the_report_shows_those_that_differ_most_escaped(project, tmp_path):
+    plan = stage(project)
+    tables = measured(project, plan, tmp_path, {BROKEN: answers(wrong=60), SOUND: answers(other=1)}, PACES)
+    shown = answers_table(tables["answers"].to_pandas())
+    assert len(shown.rows) == 61 and len(shown.shown) == 12
+    first = shown.rows[0]
+    assert first[0].text == BROKEN and first[2].note == "right" and first[3].note == "wrong"
+    assert "\x07" not in first[3].text
+    assert answers_table(pd.DataFrame(columns=schemas.STAGE_ANSWERS.names)) is None

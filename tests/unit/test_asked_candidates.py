@@ -1,0 +1,161 @@
+"""Who is asked a study's questions, on which server start, and what that reruns."""
+
+import pytest
+from made_study import demo_study
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from servelab.answers.workload import QUESTIONS
+from servelab.core.errors import ConfigError
+from servelab.engines.adapters import ENGINES
+from servelab.metrics.tables import schemas
+from servelab.search.course import most_runs
+from servelab.search.forecast import forecast
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.study.answers import Answers
+from servelab.study.configuration import Incumbent, apply, baseline
+from servelab.study.plan import ANSWERS, Plan
+from servelab.study.study import Candidate, Study
+from servelab.workflow.plan_index import Plans
+
+STAGES = [
+    {"name": "weights", "candidates": [{"model": "q4_0"}, {"model": "q8_0"}]},
+    {"name": "sequences", "candidates": [{"options": {"max_num_seqs": 16}}]},
+    {"name": "attention", "candidates": [{"arguments": {"--flash-attn": "off"}}]},
+]
+
+
+def plain():
+    return demo_study() | {"stages": STAGES}
+
+
+def asking(**answers):
+    return plain() | {"answers": answers}
+
+
+def stage(project, number):
+    return plan_stage(project, project.study.stages[number].name, baseline(project.study))
+
+
+def ids(plan):
+    return [run.run_id for candidate in plan.candidates for run in candidate.runs]
+
+
+def asked(plan):
+    return [len(candidate.answers) for candidate in plan.candidates]
+
+
+def test_those_that_may_answer_otherwise_are_asked_on_the_start_that_is_timed(make_project):
+    project = make_project(asking())
+    weights, sequences, attention = (stage(project, number) for number in range(3))
+    assert asked(weights) == [2, 1, 1]  # other weights; the baseline's second start shows what chance does
+    assert asked(sequences) == [2, 0]  # more sequences should answer the same
+    assert asked(attention) == [2, 1]  # another kernel, by its flag
+    for plan in (weights, sequences, attention):
+        assert [run.run_id for run in plan.baseline_answers] == [run.run_id for run in plan.candidates[0].answers]
+        for job in plan.jobs():
+            (visit,) = job
+            kinds = [run.workload == ANSWERS for run in visit]
+            assert kinds == sorted(kinds)  # after the load
+            assert len({run.start for run in visit}) == 1
+    assert asked(stage(make_project(asking(of="all")), 1)) == [2, 1]
+
+
+def test_both_sides_of_a_proof_are_asked_on_every_start(make_project):
+    project = make_project(asking())
+    start = baseline(project.study).configuration
+    winner = Incumbent(candidate="w", configuration=apply(start, Candidate(options={"max_num_seqs": 16})))
+    plan = plan_confirm(project, winner, 3)
+    assert asked(plan) == [3, 3]
+    assert plan.baseline_answers == plan.candidates[0].answers
+
+
+def test_questions_rerun_no_load_and_other_questions_only_themselves(make_project):
+    without, few, more = (stage(make_project(content), 0) for content in (plain(), asking(), asking(num_questions=7)))
+    assert ids(without) == ids(few) == ids(more)
+    assert asked(without) == [0, 0, 0] and not without.baseline_answers
+    assert {run.run_id for run in few.baseline_answers}.isdisjoint(run.run_id for run in more.baseline_answers)
+    allowed = stage(make_project(asking(allowed_loss_points=9)), 0)
+    assert [run.run_id for run in allowed.baseline_answers] == [run.run_id for run in few.baseline_answers]
+
+
+def test_a_run_that_is_asked_has_a_kind_of_its_own(make_project):
+    spec = stage(make_project(asking(num_questions=5, max_concurrency=2)), 0).baseline_answers[0].spec
+    assert spec.keeps_answers and spec.workload.kind == "questions"
+    assert (spec.client.name, spec.protocol.rounds, spec.protocol.max_concurrency) == ("servelab", 1, 2)
+    assert "keeps_answers" not in stage(make_project(asking()), 0).candidates[0].runs[0].spec.model_dump()
+
+
+def test_the_workflow_reads_the_same_jobs_from_the_plans_file(make_project, tmp_path):
+    plan = stage(make_project(asking()), 0)
+    file = tmp_path / "studies/x/stages/y/plan.json"
+    file.parent.mkdir(parents=True)
+    plan.write(file)
+    found = Plans(tmp_path, lambda: 0.0).jobs(file)
+    assert [list(visit) for job in found for visit in job] == [
+        [run.run_id for run in visit] for job in plan.jobs() for visit in job
+    ]
+    assert Plan.read(file) == plan
+
+
+@pytest.mark.parametrize(
+    ("engine", "setting", "may"),
+    [
+        ("llama.cpp", "kv_cache_dtype", True),
+        ("llama.cpp", "-fa", True),
+        ("llama.cpp", "--cache-type-k", True),
+        ("llama.cpp", "--threads", False),
+        ("vllm", "--quantization", True),
+        ("vllm", "--kv-cache-dtype", True),
+        ("vllm", "VLLM_ATTENTION_BACKEND", True),
+        ("vllm", "max_num_seqs", False),
+        ("vllm-ascend", "--dtype", True),
+        ("sglang", "--prefill-attention-backend", True),
+        ("sglang", "--speculative-algorithm", True),
+        ("sglang", "--mem-fraction-static", False),
+        ("tensorrt-llm", "extra_llm_api_options.kv_cache_config.dtype", True),
+        ("tensorrt-llm", "extra_llm_api_options.stream_interval", False),
+        ("mindie", "speculative_tokens", True),
+    ],
+)
+def test_settings_that_may_change_answers(engine, setting, may):
+    assert ENGINES.get(engine).changes_answers(setting) is may
+
+
+def test_none_is_no_key(make_project):
+    assert Study.model_validate(demo_study() | {"answers": "none"}).answers is None
+    assert Study.model_validate(asking()).answers == Answers()
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"questions": "embeded"}, r"answers\.questions: .*embeded.*embedded"),
+        ({"questions": "own"}, r"answers\.dataset: .*`own`"),
+        ({"num_questions": 0}, r"answers\.num_questions"),
+        ({"endpoints": "chat"}, r"answers\.endpoints"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(make_project, answers, message):
+    with pytest.raises(ConfigError, match=message):
+        make_project(asking(**answers))
+
+
+def test_questions_become_requests(make_project):
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    spec = make_project(asking(num_questions=9)).questions_spec()
+    parameters = QUESTIONS.Parameters.model_validate(spec.parameters)
+    table = QUESTIONS.make(parameters, tokenizer, None)
+    assert table.num_rows == 9
+    assert set(schemas.WORKLOAD_REQUESTS.names) < set(table.column_names)
+    assert all(row["prompt"] and row["expected"] and row["question"] for row in table.to_pylist())
+    assert table.equals(QUESTIONS.make(parameters, tokenizer, None))
+
+
+def test_the_forecast_counts_the_questions(make_project, tmp_path):
+    without, few = (make_project(content) for content in (plain(), asking()))
+    more, fewer = (forecast(project, tmp_path) for project in (few, without))
+    assert more.most > fewer.most and more.most_starts == fewer.most_starts
+    known = [run for candidate in stage(few, 0).candidates for run in candidate.measured_runs]
+    assert more.known == len(known) and more.known_jobs == fewer.known_jobs
+    assert most_runs(few.study)["confirm"] == most_runs(without.study)["confirm"] * 5 / 4

@@ -1,0 +1,119 @@
+"""Answers of a real llama.cpp: weights that were damaged in the file are found out, a second start is not."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from gguf import GGUFReader
+from workspace import Workspace, tiny_study
+
+from servelab.assets.model_files import load_model
+from servelab.core.identity import content_id
+from servelab.metrics.tables import schemas
+
+STUDY = "results/studies/tiny"
+QUESTIONS = 32
+SCALE_BYTES, BLOCK_BYTES = 2, 20
+"""A block of q4_1: its scale as a half, its minimum as a half, and 32 numbers of 4 bits."""
+
+
+def damage(file):
+    """Zeroes the scales of every other matrix of the feed-forward layers: as fast as before, and nonsense."""
+    reader = GGUFReader(file, "r+")
+    damaged = [tensor for tensor in reader.tensors if "ffn_down.weight" in tensor.name][::2]
+    for tensor in damaged:
+        assert tensor.tensor_type.name == "Q4_1"
+        blocks = np.reshape(tensor.data, (-1, BLOCK_BYTES))
+        blocks[:, :SCALE_BYTES] = 0
+    assert damaged
+    reader.data.flush()
+
+
+def asking_study(damaged):
+    study = tiny_study()
+    source = {"kind": "path", "path": str(damaged), "revision": "damaged"}
+    study["model"]["variants"] = {"damaged": {"source": source, "format": "gguf"}}
+    study["stages"] = [{"name": "weights", "candidates": [{"model": "damaged"}]}]
+    study["search"] |= {"recheck": False}
+    study["objective"]["margin_percent"] = 0
+    study["protocol"]["round_timeout_s"] = 600
+    study["workloads"] = ["tiny"]
+    study["answers"] = {"num_questions": QUESTIONS}
+    return study
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    """The finished study of the damaged weights."""
+    folder = tmp_path_factory.mktemp("asked")
+    workspace = Workspace.create(folder / "project")
+    model = f"results/models/{content_id(tiny_study()['model']['source'])}/model.json"
+    workspace.snakemake(model)
+    damaged = folder / "damaged.gguf"
+    shutil.copyfile(load_model(workspace.folder / model)[1], damaged)
+    damage(damaged)
+    workspace.write_study(asking_study(damaged))
+    workspace.snakemake(f"{STUDY}/report.md", f"{STUDY}/recommended.json")
+    return workspace
+
+
+@pytest.mark.slow
+def test_damaged_weights_are_not_recommended(asked):
+    recommended = asked.json(f"{STUDY}/recommended.json")
+    assert recommended["configuration"]["model"] == "base"
+    table = pd.read_parquet(asked.folder / STUDY / "stages/weights/table.parquet").set_index("candidate")
+    assert table.loc["damaged", "answers"] == "changes answers"
+    assert recommended["answers"]["asked"] == QUESTIONS and recommended["answers"]["baseline_right"] > 8
+    decision = asked.json(f"{STUDY}/stages/weights/decision.json")
+    verdict = next(each for each in decision["candidates"] if each["candidate"] == "damaged")
+    assert verdict["verdict"] == "changes answers" and "more is lost than is allowed" in verdict["why"]
+    shown = subprocess.run(
+        [sys.executable, "scripts/show_recommendation.py", STUDY],
+        cwd=asked.folder,
+        env=asked.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    first = "\n".join(shown.splitlines()[:5])
+    assert "Answers: " in first
+    if verdict["change_percent"] > 0:  # it does as much work, and another process may have slowed it
+        assert "damaged changes answers" in first
+
+
+@pytest.mark.slow
+def test_a_second_start_of_the_baseline_is_not_called_different(asked):
+    found = asked.json(f"{STUDY}/recommended.json")["answers"]
+    assert found["verdict"] in ("same", "cannot tell")
+    answers = pd.read_parquet(asked.folder / STUDY / "stages/weights/answers.parquet")
+    again = answers[(answers["position"] == 0) & (answers["start"] == "search-1")]
+    assert len(again) == QUESTIONS
+    assert abs(int(again["right"].sum()) - int(again["baseline_right"].sum())) <= 6
+
+
+@pytest.mark.slow
+def test_answers_are_of_the_start_that_was_timed_and_sealed(asked):
+    starts = {}
+    for run in asked.runs():
+        spec, status = asked.json(f"results/runs/{run}/spec.json"), asked.json(f"results/runs/{run}/status.json")
+        key = (spec["model"]["variant"], spec["start"], spec["workload"]["kind"] == "questions")
+        starts[key] = status["start_id"]
+        if key[2]:
+            texts = pq.read_table(asked.folder / f"results/runs/{run}/answers.parquet")
+            assert texts.schema.equals(schemas.RUN_ANSWERS) and texts.num_rows == QUESTIONS
+            assert set(texts["finish_reason"].to_pylist()) <= {"stop", "length"}
+            assert "stop" in texts["finish_reason"].to_pylist()
+            assert "answers.parquet" in status["seal"]["files"]
+    for variant, start, _ in starts:
+        assert starts[variant, start, True] == starts[variant, start, False]
+
+
+@pytest.mark.slow
+def test_the_report_shows_answers_first(asked):
+    report = (asked.folder / STUDY / "report.md").read_text()
+    assert "Answers: " in report[: report.index("## Recommended command")]
+    assert "## Answers that differ" in report
