@@ -267,3 +267,26 @@ def test_a_loss_as_allowed_is_judged_wrongly_in_few_studies(churn):
         counts[verdict(answers(baseline), answers(candidate)).verdict] += 1
     assert max(counts[CHANGES], counts[SAME]) <= 0.05 * studies + 3 * math.sqrt(0.05 * 0.95 * studies)
     assert min(baseline.count(True), candidate.count(True)) > 30
+
+
+def test_the_largest_differences_come_first_and_each_question_once():
+    baseline = [Answer(f"q{number}", "abcdefghij", 5, "stop", True) for number in range(3)]
+    little = [replace(baseline[0], text="abcdefghiX"), replace(baseline[1], text="XXXXXfghij"), baseline[2]]
+    much = [replace(baseline[0], text="XXcdefghij"), baseline[1]]
+    for starts in ({"c-0": little, "c-1": much}, {"c-1": much, "c-0": little}):
+        found = judge({"b": baseline}, starts, Allowed()).differences
+        assert [(row.question_id, row.start, row.share) for row in found] == [
+            ("q2", "c-1", 1.0),
+            ("q1", "c-0", 0.5),
+            ("q0", "c-1", 0.2),
+        ]
+        assert [row.first_difference for row in found] == [None, 0, 0]
+
+
+def test_answers_that_one_start_of_the_baseline_lacks_too_are_not_the_candidate_s_loss():
+    whole = answers([None] * 200)
+    found = judge({"b-0": whole, "b-1": whole[20:]}, {"c": whole[20:]}, Allowed())
+    assert found.verdict == CANNOT_TELL
+    missing = next(finding for finding in found.findings if finding.instrument == "missing")
+    assert missing.verdict is None
+    assert missing.figures[0].floor == 10
