@@ -46,6 +46,7 @@ rule join_curves:
 rule recommend:
     input:
         unpack(lambda wildcards: FILES.referred(wildcards.search)),
+        unpack(lambda wildcards: tables_of_runs(wildcards.search, "curves")),
         plans=lambda wildcards: FILES.of_stages(wildcards.search, "plan.json"),
         tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
         decisions=lambda wildcards: FILES.of_deciding_stages(
@@ -65,9 +66,10 @@ rule recommend:
         runs=lambda wildcards: (
             "--runs results/runs" if is_live(wildcards.search) else ""
         ),
+        curves=lambda wildcards: options(tables_of_runs(wildcards.search, "curves")),
     shell:
         "python scripts/recommend.py --study {params.study} --plans {input.plans} --tables {input.tables}"
-        " --decisions {input.decisions} --improvements {input.improvements} {params.runs}"
+        " --decisions {input.decisions} --improvements {input.improvements} {params.runs} {params.curves}"
         " --output {output.recommended} > {log} 2>&1"
 
 

@@ -27,6 +27,7 @@ def main() -> None:
     )
     parser.add_argument("--improvements", type=Path, required=True)
     parser.add_argument("--runs", type=Path, help="folder of the runs, results/runs; leave it out if nothing ran here")
+    parser.add_argument("--curves", type=Path, help="curves.parquet, of a live study")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
@@ -51,6 +52,7 @@ def main() -> None:
         workload_titles(arguments.study, arguments.root),
         *promised,
         decisions,
+        read_table(arguments.curves, schemas.CURVES) if arguments.curves else None,
     )
     recommended.write(arguments.output)
 

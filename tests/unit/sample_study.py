@@ -388,6 +388,22 @@ def proof(**changes: Any) -> dict[str, Any]:
 COMMAND = "sglang serve Qwen/Qwen3-32B --tensor-parallel-size 4 --served-model-name '<a> & b'"
 
 
+def winner_map() -> dict[str, Any]:
+    """The map of a curve at which the winner is better from 46 in flight on."""
+    return {
+        "curve": "sharegpt",
+        "load": "max_concurrency",
+        "metric": OBJECTIVE,
+        "basis": "accelerator",
+        "text": "sharegpt: up to 38 in flight the baseline is better; from 46 in flight the winner is better.",
+        "commands": {"baseline": "vllm serve Qwen/Qwen3-32B", "winner": COMMAND},
+        "levels": [],
+        "ranges": [],
+        "crossings": [],
+        "explored": [],
+    }
+
+
 def recommended() -> dict[str, Any]:
     rows = [row for row in improvements() if row["basis"] == "accelerator"]
     return {
@@ -407,6 +423,7 @@ def recommended() -> dict[str, Any]:
         ],
         "evidence": "proof",
         "proof": proof(),
+        "winner_maps": [winner_map()],
         "run_id": rows[0]["run_id"],
         "baseline_run_id": rows[0]["baseline_run_id"],
     }

@@ -138,6 +138,7 @@ SAID = [
     "on 2 starts",
     "They are no claim.",
     "† suspect, ‡ invalid: see the report's checks",
+    "Best by load: sharegpt: up to 38 in flight the baseline is better; from 46 in flight the winner is better.",
 ]
 
 

@@ -29,8 +29,10 @@ from servelab.search.recommended import (
     Improvement,
     Proof,
     Recommended,
+    WinnerMap,
 )
 from servelab.search.standing import CHANGES_ANSWERS, Row
+from servelab.search.winner_map import winner_maps
 from servelab.study.kinds import SearchedPlan, SearchedStudy
 from servelab.study.study import Study
 
@@ -47,14 +49,16 @@ def recommend(
     promised_percent: float | None = None,
     promised_places: str | None = None,
     decisions: Sequence[Decision] = (),
+    curves: pd.DataFrame | None = None,
 ) -> Recommended:
     """The study's answer.
 
     `last` is the plan of the last stage and `table` its table; `improvements` is the study's; `titles` has each
     workload's title; `promised_percent` is the change that the search found, `promised_places` how the places of the
-    runs behind it differ; `decisions` are those of the search. The winner of the search is recommended if
-    its proof says that it is better, or if it is that of a recorded study; otherwise the baseline is. `runs_folder`
-    contains the runs; None for a recorded study, where nothing ran here.
+    runs behind it differ; `decisions` are those of the search, `curves` the table of the curves of a live study
+    (schemas.CURVES). The winner of the search is recommended if its proof says that it is better, or if it is that of
+    a recorded study; otherwise the baseline is. `runs_folder` contains the runs; None for a recorded study, where
+    nothing ran here.
     """
     table = table[table["stage"] == last.stage]
     baseline, winner = last.candidates[0], last.candidates[-1]
@@ -90,10 +94,18 @@ def recommend(
         by_workload=best_by_workload(study, table, gains, side, titles),
         answers=answers,
         changed_answers=_changed_answers(study, decisions),
+        winner_maps=_maps(study, table, curves, decisions),
         **_validity(rows[side], rows[BASELINE]),
         run_id=run_id,
         baseline_run_id=_first_run(rows[BASELINE]),
     )
+
+
+def _maps(
+    study: SearchedStudy, table: pd.DataFrame, curves: pd.DataFrame | None, decisions: Sequence[Decision]
+) -> list[WinnerMap]:
+    """The winner maps of a live study."""
+    return winner_maps(study, table, curves, decisions) if isinstance(study, Study) and curves is not None else []
 
 
 def _proof(

@@ -23,6 +23,7 @@ def render_recommendation(recommended: Recommended, report: Path) -> str:
     lines += [recommended.note, ""] if recommended.note else []
     lines += _answer(recommended)
     lines += _elsewhere(recommended)
+    lines += _by_load(recommended)
     lines += _doubts(recommended)
     return "\n".join([*lines, "", f"Report: {report}"])
 
@@ -71,6 +72,19 @@ def _elsewhere(recommended: Recommended) -> list[str]:
         if not row.is_recommended:
             lines += [f"    {row.title}: {row.candidate} ({row.why})", f"        {row.command}"]
     return ["", "Better if you serve only this workload:", *lines] if lines else []
+
+
+def _by_load(recommended: Recommended) -> list[str]:
+    """The winner map of each curve, and the command of a side that is better at some loads but not recommended."""
+    if not recommended.winner_maps:
+        return []
+    lines = ["", "Best by load:"]
+    own = "winner" if recommended.changed else "baseline"
+    for found in recommended.winner_maps:
+        better = dict.fromkeys(each.best[0] for each in found.ranges if len(each.best) == 1)
+        lines += [f"    {found.text}"]
+        lines += [f"        {side}: {found.commands[side]}" for side in better if side != own]
+    return lines
 
 
 def _workloads(count: int) -> str:

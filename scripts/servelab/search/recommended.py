@@ -99,6 +99,62 @@ class ChangedAnswers(JsonPart):
     why: str = Field(description="What its answers lost.")
 
 
+class MapLevel(JsonPart):
+    """A measured load of a curve, and how the winner compares with the baseline there."""
+
+    load: float = Field(description="The load: most requests in flight, or requests/s.")
+    workload: str = Field(description="Name of the point.")
+    best: list[str] = Field(description="The better side; `baseline` and `winner` if they cannot be told apart.")
+    pairs: int = Field(description="Pairs of server starts that were compared.")
+    change_percent: FiniteOrNull = Field(description="Change of the winner on the baseline; null without pairs.")
+    change_ci95_low_percent: FiniteOrNull = Field(description="Lower end of its 95 % interval; null below two pairs.")
+    change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
+    why: str = Field("", description="Why a side cannot be used there; empty if both can.")
+
+
+class MapRange(JsonPart):
+    """Loads at which one side is the better one, or at which the two cannot be told apart."""
+
+    best: list[str] = Field(description="The better side; `baseline` and `winner` if they cannot be told apart.")
+    from_load: float = Field(description="Where it begins.")
+    to_load: float = Field(description="Where it ends.")
+
+
+class MapCrossing(JsonPart):
+    """A load at which the better side changes."""
+
+    below: str = Field(description="The better side below it.")
+    above: str = Field(description="The better side above it.")
+    at: float | None = Field(description="The load; null where a side has no figures on one side of it.")
+    ci95_low: float = Field(description="Lower end of its 95 % interval.")
+    ci95_high: float = Field(description="Upper end of it.")
+
+
+class Explored(JsonPart):
+    """The highest value that the search measured at a load. It is not proved."""
+
+    load: float = Field(description="The load.")
+    candidates: list[str] = Field(description="The best one, and those within the study's margin of it.")
+    commands: list[str] = Field(description="Their serving commands.")
+    value: float = Field(description="The best one's value of the objective.")
+    starts: int = Field(description="Server starts behind it.")
+
+
+class WinnerMap(JsonPart):
+    """Which configuration is the best from which load on, for one curve."""
+
+    curve: str = Field(description="The workload with several loads.")
+    load: str = Field(description="What its points differ in: `max_concurrency` or `request_rate`.")
+    metric: str = Field(description="Metric that is compared.")
+    basis: Basis = Field(description="Basis of its values.")
+    text: str = Field(description="The map in words: what is proved, then what only the search measured.")
+    commands: dict[str, str] = Field(description="`baseline` and `winner` → serving command.")
+    levels: list[MapLevel] = Field(description="The measured loads, from the proof; empty if nothing was to be proved.")
+    ranges: list[MapRange] = Field(description="From the lowest measured load to the highest, without gaps; proved.")
+    crossings: list[MapCrossing] = Field(description="Where the better side changes; proved.")
+    explored: list[Explored] = Field(description="The best of the search at each load; not proved.")
+
+
 class Recommended(JsonFile):
     """`recommended.json`; validity is that of the workload that decides."""
 
@@ -132,6 +188,9 @@ class Recommended(JsonFile):
     )
     changed_answers: list[ChangedAnswers] = Field(
         [], description="Faster candidates that cannot win because they change answers."
+    )
+    winner_maps: list[WinnerMap] = Field(
+        [], description="Which configuration is the best from which load on, for each curve; empty without curves."
     )
     validity: Checks = None
     validity_note: ChecksNote = None

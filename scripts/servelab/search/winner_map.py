@@ -1,0 +1,201 @@
+"""The winner map: for each curve, which configuration is the best from which load on.
+
+Proved is what the pairs of the proof show, between baseline and winner. What the search measured at the same loads,
+mostly on single starts, is named beside it and proves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+import pandas as pd
+
+from servelab.core.number_text import metric_label
+from servelab.metrics.definitions import METRICS
+from servelab.results.compare_with_baseline import paired_labels
+from servelab.search.decide import start_values, unfit
+from servelab.search.decision import Decision
+from servelab.search.load_ranges import BOTH, Level, load_ranges
+from servelab.search.proof import BASELINE, WINNER, Pair, proved_change
+from servelab.search.recommended import Explored, MapCrossing, MapLevel, MapRange, WinnerMap
+from servelab.search.standing import CHANGES_ANSWERS, Row
+from servelab.study.loads import CurvePoint
+from servelab.study.study import CONFIRM, Study
+
+UNITS = {"max_concurrency": "in flight", "request_rate": "requests/s"}
+
+
+def winner_maps(
+    study: Study, table: pd.DataFrame, curves: pd.DataFrame, decisions: Sequence[Decision] = ()
+) -> list[WinnerMap]:
+    """A map for each curve of the study that has two loads or more.
+
+    `table` is the table of the proof (schemas.STAGE_TABLE), `curves` that of all curves (schemas.CURVES), `decisions`
+    are those of the search: a candidate that changes answers is not named.
+    """
+    changed = {
+        (each.stage, verdict.candidate)
+        for each in decisions
+        for verdict in each.candidates
+        if verdict.verdict == CHANGES_ANSWERS
+    }
+    named = [pair not in changed for pair in zip(curves["stage"], curves["candidate"], strict=True)]
+    curves = curves[named]
+    return [
+        _map(study, curve, points, table, curves[curves["curve"] == curve])
+        for curve, points in study.curves.items()
+        if len(points) > 1
+    ]
+
+
+def _map(study: Study, curve: str, points: Sequence[str], table: pd.DataFrame, curves: pd.DataFrame) -> WinnerMap:
+    entry = study.workloads[points[0]]
+    assert isinstance(entry, CurvePoint)
+    metric, basis = study.objective.metric_and_basis
+    measured = [level for point in points if (level := _level(study, point, table)) is not None]
+    ranges, crossings = load_ranges([each for _, each in measured]) if measured else ([], [])
+    explored = _explored(study, table, curves)
+    found = WinnerMap(
+        curve=curve,
+        load=entry.load_of,
+        metric=metric,
+        basis=basis,
+        text="",
+        commands={row["candidate"]: row["command"] for row in table.to_dict("records")},
+        levels=[row for row, _ in measured],
+        ranges=[MapRange(best=list(each.best), from_load=each.first, to_load=each.last) for each in ranges],
+        crossings=[
+            MapCrossing(below=each.below, above=each.above, at=each.at, ci95_low=each.low, ci95_high=each.high)
+            for each in crossings
+        ],
+        explored=explored,
+    )
+    return found.model_copy(update={"text": map_text(found)})
+
+
+def _level(study: Study, point: str, table: pd.DataFrame) -> tuple[MapLevel, Level] | None:
+    """A point of the curve; None if neither side can be used there, or if there is no winner."""
+    rows: list[Row] = table[table["workload"] == point].to_dict("records")  # type: ignore[assignment]
+    sides = {row["candidate"]: row for row in rows}
+    if not {BASELINE, WINNER} <= sides.keys():
+        return None
+    wrong = {side: reason[1] for side in BOTH if (reason := unfit(study, sides[side])) is not None}
+    if len(wrong) == len(BOTH):
+        return None
+    pairs = {} if wrong else _pairs(sides)
+    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    ratios = {label: sign * pair.log_ratio for label, pair in pairs.items()}
+    load = study.level_of(point)
+    assert load is not None
+    level = Level(load, ratios, next((side for side in BOTH if wrong and side not in wrong), None))
+    change = proved_change(list(pairs.values())) if pairs else None
+    row = MapLevel(
+        load=load,
+        workload=point,
+        best=list(level.best()),
+        pairs=len(pairs),
+        change_percent=change and change.value,
+        change_ci95_low_percent=change and change.low,
+        change_ci95_high_percent=change and change.high,
+        why="; ".join(f"{side}: {why}" for side, why in wrong.items()),
+    )
+    return row, level
+
+
+def _pairs(sides: Mapping[str, Row]) -> dict[str, Pair]:
+    """Label → the objective of each pair that counts; a value of 0 has no logarithm and is left out."""
+    base, found = (dict(zip(sides[side]["start_labels"], start_values(sides[side]), strict=True)) for side in BOTH)
+    pairs = {label: Pair(base[label], found[label]) for label in paired_labels(sides[BASELINE], sides[WINNER])}
+    return {label: pair for label, pair in pairs.items() if min(pair) > 0}
+
+
+def _explored(study: Study, table: pd.DataFrame, curves: pd.DataFrame) -> list[Explored]:
+    """The best of the search at each load; baseline and winner have these names, any other its own."""
+    proved = {row["command"]: row["candidate"] for row in table.to_dict("records")}
+    searched = curves[curves["stage"] != CONFIRM] if WINNER in proved.values() else curves
+    sound = [row for row in searched.to_dict("records") if _is_sound(row)]
+    higher = METRICS.get(study.objective.metric).higher_is_better
+    share = 1 + study.objective.margin_percent / 100
+    found = []
+    for load, of_load in groupby(sorted(sound, key=lambda row: row["level"]), key=lambda row: row["level"]):
+        # a configuration that several stages measured counts by its most starts
+        best_of = {row["command"]: row for row in sorted(of_load, key=lambda row: row["starts"])}
+        rows = sorted(best_of.values(), key=lambda row: row["objective_value"], reverse=bool(higher))
+        best = rows[0]["objective_value"]
+        rows = [row for row in rows if max(row["objective_value"] / best, best / row["objective_value"]) <= share]
+        if len(best_of) > 1:
+            found.append(
+                Explored(
+                    load=load,
+                    candidates=[proved.get(row["command"], row["candidate"]) for row in rows],
+                    commands=[row["command"] for row in rows],
+                    value=best,
+                    starts=int(rows[0]["starts"]),
+                )
+            )
+    return found
+
+
+def _is_sound(row: Mapping[object, object]) -> bool:
+    value = row["objective_value"]
+    is_figure = isinstance(value, float) and math.isfinite(value) and value > 0
+    return is_figure and row["outcome"] == "ok" and row["validity"] != "invalid"
+
+
+def map_text(found: WinnerMap) -> str:
+    """The map in words: `up to 38 in flight the baseline, from 46 the winner; …`."""
+    label = metric_label(found.metric, found.basis)
+    parts = [f"{found.curve}, {label} by load."]
+    if found.ranges:
+        parts.append(f"Proved: {_proved(found)}.")
+    if found.explored:
+        parts.append(f"In the search alone, not proved, the best was {_searched(found)}.")
+    if len(parts) == 1:
+        parts.append("No load has sound figures of two configurations.")
+    return " ".join(parts)
+
+
+def _proved(found: WinnerMap) -> str:
+    unit = UNITS[found.load]
+    lowest, highest = found.ranges[0].from_load, found.ranges[-1].to_load
+    measured = f"measured from {lowest:g} to {highest:g} {unit}"
+    if len(found.ranges) == 1:
+        return f"at all loads {measured}, {_sides(found.ranges[0].best)}"
+    crossing = {(each.ci95_low, each.ci95_high): each for each in found.crossings}
+    parts = []
+    for number, each in enumerate(found.ranges):
+        if len(each.best) > 1:
+            at = crossing.get((each.from_load, each.to_load))
+            crosses = f" (they cross at about {at.at:.3g})" if at and at.at is not None else ""
+            where = f"between {each.from_load:.3g} and {each.to_load:.3g}"
+            where = f"up to {each.to_load:.3g} {unit}" if number == 0 else where
+            where = f"from {each.from_load:.3g}" if number and number + 1 == len(found.ranges) else where
+            parts.append(f"{where} {_sides(each.best)}{crosses}")
+        elif number == 0:
+            parts.append(f"up to {each.to_load:.3g} {unit} {_sides(each.best)}")
+        elif number + 1 == len(found.ranges):
+            parts.append(f"from {each.from_load:.3g} {unit} {_sides(each.best)}")
+        else:
+            parts.append(f"from {each.from_load:.3g} to {each.to_load:.3g} {unit} {_sides(each.best)}")
+    return f"{'; '.join(parts)}; {measured}"
+
+
+def _sides(best: Sequence[str]) -> str:
+    if len(best) > 1:
+        return "baseline and winner cannot be told apart"
+    return f"the {best[0]} is better"
+
+
+def _searched(found: WinnerMap) -> str:
+    parts = []
+    for names, loads in groupby(found.explored, key=lambda each: each.candidates):
+        each = [entry.load for entry in loads]
+        where = f"{each[0]:g}" if len(each) == 1 else f"{each[0]:g} to {each[-1]:g}"
+        parts.append(f"{_or(names)} at {where}")
+    return f"{'; '.join(parts)} {UNITS[found.load]}"
+
+
+def _or(names: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(names))
