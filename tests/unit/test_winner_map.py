@@ -179,10 +179,11 @@ def test_a_side_that_failed_at_a_load_is_not_the_best_there(answer):
 
 def test_a_candidate_that_changes_answers_is_not_named(answer):
     row = sample_study.decision("engine")
-    verdicts = [row["verdicts"][0] | {"candidate": "b", "verdict": CHANGES_ANSWERS}]
-    (found,) = answer(
-        decisions=[Decision.model_validate(row | {"stage": "sequences", "verdicts": verdicts})]
-    ).winner_maps
+    row |= {
+        "stage": "sequences",
+        "candidates": [row["candidates"][0] | {"candidate": "b", "verdict": CHANGES_ANSWERS}],
+    }
+    (found,) = answer(decisions=[Decision.model_validate(row)]).winner_maps
     assert found.text.endswith("In the search alone, not proved, the best was baseline at 1; winner at 16 in flight.")
 
 
