@@ -127,21 +127,29 @@ def test_claims_keep_their_digits(published):
             assert f"{claim.value:.{len(digits)}f}".lstrip("-") == claim.printed.lstrip("+-")
 
 
+BY_TOKENS = {"qwen3.5-9b-h100": {"num-seqs-performance-mode": "engine/vllm"}}
+"""Study → stage → its winner by tokens / duration, where the published one won by rates over another time.
+
+There 512 sequences with performance mode are +2.1 % as printed, and +1.9 % by tokens / duration; the margin is 2 %.
+"""
+
+
 def test_the_search_over_the_logs_ends_where_the_publication_does(published):
     folder = RECORDED / published.study
     table, percentages, decisions, winner = search(published, folder)
     for stage, (_, incumbent) in decisions.items():
         for claim in published.claims:
             if isinstance(claim, ChosenClaim) and claim.stage == stage:
-                assert incumbent == claim.candidate
+                assert incumbent == BY_TOKENS.get(published.study, {}).get(stage, claim.candidate)
     names = published.model_names
-    assert same_command(published.candidates[winner].command, published_command(published), names)
+    same = same_command(published.candidates[winner].command, published_command(published), names)
+    assert same == (published.study not in BY_TOKENS)
     assert set(table.loc[table["outcome"] == "ok", "rounds"]) == {1}
     metric, basis = published.objective.metric_and_basis
     kept = percentages[
         (percentages["stage"] == COMPARISON) & (percentages["metric"] == metric) & (percentages["basis"] == basis)
     ]
-    assert set(kept["workload"]) == set(published.workloads)
+    assert set(kept["workload"]) == (set(published.workloads) if winner != published.baseline else set())
 
 
 def test_a_node_of_two_halves_is_twice_a_half_and_says_so():

@@ -13,6 +13,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
 from servelab.recorded.audit import Run
+from servelab.recorded.audit.rates import unsound_rates
 from servelab.recorded.limits import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
@@ -84,9 +85,13 @@ def _configuration_columns(study: RecordedStudy, plan: RecordedPlan, planned: Re
 
 
 def _values(study: RecordedStudy, workload: str, block: Block) -> dict[str, float]:
-    """Metric → the round's rate, or the mean of its observations; only metrics of docs/metrics.md."""
+    """Metric → the round's rate, or the mean of its observations; only metrics of docs/metrics.md.
+
+    A token rate that is not tokens / duration, as the log itself has them, is replaced by that.
+    """
     found = {tag: block.value(tag, VALUE) for tag in METRICS.names()}
     found |= {tag: block.value(tag, "mean") for tag, value in found.items() if value is None}
+    found |= unsound_rates(block)
     found["success_rate"] = success_rate(study, workload, block)
     return {tag: value for tag, value in found.items() if value is not None}
 
@@ -115,7 +120,7 @@ def _metric_row(tag: str, values: list[float], blocks: list[Block]) -> Row:
         spread |= {"std": statistics.pstdev(values), "minimum": min(values), "maximum": max(values)}
     elif len(blocks) == 1:
         spread |= {statistic: blocks[0].value(tag, statistic) for statistic in SPREAD}
-    definitions = dict.fromkeys(text for block in blocks if (text := block.definitions.get(tag)))
+    definitions = dict.fromkeys(text for block in blocks if (text := _definition(tag, block)))
     return {
         "metric": tag,
         "definition": "; ".join(definitions) or None,
@@ -126,6 +131,12 @@ def _metric_row(tag: str, values: list[float], blocks: list[Block]) -> Row:
         "ci95_low": interval.low,
         "ci95_high": interval.high,
     }
+
+
+def _definition(tag: str, block: Block) -> str | None:
+    if tag in unsound_rates(block):
+        return f"tokens / duration; the log prints {block.value(tag):g}, which is over a different time"
+    return block.definitions.get(tag)
 
 
 def _observations(tag: str, blocks: list[Block]) -> int | None:

@@ -10,7 +10,7 @@ from servelab.core.number_text import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
 from servelab.recorded.audit import Evidence, Finding, claim_rule
-from servelab.recorded.audit.rates import honest_rates
+from servelab.recorded.audit.rates import honest_rates, unsound_rates
 from servelab.recorded.audit.rounding import Computed, change_percent, difference, in_digits, judge, on_basis, plain
 from servelab.recorded.logs import Quantity
 from servelab.study.recorded.commands import read_command, same_command
@@ -205,7 +205,7 @@ def _chosen(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         f"Outcome of stage {claim.stage}",
         "confirmed" if decided == claim.candidate else "contradicted",
-        f"decided again from the logs, the stage ends with {decided}",
+        f"decided again from the logs, the stage ends with {decided}{_by_which_rates(evidence)}",
         published=claim.candidate,
         recomputed=decided,
         **_facts(claim),
@@ -224,7 +224,7 @@ def _recommended(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "Recommended command",
         "confirmed" if same else "contradicted",
-        f"the search over the logs ends with {'it' if same else 'another'}",
+        f"the search over the logs ends with {'it' if same else 'another'}{_by_which_rates(evidence)}",
         published=claim.command,
         recomputed=evidence.recommended,
         **_facts(claim),
@@ -250,6 +250,15 @@ def _accelerators(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         recomputed_value=most.accelerators,
         **_facts(claim),
     )
+
+
+def _by_which_rates(evidence: Evidence) -> str:
+    """A clause on the rates that decisions rest on, where logs print other ones."""
+    study = evidence.study
+    metric, _ = study.objective.metric_and_basis
+    blocks = (each for name in study.candidates for each in evidence.logs.rounds(name, study.objective.on))
+    unsound = any(metric in unsound_rates(block) for block in blocks)
+    return "; decided by tokens / duration, which the logs print otherwise" if unsound else ""
 
 
 def _number(

@@ -30,6 +30,16 @@ def printed(block: Block, metric: str) -> Span | None:
     return None if figure is None or figure.value is None else Span.around(figure.value, figure.half_unit)
 
 
+def unsound_rates(block: Block) -> dict[str, float]:
+    """Token rates that the log prints otherwise than its tokens and duration give, and what these give."""
+    found = {}
+    for metric in AMOUNTS:
+        span, computed = printed(block, metric), over_duration(block, metric)
+        if span is not None and computed is not None and not span.meets(computed[1]):
+            found[metric] = computed[0]
+    return found
+
+
 def honest_rates(logs: Logs, candidates: Iterable[str], workload: str, metric: str) -> dict[str, float] | None:
     """Candidate → tokens / duration, its mean over rounds; None unless a rate that some log prints differs from it."""
     rates, agree = {}, True
