@@ -19,6 +19,7 @@ from servelab.engines.runtimes import RUNTIMES
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
+FLAGS = HERE.parents[1] / "scripts/servelab/engines/flags"
 RELEASES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "double/releases.yaml").read_text())["releases"]
 NEWEST = list({played["engine"]: release for release, played in reversed(RELEASES.items())}.values())
 """One release of each engine: the first in the file."""
@@ -31,7 +32,7 @@ def part(release: str) -> dict[str, Any]:
     played = dict(RELEASES[release])
     logged = yaml.safe_load((DATA / f"engine_logs/{played['engine']}.yaml").read_text())
     kinds = {"ready": logged["ready"], **logged["failures"]}
-    flags = DATA / f"flags/{played.pop('flags', '')}.txt"
+    flags = FLAGS / f"{played.pop('flags', '')}.txt"
     return {
         **played,
         "lines": {kind: logs[0]["lines"] for kind, logs in kinds.items()},

@@ -1,7 +1,7 @@
 """A study for the preflight, made of real files: a model folder whose weights are a hole, and an engine on the host.
 
 The engine is a double of a Python with vLLM: it tells its version, and prints argparse's help of the flags that the
-release has (tests/data/flags).
+release has (scripts/servelab/engines/flags).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FLAGS = Path(__file__).parents[1] / "data/flags/vllm-0.11.0.txt"
+FLAGS = Path(__file__).parents[2] / "scripts/servelab/engines/flags/vllm-0.11.0.txt"
 VERSION = "0.11.0"
 # Shape and size of Qwen3-32B.
 CONFIG = {

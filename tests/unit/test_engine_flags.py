@@ -1,4 +1,4 @@
-"""Every option of every engine against what each release takes (tests/data/flags): docs/support.md rests on it."""
+"""Every option of every engine against what each release takes (engines/flags): docs/support.md rests on it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES, Serve
 from servelab.engines.adapters.mindie import SETTINGS
+from servelab.engines.known_flags import list_name
 from servelab.engines.options import HOW_CHECKED, OPTIONS
 from servelab.engines.support_table import sample, spelled
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests/data/flags"
-FILES = {"vllm-ascend-0.9.1": "vllm-0.9.1", "tensorrt-llm-1.2.0rc1": "tensorrt-llm-1.2.0rc"}
-"""Names of the data of a release, where they are not its own."""
+DATA = ROOT / "scripts/servelab/engines/flags"
 KINDS = {int: {"int"}, float: {"float"}, bool: {"switch", "int", "text", "json"}, str: {"text", "json"}}
 """Kinds of flags and settings that an option's values fit; `text` is a choice that a switch is turned into."""
 CELLS = [(engine, checked, option) for engine in ENGINES for checked in engine.checked for option in engine.options]
@@ -26,8 +25,7 @@ CELLS = [(engine, checked, option) for engine in ENGINES for checked in engine.c
 
 def data(engine, checked):
     """What is known of a release: names it takes, and kind and choices of those that options are; None without any."""
-    name = f"{engine.name}-{checked.release}"
-    file = DATA / f"{FILES.get(name, name)}.yaml"
+    file = DATA / f"{list_name(engine, checked)}.yaml"
     if not file.exists():
         return None
     kinds = yaml.safe_load(file.read_text())
@@ -73,8 +71,7 @@ def test_release_takes_the_option_as_it_is_spelled(engine, checked, option):
 
 def test_lists_of_flags_are_all_used():
     listed = {path.stem for path in DATA.iterdir()}
-    releases = {f"{engine.name}-{checked.release}" for engine in ENGINES for checked in engine.checked}
-    assert listed <= {FILES.get(name, name) for name in releases}
+    assert listed <= {list_name(engine, checked) for engine in ENGINES for checked in engine.checked}
 
 
 @pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda path: path.stem)

@@ -21,12 +21,12 @@ from servelab.machine.devices import DEVICES
 from servelab.search.project import load_project
 
 ROOT = Path(__file__).parents[2]
-FLAGS = ROOT / "tests/data/flags"
+FLAGS = ROOT / "scripts/servelab/engines/flags"
 RELEASES = {
     "vllm": ("vllm-0.11.0", "vllm-0.17.1", "vllm-0.32.0"),
     "vllm-ascend": ("vllm-0.9.1",),
     "sglang": ("sglang-0.5.5.post1", "sglang-0.5.9"),
-    "tensorrt-llm": ("tensorrt-llm-1.2.0rc",),
+    "tensorrt-llm": ("tensorrt-llm-1.2.0rc1",),
 }
 LISTED = [(engine, release) for engine, releases in RELEASES.items() for release in releases]
 SENSITIVE = re.compile(

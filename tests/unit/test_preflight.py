@@ -17,9 +17,11 @@ from made_preflight import made_study, make_model
 
 from servelab.core.identity import workload_id
 from servelab.engines.adapters import ENGINES
+from servelab.engines.known_flags import listed_flags
 from servelab.engines.runtimes import RUNTIMES
 from servelab.search.preflight import CHECKS, preflight
 from servelab.search.preflight.candidates import known_candidates
+from servelab.search.preflight.options import Flags, judge
 from servelab.search.preflight.table import WIDTH, render, troubles
 from servelab.search.project import load_project
 
@@ -265,9 +267,46 @@ def test_stage_for_another_engine_is_put_on_the_candidate_it_applies_to(load, co
 
 def test_engine_that_is_not_built_is_asked_by_nobody(check):
     rows = {row.check: row for row in check()}
-    assert rows["options"].verdict == "unknown"
-    assert rows["options"].saw.endswith("environment.json yet")
     assert rows["environment"].verdict == "ok", "its program is there, and of the version described"
+
+
+def test_release_that_is_not_built_is_compared_with_its_list(check, content, folder):
+    assert [row.saw for row in check() if row.check == "options"] == [
+        "6 flags, all known to vllm 0.11.0 (as listed by Servelab)",
+        "7 flags, all known to vllm 0.11.0 (as listed by Servelab)",
+    ]
+    candidate(arguments={"max-num-batch-tokens": 4})(content, folder)
+    (row,) = [row for row in check(ask=False) if row.check == "options" and row.verdict == "error"]
+    assert row.saw == "vllm 0.11.0 (as listed by Servelab) has no --max-num-batch-tokens"
+    assert row.action == "did you mean `--max-num-batched-tokens`?"
+
+
+def test_release_that_prints_no_help_without_a_gpu_is_compared_with_its_list(check, built, folder):
+    (folder / "python").write_text("#!/bin/sh\n[ $1 = -c ] && echo 0.11.0 || exit 1\n")
+    assert {row.verdict for row in check() if row.check == "options"} == {"ok"}
+
+
+def test_release_without_a_list_is_unknown_until_it_is_built(check, content, folder):
+    content["engines"]["vllm"]["version"] = "0.11.1"
+    lock = Path(content["engines"]["vllm"]["lock"])
+    lock.write_text(lock.read_text().replace("0.11.0", "0.11.1"))
+    rows = [row for row in check() if row.check == "options"]
+    assert {row.verdict for row in rows} == {"unknown"}
+    assert rows[0].saw.endswith("environment.json yet")
+
+
+def test_list_that_may_lack_flags_gives_a_warning():
+    known = listed_flags(ENGINES.get("tensorrt-llm"), "1.2.0rc1")
+    assert known
+    found = judge("x", ENGINES.get("tensorrt-llm"), ["--no-such"], Flags(known.flags, "it", known.is_exact))
+    assert (found.verdict, found.saw) == ("warning", "it has no --no-such")
+
+
+@pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_flags_of_every_study_are_known_in_a_fresh_clone(study, tmp_path):
+    rows = [row for row in preflight(load_project(study, ROOT), tmp_path, ask=False) if row.check == "options"]
+    assert rows
+    assert {row.verdict for row in rows} == {"ok"}, rows
 
 
 def test_help_is_asked_once_and_kept_beside_the_environment(check, built):

@@ -3,7 +3,7 @@
 A study names an option once (`options: {max_num_seqs: 64}`); each adapter maps it to the engine's own flag. A flag that
 only one engine has is not an option but an argument, and is passed on as it is.
 
-`tests/unit/test_engine_flags.py` compares every option with the flags of each release (`tests/data/flags`), and
+`tests/unit/test_engine_flags.py` compares every option with the flags of each release (`servelab/engines/flags`), and
 `tests/engines/test_options_run.py` serves with the options that count as run. docs/support.md is generated from this.
 """
 
@@ -96,6 +96,8 @@ class Checked:
     """Key of `HOW_CHECKED`, for every option of the release."""
     run: tuple[str, ...] = ()
     """Options that a test also runs a real server with."""
+    flags: str | None = None
+    """The release whose list of flags counts, such as `vllm-0.9.1`; None for its own."""
 
     def of(self, option: str) -> str:
         """How an option was checked."""

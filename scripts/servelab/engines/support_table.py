@@ -34,8 +34,9 @@ For every engine:
 
 """
 TAIL = """\
-Tests compare every cell with the flags of the release (`tests/data/flags`) and fail for an option that was not checked.
-Values of `attention_backend` and `kv_cache_dtype` are the engine's own names; the same files list them per release.
+Tests compare every cell with the flags of the release (`scripts/servelab/engines/flags`), and fail for an option that
+was not checked. Values of `attention_backend` and `kv_cache_dtype` are the engine's own names; the same files list them
+per release.
 """
 _SAMPLES: dict[type, ArgumentValue] = {int: 2, float: 0.5, bool: True, str: "auto"}
 

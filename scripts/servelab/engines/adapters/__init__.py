@@ -158,6 +158,10 @@ class Engine(ABC):
         """Commands that print all its flags without an accelerator: the first that succeeds is used."""
         return []
 
+    def own_flags(self) -> frozenset[str] | None:
+        """Its flags if Servelab's own program parses them; None for all other engines."""
+        return None
+
     def knows(self, given: str, flags: Set[str]) -> bool:
         """Whether a release with these flags accepts a given flag."""
         return given in flags

@@ -121,6 +121,12 @@ class LlamaCpp(Engine):
         """See `Engine.help_commands`; the launcher's help, since the library has none."""
         return [[str(python), str(_LAUNCHER), "--help"]]
 
+    def own_flags(self) -> frozenset[str]:
+        """See `Engine.own_flags`; the launcher has the same for every release of the library."""
+        return frozenset(
+            {*llama_cpp_server.VALUES, *llama_cpp_server.SWITCHES, *llama_cpp_server.SHORT, "--flash-attn"}
+        )
+
     def setting(self, option: str, options: Options, arguments: Mapping[str, ArgumentValue]) -> ArgumentValue:
         """See `Engine.setting`; an argument `--ctx-size` counts for all slots together."""
         value = super().setting(option, options, arguments)

@@ -19,7 +19,7 @@ class VllmAscend(Vllm):
     option_variables: ClassVar = {}
     variables_of_options: ClassVar = {}
     option_since: ClassVar = {}
-    checked = (Checked("0.9.1", "parser"),)
+    checked = (Checked("0.9.1", "parser", flags="vllm-0.9.1"),)
     metric_names: ClassVar = {
         **Vllm.metric_names,
         "kv_cache_usage_fraction": ("vllm:gpu_cache_usage_perc",),  # the names of vLLM 0.9.1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.registry import nearest
 from servelab.engines.adapters import Engine, Serve
+from servelab.engines.known_flags import listed_flags
 from servelab.measure.help_flags import kept_flags, known_flags
 from servelab.search.preflight import CHECKS, Check, Finding
 from servelab.search.preflight.candidates import Known
@@ -17,9 +19,20 @@ from servelab.search.preflight.place import Place
 _FLAG = re.compile(r"^--?[A-Za-z]")
 
 
+@dataclass(frozen=True)
+class Flags:
+    """Flags of a release, and how they are known."""
+
+    flags: Set[str]
+    release: str
+    """The release, and where the flags were read, as findings name it."""
+    is_exact: bool = True
+    """Whether a flag that is not among them is certainly refused."""
+
+
 def look(place: Place) -> Iterator[Finding]:
     """One finding per candidate. A refused candidate is only left out, but a refused baseline is an error."""
-    flags_of: dict[str, Set[str] | str] = {}
+    flags_of: dict[str, Flags | str] = {}
     for known in place.all_candidates:
         alias = known.configuration.engine
         engine = place.project.engine(alias)
@@ -45,14 +58,15 @@ def refusal(of: str, why: str, *, is_baseline: bool) -> Finding:
     return Finding(of, "error" if is_baseline else "warning", f"refused: {why}", action)
 
 
-def judge(of: str, engine: Engine, given: list[str], flags: Set[str]) -> Finding:
+def judge(of: str, engine: Engine, given: list[str], known: Flags) -> Finding:
     """Every flag of the command must be a flag of the release."""
-    unknown = [flag for flag in given if not engine.knows(flag, flags)]
+    unknown = [flag for flag in given if not engine.knows(flag, known.flags)]
     if unknown:
-        near = nearest_flag(unknown[0], flags)
+        near = nearest_flag(unknown[0], known.flags)
         more = f" (and {', '.join(unknown[1:])})" if unknown[1:] else ""
-        return Finding(of, "error", f"this release of {engine.name} has no {unknown[0]}{more}", near)
-    return Finding(of, "ok", f"{len(given)} flags, all known to this release of {engine.name}")
+        saw = f"{known.release} has no {unknown[0]}{more}"
+        return Finding(of, "error" if known.is_exact else "warning", saw, near)
+    return Finding(of, "ok", f"{len(given)} flags, all known to {known.release}")
 
 
 def nearest_flag(flag: str, flags: Set[str]) -> str:
@@ -82,9 +96,26 @@ def given_flags(place: Place, known: Known) -> list[str]:
     return [part.partition("=")[0] for part in command[start:] if _FLAG.match(part)]
 
 
-def _flags(place: Place, alias: str) -> Set[str] | str:
-    """Flags of an engine's release, or why they are not known."""
-    engine, marker = place.project.engine(alias), place.environment_file(alias)
+def _flags(place: Place, alias: str) -> Flags | str:
+    """Flags of an engine's release, or why they are not known.
+
+    The environment's own answer comes first. If there is none, Servelab's list of the release counts: a fresh clone
+    has no environments, and some releases print their help only where there is a GPU.
+    """
+    engine = place.project.engine(alias)
+    found = _asked_flags(place, alias, engine)
+    if not isinstance(found, str):
+        return Flags(found, f"this release of {engine.name}")
+    version = place.project.study.engines[alias].version
+    listed = listed_flags(engine, version)
+    if listed is None:
+        return found
+    return Flags(listed.flags, f"{engine.name} {version} (as listed by Servelab)", listed.is_exact)
+
+
+def _asked_flags(place: Place, alias: str, engine: Engine) -> Set[str] | str:
+    """Flags that an engine's environment prints, or why it prints none."""
+    marker = place.environment_file(alias)
     try:
         environment = place.environment(alias)
         if environment is None:
