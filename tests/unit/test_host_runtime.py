@@ -9,6 +9,7 @@ import pytest
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.identity import lock_sha256
+from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES, read_environment
 
 HOST = RUNTIMES.get("host")
@@ -18,6 +19,7 @@ class Tool:
     """A tool whose version is the interpreter's."""
 
     name = "tool"
+    host_variables = ("PLACE", "OTHER_PLACE")
 
     def version_command(self, python: Path) -> list[str]:
         return [str(python), "-c", "import platform; print('a banner'); print(platform.python_version())"]
@@ -47,6 +49,28 @@ def test_environment_is_the_host_s_own(describe, tmp_path, monkeypatch):
     assert environment.python == Path(sys.executable), "a link stays one: a virtual environment is found by it"
     assert environment.lock_sha256 == lock_sha256(file)
     assert environment.variables == {"NEEDED": "/some/where"}
+
+
+def test_places_that_the_tool_names_are_passed_if_they_are_set(describe, tmp_path, monkeypatch):
+    for name in ("NEEDED", "PLACE", "ANY"):
+        monkeypatch.setenv(name, f"/{name}")
+    built = HOST.build(Tool(), describe(variables="[NEEDED, PLACE]"), tmp_path / "env")
+    assert built.variables == {"NEEDED": "/NEEDED", "PLACE": "/PLACE"}
+    assert HOST.build(Tool(), describe(), tmp_path / "other").variables == {"PLACE": "/PLACE"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "names"),
+    [
+        ("tensorrt-llm", {"OPAL_PREFIX"}),
+        ("mindie", {"ATB_HOME_PATH", "ATB_SPEED_HOME_PATH", "MIES_INSTALL_PATH", "MINDIE_LLM_HOME_PATH"}),
+        ("vllm-ascend", {"ATB_HOME_PATH", "ASCEND_TOOLKIT_HOME"}),
+    ],
+)
+def test_engines_name_the_places_of_their_parts(engine, names):
+    places = ENGINES.get(engine).host_variables
+    assert names <= set(places)
+    assert not {"ATB_OPERATION_EXECUTE_ASYNC", "TASK_QUEUE_ENABLE"} & set(places), "these change the speed"
 
 
 def test_command_is_looked_for_on_path(describe, tmp_path, monkeypatch):

@@ -47,6 +47,7 @@ class Tool:
     """A tool that comes as a Python package of one module."""
 
     name = "tool"
+    host_variables = ()
 
     def version_command(self, python: Path) -> list[str]:
         return [str(python), "-c", "import tool; print('a banner'); print(tool.__version__)"]

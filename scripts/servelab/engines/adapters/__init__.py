@@ -135,6 +135,8 @@ class Engine(ABC):
     """Command lines of workers whose death the main process does not notice (`servelab.measure.workers`)."""
     variable_prefixes: ClassVar[tuple[str, ...]] = ()
     """How names of environment variables begin that change it; the shell's do not reach it, and a run lists them."""
+    host_variables: ClassVar[tuple[str, ...]] = ()
+    """Variables that name the places of its parts; an installation on the host passes those that are set."""
     log_prefix: ClassVar[re.Pattern[str]]
     """The part of a log line before the text: time, process, level."""
 

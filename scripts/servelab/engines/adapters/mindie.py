@@ -17,6 +17,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, Options, Serve, SettingsOf, shown, signs
+from servelab.engines.host_variables import MINDIE as MINDIE_VARIABLES
 from servelab.engines.options import Checked
 from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
 
@@ -189,6 +190,7 @@ class Mindie(Engine):
     )
     request_body: ClassVar = {"ignore_eos": True}
     variable_prefixes = ("MINDIE_", "MIES_")
+    host_variables = MINDIE_VARIABLES
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,.+]+\] (\[[^\]]*\] )*(: )?")
     failure_signs: ClassVar = [
         *signs("out_of_memory", r"out of memory", r"failed to allocate memory", "bad_alloc"),

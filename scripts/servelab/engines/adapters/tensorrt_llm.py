@@ -13,6 +13,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, Options, Serve, SettingsOf, flag, shown, signs, switch
 from servelab.engines.environment_facts import EnvironmentFacts
+from servelab.engines.host_variables import TENSORRT_LLM
 from servelab.engines.options import Checked, argument
 from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
 
@@ -142,6 +143,7 @@ class TensorrtLlm(Engine):
     # The parallel job ends with one of them, but the program that started it gets no report (its pull request 16338).
     worker_names: ClassVar = re.compile(r"mpi4py\.futures\.server")
     variable_prefixes = ("TRTLLM_", "TLLM_", "TRT_")
+    host_variables = TENSORRT_LLM
     log_prefix: ClassVar = re.compile(r"^\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] (\[TRT-LLM\] )?\[\w+\] ")
     failure_signs: ClassVar = [
         *signs("out_of_memory", r"out ?of ?memory", "bad_alloc"),

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from servelab.engines.adapters import ENGINES, signs
 from servelab.engines.adapters.vllm import Vllm
+from servelab.engines.host_variables import CANN
 from servelab.engines.options import Checked
 
 
@@ -27,6 +28,8 @@ class VllmAscend(Vllm):
         "prefix_cache_query_tokens_total": ("vllm:gpu_prefix_cache_queries_total",),
     }
     failure_signs: ClassVar = [*signs("out_of_memory", "NPU out of memory"), *Vllm.failure_signs]
+
+    host_variables = CANN
 
     def version_command(self, python: Path) -> list[str]:
         """See `Engine.version_command`."""

@@ -29,6 +29,10 @@ class Tool(Protocol):
     def name(self) -> str:
         """Its name in a study."""
 
+    @property
+    def host_variables(self) -> Sequence[str]:
+        """Variables that name the places of its parts; an installation on the host passes those that are set."""
+
     def version_command(self, python: Path) -> list[str]:
         """Command that prints the tool's version in its last line."""
 

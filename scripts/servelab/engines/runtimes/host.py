@@ -30,7 +30,9 @@ class HostDescription(Strict):
         description="Its Python interpreter, or its program if it is not written in Python: a name on PATH, or a path."
     )
     variables: list[str] = Field(
-        [], description="Names of environment variables that its programs need; they are passed on unchanged."
+        [],
+        description="Names of environment variables that its programs need; they are passed on unchanged. Those that "
+        "name places of the engine's parts are passed without it, if they are set.",
     )
 
 
@@ -57,6 +59,7 @@ class Host(HostRuntime):
         version = asked_version(tool, tool.version_command(program))
         if version != described.version:
             raise ConfigError(f"{lock}: version: the file says {described.version}, {tool.name} here is {version}")
+        names = dict.fromkeys((*described.variables, *tool.host_variables))
         environment = Environment(
             tool=tool.name,
             version=version,
@@ -64,7 +67,7 @@ class Host(HostRuntime):
             python=program,
             lock_sha256=lock_sha256(lock),
             packages={},
-            variables={name: os.environ[name] for name in described.variables},
+            variables={name: os.environ[name] for name in names if name in os.environ},
         )
         environment.write(folder / "environment.json")
         return environment

@@ -58,6 +58,11 @@ class Client(Protocol):
         """Metrics that differ from our definition with this client's records: tag → how they differ."""
         ...
 
+    @property
+    def host_variables(self) -> tuple[str, ...]:
+        """See `servelab.engines.runtimes.Tool`."""
+        ...
+
     def version_command(self, python: Path) -> list[str]:
         """Command that prints the client's release."""
         ...

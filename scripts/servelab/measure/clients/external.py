@@ -44,6 +44,7 @@ class ExternalClient(ABC):
     takes_token_ids: bool
     results: str
     """Its result file, relative to the folder of a round."""
+    host_variables: tuple[str, ...] = ()
     variables: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1"}
     """Environment variables that prevent network access."""
 
