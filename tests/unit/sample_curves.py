@@ -26,6 +26,7 @@ def curves() -> pd.DataFrame:
                 "decides": level == 4,
                 "stage": stage,
                 "candidate": candidate,
+                "accelerators": 2,
                 "run_id": f"{candidate}-{level}",
                 "run_ids": [f"{candidate}-{level}"],
                 "starts": 3 if stage == "confirm" else 1,

@@ -78,6 +78,7 @@ EXPECTED = {
     "latency_distributions": ["TTFT (ms)", "TPOT (ms)", "ITL (ms)", "% of observations", "sharegpt", "Optimized"],
     "load_over_time": ["Requests in flight", "Output tokens/s", "Time (s)", "very-long-32000x100"],
     "device_telemetry": ["NPU utilisation (%)", "Power of a device (W)", "Memory of a device (GiB)", "Time (s)"],
+    "users": ["sharegpt: output tokens/s per user", "16", "Baseline", "Winner"],
     "curves": ["Total tokens/s, as run", "Mean TTFT (ms)", "sharegpt: requests/s", "Baseline", "Winner"],
     "version_changes": [
         "tensor_parallel_size=4",
@@ -97,6 +98,7 @@ MARKED = {
     "stage_candidates": ["570†", "2,500‡"],
     "pareto": ["†", "‡"],
     "curves": ["†", "‡"],
+    "users": ["†", "‡"],
     "version_changes": ["+0.4\u00a0%†"],
 }
 """Figures of suspect and invalid runs: the mark is behind each, or above its point. Every chart has the marks' key."""
@@ -237,3 +239,22 @@ def test_a_run_with_too_many_failed_requests_is_not_on_the_front_of_chart_and_ta
         assert (first in front(changed)[0]) is stays, rate
     nothing = front(tables.assign(success_rate=0.5))
     assert nothing[0] == set() and "On the Pareto front" not in nothing[1]
+
+
+@pytest.mark.parametrize("name", ["curves", "users"])
+def test_each_point_of_a_curve_says_its_name_and_figures_when_pointed_at(tmp_path, name):
+    found = sample_curves.curves()
+    found.loc[found["candidate"] == "SGLang", "candidate"] = 'a <b> & "c"'
+    write_chart(CHARTS.get(name), found, {"svg": tmp_path / "chart.svg"})
+    parts = list(ET.parse(tmp_path / "chart.svg").iter())
+    points = [part for part in parts if part.find("{http://www.w3.org/2000/svg}title") is not None]
+    titles = [str(point[0].text) for point in points]
+    drawn = (found["outcome"] == "ok").sum()
+    assert len(titles) == drawn * (3 if name == "curves" else 1)
+    assert any(title.startswith('engine: a <b> & "c", 1 requests/s: ') for title in titles)
+    assert not any("aria-label" in point.attrib for point in points)
+    if name == "users":
+        row = found[(found["candidate"] == "winner") & (found["level"] == 4)].iloc[0]
+        user, whole = 1000 / row["tpot_ms_mean"], row["total_tokens_per_s"] / 2
+        expected = f"confirm: winner, 4 requests/s: {user:.0f} tokens/s per user, {whole:.0f} total tokens/s"
+        assert any(title.startswith(expected) for title in titles), (expected, titles)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import altair as alt
 import pandas as pd
 
-from servelab.core.number_text import mark
+from servelab.core.number_text import figure, mark
 from servelab.report.charts import BLUE, CHARTS, GREY, INK, VERMILLION, AnyChart, Chart, finish, nothing_to_show
 from servelab.study.study import CONFIRM
 
@@ -34,10 +36,7 @@ def build(frame: pd.DataFrame) -> AnyChart:
     measured = frame[frame["outcome"] == "ok"].reset_index(drop=True)
     if measured.empty:
         return nothing_to_show("No point of a curve has figures.")
-    measured["kind"] = [
-        _NAMES.get(candidate, "Other") if stage == CONFIRM else "Other"
-        for candidate, stage in zip(measured["candidate"], measured["stage"], strict=True)
-    ]
+    measured["kind"] = kind_of(measured)
     measured["line"] = measured["stage"] + ": " + measured["candidate"]
     measured["mark"] = [mark(validity) for validity in measured["validity"]]
     panels = [
@@ -49,11 +48,29 @@ def build(frame: pd.DataFrame) -> AnyChart:
     return finish(alt.vconcat(*panels, spacing=16), measured["validity"])
 
 
+def kind_of(rows: pd.DataFrame) -> list[str]:
+    """The key of `KINDS` of each row of schemas.CURVES."""
+    return [
+        _NAMES.get(candidate, "Other") if stage == CONFIRM else "Other"
+        for candidate, stage in zip(rows["candidate"], rows["stage"], strict=True)
+    ]
+
+
+def point_names(rows: pd.DataFrame, figures: Mapping[str, str]) -> list[str]:
+    """What a reader sees who points at a mark: configuration, load and the figures, by column → words."""
+    return [
+        f"{row['stage']}: {row['candidate']}, {row['level']:g} {LOADS[row['load']]}: "
+        + ", ".join(f"{figure(row[column])} {words}" for column, words in figures.items())
+        for row in rows.to_dict("records")
+    ]
+
+
 def _panel(rows: pd.DataFrame, column: str, title: str) -> AnyChart:
     rows = rows[rows[column].notna()].assign(value=rows[column], low=None, high=None)
     if column == "total_tokens_per_s":
         rows = rows.assign(low=rows[_INTERVAL[0]], high=rows[_INTERVAL[1]])
-    rows = rows.astype({"low": float, "high": float})[["level", "value", "low", "high", "kind", "line", "mark"]]
+    rows["name"] = point_names(rows, {"value": SHOWN[column]})
+    rows = rows.astype({"low": float, "high": float})[["level", "value", "low", "high", "kind", "line", "mark", "name"]]
     x = alt.X("level:Q", title=title, scale=alt.Scale(type="log", padding=12))
     y = alt.Y("value:Q", title=SHOWN[column], scale=alt.Scale(padding=8))
     colours, shapes = zip(*KINDS.values(), strict=True)
@@ -64,7 +81,9 @@ def _panel(rows: pd.DataFrame, column: str, title: str) -> AnyChart:
         alt.Chart(rows.dropna(subset=["low", "high"]))
         .mark_rule(color=INK)
         .encode(x=x, y=alt.Y("low:Q", title=SHOWN[column]), y2="high:Q"),
-        alt.Chart(rows).mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
+        alt.Chart(rows)
+        .mark_point(filled=True, size=60, opacity=1, aria=True)
+        .encode(x=x, y=y, color=colour, shape=shape, description="name:N"),
         alt.Chart(rows[rows["mark"] != ""]).mark_text(dy=-11, color=INK, fontSize=13).encode(x=x, y=y, text="mark:N"),
     )
     return layers.properties(width=WIDTH, height=HEIGHT)
@@ -77,7 +96,7 @@ CHARTS.register(
         reads="curves",
         section="search",
         caption="Throughput and latency against load; a line is one configuration, a vertical line a 95 % interval "
-        "over server starts. Baseline and winner are those of the proof.",
+        "over server starts. Baseline and winner are those of the proof. Point at a mark to read its name and figure.",
         columns=(
             "curve",
             "load",

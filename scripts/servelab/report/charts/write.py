@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,8 @@ from servelab.study.summary import StudySummary
 
 FileFormat = Literal["svg", "png", "json"]
 PNG_SCALE = 2
+_NAMED = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*)/>')
+"""A mark with a description, as vl-convert writes it."""
 
 
 def study_charts(
@@ -103,7 +106,7 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
         raise ConfigError(f"chart {chart.name}: the tables lack {', '.join(missing)}")
     with alt.data_transformers.disable_max_rows():
         spec = chart.build(frame[list(chart.columns)]).to_dict()
-    svg = vl_convert.vegalite_to_svg(spec, vl_version="_".join(alt.SCHEMA_VERSION.split(".")[:2]))
+    svg = with_titles(vl_convert.vegalite_to_svg(spec, vl_version="_".join(alt.SCHEMA_VERSION.split(".")[:2])))
     contents: dict[FileFormat, Callable[[], bytes]] = {
         "svg": svg.encode,
         "png": lambda: vl_convert.svg_to_png(svg, scale=PNG_SCALE),
@@ -112,3 +115,8 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
     for file_format, path in outputs.items():
         with replacing(path) as temporary:
             temporary.write_bytes(contents[file_format]())
+
+
+def with_titles(svg: str) -> str:
+    """The SVG with the description of each mark that has one as its title, which browsers show without a script."""
+    return _NAMED.sub(r"<path\2><title>\1</title></path>", svg)
