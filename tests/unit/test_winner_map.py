@@ -96,7 +96,7 @@ SEARCHED = {1: {"baseline": 100.0, "a": 91.0, "b": 99.0}, 16: {"baseline": 100.0
 def answer(make_project, tmp_path):
     """The recommendation of a study with a curve, after such a proof and such a search."""
 
-    def make(proved=PROVED, searched=SEARCHED, has_winner=True, decisions=(), **objective):
+    def make(proved=PROVED, searched=SEARCHED, has_winner=True, decisions=(), validity=None, **objective):
         content = demo_study()
         content["workloads"] = [{"name": "cpu-sharegpt", "load": {"max_concurrency": LOADS}}]
         content["objective"] |= {"on": "cpu-sharegpt-c16", "margin_percent": 3, **objective}
@@ -105,7 +105,7 @@ def answer(make_project, tmp_path):
         winner = apply(start.configuration, Candidate(options={"max_num_seqs": 8}))
         plan = plan_confirm(project, Incumbent(candidate="a", configuration=winner) if has_winner else start, 3)
         made = [
-            stage_rows(starts, stage=CONFIRM, workload=f"cpu-sharegpt-c{load}", validity=None)
+            stage_rows(starts, stage=CONFIRM, workload=f"cpu-sharegpt-c{load}", validity=validity)
             for load, starts in proved.items()
         ]
         table, rounds = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
@@ -185,6 +185,13 @@ def test_a_candidate_that_changes_answers_is_not_named(answer):
     }
     (found,) = answer(decisions=[Decision.model_validate(row)]).winner_maps
     assert found.text.endswith("In the search alone, not proved, the best was baseline at 1; winner at 16 in flight.")
+
+
+def test_suspect_runs_are_said(answer):
+    made = answer(validity={"winner": "suspect"}).winner_maps[0]
+    assert [each.is_suspect for each in made.levels] == [True] * 3
+    assert "measured from 1 to 16 in flight (suspect at 1, 4, 16)." in made.text
+    assert "suspect" not in answer().winner_maps[0].text
 
 
 def test_for_latency_the_lower_side_is_better(answer):

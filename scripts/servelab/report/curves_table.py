@@ -8,8 +8,8 @@ import pandas as pd
 
 from servelab.core.number_text import estimate, figure, mark
 from servelab.report.cells import Cell, Table, value_or_none
+from servelab.report.charts.curves import AT
 
-_LOADS = {"max_concurrency": "at most {:g} in flight", "request_rate": "{:g} requests/s"}
 _LATENCIES = {"ttft_ms_mean": "Mean TTFT (ms)", "ttft_ms_p99": "P99 TTFT (ms)", "tpot_ms_mean": "Mean TPOT (ms)"}
 
 
@@ -21,7 +21,7 @@ def curves_table(curves: pd.DataFrame) -> Table:
 
 
 def _row(row: dict[Any, Any]) -> list[Cell]:
-    load = f"{row['curve']}: {_LOADS[row['load']].format(row['level'])}"
+    load = f"{row['curve']}: {AT[row['load']].format(row['level'])}"
     head = [
         Cell(str(row["candidate"]), row["run_id"], str(row["stage"]), is_good=row["candidate"] == "winner"),
         Cell(load, note="the point that decides" if row["decides"] else ""),

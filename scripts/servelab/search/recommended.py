@@ -110,6 +110,7 @@ class MapLevel(JsonPart):
     change_ci95_low_percent: FiniteOrNull = Field(description="Lower end of its 95 % interval; null below two pairs.")
     change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
     why: str = Field("", description="Why a side cannot be used there; empty if both can.")
+    is_suspect: bool = Field(False, description="Whether a check found the runs of a side suspect.")
 
 
 class MapRange(JsonPart):
@@ -138,6 +139,7 @@ class Explored(JsonPart):
     commands: list[str] = Field(description="Their serving commands.")
     value: float = Field(description="The best one's value of the objective.")
     starts: int = Field(description="Server starts behind it.")
+    is_suspect: bool = Field(False, description="Whether a check found its runs, or those of the others, suspect.")
 
 
 class WinnerMap(JsonPart):

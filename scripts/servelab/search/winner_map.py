@@ -100,6 +100,7 @@ def _level(study: Study, point: str, table: pd.DataFrame) -> tuple[MapLevel, Lev
         change_ci95_low_percent=change and change.low,
         change_ci95_high_percent=change and change.high,
         why="; ".join(f"{side}: {why}" for side, why in wrong.items()),
+        is_suspect=any(sides[side]["validity"] == "suspect" for side in BOTH),
     )
     return row, level
 
@@ -133,6 +134,7 @@ def _explored(study: Study, table: pd.DataFrame, curves: pd.DataFrame) -> list[E
                     commands=[row["command"] for row in rows],
                     value=best,
                     starts=int(rows[0]["starts"]),
+                    is_suspect=any(row["validity"] == "suspect" for row in rows),
                 )
             )
     return found
@@ -160,7 +162,9 @@ def map_text(found: WinnerMap) -> str:
 def _proved(found: WinnerMap) -> str:
     unit = UNITS[found.load]
     lowest, highest = found.ranges[0].from_load, found.ranges[-1].to_load
-    measured = f"measured from {lowest:g} to {highest:g} {unit}"
+    suspect = [f"{each.load:g}" for each in found.levels if each.is_suspect]
+    doubt = f" (suspect at {', '.join(suspect)})" if suspect else ""
+    measured = f"measured from {lowest:g} to {highest:g} {unit}{doubt}"
     if len(found.ranges) == 1:
         return f"at all loads {measured}, {_sides(found.ranges[0].best)}"
     crossing = {(each.ci95_low, each.ci95_high): each for each in found.crossings}
@@ -190,10 +194,10 @@ def _sides(best: Sequence[str]) -> str:
 
 def _searched(found: WinnerMap) -> str:
     parts = []
-    for names, loads in groupby(found.explored, key=lambda each: each.candidates):
+    for (names, is_suspect), loads in groupby(found.explored, key=lambda each: (each.candidates, each.is_suspect)):
         each = [entry.load for entry in loads]
         where = f"{each[0]:g}" if len(each) == 1 else f"{each[0]:g} to {each[-1]:g}"
-        parts.append(f"{_or(names)} at {where}")
+        parts.append(f"{_or(names)} at {where}{' (suspect)' if is_suspect else ''}")
     return f"{'; '.join(parts)} {UNITS[found.load]}"
 
 

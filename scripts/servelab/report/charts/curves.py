@@ -23,6 +23,8 @@ SHOWN = {
     "tpot_ms_mean": "Mean TPOT (ms)",
 }
 LOADS = {"max_concurrency": "most requests in flight", "request_rate": "requests/s"}
+AT = {"max_concurrency": "at most {:g} in flight", "request_rate": "{:g} requests/s"}
+"""What the points of a curve differ in → a point in words."""
 WIDTH, HEIGHT = 340, 130
 _NAMES = {"baseline": "Baseline", "winner": "Winner"}
 _INTERVAL = ("total_tokens_per_s_ci95_low", "total_tokens_per_s_ci95_high")
@@ -59,7 +61,7 @@ def kind_of(rows: pd.DataFrame) -> list[str]:
 def point_names(rows: pd.DataFrame, figures: Mapping[str, str]) -> list[str]:
     """What a reader sees who points at a mark: configuration, load and the figures, by column → words."""
     return [
-        f"{row['stage']}: {row['candidate']}, {row['level']:g} {LOADS[row['load']]}: "
+        f"{row['stage']}: {row['candidate']}, {AT[row['load']].format(row['level'])}: "
         + ", ".join(f"{figure(row[column])} {words}" for column, words in figures.items())
         for row in rows.to_dict("records")
     ]
