@@ -15,18 +15,44 @@ def gpu_key(index: int) -> str:
 
 
 def write_nvidia_smi(
-    folder: Path, gpus: int = 8, topology: str = "", name: str = "NVIDIA H100 80GB HBM3", **settings: str
+    folder: Path,
+    gpus: int = 8,
+    topology: str = "",
+    name: str = "NVIDIA H100 80GB HBM3",
+    instances: dict[int, list[str]] | None = None,
+    **settings: str,
 ) -> None:
     """`nvidia-smi` of a machine with H100s; `topology` is a file in `tests/data/devices`, none by default.
 
+    `instances` are the profiles of the instances of those GPUs that are split; `-L` lists them.
     `settings` replace those of `nvidia_log`.
     """
     driver = settings.get("driver", "570.86.10")
     listed = "".join(f"{i}, {gpu_key(i)}, {name}, {driver}, 81559\n" for i in range(gpus))
     _write(
         folder / "nvidia-smi",
-        {"--query-gpu=*": listed, "topo": _read(topology), "-q -x": nvidia_log(gpus, **settings)},
+        {
+            "--query-gpu=*": listed,
+            "-L": _gpu_list(gpus, name, instances or {}),
+            "topo": _read(topology),
+            "-q -x": nvidia_log(gpus, **settings),
+        },
     )
+
+
+def instance_key(gpu: int, number: int) -> str:
+    """The UUID of a made-up MIG instance."""
+    return f"MIG-{gpu:08x}-aa11-5b22-8c33-{number:012x}"
+
+
+def _gpu_list(gpus: int, name: str, instances: dict[int, list[str]]) -> str:
+    """What `nvidia-smi -L` prints, as in NVIDIA's MIG user guide."""
+    lines = []
+    for i in range(gpus):
+        lines.append(f"GPU {i}: {name} (UUID: {gpu_key(i)})")
+        for number, profile in enumerate(instances.get(i, [])):
+            lines.append(f"  MIG {profile:<11} Device {number:>2}: (UUID: {instance_key(i, number)})")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def nvidia_log(

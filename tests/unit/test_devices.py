@@ -11,10 +11,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from device_tools import DATA, damaged, gpu_key, write_npu_smi, write_nvidia_smi
+from device_tools import DATA, damaged, gpu_key, instance_key, write_npu_smi, write_nvidia_smi
 
 from servelab.core.errors import Outage
 from servelab.machine.cpu_pinning import pinned
+from servelab.machine.device_names import Wanted, found_name
 from servelab.machine.devices import DEVICES, ascend, nvidia
 from servelab.machine.lease import lease
 from servelab.machine.locks import try_lock
@@ -102,6 +103,39 @@ def test_lease_shows_the_engine_its_devices_only():
     with lease("nvidia", 1) as first, lease("nvidia", 1) as second:
         assert first.environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
         assert second.environment["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_instances_of_a_split_gpu_are_leased_by_uuid_and_never_the_gpu(tmp_path):
+    write_nvidia_smi(tmp_path, 2, instances={1: ["3g.40gb", "1g.10gb"]}, mig="Enabled")
+    among = Wanted(DEVICES.get("nvidia"), ["NVIDIA H100 MIG 3g.40gb"], {}).among
+    found = DEVICES.get("nvidia").find()
+    assert [device.index for device in found] == ["0", "1:0", "1:1"]
+    with lease("nvidia", 1, among) as leased:
+        (device,) = leased.devices
+        assert leased.environment["CUDA_VISIBLE_DEVICES"] == device.key == instance_key(1, 0)
+        assert (device.name, found_name(device)) == ("NVIDIA H100 80GB HBM3 MIG 3g.40gb",) * 2
+        assert device.settings and device.settings.mig_mode == "Enabled"
+        assert try_lock(gpu_key(1)) is None, "the GPU is not to be had whole meanwhile"
+        with lease("nvidia", 1, lambda devices, giver: devices[2:]) as other:
+            assert other.environment["CUDA_VISIBLE_DEVICES"] == instance_key(1, 1)
+    with pytest.raises(Outage, match="needs 2 nvidia"), lease("nvidia", 2, among):
+        pass
+
+
+@pytest.mark.parametrize("value", [instance_key(1, 1), "1:1"])
+def test_an_instance_that_the_shell_names_is_the_only_device(tmp_path, monkeypatch, value):
+    write_nvidia_smi(tmp_path, 2, instances={0: ["7g.80gb"], 1: ["3g.40gb", "1g.10gb"]})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    with lease("nvidia", 1) as leased:
+        assert [device.key for device in leased.devices] == [instance_key(1, 1)]
+
+
+def test_a_list_of_instances_that_is_damaged_or_old_is_read_as_far_as_it_goes():
+    gpus = [nvidia.Device("0", key="GPU-1", name="A100")]
+    old = "GPU 0: A100 (UUID: GPU-1)\n  MIG 1g.5gb Device 0: (UUID: MIG-GPU-1/7/0)\nGPU 1: B (UUID: GPU-2)\n"
+    assert [part.key for part in nvidia.parse_instances(old, gpus)["GPU-1"]] == ["MIG-GPU-1/7/0"]
+    for text in ("", "No devices were found\n", "  MIG 1g.5gb Device 0: (UUID: MIG-1)\n"):
+        assert nvidia.parse_instances(text, gpus) == {}
 
 
 def test_neighbours_are_leased_and_what_is_near_is_written_down(tmp_path):

@@ -102,6 +102,7 @@ def test_gguf_says_its_size_and_shape(tmp_path):
         ("NVIDIA H100 NVL", 94),
         ("NVIDIA H200", 141),
         ("NVIDIA A100-PCIE-40GB", 40),
+        ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", 40),
         ("NVIDIA A10", 24),
         ("Ascend 910B", 64),
         ("Ascend 910B3", 64),

@@ -53,8 +53,12 @@ Boards that are sold in several sizes (A100, V100) are left out."""
 
 
 def named_memory_bytes(accelerator: str) -> int | None:
-    """Memory from an accelerator's name: the size in it (`A100 40GB`), or that of its model; None if unknown."""
-    size = re.search(r"(\d+) ?Gi?B\b", accelerator, re.IGNORECASE)
+    """Memory from an accelerator's name: the size in it (`A100 40GB`, `MIG 3g.40gb`), or that of its model.
+
+    None if unknown.
+    """
+    size = re.search(r"\b\d+g\.(\d+)gb\b", accelerator, re.IGNORECASE)  # a MIG instance's own
+    size = size or re.search(r"(\d+) ?Gi?B\b", accelerator, re.IGNORECASE)
     if size:
         return int(size[1]) * GIB
     return next((gib * GIB for name, gib in _ACCELERATORS if re.search(name, accelerator, re.IGNORECASE)), None)

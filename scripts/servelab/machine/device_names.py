@@ -48,6 +48,8 @@ the tools; only the H100's, 910B3's, 910B4's and A3's are in this project's test
 OTHER_PRODUCT = frozenset({"ti", "super", "d", "laptop", "mobile", "max", "ada", "3e", "mig"})
 """Words that make another product: if one is found, it must be in the study's name."""
 _PART = frozenset({"mig"})
+_PROFILE = re.compile(r"\d+g\.\d+gb.*")
+"""Profile of a MIG instance, such as `3g.40gb`: another profile is another accelerator."""
 
 
 class StatedName(Strict):
@@ -117,8 +119,8 @@ class Wanted:
 
 
 def found_name(device: Device) -> str:
-    """A device's name as found; `MIG` is added if it is split, so that runs get a part of it."""
-    is_split = device.settings is not None and device.settings.mig_mode == "Enabled"
+    """A device's name as found; `MIG` is added to a GPU in MIG mode, so that it is not taken whole."""
+    is_split = device.settings is not None and device.settings.mig_mode == "Enabled" and device.within is None
     return f"{device.name} MIG" if is_split else device.name
 
 
@@ -128,7 +130,7 @@ def fits(name: str, found: str, words_of_kind: Sequence[str] = ()) -> bool:
     others = next((words for pattern, words in KNOWN if re.fullmatch(pattern, found, re.IGNORECASE)), "")
     implied = there | _words(others) | set(words_of_kind)
     is_general = named <= set(words_of_kind)  # `cpu` is every CPU, whatever its name says besides
-    distinct = there & (_PART if is_general else OTHER_PRODUCT)
+    distinct = there & (_PART if is_general else OTHER_PRODUCT) | {word for word in there if _PROFILE.fullmatch(word)}
     return bool(named) and named <= implied and distinct <= named
 
 

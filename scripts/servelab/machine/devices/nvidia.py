@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, read from `nvidia-smi`."""
+"""NVIDIA GPUs, and instances of those that are split (MIG), read from `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from servelab.machine.topology import Topology
 _FIELDS = "index,uuid,name,driver_version,memory.total"
 _LINE = re.compile(r"(\d+), *(GPU-[\w-]+), *(.+), *([\w.]+), *(.+)")
 
+_LISTED = re.compile(r"GPU \d+: .*\(UUID: (GPU-[\w-]+)\)")
+_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[\w/-]+)\)")
+
 _POWER_LIMIT = (
     "gpu_power_readings/current_power_limit",
     "gpu_power_readings/power_limit",
@@ -24,7 +27,10 @@ _POWER_LIMIT = (
 
 @dataclass(frozen=True)
 class Nvidia:
-    """GPUs, locked by their UUID: a batch system may renumber them for each job."""
+    """GPUs, locked by their UUID: a batch system may renumber them for each job.
+
+    A GPU that is split into instances is not a device, but each of its instances is.
+    """
 
     name: str = "nvidia"
     variable: str = "CUDA_VISIBLE_DEVICES"
@@ -33,20 +39,25 @@ class Nvidia:
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""
-        return parse(ask(["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]))
+        gpus = parse(ask(["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]))
+        instances = parse_instances(answer(["nvidia-smi", "-L"]), gpus)
+        return [device for gpu in gpus for device in instances.get(gpu.key, [gpu])]
 
     def described(self, devices: Sequence[Device]) -> list[Device]:
         """See `DeviceKind.described`."""
         settings = parse_settings(answer(["nvidia-smi", "-q", "-x"]))
-        return [replace(device, settings=settings.get(device.key)) for device in devices]
+        return [replace(device, settings=settings.get(device.within or device.key)) for device in devices]
 
     def topology(self, devices: Sequence[Device]) -> Topology:
         """See `DeviceKind.topology`."""
         return asked_topology(["nvidia-smi", "topo", "-m"], devices)
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
-        """See `DeviceKind.environment`; CUDA's numbers equal those of `nvidia-smi` only in bus order."""
-        indices = ",".join(device.index for device in devices)
+        """See `DeviceKind.environment`; CUDA's numbers equal those of `nvidia-smi` only in bus order.
+
+        Instances have no number in CUDA, only their UUID.
+        """
+        indices = ",".join(device.key if device.within else device.index for device in devices)
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", self.variable: indices}
 
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
@@ -78,6 +89,27 @@ def parse(text: str) -> list[Device]:
             label = f"GPU{index}"
             devices.append(Device(index, key=uuid, name=name, driver=driver, memory_bytes=memory, label=label))
     return devices
+
+
+def parse_instances(text: str, gpus: Sequence[Device]) -> dict[str, list[Device]]:
+    """Instances of each split GPU by its UUID, from `nvidia-smi -L`; other lines are ignored.
+
+    An instance's name ends in its profile (`MIG 3g.40gb`), which is what data sheets and runs differ by. Its memory is
+    not in this list.
+    """
+    whole = {gpu.key: gpu for gpu in gpus}
+    found: dict[str, list[Device]] = {}
+    gpu: Device | None = None
+    for line in text.splitlines():
+        if listed := _LISTED.match(line):
+            gpu = whole.get(listed[1])
+        elif gpu and (instance := _INSTANCE.match(line)):
+            profile, number, uuid = instance.groups()
+            name = f"{gpu.name} MIG {profile}"
+            index = f"{gpu.index}:{number}"
+            part = Device(index, key=uuid, name=name, driver=gpu.driver, label=f"GPU{index}", within=gpu.key)
+            found.setdefault(gpu.key, []).append(part)
+    return found
 
 
 def parse_settings(text: str) -> dict[str, DeviceSettings]:
