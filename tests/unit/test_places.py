@@ -160,10 +160,8 @@ def test_a_run_in_two_rows_counts_once_and_rows_without_places_are_left_out():
 
 def test_places_survive_the_table_files(tmp_path):
     made = put_places(stage_rows({"baseline": [100.0], "a": [101.0, 102.0], "b": "refused"})[0], {"a": [BEFORE, AFTER]})
-    write_table(
-        pa.Table.from_pandas(made.reindex(columns=schemas.STAGE_TABLE.names), schemas.STAGE_TABLE),
-        tmp_path / "table.parquet",
-    )
+    whole = made.reindex(columns=schemas.STAGE_TABLE.names).astype({"answers_run_ids": object})
+    write_table(pa.Table.from_pandas(whole, schemas.STAGE_TABLE), tmp_path / "table.parquet")
     table = read_table(tmp_path / "table.parquet", schemas.STAGE_TABLE)
     assert [list(places) for places in table["run_places"]] == [[BEFORE.digest], [BEFORE.digest, AFTER.digest], []]
     assert json.loads(table["places"][1]) == {BEFORE.digest: BEFORE.facts, AFTER.digest: AFTER.facts}
