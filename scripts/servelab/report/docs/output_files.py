@@ -211,6 +211,7 @@ _OF_THE_METRIC = re.compile(
 )
 _OTHER_UNITS = {
     "baseline_factor": "ratio",
+    "edit_share": "share, 0 to 1",
     "factor": "ratio",
     "level": "that of `load`",
     "percentile": "%",
