@@ -9,10 +9,12 @@ from made_study import demo_study
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
 from servelab.report.answers_table import answers_table
+from servelab.results.answers import AnswersFound
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.proof_plan import judge
+from servelab.search.recommended import ChangedAnswers, Recommended
 from servelab.study.configuration import Incumbent, baseline
 
 QUESTIONS = 120
@@ -146,3 +148,27 @@ def test_the_report_shows_those_that_differ_most_escaped(project, tmp_path):
     assert first[0].text == BROKEN and first[2].note == "right" and first[3].note == "wrong"
     assert "\x07" not in first[3].text
     assert answers_table(pd.DataFrame(columns=schemas.STAGE_ANSWERS.names)) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "answers", "first"),
+    [
+        (True, None, "Answers: not measured."),
+        (True, 40, "Answers: 96 % the same."),
+        (False, 40, "Answers: the baseline's own: 41 of 60 questions right."),
+        (False, 0, "Answers: the baseline's own."),
+    ],
+)
+def test_the_answer_says_first_what_was_found_of_answers(changed, answers, first):
+    found = None
+    if answers is not None:
+        graded = {"graded": 60, "right": 41} if answers else {}
+        found = AnswersFound(
+            verdict="same", why="96 % the same", questions="embedded", allowed_loss_points=2, asked=60, **graded
+        )
+    lost = ChangedAnswers(stage="q", candidate="q2_k", change_percent=91.2, why="0 of 60 right against 41")
+    recommended = Recommended.model_construct(changed=changed, answers=found, changed_answers=[lost])
+    assert recommended.answers_text == [
+        first,
+        "Not recommended, though +91.2 % in the search: q2_k changes answers: 0 of 60 right against 41.",
+    ]

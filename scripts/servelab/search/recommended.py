@@ -204,7 +204,13 @@ class Recommended(JsonFile):
     @property
     def answers_text(self) -> list[str]:
         """What was found of answers, and which faster candidates change them: one sentence each."""
-        first = "Answers: not measured." if self.answers is None else f"Answers: {self.answers.why}."
+        if self.answers is None:
+            first = "Answers: not measured."
+        elif self.changed:
+            first = f"Answers: {self.answers.why}."
+        else:
+            graded = f": {self.answers.right} of {self.answers.graded} questions right" if self.answers.graded else ""
+            first = f"Answers: the baseline's own{graded}."
         lost = [
             f"Not recommended, though {each.change_percent:+.1f} % in the search: {each.candidate} changes answers: "
             f"{each.why}."
