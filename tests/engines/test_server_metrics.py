@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 
 import httpx
 import pyarrow.parquet as pq
@@ -23,12 +24,7 @@ def test_server_metrics_follow_the_requests(installed, tmp_path):
     watched = Watched([], installed.engine, lambda: (server.base_url, server.process.pid))
     source = SOURCES.get("server")(watched)
 
-    def figures():
-        """On a busy machine a server may answer later than telemetry waits for it."""
-        for _ in range(60):
-            with contextlib.suppress(TimeoutError, httpx.TimeoutException):
-                return {reading.metric: reading.value for reading in source.read()}
-        raise AssertionError("the server never answered in time")
+    figures = partial(figures_of, source)
 
     try:
         server.start()
@@ -73,11 +69,7 @@ def test_a_server_reuses_what_shared_prefixes_share(installed, tmp_path):
     server = installed.server(tmp_path / "server.log")
     source = SOURCES.get("server")(Watched([], installed.engine, lambda: (server.base_url, server.process.pid)))
 
-    def figures():
-        for _ in range(60):
-            with contextlib.suppress(TimeoutError, httpx.TimeoutException):
-                return {reading.metric: reading.value for reading in source.read()}
-        raise AssertionError("the server never answered in time")
+    figures = partial(figures_of, source)
 
     try:
         server.start()
@@ -95,6 +87,14 @@ def test_a_server_reuses_what_shared_prefixes_share(installed, tmp_path):
     moved = {metric: after[metric] - before[metric] for metric in before}
     measured = moved["prefix_cache_hit_tokens_total"] / moved["prefix_cache_query_tokens_total"]
     assert measured == pytest.approx(kind.shared_input(given), abs=0.02)
+
+
+def figures_of(source):
+    """On a busy machine a server may answer later than telemetry waits for it."""
+    for _ in range(60):
+        with contextlib.suppress(TimeoutError, httpx.TimeoutException):
+            return {reading.metric: reading.value for reading in source.read()}
+    raise AssertionError("the server never answered in time")
 
 
 def until(figures, condition):
