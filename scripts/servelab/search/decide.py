@@ -163,7 +163,7 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
     if row["validity"] == "suspect" and (verdict != CANNOT_TELL or row["validity_note"] != disturbed(row)):
         why += f"; suspect: {row['validity_note']}"
     if row.get("answers") == CANNOT_TELL:
-        why += f"; {row['answers_note']}"
+        why += f"; answers: {row['answers_note']}"
     if differs := unequal_places([incumbent, row]):
         why += f"; not measured at one place: {differs}"
     return Verdict(
