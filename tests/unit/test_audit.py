@@ -189,6 +189,39 @@ def test_a_change_that_follows_from_a_wrong_figure_says_which(made):
     assert f"it follows from 8000.00, published for {FIRST}" in row["reason"]
 
 
+def percent(side, against):
+    return f"{100 * (side / against - 1):+.1f}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "printed", "cause"),
+    [
+        ({}, percent(7527.80 / 4, 8424.86 / 8), "it holds per accelerator"),
+        ({"basis": "node"}, percent(7527.80, 8424.86), "it holds per deployment"),
+        ({}, percent(8424.86, 7527.80), f"it is {FIRST} against {SECOND}: the quotient is swapped"),
+        ({}, "-11.9", f"it divides by the figure of {SECOND}: the quotient is swapped"),
+        ({}, "+10.6", "its sign is wrong"),
+        ({"metric": "tpot_ms"}, percent(121.96, 114.67), "it is that of the median"),
+        ({"metric": "ttft_ms"}, "+13.67", "13.675895 was cut off, not rounded"),
+        ({}, "+55.5", None),
+    ],
+)
+def test_a_wrong_percentage_has_its_likely_cause(made, fields, printed, cause):
+    made.claim(kind="change", candidate=SECOND, against=FIRST, printed=printed, **fields)
+    (row,) = made.audit("change")
+    assert row["verdict"] == "contradicted"
+    _, _, said = row["reason"].partition("; ")
+    assert (said == "") if cause is None else (cause in said), row["reason"]
+
+
+def test_a_figure_of_another_row_is_named(made):
+    made.claim(kind="figure", candidate=SECOND, printed="8424.86")
+    made.claim(kind="figure", candidate=SECOND, printed="8424.00")
+    copied, unknown = made.audit("figure")
+    assert f"it is in the log of {FIRST}, sharegpt: copied from another row" in copied["reason"]
+    assert "copied" not in unknown["reason"]
+
+
 @pytest.mark.parametrize(
     ("printed", "verdict", "recomputed"),
     [("-897.06", "confirmed", "-897.06"), ("-897.05", "rounded", "-897.06"), ("-896.9", "contradicted", "-897.1")],

@@ -13,6 +13,11 @@ Row = dict[Any, Any]
 
 _ORDER = ("contradicted", "arithmetic right, figures unsound", "unproven", "rounded", "confirmed")
 
+_RANKS = ("chosen", "recommended", "order")
+"""Rules on which candidate is better."""
+_PERCENTAGES = ("change", "success_rate")
+"""Rules on numbers that are percentages."""
+
 
 @dataclass(frozen=True)
 class AuditSection:
@@ -45,9 +50,19 @@ def audit_section(claims: pd.DataFrame) -> AuditSection:
 
 
 def _rows(claims: pd.DataFrame, source: str) -> list[Row]:
-    """Rows of a source, worst verdict first, otherwise in their order."""
+    """Rows of a source: worst verdict first, then what changes a rank, then by size, otherwise in their order."""
     rows: list[Row] = claims[claims["source"] == source].to_dict("records")
-    return sorted(rows, key=lambda row: _ORDER.index(row["verdict"]))
+    return sorted(rows, key=lambda row: (_ORDER.index(row["verdict"]), row["rule"] not in _RANKS, -_size(row)))
+
+
+def _size(row: Row) -> float:
+    """How far off a claim is, in points of percent: of a percentage the difference, of a figure its relative error."""
+    published, recomputed = value_or_none(row["published_value"]), value_or_none(row["recomputed_value"])
+    if published is None or recomputed is None:
+        return 0.0
+    if row["rule"] in _PERCENTAGES or not recomputed:
+        return abs(float(published) - float(recomputed))
+    return abs(100 * (float(published) / float(recomputed) - 1))
 
 
 def _counted(rows: list[Row]) -> str:

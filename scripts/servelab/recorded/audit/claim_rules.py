@@ -10,6 +10,7 @@ from servelab.core.number_text import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
 from servelab.recorded.audit import Evidence, Finding, claim_rule
+from servelab.recorded.audit.causes import cause_of_change, cause_of_figure
 from servelab.recorded.audit.rates import honest_rates, unsound_rates
 from servelab.recorded.audit.rounding import Computed, change_percent, difference, in_digits, judge, on_basis, plain
 from servelab.recorded.logs import Quantity
@@ -51,6 +52,8 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         deployments = evidence.study.hardware.per_node // evidence.study.candidates[claim.candidate].accelerators
         reason += f"; ×{claim.times} is an extrapolation: {deployments} such deployments fit a node, one was run"
         verdict = verdict if claim.times == deployments else "contradicted"
+    elif verdict == "contradicted" and (cause := cause_of_figure(claim, evidence)):
+        reason += f"; {cause}"
     found = Finding(
         words,
         verdict,
@@ -84,7 +87,7 @@ def _change(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     computed = change_percent(side, against)
     notes = [text for text in (said, said_against) if text] + _over_duration(claim, evidence)
     if judge(claim.value, claim.half_unit, computed) == "contradicted":
-        notes += _follows_from(claim, evidence, side, against)
+        notes += [cause] if (cause := cause_of_change(claim, evidence)) else []
     reason = "; ".join([f"{plain(side.value)} against {plain(against.value)}", *dict.fromkeys(notes)])
     found = _number(claim, words, computed, reason)
     yield _by_honest_rates(
@@ -334,22 +337,6 @@ def _over_duration(claim: ChangeClaim, evidence: Evidence) -> list[str]:
         return []
     change = in_digits(_change_of(rates, claim, evidence), claim.printed)
     return [f"the logs' rates are not tokens / duration, by which it is {change}"]
-
-
-def _follows_from(claim: ChangeClaim, evidence: Evidence, side: Quantity, against: Quantity) -> list[str]:
-    """The published figure that a wrong percentage was computed from, if another claim has it."""
-    per_node = evidence.study.hardware.per_node
-    for other in evidence.study.claims:
-        if not isinstance(other, FigureClaim) or other.candidate not in (claim.candidate, claim.against):
-            continue
-        if any(getattr(other, name) != getattr(claim, name) for name in ("workload", "metric", "statistic")):
-            continue
-        used = evidence.study.candidates[other.candidate].accelerators
-        stated, _ = on_basis(Quantity(other.value, other.half_unit), claim.basis, used, per_node)
-        pair = (stated, against) if other.candidate == claim.candidate else (side, stated)
-        if judge(claim.value, claim.half_unit, change_percent(*pair)) != "contradicted":
-            return [f"it follows from {other.printed}, published for {other.candidate} but not in its log"]
-    return []
 
 
 def _metric(claim: FigureClaim | ChangeClaim | DifferenceClaim) -> str:

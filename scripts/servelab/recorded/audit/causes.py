@@ -1,0 +1,147 @@
+"""What a wrong percentage or figure may have been computed or copied from: the first cause that gives its digits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from servelab.core.number_text import metric_label
+from servelab.metrics.objective import Basis
+from servelab.recorded.audit import Evidence
+from servelab.recorded.audit.rounding import change_percent, judge, on_basis, plain
+from servelab.recorded.logs import Quantity
+from servelab.study.recorded.published_claims import ChangeClaim, FigureClaim
+
+_BASES: tuple[Basis, ...] = ("deployment", "accelerator", "node")
+_STATISTICS = ("mean", "median", "p99")
+_RATES = ("total_tokens_per_s", "output_tokens_per_s", "requests_per_s")
+
+
+def cause_of_change(claim: ChangeClaim, evidence: Evidence) -> str | None:
+    """The likely cause of a contradicted percentage; None if none is found."""
+    side, against = (_figure(evidence, claim, name) for name in (claim.candidate, claim.against))
+    if side is None or against is None:
+        return None
+    causes = chain(
+        _published_figures(claim, evidence, side, against),
+        _other_bases(claim, evidence),
+        _swapped(claim, side, against),
+        _other_statistics(claim, evidence),
+        _other_rates(claim, evidence),
+        _other_rows(claim, evidence, side, against),
+        _other_workloads(claim, evidence),
+        _cut_off(claim, side, against),
+    )
+    return next(causes, None)
+
+
+def cause_of_figure(claim: FigureClaim, evidence: Evidence) -> str | None:
+    """The log that does have a contradicted figure; None if none does."""
+    study = evidence.study
+    for workload in dict.fromkeys((claim.workload, *study.workloads)):
+        for name in study.candidates:
+            for statistic in dict.fromkeys((claim.statistic, *_STATISTICS)):
+                found = evidence.logs.quantity(name, workload, claim.metric, statistic)
+                if found is not None and _is(claim.value, claim.half_unit, found):
+                    of = f" ({statistic})" if statistic != claim.statistic else ""
+                    return f"it is in the log of {name}, {workload}{of}: copied from another row"
+    return None
+
+
+def _is(value: float, half_unit: float, quantity: Quantity) -> bool:
+    """Whether a number is a figure, to the digits that both have."""
+    return quantity.low - half_unit <= value <= quantity.high + half_unit
+
+
+def _published_figures(claim: ChangeClaim, evidence: Evidence, side: Quantity, against: Quantity) -> Iterator[str]:
+    """A published figure that no log has."""
+    for other in evidence.study.claims:
+        if not isinstance(other, FigureClaim) or other.candidate not in (claim.candidate, claim.against):
+            continue
+        if any(getattr(other, name) != getattr(claim, name) for name in ("workload", "metric", "statistic")):
+            continue
+        stated = _on(evidence, claim.basis, other.candidate, Quantity(other.value, other.half_unit))
+        pair = (stated, against) if other.candidate == claim.candidate else (side, stated)
+        if _holds(claim, *pair):
+            yield f"it follows from {other.printed}, published for {other.candidate} but not in its log"
+
+
+def _other_bases(claim: ChangeClaim, evidence: Evidence) -> Iterator[str]:
+    for basis in _BASES:
+        sides = [
+            None if found is None else _on(evidence, basis, name, found)
+            for name in (claim.candidate, claim.against)
+            for found in [evidence.logs.quantity(name, claim.workload, claim.metric, claim.statistic)]
+        ]
+        if basis != claim.basis and sides[0] and sides[1] and _holds(claim, sides[0], sides[1]):
+            yield f"it holds per {basis}"
+
+
+def _swapped(claim: ChangeClaim, side: Quantity, against: Quantity) -> Iterator[str]:
+    if side.low > 0 and _holds(claim, against, side):
+        yield f"it is {claim.against} against {claim.candidate}: the quotient is swapped"
+    elif side.low > 0 and _holds(claim, against, side, sign=-1):
+        yield f"it divides by the figure of {claim.candidate}: the quotient is swapped"
+    elif _holds(claim, side, against, sign=-1):
+        yield "its sign is wrong"
+
+
+def _other_statistics(claim: ChangeClaim, evidence: Evidence) -> Iterator[str]:
+    for statistic in _STATISTICS:
+        if statistic != claim.statistic and _of_logs(claim, evidence, claim.workload, claim.metric, statistic):
+            yield f"it is that of the {statistic}"
+
+
+def _other_rates(claim: ChangeClaim, evidence: Evidence) -> Iterator[str]:
+    for metric in _RATES:
+        if (
+            claim.metric in _RATES
+            and metric != claim.metric
+            and _of_logs(claim, evidence, claim.workload, metric, claim.statistic)
+        ):
+            yield f"it is that of {metric_label(metric)}"
+
+
+def _other_rows(claim: ChangeClaim, evidence: Evidence, side: Quantity, against: Quantity) -> Iterator[str]:
+    for name in evidence.study.candidates:
+        other = None if name in (claim.candidate, claim.against) else _figure(evidence, claim, name)
+        if other is not None and other.low > 0 and _holds(claim, side, other):
+            yield f"it is {claim.candidate} against {name}: another row"
+        elif other is not None and _holds(claim, other, against):
+            yield f"it is {name} against {claim.against}: another row"
+
+
+def _other_workloads(claim: ChangeClaim, evidence: Evidence) -> Iterator[str]:
+    for workload in evidence.study.workloads:
+        if workload != claim.workload and _of_logs(claim, evidence, workload, claim.metric, claim.statistic):
+            yield f"it is that of {workload}"
+
+
+def _cut_off(claim: ChangeClaim, side: Quantity, against: Quantity) -> Iterator[str]:
+    computed = change_percent(side, against).value
+    if abs(claim.value) < abs(computed) < abs(claim.value) + 2 * claim.half_unit:
+        yield f"{plain(round(computed, 6))} was cut off, not rounded"
+
+
+def _of_logs(claim: ChangeClaim, evidence: Evidence, workload: str, metric: str, statistic: str) -> bool:
+    found = [
+        None if quantity is None else _on(evidence, claim.basis, name, quantity)
+        for name in (claim.candidate, claim.against)
+        for quantity in [evidence.logs.quantity(name, workload, metric, statistic)]
+    ]
+    return found[0] is not None and found[1] is not None and found[1].low > 0 and _holds(claim, found[0], found[1])
+
+
+def _figure(evidence: Evidence, claim: ChangeClaim, name: str) -> Quantity | None:
+    """A candidate's figure on the claim's basis."""
+    found = evidence.logs.quantity(name, claim.workload, claim.metric, claim.statistic)
+    return None if found is None else _on(evidence, claim.basis, name, found)
+
+
+def _on(evidence: Evidence, basis: Basis, name: str, quantity: Quantity) -> Quantity:
+    used = evidence.study.candidates[name].accelerators
+    return on_basis(quantity, basis, used, evidence.study.hardware.per_node)[0]
+
+
+def _holds(claim: ChangeClaim, side: Quantity, against: Quantity, sign: int = 1) -> bool:
+    return judge(sign * claim.value, claim.half_unit, change_percent(side, against)) != "contradicted"
