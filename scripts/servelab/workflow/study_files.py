@@ -11,9 +11,9 @@ from servelab.workflow.studies import LIVE, RECORDED, Studies, is_live, name_of
 Files = dict[str, str | list[str]]
 """Files by the names that a rule gives its inputs; a script's options have the same names."""
 
-POINTS = "points.parquet"
-"""A table of the stages of live studies alone."""
 STAGE_TABLES = ("table.parquet", "metrics.parquet", "rounds.parquet", "checks.parquet", "timeline.parquet")
+LIVE_STAGE_TABLES = ("points.parquet", "answers.parquet")
+"""Tables of the stages of live studies alone."""
 OF_BOTH_KINDS = (
     "study.json",
     "metrics.parquet",
@@ -114,7 +114,7 @@ class StudyFiles:
 
     def made(self, search: str) -> list[str]:
         """Every file and folder that the workflow makes of a study: one that was deleted is made again."""
-        per_stage = ["plan.json", *STAGE_TABLES, *([POINTS] if is_live(search) else [])]
+        per_stage = ["plan.json", *STAGE_TABLES, *(LIVE_STAGE_TABLES if is_live(search) else ())]
         stages = self._studies.planned_stages(search)
         files = [stage_file(search, stage, name) for name in per_stage for stage in stages]
         files += self.of_deciding_stages(search, "decision.json")
