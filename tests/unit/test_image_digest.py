@@ -1,0 +1,150 @@
+"""The digest of a tag, asked of registries on the loopback; and the file that pins it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.yaml_file import read_config
+from servelab.engines.image_digest import find_digest, parse_reference
+from servelab.engines.runtimes.containers import ImageDescription
+
+ROOT = Path(__file__).parents[2]
+INDEX = json.dumps(
+    {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [
+            {"digest": "sha256:" + "1" * 64, "platform": {"os": "linux", "architecture": "amd64"}},
+            {"digest": "sha256:" + "2" * 64, "platform": {"os": "linux", "architecture": "arm64"}},
+            {"digest": "sha256:" + "3" * 64, "platform": {"os": "unknown", "architecture": "unknown"}},
+        ],
+    }
+).encode()
+DIGEST = f"sha256:{hashlib.sha256(INDEX).hexdigest()}"
+
+
+@contextmanager
+def registry(content: bytes = INDEX, *, stated: str | None = None, wants_token: bool = False, realm: str | None = None):
+    """While it runs: its address, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+            if path == "/token":
+                return self.send(200, json.dumps({"token": f"for {query['scope'][0]} of {query['service'][0]}"}))
+            name = path.removeprefix("/v2/").partition("/manifests/")
+            expected = f"Bearer for repository:{name[0]}:pull of here"
+            if wants_token and self.headers.get("Authorization") != expected:
+                where = realm or f"http://127.0.0.1:{server.server_address[1]}/token"
+                return self.send(401, "{}", {"WWW-Authenticate": f'Bearer realm="{where}",service="here"'})
+            if name[2] != "v1" or "oci.image.index" not in self.headers["Accept"]:
+                return self.send(404, "{}")
+            return self.send(200, content, {"Docker-Content-Digest": stated or DIGEST})
+
+        def send(self, status: int, body: str | bytes, headers: dict[str, str] | None = None) -> None:
+            body = body if isinstance(body, bytes) else body.encode()
+            self.send_response(status)
+            for key, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"localhost:{server.server_address[1]}", asked
+        server.shutdown()
+
+
+@pytest.mark.parametrize("wants_token", [False, True])
+def test_a_tag_gives_the_digest_of_what_the_registry_sends(wants_token):
+    with registry(wants_token=wants_token) as (address, asked):
+        found = find_digest(parse_reference(f"{address}/team/engine:v1"))
+    assert found.digest == DIGEST
+    assert found.platforms == ("linux/amd64", "linux/arm64")
+    assert len(asked) == (3 if wants_token else 1)
+
+
+def test_a_single_image_does_not_say_its_platform():
+    content = json.dumps({"schemaVersion": 2, "layers": []}).encode()
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    with registry(content, stated=digest) as (address, _):
+        found = find_digest(parse_reference(f"{address}/engine:v1"))
+    assert (found.digest, found.platforms) == (digest, ())
+
+
+REFUSED = {
+    "no such tag": ("engine:v2", {}, "no such image or tag"),
+    "other platform": ("engine:v1", {}, "not for linux/ppc64le"),
+    "wrong digest": ("engine:v1", {"stated": "sha256:" + "0" * 64}, "the registry says sha256:0000"),
+    "no manifest": ("engine:v1", {"content": b"<html>"}, ""),
+    "private": ("engine:v1", {"wants_token": True, "realm": "http://elsewhere.example/token"}, "without an account"),
+    "too large": ("engine:v1", {"content": b" " * (5 << 20)}, "4 MiB"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_what_cannot_be_pinned_is_one_clear_error(case):
+    tag, settings, message = REFUSED[case]
+    if case == "no manifest":
+        settings = {**settings, "stated": f"sha256:{hashlib.sha256(b'<html>').hexdigest()}"}
+        message = "no manifest"
+    with registry(**settings) as (address, _), pytest.raises(ServelabError) as error:
+        find_digest(parse_reference(f"{address}/{tag}"), "linux/ppc64le" if "platform" in case else "linux/amd64")
+    assert message in str(error.value)
+
+
+def test_a_registry_that_is_gone_is_an_error_not_a_traceback():
+    with registry() as (address, _):
+        pass
+    with pytest.raises(ServelabError, match="does not answer"):
+        find_digest(parse_reference(f"{address}/engine:v1"))
+
+
+@pytest.mark.parametrize(
+    "text", ["sglang", "sglang:v1", "lmsysorg/sglang:v1", "docker.io/lmsysorg/sglang", "a.b/c@sha256:1"]
+)
+def test_a_name_without_registry_or_tag_is_refused(text):
+    with pytest.raises(ConfigError, match="write registry, name and tag"):
+        parse_reference(text)
+
+
+def test_docker_hub_answers_under_another_name_and_keeps_its_own_images_in_library():
+    found = parse_reference("docker.io/python:3.11")
+    assert found.url == "https://registry-1.docker.io/v2/library/python/manifests/3.11"
+    assert found.at("sha256:0") == "docker.io/library/python@sha256:0"
+
+
+def test_the_command_writes_the_file_and_keeps_what_a_user_added(tmp_path):
+    file = tmp_path / "engine.image.yaml"
+
+    def pin(address: str, version: str) -> str:
+        script = [sys.executable, ROOT / "scripts/pin_image.py", f"{address}/team/engine:v1"]
+        command = [*script, "--version", version, "--output", file]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    with registry() as (address, _):
+        assert f"lock: {file}" in pin(address, "1.0")
+        assert read_config(file, ImageDescription).image == f"{address}/team/engine@{DIGEST}"
+        file.write_text(file.read_text().replace(DIGEST, "sha256:" + "a" * 64) + "# needed here\nflags: [--ipc=host]\n")
+        assert f"named {address}/team/engine@sha256:aaaa" in pin(address, "1.10")
+    found = read_config(file, ImageDescription)
+    assert (found.image, found.version, found.flags) == (f"{address}/team/engine@{DIGEST}", "1.10", ["--ipc=host"])
+    text = file.read_text()
+    assert text.count("# Pinned by") == text.count("image:") == 1 and "# needed here" in text
+    assert "it holds linux/amd64, linux/arm64" in text
