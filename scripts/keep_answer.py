@@ -28,10 +28,12 @@ def main() -> None:
     wanted = versions_id(study_versions(project))
     if arguments.output.stem != wanted:
         raise ConfigError(f"{arguments.output}: the answer for the study's versions is {wanted}.json")
+    recommended = Recommended.read(arguments.recommended)
+    proved = recommended.proof and recommended.proof.candidate
     answer = make_answer(
         project,
-        Recommended.read(arguments.recommended),
-        Decision.read(arguments.decision).winner.candidate,
+        recommended,
+        proved or Decision.read(arguments.decision).winner.candidate,
         read_table(arguments.table, schemas.STAGE_TABLE),
         arguments.runs,
     )

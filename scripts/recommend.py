@@ -40,9 +40,10 @@ def main() -> None:
         for plan, decision, found in zip(plans, decisions, tables, strict=True)
         if isinstance(plan, Plan)
     ]
-    promised = (
-        (promised_percent(study, past), promised_places(study, past)) if isinstance(study, Study) else (None, None)
-    )
+    promised: tuple[float | None, str | None] = (None, None)
+    if isinstance(study, Study) and isinstance(last, Plan):
+        proposed = last.candidates[-1].configuration
+        promised = promised_percent(study, past, proposed), promised_places(study, past, proposed)
     recommended = recommend(
         study,
         last,

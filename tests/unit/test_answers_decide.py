@@ -13,9 +13,12 @@ from servelab.results.answers import AnswersFound
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
 from servelab.search.planning import plan_confirm, plan_stage
-from servelab.search.proof_plan import judge
+from servelab.search.proof_plan import FirstPairs, judge, plan_proof, promised_percent
 from servelab.search.recommended import ChangedAnswers, Recommended
+from servelab.search.strategy import PastStage
 from servelab.study.configuration import Incumbent, baseline
+from servelab.study.plan import Plan
+from servelab.study.study import CONFIRM, CONFIRM_FIRST
 
 QUESTIONS = 120
 BROKEN, SOUND = "q4_0", "q8_0"
@@ -112,6 +115,23 @@ def test_a_proof_fails_if_its_winner_changes_answers(project, tmp_path):
     table = measured(project, plan, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"].to_pandas()
     verdict = judge(project.study, table, 60.0)
     assert verdict.verdict == "failed" and "changes answers" in verdict.why and not verdict.holds
+
+
+def test_the_next_best_is_proved_if_the_first_pairs_show_that_answers_change(project, tmp_path):
+    searched = stage(project)
+    tables = measured(project, searched, tmp_path, {}, PACES)["table"].to_pandas()
+    past = [PastStage(searched, decide_stage(project.study, searched, tables), tables)]
+    assert past[0].winner.candidate == BROKEN  # its loss was not seen yet
+    first = plan_proof(project, CONFIRM_FIRST, past)
+    seen = measured(project, first, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"].to_pandas()
+    plan = plan_proof(project, CONFIRM, past, FirstPairs(first, seen))
+    assert plan.proposed == SOUND and plan.candidates[1].configuration.model == SOUND
+    assert plan.left_out.candidate == BROKEN and "60 of 120 questions right" in plan.left_out.why
+    assert Plan.parse(plan.model_dump_json().encode(), tmp_path / "plan.json") == plan
+    starts = {run.start for candidate in (*first.candidates, *plan.candidates) for run in candidate.runs}
+    assert len(starts) <= project.study.proof.most_pairs
+    table = measured(project, plan, tmp_path, {}, {"winner": 1.3})["table"].to_pandas()
+    assert judge(project.study, table, promised_percent(project.study, past, plan.candidates[1].configuration)).holds
 
 
 def test_a_second_start_of_one_configuration_is_never_called_different(project, tmp_path):

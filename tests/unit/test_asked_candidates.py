@@ -74,7 +74,10 @@ def test_questions_rerun_no_load_and_other_questions_only_themselves(make_projec
     assert ids(without) == ids(few) == ids(more)
     assert asked(without) == [0, 0, 0] and not without.baseline_answers
     assert {run.run_id for run in few.baseline_answers}.isdisjoint(run.run_id for run in more.baseline_answers)
-    allowed = stage(make_project(asking(allowed_loss_points=9)), 0)
+    everyone = stage(make_project(asking(of="all")), 1)
+    assert {run.run_id for run in stage(make_project(asking()), 1).baseline_answers} <= set(everyone.run_ids())
+    assert ids(everyone) == ids(stage(make_project(plain()), 1))
+    allowed = stage(make_project(asking(allowed_loss_points=9, least_agreement_percent=50)), 0)
     assert [run.run_id for run in allowed.baseline_answers] == [run.run_id for run in few.baseline_answers]
 
 

@@ -11,7 +11,8 @@ from servelab.search.recommend import recommend
 from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
 from servelab.study.configuration import Incumbent, apply, baseline
-from servelab.study.study import CONFIRM, Candidate
+from servelab.study.plan import LeftOut
+from servelab.study.study import CONFIRM, CONFIRM_FIRST, Candidate
 
 VARIABLES = {"OMP_NUM_THREADS": "2"}
 STEADY = [100, 101, 99]
@@ -22,11 +23,12 @@ OPTION = Candidate(options={"max_num_seqs": 8})
 def answer(study_content, make_project, tmp_path):
     """The recommendation after proofs with these values of starts, by candidate and workload."""
 
-    def make(starts_by_workload, overrides=OPTION, validity=None, promised=60.0, change=None):
+    def make(starts_by_workload, overrides=OPTION, validity=None, promised=60.0, change=None, left_out=None):
         study_content["workloads"] = list(starts_by_workload)
         project = make_project(study_content)
         winner = apply(baseline(project.study).configuration, overrides)
         plan = plan_confirm(project, Incumbent(candidate="a", configuration=winner), 3)
+        plan = plan.model_copy(update={"left_out": left_out})
         made = [
             stage_rows(starts, stage=CONFIRM, workload=name, validity=validity)
             for name, starts in starts_by_workload.items()
@@ -75,6 +77,29 @@ def test_what_was_promised_and_what_was_found_stand_side_by_side(answer):
     )
     said = render_recommendation(recommended, "report.html")
     assert "Proof: the gain holds: the search promised +81.0 %, 3 pairs of fresh starts found +50.0 %" in said
+
+
+def test_the_next_best_is_recommended_and_why_is_in_the_first_five_lines(answer):
+    why = "60 of 120 questions right against 120 (allowed loss 2 points)"
+    left_out = LeftOut(candidate="prefix caching", change_percent=60.4, why=why)
+    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, left_out=left_out)
+    assert recommended.changed and recommended.proof.candidate == "a"
+    assert [(each.stage, each.candidate) for each in recommended.changed_answers] == [(CONFIRM_FIRST, "prefix caching")]
+    first = render_recommendation(recommended, "report.html").splitlines()[:5]
+    assert f"Not recommended, though +60.4 % in the search: prefix caching changes answers: {why}." in first
+
+
+@pytest.mark.parametrize(("promised", "though"), [(60.0, ", though +60.0 % in the search"), (None, "")])
+def test_a_proof_that_fails_on_answers_is_said_first(answer, promised, though):
+    def lose(table):
+        table.loc[table["candidate"] == "winner", ["answers", "answers_note"]] = ["changes answers", "3 of 9 right"]
+
+    recommended = answer(
+        {"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, promised=promised, change=lose
+    )
+    assert not recommended.changed and recommended.proof.verdict == "failed"
+    first = render_recommendation(recommended, "report.html").splitlines()[:5]
+    assert f"Not recommended{though}: a changes answers: 3 of 9 right." in first
 
 
 NOT_PROVED = {

@@ -104,6 +104,7 @@ def plan_confirm(project: Project, winner: Incumbent, pairs: int, stage: str = C
         reason="",
         candidates=candidates,
         baseline_answers=candidates[0].answers,
+        proposed=winner.candidate,
     )
 
 

@@ -12,16 +12,20 @@ from servelab.results.compare_with_baseline import paired_labels
 from servelab.results.places import unequal_places
 from servelab.results.start_columns import SATURATED
 from servelab.search.decide import start_values, unfit
+from servelab.search.next_best import next_best
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import Pair, asked_half_width_percent, pairs_needed
 from servelab.search.proof_verdict import BETTER, SAME, WORSE, ProofVerdict, judge_proof
-from servelab.search.standing import Row, is_barred, too_many_failed
+from servelab.search.standing import CHANGES_ANSWERS, Row, is_barred, too_many_failed
 from servelab.search.start_noise import StartNoise, pooled_noise
 from servelab.search.strategy import PastStage
-from servelab.study.configuration import baseline, key_of
-from servelab.study.plan import Plan
+from servelab.study.configuration import Configuration, baseline, key_of
+from servelab.study.plan import LeftOut, Plan
 from servelab.study.project import Project
 from servelab.study.study import CONFIRM, Study
+
+LEAST_PAIRS = 2
+"""Of the next best: fewer have no interval."""
 
 
 class FirstPairs(NamedTuple):
@@ -35,13 +39,30 @@ class FirstPairs(NamedTuple):
 def plan_proof(project: Project, stage: str, past: Sequence[PastStage], first: FirstPairs | None = None) -> Plan:
     """The plan of `confirm-first`, with the first pairs, or of `confirm`, with all pairs, those included.
 
-    `past` are all stages of the search. Without `first`, as in an estimate, `confirm` has no more pairs.
+    `past` are all stages of the search. Without `first`, as in an estimate, `confirm` has no more pairs. If the winner
+    changed its answers in the first pairs, `confirm` proves the next best instead, with pairs of its own: as many as
+    are left of `proof.most_pairs`, at most.
     """
-    winner = past[-1].winner if past else baseline(project.study)
-    pairs = project.study.proof.pairs
-    if stage == CONFIRM and first is not None:
-        pairs = pairs_for(project.study, first, past)
-    return plan_confirm(project, winner, pairs, stage)
+    study = project.study
+    winner = past[-1].winner if past else baseline(study)
+    if stage != CONFIRM or first is None:
+        return plan_confirm(project, winner, study.proof.pairs, stage)
+    left, changed = study.proof.most_pairs - study.proof.pairs, _changed_answers(study, first)
+    if changed is not None and left >= LEAST_PAIRS:
+        other = next_best(study, past, winner.configuration, search_noise(study, past))
+        if other is not None:
+            pairs = min(left, pairs_for(study, first, past, other.configuration))
+            promised = promised_percent(study, past)
+            left_out = LeftOut(candidate=winner.candidate, change_percent=promised, why=changed)
+            return plan_confirm(project, other, pairs, stage).model_copy(update={"left_out": left_out})
+    return plan_confirm(project, winner, pairs_for(study, first, past), stage)
+
+
+def _changed_answers(study: Study, first: FirstPairs) -> str | None:
+    """What the answers of the winner lost in the first pairs, if that is why it is not fit; None otherwise."""
+    rows: list[Row] = first.table[first.table["workload"] == study.objective.on].to_dict("records")  # type: ignore[assignment]
+    found = unfit(study, max(rows, key=lambda row: row["position"])) if len(first.plan.candidates) > 1 else None
+    return found[1] if found is not None and found[0] == CHANGES_ANSWERS else None
 
 
 def pairs_of(table: pd.DataFrame, workload: str) -> list[Pair]:
@@ -60,20 +81,25 @@ def pairs_of(table: pd.DataFrame, workload: str) -> list[Pair]:
     ]
 
 
-def promised_percent(study: Study, past: Sequence[PastStage]) -> float | None:
-    """The change on the baseline in percent that the search found for its winner; None if it cannot be computed."""
-    base, winner = _promised_rows(study, past)
+def promised_percent(study: Study, past: Sequence[PastStage], proposed: Configuration | None = None) -> float | None:
+    """The change on the baseline in percent that the search found for what is proved, by default for its winner.
+
+    None if it cannot be computed.
+    """
+    base, winner = _promised_rows(study, past, proposed)
     if base is None or winner is None or not base["objective_value"]:
         return None
     return 100 * (float(winner["objective_value"]) / float(base["objective_value"]) - 1)
 
 
-def promised_places(study: Study, past: Sequence[PastStage]) -> str | None:
+def promised_places(study: Study, past: Sequence[PastStage], proposed: Configuration | None = None) -> str | None:
     """How the places of the runs behind `promised_percent` differ; None if they do not."""
-    return unequal_places(row for row in _promised_rows(study, past) if row is not None)
+    return unequal_places(row for row in _promised_rows(study, past, proposed) if row is not None)
 
 
-def _promised_rows(study: Study, past: Sequence[PastStage]) -> tuple[Row | None, Row | None]:
+def _promised_rows(
+    study: Study, past: Sequence[PastStage], proposed: Configuration | None
+) -> tuple[Row | None, Row | None]:
     """The last rows of baseline and winner that are fit to be compared, under the whole load."""
     rows: dict[str, Row] = {}
     for stage in past:
@@ -84,18 +110,21 @@ def _promised_rows(study: Study, past: Sequence[PastStage]) -> tuple[Row | None,
             row = by_name.get(candidate.candidate)
             if row is not None and stage.plan.load_divisor == 1 and unfit(study, row) is None:  # type: ignore[arg-type]
                 rows[key_of(candidate.configuration)] = row  # type: ignore[assignment]
-    winner = rows.get(key_of(past[-1].winner.configuration)) if past else None
+    winner = rows.get(key_of(proposed or past[-1].winner.configuration)) if past else None
     return rows.get(key_of(baseline(study).configuration)), winner
 
 
-def pairs_for(study: Study, first: FirstPairs, past: Sequence[PastStage]) -> int:
-    """How many pairs `confirm` has, those of `first` included; one more for each of these that does not count."""
+def pairs_for(study: Study, first: FirstPairs, past: Sequence[PastStage], proposed: Configuration | None = None) -> int:
+    """How many pairs `confirm` has, those of `first` included; one more for each of these that does not count.
+
+    `proposed` is what it proves, by default the winner of the search: only what the search promised for it matters.
+    """
     deciding = study.objective.on
     measured, wanted = pairs_of(first.table, deciding), study.proof
     if len(first.plan.candidates) < 2 or any(_failure(first.table, deciding, side) for side in (0, 1)):
         return wanted.pairs
     lost = wanted.pairs - len(measured)
-    promised = promised_percent(study, past)
+    promised = promised_percent(study, past, proposed)
     if not measured or promised is None:
         return wanted.pairs + lost
     asked = asked_half_width_percent(promised, wanted.within_percent)

@@ -34,7 +34,8 @@ from servelab.search.recommended import (
 from servelab.search.standing import CHANGES_ANSWERS, Row
 from servelab.search.winner_map import winner_maps
 from servelab.study.kinds import SearchedPlan, SearchedStudy
-from servelab.study.study import Study
+from servelab.study.plan import Plan
+from servelab.study.study import CONFIRM_FIRST, Study
 
 _NUMBERS = ("baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
 
@@ -93,7 +94,7 @@ def recommend(
         max_loss_percent=study.objective.max_loss_percent,
         by_workload=best_by_workload(study, table, gains, side, titles),
         answers=answers,
-        changed_answers=_changed_answers(study, decisions),
+        changed_answers=_changed_answers(study, decisions, last, rows.get(WINNER), promised_percent),
         winner_maps=_maps(study, table, curves, decisions),
         **_validity(rows[side], rows[BASELINE]),
         run_id=run_id,
@@ -116,6 +117,7 @@ def _proof(
     return Proof(
         **judge(study, table, promised).model_dump(),
         wanted_half_width_percent=wanted if promised is None else asked_half_width_percent(promised, wanted),
+        candidate=last.proposed if isinstance(last, Plan) else None,
         proposed=winner.configuration,
         proposed_command=winner.command,
         proposed_run_id=_first_run(_rows_of_sides(table, study.objective.on)[WINNER]),
@@ -180,8 +182,17 @@ def _first_run(row: Row) -> str:
     return str(row["run_id"]) if pd.notna(row["run_id"]) else ""
 
 
-def _changed_answers(study: SearchedStudy, decisions: Sequence[Decision]) -> list[ChangedAnswers]:
-    """Candidates of the search that would be faster, and change answers; each once."""
+def _changed_answers(
+    study: SearchedStudy,
+    decisions: Sequence[Decision],
+    last: SearchedPlan,
+    proved: Row | None,
+    promised_percent: float | None,
+) -> list[ChangedAnswers]:
+    """Candidates that would be faster, and change answers, in the search or in their proof; each once.
+
+    `proved` is the row of the proof's winner, with what the search promised for it; None if there is none.
+    """
     sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
     found: dict[str, ChangedAnswers] = {}
     for decision in decisions:
@@ -191,6 +202,18 @@ def _changed_answers(study: SearchedStudy, decisions: Sequence[Decision]) -> lis
                 found[each.candidate] = ChangedAnswers(
                     stage=decision.stage, candidate=each.candidate, change_percent=each.change_percent, why=each.why
                 )
+    if not isinstance(last, Plan):
+        return list(found.values())
+    if last.left_out is not None:
+        out = ChangedAnswers(stage=CONFIRM_FIRST, **last.left_out.model_dump())
+        found[out.candidate] = out
+    if proved is not None and proved.get("answers") == CHANGES_ANSWERS and last.proposed is not None:
+        found[last.proposed] = ChangedAnswers(
+            stage=last.stage,
+            candidate=last.proposed,
+            change_percent=promised_percent,
+            why=str(proved["answers_note"]),
+        )
     return list(found.values())
 
 

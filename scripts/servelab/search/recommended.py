@@ -64,6 +64,7 @@ class Proof(ProofVerdict):
     wanted_half_width_percent: float | None = Field(
         description="Half width that its interval was to reach; null if neither the study nor the search gave one."
     )
+    candidate: str | None = Field(None, description="Name of what was proposed, as the search has it.")
     proposed: Configuration = Field(
         description="What the search proposed; recommended only if the verdict is `better`."
     )
@@ -91,11 +92,14 @@ class BestOfWorkload(JsonPart):
 
 
 class ChangedAnswers(JsonPart):
-    """A candidate that was faster where the search compared it, but changes answers: it cannot win."""
+    """A candidate that was faster where the search compared it, but changes answers there or in its proof."""
 
     stage: str = Field(description="Stage.")
     candidate: str = Field(description="Name of the candidate.")
-    change_percent: FiniteOrNull = Field(description="Change of the objective on the stage's incumbent.")
+    change_percent: FiniteOrNull = Field(
+        description="Change of the objective on the stage's incumbent; in a proof, what the search promised on the "
+        "baseline; null if there is none."
+    )
     why: str = Field(description="What its answers lost.")
 
 
@@ -212,8 +216,7 @@ class Recommended(JsonFile):
             graded = f": {self.answers.right} of {self.answers.graded} questions right" if self.answers.graded else ""
             first = f"Answers: the baseline's own{graded}."
         lost = [
-            f"Not recommended, though {each.change_percent:+.1f} % in the search: {each.candidate} changes answers: "
-            f"{each.why}."
+            f"Not recommended{_though(each.change_percent)}: {each.candidate} changes answers: {each.why}."
             for each in self.changed_answers
         ]
         return [first, *lost]
@@ -221,3 +224,7 @@ class Recommended(JsonFile):
     def improvement(self, workload: str) -> Improvement | None:
         """The improvement on a workload."""
         return next((each for each in self.improvements if each.workload == workload), None)
+
+
+def _though(change_percent: float | None) -> str:
+    return "" if change_percent is None else f", though {change_percent:+.1f} % in the search"

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pandas as pd
 
+from servelab.answers.comparison import CHANGES, SAME
 from servelab.metrics.objective import per_basis
 from servelab.metrics.statistics import Interval
 from servelab.search import strategies as search
@@ -44,6 +45,8 @@ class Measured:
     constraints_missed: str | None = None
     slo_attainment: float | None = None
     success_rate: float = 1.0
+    changes_answers: str | None = None
+    """What its answers lose beyond what the study allows, if it is asked; None if they lose nothing."""
     disturbed: bool = False
     """Whether other processes disturbed it: it is then measured again, a bounded number of times."""
 
@@ -63,7 +66,7 @@ class StudyResult:
     winner: Configuration
     """What the study recommends: the baseline, unless the proof found another configuration better."""
     proposed: Configuration
-    """What the search chose."""
+    """What was proved: what the search chose, or the next best if that changed its answers in the first pairs."""
     proof: ProofVerdict | None
     """Verdict, promised change and published change of `proposed` with its 95 % interval; None if the search found
     nothing to prove."""
@@ -130,9 +133,9 @@ def simulate_project(project: Project, measure: Measure, seed: int = 0) -> Study
     plan = search.plan(project, CONFIRM, past, FirstPairs(first, tables(study, first, runs.known, runs.jobs)))
     runs.measure(study, plan)
     table = tables(study, plan, runs.known, runs.jobs)
-    promised = promised_percent(study, past)
-    proof = judge(study, table, promised) if len(plan.candidates) > 1 else None
     baseline, proposed = plan.candidates[0].configuration, plan.candidates[-1].configuration
+    promised = promised_percent(study, past, proposed)
+    proof = judge(study, table, promised) if len(plan.candidates) > 1 else None
     return StudyResult(
         winner=proposed if proof is not None and proof.holds else baseline,
         proposed=proposed,
@@ -230,6 +233,7 @@ def _row(
         "validity": ("suspect" if disturbed else "ok") if outcome == "ok" else None,
         "validity_note": disturbed,
         "disturbed": disturbed,
+        **_answers(study, plan, candidate, workload, measured),
         "constraints_missed": next((each.constraints_missed for each in found if each.constraints_missed), None),
         "slo_attainment": next((each.slo_attainment for each in found), None),
         "rounds": sum(len(each.rounds) for each in found),
@@ -239,3 +243,14 @@ def _row(
         "objective_value": fmean(values) if outcome == "ok" else None,
         "accelerator_s": sum(each.accelerator_s for each in found) if runs else None,
     }
+
+
+def _answers(
+    study: Study, plan: Plan, candidate: PlannedCandidate, workload: str, measured: Mapping[str, Measured]
+) -> dict[str, str | None]:
+    """What a candidate's answers are against the baseline's, as `servelab.results.answers` would have it."""
+    own = {run.run_id for run in plan.baseline_answers}
+    if workload != study.objective.on or not candidate.answers or any(run.run_id in own for run in candidate.answers):
+        return {"answers": None, "answers_note": None}
+    lost = next((found for run in candidate.answers if (found := measured[run.run_id].changes_answers)), None)
+    return {"answers": CHANGES if lost else SAME, "answers_note": lost}

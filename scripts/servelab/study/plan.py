@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import Field
 
-from servelab.core.json_file import JsonFile, JsonPart
+from servelab.core.json_file import FiniteOrNull, JsonFile, JsonPart
 from servelab.core.run_spec import RunSpec
 from servelab.study.configuration import Configuration, Incumbent
 
@@ -62,6 +62,14 @@ class PlannedCandidate(JsonPart):
         return in_order(self.runs, self.points, self.answers, lambda run: run.start, lambda run: run.level)
 
 
+class LeftOut(JsonPart):
+    """What the search proposed, but is not proved to the end: its answers changed in the first pairs of its proof."""
+
+    candidate: str = Field(description="Name of the candidate.")
+    change_percent: FiniteOrNull = Field(description="Change that the search promised; null if it has none.")
+    why: str = Field(description="What its answers lost.")
+
+
 class Plan(JsonFile):
     """`plan.json`. The first candidate is the incumbent; a stage that does not apply has no other candidate."""
 
@@ -76,6 +84,10 @@ class Plan(JsonFile):
     candidates: list[PlannedCandidate] = Field(description="Candidates, the incumbent first.")
     baseline_answers: list[PlannedRun] = Field(
         [], description="The baseline's runs, of this stage or an earlier one, with which answers are compared."
+    )
+    proposed: str | None = Field(None, description="In a proof: name of the candidate that is its winner.")
+    left_out: LeftOut | None = Field(
+        None, description="In `confirm`: what `confirm-first` found to change answers; the next best is proved instead."
     )
 
     def jobs(self) -> list[list[list[PlannedRun]]]:

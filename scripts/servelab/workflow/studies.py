@@ -59,7 +59,8 @@ class Studies:
     def stages(self, search: str) -> list[str]:
         """Names of a study's stages in order, the reserved last one included.
 
-        A proof is one of them, `confirm`: it has all rows of `confirm-first`, which only says how many pairs it needs.
+        A proof is one of them, `confirm`; `confirm-first` only says how many pairs it needs, or that its winner changes
+        answers.
         """
         return [stage for stage in self.planned_stages(search) if stage != CONFIRM_FIRST]
 
