@@ -160,7 +160,7 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "protocol", "said"), REFUSED)
 def test_refuses_what_it_cannot_do(name, protocol, said):
     with pytest.raises(ConfigError, match=said) as error:
-        CLIENTS.get(name).check(ProtocolSpec(**protocol), token_ids=False)
+        CLIENTS.get(name).check(ProtocolSpec(**protocol), token_ids=False, turns=False)
     assert name in str(error.value)
 
 

@@ -74,6 +74,18 @@ def test_a_server_receives_the_very_text(tmp_path, tokenizer, stub, server):
     assert sorted(text.encode() for text in received) == sorted(text.encode() for text in TEXTS * 2)
 
 
+def test_a_server_receives_all_messages_of_a_line(tmp_path, tokenizer, stub, server):
+    said = [{"role": role, "content": f"normal {role} é"} for role in ("system", "user", "assistant", "user")]
+    table = made(tmp_path, tokenizer, lines({"messages": said}, {"messages": said[1:2]}), num_requests=2)
+    assert table["input_tokens"].to_pylist()[:2] == [sum(len(each["content"].encode()) for each in said), 14]
+    requests = tmp_path / "requests.parquet"
+    pq.write_table(table, requests)
+    records, _ = run_load(LoadPlan(base_url=server, endpoint="chat", model="m", requests=requests))
+    assert sorted((body["messages"] for body in stub.bodies), key=len) == [said[1:2], said]
+    assert records["error"].to_pylist() == [None, None]
+    assert records["turn"].to_pylist() == [None, None]
+
+
 def test_lengths_and_times_are_those_of_the_lines(tmp_path, tokenizer):
     content = lines(
         {"prompt": "abc", "arrival_s": 7.5}, {"prompt": "é", "arrival_s": 7, "max_tokens": 9}, {"prompt": "z"}
@@ -99,8 +111,12 @@ GOOD = lines({"prompt": "a"})
         (GOOD + lines({"prompt": ""}), {}, "line 2: prompt"),
         (GOOD + lines({}), {}, "line 2: give either `prompt` or `messages`"),
         (GOOD + lines({"prompt": "b", "messages": [{"role": "user", "content": "c"}]}), {}, "line 2: give either"),
-        (GOOD + lines({"messages": [{"role": "system", "content": "c"}]}), {}, r"line 2: messages.*role"),
-        (GOOD + lines({"messages": [{"role": "user", "content": "c"}] * 2}), {}, "line 2: messages"),
+        (GOOD + lines({"messages": [{"role": "robot", "content": "c"}]}), {}, r"line 2: messages.*role"),
+        (
+            GOOD + lines({"messages": [{"role": "system", "content": "c"}]}),
+            {},
+            "line 2: messages: the last one must be",
+        ),
         (GOOD + lines({"prompt": "b", "arrival_s": 1}), {}, "line 2: arrival_s: give it in all lines or in none"),
         (GOOD * 2, {}, "mine: has 2 prompts, 3 are needed"),
         (GOOD + lines({"prompt": "bcd"}), {"max_total_tokens": 8}, "line 2: 3 tokens and 6 of output are more than"),

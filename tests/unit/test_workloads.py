@@ -20,7 +20,7 @@ from servelab.assets.model_files import write_model
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import PathSource
-from servelab.metrics.tables.schemas import WORKLOAD_REQUESTS
+from servelab.metrics.tables.schemas import TURNS, WORKLOAD_REQUESTS
 
 ROOT = Path(__file__).parents[2]
 SOURCE = PathSource(path="/models/m", revision="1")
@@ -114,9 +114,19 @@ def own_prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store(tmp_path_factory.mktemp("prompts"), "own.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
 
+@pytest.fixture(scope="module")
+def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    records = [
+        {"conversations": [turn(("human", "gpt")[k % 2], 4 + index % 5, 6 * index + k) for k in range(6)]}
+        for index in range(40)
+    ]
+    return store(tmp_path_factory.mktemp("talks"), "talks.json", json.dumps(records))
+
+
 @pytest.fixture
-def dataset_of(dataset: Path, trace: Path, own_prompts: Path) -> dict[str, Path]:
+def dataset_of(dataset: Path, trace: Path, own_prompts: Path, conversations: Path) -> dict[str, Path]:
     return {
+        "conversations": conversations,
         "prompts": own_prompts,
         "random": Path(),
         "sharegpt": dataset,
@@ -126,6 +136,7 @@ def dataset_of(dataset: Path, trace: Path, own_prompts: Path) -> dict[str, Path]
 
 
 SMALL: dict[str, dict[str, Any]] = {
+    "conversations": {"max_turns": 3},
     "prompts": {"endpoint": "chat", "output_tokens": 5},
     "random": {"input_tokens": 12, "output_tokens": 5},
     "sharegpt": {"endpoint": "chat", "max_input_tokens": 20, "max_output_tokens": 20, "max_total_tokens": 30},
@@ -153,7 +164,8 @@ def prompts(table: pa.Table, phase: str | None = None) -> list[Any]:
 @pytest.mark.parametrize("kind", WORKLOADS.names())
 def test_what_every_kind_promises(kind: str, tokenizer: Tokenizer, dataset_of: dict[str, Path]) -> None:
     table = make(kind, tokenizer, dataset_of[kind])
-    assert table.schema.equals(WORKLOAD_REQUESTS)
+    sends_turns = WORKLOADS.get(kind).sends_turns
+    assert table.schema.equals(pa.schema([*WORKLOAD_REQUESTS, *(TURNS if sends_turns else ())]))
     rows = table.to_pylist()
     assert [row["request_index"] for row in rows] == [*range(40), *range(WARMUP_REQUESTS)]
     assert [row["phase"] for row in rows] == ["measured"] * 40 + ["warmup"] * WARMUP_REQUESTS
@@ -161,7 +173,7 @@ def test_what_every_kind_promises(kind: str, tokenizer: Tokenizer, dataset_of: d
     for row in rows:
         assert (row["prompt"] is None) != (row["prompt_token_ids"] is None)
         ids = row["prompt_token_ids"] or tokenizer.encode(row["prompt"], add_special_tokens=False).ids
-        assert row["input_tokens"] == len(ids)
+        assert row["input_tokens"] > len(ids) if row.get("turn") else row["input_tokens"] == len(ids)
         assert row["output_tokens"] > 0
         assert (row["prompt"] is None) == WORKLOADS.get(kind).sends_token_ids
         has_time = WORKLOADS.get(kind).has_arrival_times and row["phase"] == "measured"

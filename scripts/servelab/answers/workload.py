@@ -32,6 +32,7 @@ class Questions:
     version = "1"
     Parameters = QuestionsParameters
     sends_token_ids = False
+    sends_turns = False
     has_arrival_times = False
     needs_dataset = False
 

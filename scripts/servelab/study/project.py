@@ -327,9 +327,9 @@ def _check_client(project: Project) -> None:
     if lock and _client_release(lock, client.packages) is None:
         raise error_at(project, "client", f"{lock} pins none of {', '.join(client.packages)}")
     for name in project.study.workloads:
-        token_ids = WORKLOADS.get(project.workloads[name].kind).sends_token_ids
+        kind = WORKLOADS.get(project.workloads[name].kind)
         try:
-            client.check(project.study.protocol_of(name), token_ids=token_ids)
+            client.check(project.study.protocol_of(name), token_ids=kind.sends_token_ids, turns=kind.sends_turns)
         except ConfigError as error:
             raise error_at(project, "client", f"{error} (workload {name})") from None
 

@@ -17,7 +17,7 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ModelSource, Strict, WorkloadSpec
 from servelab.core.yaml_file import describe_validation_error
-from servelab.metrics.tables.schemas import WORKLOAD_REQUESTS
+from servelab.metrics.tables.schemas import TURNS, WORKLOAD_REQUESTS
 
 WARMUP_REQUESTS = 64
 """Warm-up rows of every workload; a protocol uses the first `warmup_requests` of them."""
@@ -39,6 +39,8 @@ class Workload(Protocol):
     Parameters: type[Any]
     sends_token_ids: bool
     """Whether its prompts are token ids instead of text."""
+    sends_turns: bool
+    """Whether a request may follow the answer to another, which only Servelab's own client can send."""
     has_arrival_times: bool
     """Whether its requests have the times of recorded traffic, which `arrivals: replay` needs."""
     needs_dataset: bool
@@ -55,6 +57,8 @@ class Workload(Protocol):
 
     def make(self, parameters: Any, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """All rows, of `schemas.WORKLOAD_REQUESTS`: the measured ones, then `WARMUP_REQUESTS` with other prompts.
+
+        The columns of `schemas.TURNS` follow where a request has several messages.
 
         `dataset` is the path of a `dataset.json`. `ServelabError` if the rows cannot be generated.
         """
@@ -127,13 +131,18 @@ def load_workloads(path: Path, datasets: dict[str, Dataset]) -> dict[str, NamedW
 
 
 def table(measured: Sequence[dict[str, Any]], warmup: Sequence[dict[str, Any]]) -> pa.Table:
-    """The rows as `WORKLOAD_REQUESTS`; each has `prompt` or `prompt_token_ids`, `input_tokens`, `output_tokens`."""
+    """The rows as `WORKLOAD_REQUESTS`; each has `prompt` or `prompt_token_ids`, `input_tokens`, `output_tokens`.
+
+    The columns of `TURNS` follow where a row has one of them.
+    """
+    empty = dict.fromkeys((*WORKLOAD_REQUESTS.names, *TURNS.names))
     rows = [
-        {"request_index": index, "phase": phase, "prompt": None, "prompt_token_ids": None, "arrival_s": None, **row}
+        {**empty, "request_index": index, "phase": phase, **row}
         for phase, phase_rows in (("measured", measured), ("warmup", warmup))
         for index, row in enumerate(phase_rows)
     ]
-    return pa.Table.from_pylist(rows, schema=WORKLOAD_REQUESTS)
+    several = any(row[name] is not None for row in rows for name in TURNS.names)
+    return pa.Table.from_pylist(rows, schema=pa.schema([*WORKLOAD_REQUESTS, *(TURNS if several else ())]))
 
 
 def open_dataset(path: Path | None, sha256: str) -> tuple[StoredDataset, Path]:

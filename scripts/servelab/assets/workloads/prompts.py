@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,8 +11,8 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 from tokenizers import Tokenizer
 
-from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, open_dataset, table
-from servelab.assets.workloads.random import random_prompts
+from servelab.assets.workloads import WORKLOADS, Parameters, open_dataset, table
+from servelab.assets.workloads.random import warmup_like
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
@@ -28,13 +29,13 @@ class PromptsParameters(Parameters):
 
 
 class _Message(Strict):
-    role: Literal["user"]
+    role: Literal["system", "user", "assistant"]
     content: str = Field(min_length=1)
 
 
 class _Line(Strict):
     prompt: str | None = Field(None, min_length=1)
-    messages: list[_Message] | None = Field(None, min_length=1, max_length=1)
+    messages: list[_Message] | None = Field(None, min_length=1)
     max_tokens: int | None = Field(None, gt=0, strict=True)
     arrival_s: float | None = Field(None, allow_inf_nan=False)
 
@@ -46,6 +47,7 @@ class Prompts:
     version = "1"
     Parameters = PromptsParameters
     sends_token_ids = False
+    sends_turns = False
     has_arrival_times = True
     needs_dataset = True
 
@@ -75,14 +77,7 @@ class Prompts:
             first_s = min(row["arrival_s"] for row in rows)
             for row in rows:
                 row["arrival_s"] -= first_s
-        like = [rows[index % len(rows)] for index in range(WARMUP_REQUESTS)]
-        drawn = random_prompts(tokenizer, generator(parameters.seed), [(row["input_tokens"] + 1) // 2 for row in like])
-        texts = [tokenizer.decode(ids) for ids in drawn]
-        warmup = [
-            {"prompt": text, "input_tokens": _count(text, tokenizer), "output_tokens": row["output_tokens"]}
-            for text, row in zip(texts, like, strict=True)
-        ]
-        return table(rows, warmup)
+        return table(rows, warmup_like(rows, tokenizer, parameters.seed))
 
 
 def _lines(file: Path, *, cut: bool) -> Iterator[tuple[str, bytes]]:
@@ -104,14 +99,24 @@ def _row(where: str, content: bytes, parameters: PromptsParameters, tokenizer: T
         raise ServelabError(f"{where}: give either `prompt` or `messages`")
     if line.messages is not None and parameters.endpoint != "chat":
         raise ServelabError(f"{where}: messages: only `endpoint: chat` takes them; give `prompt`")
-    text = line.messages[0].content if line.messages is not None else str(line.prompt)
-    tokens, output_tokens = _count(text, tokenizer), line.max_tokens or parameters.output_tokens
+    messages = line.messages or [_Message(role="user", content=str(line.prompt))]
+    if messages[-1].role != "user":
+        raise ServelabError(f"{where}: messages: the last one must be of role `user`, since the server answers it")
+    tokens = sum(_count(message.content, tokenizer) for message in messages)
+    output_tokens = line.max_tokens or parameters.output_tokens
     if parameters.max_total_tokens is not None and tokens + output_tokens > parameters.max_total_tokens:
         raise ServelabError(
             f"{where}: {tokens:,} tokens and {output_tokens:,} of output are more than "
             f"max_total_tokens ({parameters.max_total_tokens:,}): raise it or shorten the line"
         )
-    return {"prompt": text, "input_tokens": tokens, "output_tokens": output_tokens, "arrival_s": line.arrival_s}
+    earlier = [message.model_dump() for message in messages[:-1]]
+    return {
+        "prompt": messages[-1].content,
+        "input_tokens": tokens,
+        "output_tokens": output_tokens,
+        "arrival_s": line.arrival_s,
+        "earlier": json.dumps(earlier, ensure_ascii=False) if earlier else None,
+    }
 
 
 def _count(text: str, tokenizer: Tokenizer) -> int:

@@ -30,6 +30,7 @@ class RandomTokens:
     version = "2"
     Parameters = RandomParameters
     sends_token_ids = True
+    sends_turns = False
     has_arrival_times = False
     needs_dataset = False
 
@@ -57,6 +58,18 @@ def random_prompts(tokenizer: Tokenizer, draw: Random, lengths: Sequence[int]) -
     first = draw.sample(ids, len(ids))
     for index, length in enumerate(lengths):
         yield [first[index % len(first)], *draw.choices(ids, k=length - 1)]
+
+
+def warmup_like(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, seed: int) -> list[dict[str, Any]]:
+    """Warm-up rows for text of one's own: random tokens as text, about half as long as the prompts of `rows`."""
+    like = [rows[index % len(rows)] for index in range(WARMUP_REQUESTS)]
+    drawn = random_prompts(tokenizer, generator(seed), [(row["input_tokens"] + 1) // 2 for row in like])
+    texts = [tokenizer.decode(ids) for ids in drawn]
+    counts = [len(each.ids) for each in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    return [
+        {"prompt": text, "input_tokens": count, "output_tokens": row["output_tokens"]}
+        for text, count, row in zip(texts, counts, like, strict=True)
+    ]
 
 
 def ordinary_tokens(tokenizer: Tokenizer) -> list[int]:

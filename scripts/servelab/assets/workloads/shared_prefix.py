@@ -31,6 +31,7 @@ class SharedPrefix:
     version = "1"
     Parameters = SharedPrefixParameters
     sends_token_ids = True
+    sends_turns = False
     has_arrival_times = False
     needs_dataset = False
 

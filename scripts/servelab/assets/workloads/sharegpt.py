@@ -43,6 +43,7 @@ class ShareGpt:
     version = "2"
     Parameters = ShareGptParameters
     sends_token_ids = False
+    sends_turns = False
     has_arrival_times = False
     needs_dataset = True
 

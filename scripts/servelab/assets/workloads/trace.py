@@ -67,6 +67,7 @@ class Trace:
     version = "2"
     Parameters = TraceParameters
     sends_token_ids = True
+    sends_turns = False
     has_arrival_times = True
     needs_dataset = True
 

@@ -67,8 +67,11 @@ class Client(Protocol):
         """Command that prints the client's release."""
         ...
 
-    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
-        """Raises `ConfigError` for what it does not support; `token_ids` means that the workload has no text."""
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
+        """Raises `ConfigError` for what it does not support.
+
+        `token_ids` means that the workload has no text, `turns` that its requests have several messages.
+        """
         ...
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:

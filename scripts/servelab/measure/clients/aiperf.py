@@ -41,9 +41,9 @@ class AiPerf(ExternalClient):
         "request_rate_asked_per_s": "Uses when its timing service released the requests, not when they were due.",
     }
 
-    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
         """See `Client.check`."""
-        super().check(protocol, token_ids=token_ids)
+        super().check(protocol, token_ids=token_ids, turns=turns)
         if protocol.ramp_up_s and protocol.request_rate == "inf":
             raise ConfigError(
                 f"client aiperf cannot do `ramp_up_s: {protocol.ramp_up_s:g}` at `request_rate: inf`; give a rate"

@@ -58,7 +58,7 @@ class ExternalClient(ABC):
         find = f"next(d.version for d in distributions() if d.name in {self.packages!r})"
         return [str(python), "-c", f"from importlib.metadata import distributions; print({find})"]
 
-    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
         """See `Client.check`."""
         for field, why in self.unsupported.items():
             value = getattr(protocol, field)
@@ -73,11 +73,16 @@ class ExternalClient(ABC):
                 f"client {self.name} sends text only, and this workload has token ids: use another client "
                 "(`servelab`, `aiperf`), or a workload of text"
             )
+        if turns:
+            raise ConfigError(
+                f"client {self.name} sends one message a request, and this workload has several: use client `servelab`"
+            )
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
         """See `Client.command`."""
         rows = _workload_rows(plan)
-        self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows))
+        turns = any(row.get("earlier") or row.get("turn") for row in rows)
+        self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows), turns=turns)
         if plan.arrivals == "replay" and any(row["arrival_s"] is None for row in rows):
             raise ConfigError(f"{plan.requests}: has no arrival times to replay")
         shell = shell_variables()
@@ -158,7 +163,9 @@ def _protocol(plan: LoadPlan) -> ProtocolSpec:
 
 def _workload_rows(plan: LoadPlan) -> list[Row]:
     try:
-        table = pq.read_table(plan.requests).cast(schemas.WORKLOAD_REQUESTS)
+        table = pq.read_table(plan.requests)
+        more = [field for field in schemas.TURNS if field.name in table.column_names]
+        table = table.cast(pa.schema([*schemas.WORKLOAD_REQUESTS, *more]))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise ServelabError(f"{plan.requests}: not a workload's requests: {error}") from error
     table = table.filter(pc.equal(table["phase"], plan.phase)).sort_by("request_index")

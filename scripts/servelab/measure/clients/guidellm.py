@@ -34,9 +34,9 @@ class GuideLlm(ExternalClient):
         "peak_output_tokens_per_s": "guidellm keeps no gaps: events are assumed to be evenly spaced.",
     }
 
-    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
         """See `Client.check`."""
-        super().check(protocol, token_ids=token_ids)
+        super().check(protocol, token_ids=token_ids, turns=turns)
         if protocol.arrivals == "replay" and protocol.max_concurrency is not None:
             raise ConfigError("client guidellm cannot do `arrivals: replay` with `max_concurrency`; remove the latter")
 

@@ -32,7 +32,7 @@ class ServelabClient:
         """See `Client.version_command`."""
         return [str(python), "-c", "from importlib.metadata import version; print(version('servelab'))"]
 
-    def check(self, protocol: ProtocolSpec, *, token_ids: bool) -> None:
+    def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
         """See `Client.check`; it supports every protocol."""
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:

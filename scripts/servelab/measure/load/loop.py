@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import heapq
 import os
 import select
 import socket
@@ -16,13 +17,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import numpy as np
+
 from servelab.measure.load.board import Board, Totals
 from servelab.measure.load.clock import ClockDifference, clock
+from servelab.measure.load.conversations import Conversations
 from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, SO_TIMESTAMPNS, STAMP_BYTES, Exchange, most_bytes
+from servelab.measure.load.framing import decode
 from servelab.measure.load.plan import LoadPlan
 from servelab.measure.load.queues import RequestQueue
 from servelab.measure.load.requests import Requests
 from servelab.measure.load.tape import BLOCK_BYTES, Tape
+from servelab.measure.load.texts import said_in
 
 _LAST_OFFSET = BLOCK_BYTES - (1 << 16)
 """Each read has room for at least 64 KiB."""
@@ -78,6 +84,8 @@ class Loop:
         self._tokens_per_byte = 0.0
         self._address = 0
         self._next: int | None = None
+        self._turns: list[tuple[float, int]] = []
+        """Later turns of conversations that are not sent yet: a heap of when each is due, and which it is."""
         self._wake = self._tick_at = 0.0
         self._addresses: list[Address] = []
         self._unresolved: str | None = None
@@ -168,8 +176,7 @@ class Loop:
             self._tick(now)
         if now >= self._deadline:
             self._end_all(f"round_timeout: the round took longer than {self._plan.timeout_s:g} s")
-            self._queue.close()
-            self._next = None
+            self._send_no_more()
         while self._unfinished:
             oldest = self._unfinished[0]
             if oldest.ended_at is None:
@@ -211,18 +218,30 @@ class Loop:
         for _ in range(_STARTS_PER_TURN):
             if self._board.saturated:
                 self._saturate()
-            if self._next is None and now < self._send_until:
-                self._next = self._queue.take()
-            if self._next is None or now >= self._send_until:
+            if now >= self._send_until:
                 self._next = None
-                return float("inf") if self._queue.ended or now >= self._send_until else self._tick_at
+                self._turns.clear()
+                return float("inf")
+            if self._next is None:
+                self._next = self._queue.take()
+            turn_at = self._turns[0][0] if self._turns else float("inf")
+            if self._next is not None:
+                arrives_at = self._origin + self._requests.scheduled_s[self._next]
+            else:
+                arrives_at = float("inf") if self._queue.ended else self._tick_at
+            due_at = min(turn_at, arrives_at)
+            if due_at == float("inf"):
+                return due_at
             if self._in_flight >= self._slots:
                 return self._tick_at
-            scheduled_at = self._origin + self._requests.scheduled_s[self._next]
-            if scheduled_at > now:
-                return min(scheduled_at, self._send_until)
-            index, self._next = self._next, None
-            self._start(index)
+            if due_at > now:
+                return min(due_at, self._send_until)
+            if turn_at <= now:  # who is in a conversation goes before who begins one
+                self._start(heapq.heappop(self._turns)[1])
+            else:
+                assert self._next is not None  # without it, what is due is the next tick
+                index, self._next = self._next, None
+                self._start(index)
         return now
 
     # One request.
@@ -339,7 +358,22 @@ class Loop:
             self._failed += 1
         else:
             self._tokens_per_byte = int(self._requests.output_tokens[exchange.index]) / sum(exchange.sizes)
+            if self._requests.conversations is not None:
+                self._answer(exchange, self._requests.conversations)
         self._wake = 0.0  # a slot is free
+
+    def _answer(self, exchange: Exchange, conversations: Conversations) -> None:
+        """Makes the turn that follows an answer, and when it is due."""
+        answer = decode(exchange.raw(self.tape), np.cumsum(exchange.sizes, dtype=np.int64))
+        following = conversations.after(exchange.index, said_in(answer.body))
+        if following is None:
+            return
+        assert exchange.ended_at is not None
+        position, think_s, message = following
+        due_at = exchange.ended_at + think_s
+        self._requests.messages[position] = message
+        self._requests.scheduled_s[position] = due_at - self._origin
+        heapq.heappush(self._turns, (due_at, position))
 
     def _release(self, exchange: Exchange) -> None:
         """Takes the connection out of the loop; an answered one is closed after `_LINGER_S`."""
@@ -356,9 +390,13 @@ class Loop:
     # All requests.
 
     def _saturate(self) -> None:
+        self._send_no_more()
+        self._end_all(f"saturated: {self._plan.saturation_in_flight} requests were in flight")
+
+    def _send_no_more(self) -> None:
         self._queue.close()
         self._next = None
-        self._end_all(f"saturated: {self._plan.saturation_in_flight} requests were in flight")
+        self._turns.clear()
 
     def _end_all(self, error: str) -> None:
         for exchange in self._unfinished:

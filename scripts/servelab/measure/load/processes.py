@@ -50,7 +50,7 @@ def process_count(plan: LoadPlan, requests: int) -> int:
 
 def send_alone(plan: LoadPlan, requests: Requests, board: Board, progress: LoadProgress) -> tuple[float, Share]:
     """Sends the round from this process; returns its start on `clock` and its share."""
-    loop = Loop(plan, requests, OwnQueue(range(len(requests))), plan.max_concurrency, board, on_tick=progress.show)
+    loop = Loop(plan, requests, OwnQueue(requests.first), plan.max_concurrency, board, on_tick=progress.show)
     origin = clock()
     progress.start(origin)
     loop.run(origin)
@@ -62,7 +62,7 @@ def send_shared(
 ) -> tuple[float, list[Share]]:
     """The same from several processes; `Outage` naming the one that died."""
     context = multiprocessing.get_context("fork")
-    queue = SharedQueue(len(requests)) if plan.max_concurrency is not None else None
+    queue = SharedQueue(requests.first) if plan.max_concurrency is not None else None
     children: list[Child] = []
     try:
         for number in range(processes):
@@ -133,7 +133,7 @@ def _child(
         shared.open_for_taking()
         queue, slots = shared, (plan.max_concurrency + number) // processes
     else:
-        queue = OwnQueue(range(number, len(requests), processes))
+        queue = OwnQueue(requests.first[number::processes])
     loop = Loop(plan, requests, queue, slots, board, number, parent=connection.fileno())
     connection.send(None)
     try:

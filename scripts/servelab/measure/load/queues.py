@@ -50,11 +50,11 @@ class SharedQueue:
     loses only the request that it has taken.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, indexes: Iterable[int]) -> None:
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
-        self._left = memoryview(b"".join(map(_INDEX.pack, range(count))))
+        self._left = memoryview(b"".join(map(_INDEX.pack, indexes)))
         self.ended = False
 
     def fill(self) -> None:

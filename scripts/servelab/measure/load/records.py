@@ -33,6 +33,7 @@ ERRORS = {
     "output_length": "The output has another length than the client asked for.",
     "request_timeout": "Unfinished after the plan's `request_timeout_s`.",
     "round_timeout": "Unfinished, or not yet sent, after the plan's `timeout_s`.",
+    "turn_before": "Not sent, because the turn before it in its conversation failed.",
     "saturated": "Unfinished, or not yet sent, when `saturation_in_flight` ended the round.",
 }
 """First word of a record's `error`, before a colon → its meaning."""
@@ -47,6 +48,8 @@ class Record:
 
     request: int
     """Position among the plan's requests."""
+    scheduled_s: float | None = None
+    """When it was due; None for one that was not sent, which has the time of its arrival."""
     started_s: float | None = None
     sent_s: float | None = None
     first_token_s: float | None = None
@@ -82,7 +85,8 @@ def read_exchanges(
         unread.append(unread_ms)
         decoded = decode(exchange.raw(tape), np.cumsum(exchange.sizes, dtype=np.int64))
         output_tokens = int(requests.output_tokens[exchange.index])
-        record = _record(exchange, decoded, output_tokens, arrivals, unread_ms, origin, keep_answers)
+        scheduled_s = requests.scheduled_s[exchange.index]
+        record = _record(exchange, decoded, output_tokens, scheduled_s, arrivals, unread_ms, origin, keep_answers)
         records.append(record)
     return records, np.concatenate([np.empty(0), *unread])
 
@@ -91,6 +95,7 @@ def _record(
     exchange: Exchange,
     decoded: Decoded,
     output_tokens: int,
+    scheduled_s: float,
     arrivals: Floats,
     unread_ms: Floats,
     origin: float,
@@ -107,6 +112,7 @@ def _record(
     ended_at = float(arrivals[-1]) if exchange.complete else exchange.ended_at
     return Record(
         request=exchange.index,
+        scheduled_s=scheduled_s,
         started_s=exchange.started_at - origin,
         sent_s=None if exchange.sent_at is None else exchange.sent_at - origin,
         first_token_s=float(times[0]) - origin if len(times) else None,
@@ -154,7 +160,11 @@ def make_table(plan: LoadPlan, requests: Requests, records: list[Record]) -> pa.
         "round": np.full(len(rows), plan.round, dtype=np.int32),
         "request_index": index,
         "phase": ["settle" if position < plan.settle_requests else "measured" for position in index.tolist()],
-        "scheduled_s": np.array(requests.scheduled_s)[rows],
+        "turn": [requests.turn[request] for request in rows.tolist()],
+        "scheduled_s": [
+            requests.scheduled_s[record.request] if record.scheduled_s is None else record.scheduled_s
+            for record in records
+        ],
         "input_tokens_asked": requests.input_tokens[rows],
         "output_tokens_asked": requests.output_tokens[rows],
         "chunk_gaps_ms": _lists([record.gaps_ms for record in records]),

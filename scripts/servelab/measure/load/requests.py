@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from servelab.core.errors import ServelabError
 from servelab.measure.load.arrivals import arrival_times
+from servelab.measure.load.conversations import Conversations, Message
 from servelab.measure.load.plan import LoadPlan
 from servelab.metrics.tables import schemas
 
@@ -31,10 +32,19 @@ class Requests:
     input_tokens: npt.NDArray[np.int32]
     output_tokens: npt.NDArray[np.int32]
     messages: list[bytes]
-    """Head and body of each HTTP request, as bytes for the socket."""
+    """Head and body of each HTTP request, as bytes for the socket; empty for a later turn until it is due."""
+    turn: list[int | None]
+    """Turn of its conversation; None for a request of its own."""
+    conversations: Conversations | None = None
+    """None if each request is one of its own."""
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    @property
+    def first(self) -> Sequence[int]:
+        """Positions of the requests that arrive by themselves."""
+        return range(len(self)) if self.conversations is None else self.conversations.first
 
 
 def prepare(plan: LoadPlan) -> Requests:
@@ -53,21 +63,42 @@ def prepare(plan: LoadPlan) -> Requests:
             raise ServelabError(f"{plan.requests}: has no arrival times, which `arrivals: replay` needs")
         order = np.argsort(recorded_s, kind="stable")
         rows, recorded_s = rows[order], recorded_s[order]
+    turn, think_s = (_column(table, name, rows) for name in ("turn", "think_s"))
+    encode = _encoder(plan, table, rows)
+    conversations = None
+    if any(turn):
+        conversations = Conversations(turn, think_s, _opener(table, rows), encode)
+    arrived = conversations.first if conversations else range(len(rows))
+    times = arrival_times(plan, len(arrived), None if recorded_s is None else recorded_s.tolist())
+    scheduled_s = [0.0] * len(rows)
+    for position, time in zip(arrived, times, strict=True):
+        scheduled_s[position] = time
+    for position in range(len(rows)):
+        if conversations and conversations.is_later(position):  # until the turn before is answered
+            scheduled_s[position] = scheduled_s[position - 1]
+    messages = [b""] * len(rows)
+    for position in arrived:
+        messages[position] = encode(position, None)
     return Requests(
         index=index[rows],
-        scheduled_s=arrival_times(plan, len(rows), None if recorded_s is None else recorded_s.tolist()),
+        scheduled_s=scheduled_s,
         input_tokens=table["input_tokens"].to_numpy()[rows],
         output_tokens=table["output_tokens"].to_numpy()[rows],
-        messages=list(_messages(plan, table, rows)),
+        messages=messages,
+        turn=turn,
+        conversations=conversations,
     )
 
 
 def _read(plan: LoadPlan) -> pa.Table:
+    """Columns of `schemas.WORKLOAD_REQUESTS`, and those of `schemas.TURNS` if the file has them."""
     try:
         # No threads: they cost memory and start-up time, and the process may fork.
         with pq.ParquetFile(plan.requests, pre_buffer=False) as file:
-            table = file.read(columns=schemas.WORKLOAD_REQUESTS.names, use_threads=False)
-        return table.cast(schemas.WORKLOAD_REQUESTS).combine_chunks()
+            more = [field for field in schemas.TURNS if field.name in file.schema_arrow.names]
+            schema = pa.schema([*schemas.WORKLOAD_REQUESTS, *more])
+            table = file.read(columns=schema.names, use_threads=False)
+        return table.cast(schema).combine_chunks()
     except (OSError, pa.ArrowException, ValueError) as error:
         raise ServelabError(f"{plan.requests}: not a workload's requests: {error}") from error
 
@@ -86,13 +117,33 @@ def read_asked(plan: LoadPlan) -> dict[int, dict[str, Any]]:
     }
 
 
-def _messages(plan: LoadPlan, table: pa.Table, rows: npt.NDArray[np.int64]) -> Iterator[bytes]:
+def _column(table: pa.Table, name: str, rows: npt.NDArray[np.int64]) -> list[Any]:
+    """Values of a column of `schemas.TURNS`; None in each row if the workload has no such column."""
+    return table[name].take(rows).to_pylist() if name in table.column_names else [None] * len(rows)
+
+
+def _opener(table: pa.Table, rows: npt.NDArray[np.int64]) -> Callable[[int], list[Message]]:
+    """A function that gives the messages of the request at a position, without those of turns before it."""
+    prompts, earlier = table["prompt"], _column(table, "earlier", rows)
+
+    def opening(position: int) -> list[Message]:
+        said: list[Message] = orjson.loads(earlier[position] or "[]")
+        return [*said, {"role": "user", "content": prompts[int(rows[position])].as_py()}]
+
+    return opening
+
+
+def _encoder(
+    plan: LoadPlan, table: pa.Table, rows: npt.NDArray[np.int64]
+) -> Callable[[int, list[Message] | None], bytes]:
+    """A function that gives the bytes of the request at a position; with messages, those in place of its own."""
     texts = table["prompt"]
     ids = table["prompt_token_ids"].chunk(0)
     values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
     output_tokens = table["output_tokens"].to_numpy()
     asked = read_asked(plan) if plan.keep_answers else {}
     index = table["request_index"].to_numpy()
+    opening = _opener(table, rows)
     # One connection per request: a server that drops idle or old connections then fails no request.
     head = (
         f"POST {_PATHS[plan.endpoint]} HTTP/1.1\r\n"
@@ -102,12 +153,21 @@ def _messages(plan: LoadPlan, table: pa.Table, rows: npt.NDArray[np.int64]) -> I
         "Connection: close\r\n"
         "Content-Length: "
     ).encode()
-    for row in rows.tolist():
+
+    def prompt(position: int, messages: list[Message] | None) -> dict[str, Any]:
+        row = int(rows[position])
         text = texts[row].as_py()
-        prompt = values[offsets[row] : offsets[row + 1]] if text is None else text
+        if plan.endpoint == "completions":
+            return {"prompt": values[offsets[row] : offsets[row + 1]] if text is None else text}
+        if text is None:
+            raise ServelabError(f"{plan.requests}: has token ids, which the chat endpoint does not take")
+        return {"messages": opening(position) if messages is None else messages}
+
+    def encode(position: int, messages: list[Message] | None) -> bytes:
+        row = int(rows[position])
         content = {
             "model": plan.model,
-            **_prompt(plan, prompt),
+            **prompt(position, messages),
             "max_tokens": output_tokens[row],
             "temperature": 0,
             "stream": True,
@@ -117,12 +177,6 @@ def _messages(plan: LoadPlan, table: pa.Table, rows: npt.NDArray[np.int64]) -> I
         if stop := asked.get(int(index[row]), {}).get("stop"):
             content["stop"] = stop
         body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-        yield b"%b%d\r\n\r\n%b" % (head, len(body), body)
+        return b"%b%d\r\n\r\n%b" % (head, len(body), body)
 
-
-def _prompt(plan: LoadPlan, prompt: Any) -> dict[str, Any]:
-    if plan.endpoint == "completions":
-        return {"prompt": prompt}
-    if not isinstance(prompt, str):
-        raise ServelabError(f"{plan.requests}: has token ids, which the chat endpoint does not take")
-    return {"messages": [{"role": "user", "content": prompt}]}
+    return encode

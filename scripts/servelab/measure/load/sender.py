@@ -47,7 +47,7 @@ def send_load(plan: LoadPlan) -> Sent:
     `ServelabError` before the first request if the plan cannot be sent, `Outage` if a load process dies.
     """
     requests = prepare(plan)
-    processes = process_count(plan, len(requests))
+    processes = process_count(plan, len(requests.first))
     _allow_open_files(plan, len(requests), processes)
     board = Board(processes)
     progress = LoadProgress(board, len(requests), requests.scheduled_s[-1])
@@ -100,14 +100,16 @@ def _unsent(plan: LoadPlan, requests: Requests, records: list[Record], saturated
         error = f"saturated: not sent, {plan.saturation_in_flight} requests were in flight"
     else:
         error = "round_timeout: not sent in time"
-    started = {record.request for record in records}
+    started = {record.request: record.error for record in records}
     if plan.duration_s is not None and not saturated and plan.duration_s <= plan.timeout_s:
         return []
-    return [
-        Record(request=request, end_s=ended_s, error=error)
-        for request in range(len(requests))
-        if request not in started
-    ]
+    unsent: list[Record] = []
+    for request in range(len(requests)):
+        if request not in started:
+            is_later = requests.conversations is not None and requests.conversations.is_later(request)
+            started[request] = "turn_before: the turn before failed" if is_later and started[request - 1] else error
+            unsent.append(Record(request=request, end_s=ended_s, error=started[request]))
+    return unsent
 
 
 def _p99(shares: list[Share]) -> float | None:

@@ -7,14 +7,16 @@ import numpy as np
 from servelab.metrics.definitions import Observations, Round, metric
 from servelab.metrics.definitions.latency import e2el_ms
 from servelab.metrics.definitions.throughput import per_second
-from servelab.metrics.tables.record_array import RecordArray, known, present
+from servelab.metrics.tables.record_array import RecordArray, arrived, known, present
 
 
 def is_open_loop(requests: RecordArray) -> bool:
     """Whether arrivals were spread over time: fewer than half of the requests were scheduled for any one moment.
 
-    In a closed loop all are due at once (with a ramp-up, all but the first few) and sent as slots become free.
+    In a closed loop all are due at once (with a ramp-up, all but the first few) and sent as slots become free. Later
+    turns of conversations do not count: they follow an answer in either.
     """
+    requests = arrived(requests)
     _, counts = np.unique(present(requests["scheduled_s"]), return_counts=True)
     return len(requests) > 1 and bool(counts.max(initial=1) < len(requests) / 2)
 

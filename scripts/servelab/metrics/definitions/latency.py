@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servelab.metrics.definitions import Observations, Round, metric, request_metric
-from servelab.metrics.tables.record_array import RecordArray
+from servelab.metrics.tables.record_array import RecordArray, present
 
 
 @request_metric(
@@ -16,6 +16,32 @@ from servelab.metrics.tables.record_array import RecordArray
 )
 def _ttft_ms(requests: RecordArray) -> Observations:
     return np.asarray(1000 * (requests["first_token_s"] - requests["sent_s"]))
+
+
+@metric(
+    "first_turn_ttft_ms",
+    title="TTFT of first turns",
+    unit="milliseconds",
+    formula="as TTFT, of the first turn of each conversation",
+    equals="none",
+    higher_is_better=False,
+    based_on=("ttft_ms",),
+)
+def _first_turn_ttft_ms(data: Round) -> Observations:
+    return present(_ttft_ms(data.streamed[data.streamed["turn"] == 0]))
+
+
+@metric(
+    "later_turns_ttft_ms",
+    title="TTFT of later turns",
+    unit="milliseconds",
+    formula="as TTFT, of every turn of a conversation but its first",
+    equals="none",
+    higher_is_better=False,
+    based_on=("ttft_ms",),
+)
+def _later_turns_ttft_ms(data: Round) -> Observations:
+    return present(_ttft_ms(data.streamed[data.streamed["turn"] > 0]))
 
 
 @request_metric(

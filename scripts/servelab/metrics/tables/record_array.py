@@ -40,6 +40,11 @@ def succeeded(requests: RecordArray) -> RecordArray:
     return requests[[error is None for error in requests["error"]]]
 
 
+def arrived(requests: RecordArray) -> RecordArray:
+    """The requests that arrive by themselves: all but later turns of conversations, which follow an answer."""
+    return requests[~(requests["turn"] > 0)]
+
+
 def present(values: Floats) -> Floats:
     """The values without NaN."""
     return values[~np.isnan(values)]

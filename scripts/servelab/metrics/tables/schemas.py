@@ -25,11 +25,24 @@ WORKLOAD_REQUESTS = table_schema(
     ("arrival_s", pa.float64(), "Arrival time in the recorded traffic, from 0; null without recorded traffic."),
 )
 
+TURNS = table_schema(
+    ("earlier", pa.string(), "JSON list of the messages that go before the prompt; null where none do."),
+    (
+        "turn",
+        pa.int32(),
+        "Turn of its conversation, from 0; a later one follows the row before and is sent when that is answered, with "
+        "its messages and answer. Null for a request of its own.",
+    ),
+    ("think_s", pa.float64(), "Seconds from the answer before to this turn; null where `turn` is null or 0."),
+)
+"""Further columns of a workload whose requests have several messages."""
+
 RUN_REQUESTS = table_schema(
     ("round", pa.int32(), "Round, from 0."),
     ("request_index", pa.int32(), "The request of the workload, from 0."),
     ("phase", pa.string(), "`measured`, or `settle` for requests that load the server before counting starts."),
-    ("scheduled_s", pa.float64(), "When the arrival process scheduled it."),
+    ("turn", pa.int32(), "Turn of its conversation, from 0; null for a request of its own."),
+    ("scheduled_s", pa.float64(), "When it was due: by the arrival process, or a later turn after the answer before."),
     ("started_s", pa.float64(), "When the client began to connect; null if it never did."),
     ("sent_s", pa.float64(), "When it was sent; null if it never was."),
     ("first_token_s", pa.float64(), "First event with content; null if none came."),

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from servelab.metrics.tables.record_array import Floats, RecordArray, by_round, known
+from servelab.metrics.tables.record_array import Floats, RecordArray, arrived, by_round, known
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 
 _FAILED_INVALID = 0.05
@@ -120,12 +120,13 @@ def _input_token_spread(evidence: Evidence) -> Saw:
     "token_count_varies",
     looks_at="The server's token counts of the same request in different rounds.",
     rule="any request has different input or output counts in two rounds.",
-    why="Every round sends the same bytes, so a count that changes is wrong at least once.",
+    why="Every round sends the same bytes, so a count that changes is wrong at least once. Later turns of "
+    "conversations are left out: they hold the server's answers.",
     fails_as=("suspect",),
     action="Look at those requests in requests.parquet; report it to the engine's developers.",
 )
 def _token_count_varies(evidence: Evidence) -> Saw:
-    done = evidence.successes
+    done = arrived(evidence.successes)
     if len(by_round(done)) < 2:
         return not_applicable("a single round")
     indices, request = np.unique(done["request_index"], return_inverse=True)
@@ -164,7 +165,8 @@ def _errors(evidence: Evidence) -> Counter[str]:
 
 
 def _with_input(evidence: Evidence) -> RecordArray:
-    return known(evidence.successes, "input_tokens", "input_tokens_asked")
+    """Without later turns, whose prompts hold the server's own answers: their length is known only roughly."""
+    return arrived(known(evidence.successes, "input_tokens", "input_tokens_asked"))
 
 
 def _input_excess(evidence: Evidence) -> Floats:

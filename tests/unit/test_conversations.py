@@ -1,0 +1,227 @@
+"""Conversations: what is sent in each turn, when, and what happens to the rest where a turn fails."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made_load import OUTPUT_TOKENS
+from test_own_prompts import tokenizer
+
+from servelab.assets.datasets import fetch_dataset, load_datasets
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.run_spec import ProtocolSpec
+from servelab.measure.clients import CLIENTS
+from servelab.measure.load import LoadPlan
+from servelab.measure.load.sender import run_load
+from servelab.metrics.definitions import RunData, summarise
+from servelab.metrics.tables import schemas
+
+__all__ = ["tokenizer"]
+
+FIRST_ANSWER, SECOND_ANSWER = 3, 5
+
+
+def says(role: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+def talk(topic: str, *more: dict[str, Any]) -> dict[str, Any]:
+    """A line of two turns, whose answers have 3 and 5 tokens of a byte each."""
+    return {
+        "messages": [
+            *more,
+            says("user", f"normal {topic}"),
+            says("assistant", "abc"),
+            says("user", f"and {topic}?"),
+            says("assistant", "fghij"),
+        ]
+    }
+
+
+def made(folder: Path, tokenizer, records: list[dict[str, Any]] | str, **changes: Any) -> pa.Table:
+    """The requests for a file of these records, through the configuration as a user writes it."""
+    content = records if isinstance(records, str) else "".join(json.dumps(record) + "\n" for record in records)
+    file = folder / "talks.jsonl"
+    file.write_text(content)
+    described = {
+        "title": "Mine",
+        "file": file.name,
+        "license": "own",
+        "size_bytes": file.stat().st_size,
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "sources": [{"kind": "path", "path": str(file)}],
+    }
+    (folder / "datasets.yaml").write_text(json.dumps({"mine": described}))
+    values = {"dataset": "mine", "num_requests": 4, "seed": 1, **changes}
+    entry = {"title": "Mine", "kind": "conversations", "parameters": values}
+    (folder / "workloads.yaml").write_text(json.dumps({"mine": entry}))
+    datasets = load_datasets(folder / "datasets.yaml")
+    workload = load_workloads(folder / "workloads.yaml", datasets)["mine"]
+    stored = fetch_dataset("mine", datasets["mine"], folder / "stored")
+    kind = WORKLOADS.get(workload.kind)
+    return kind.make(kind.Parameters.model_validate(workload.parameters), tokenizer, stored)
+
+
+def sent(folder: Path, table: pa.Table, server: str, **settings: Any) -> pa.Table:
+    pq.write_table(table, folder / "requests.parquet")
+    plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": folder / "requests.parquet"}
+    records, _ = run_load(LoadPlan(**plan, **settings))
+    assert records.schema.equals(schemas.RUN_REQUESTS)
+    return records
+
+
+TALKS = [talk("tea", says("system", "Be brief.")), talk("rain"), talk("salt")]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_later_turn_holds_what_was_said_and_the_servers_own_answer(
+    tmp_path, tokenizer, stub, server, processes, limit
+):
+    table = made(tmp_path, tokenizer, TALKS, num_requests=4)
+    records = sent(tmp_path, table, server, processes=processes, max_concurrency=limit).to_pylist()
+    assert [record["error"] for record in records] == [None] * 4
+    assert [record["turn"] for record in records] == [0, 1, 0, 1]
+    rows = table.to_pylist()
+    bodies = {body["messages"][-1]["content"]: body for body in stub.bodies}
+    for first, later in ((0, 1), (2, 3)):
+        opening = [*json.loads(rows[first]["earlier"] or "[]"), says("user", rows[first]["prompt"])]
+        assert bodies[rows[first]["prompt"]]["messages"] == opening
+        answer = says("assistant", "a" * FIRST_ANSWER)  # the server's, not the file's
+        assert bodies[rows[later]["prompt"]]["messages"] == [*opening, answer, says("user", rows[later]["prompt"])]
+        assert bodies[rows[later]["prompt"]]["max_tokens"] == SECOND_ANSWER
+        assert records[later]["scheduled_s"] >= records[first]["end_s"] - 0.01
+        assert records[later]["sent_s"] >= records[later]["scheduled_s"]
+
+
+def test_a_turn_waits_for_its_time_to_think(tmp_path, tokenizer, server):
+    talks = [talk("tea"), talk("rain")]
+    talks[0]["messages"][2]["think_s"] = 0.4
+    records = sent(tmp_path, made(tmp_path, tokenizer, [*talks, talk("salt")], think_s=0.2), server).to_pylist()
+    rows = made(tmp_path, tokenizer, [*talks, talk("salt")], think_s=0.2).to_pylist()
+    for first, later in ((0, 1), (2, 3)):
+        pause = records[later]["scheduled_s"] - records[first]["end_s"]
+        assert pause == pytest.approx(rows[later]["think_s"], abs=0.05)
+        assert rows[later]["think_s"] == (0.4 if "tea" in rows[later]["prompt"] else 0.2)
+
+
+def test_a_rate_is_that_of_conversations(tmp_path, tokenizer, server):
+    table = made(tmp_path, tokenizer, [talk(str(number)) for number in range(12)], num_requests=20)
+    records = sent(tmp_path, table, server, request_rate=40.0, arrivals="constant").to_pylist()
+    first = [record["scheduled_s"] for record in records if record["turn"] == 0]
+    assert first == pytest.approx([number / 40 for number in range(10)])
+
+
+@pytest.mark.parametrize("fault", ["status_500", "early_close"])
+def test_what_follows_a_failed_turn_is_not_sent_and_counts_as_failed(tmp_path, tokenizer, stub, server, fault):
+    bad = talk("tea")
+    bad["messages"][0]["content"] = f"{fault} tea"
+    table = made(tmp_path, tokenizer, [bad, talk("rain"), talk("salt")])
+    while not any(fault in prompt for prompt in table["prompt"].to_pylist()[:4]):
+        bad["messages"][0]["content"] += "!"
+        table = made(tmp_path, tokenizer, [bad, talk("rain"), talk("salt")], seed=len(bad["messages"][0]["content"]))
+    records = sent(tmp_path, table, server).to_pylist()
+    failed = [record for record in records if record["error"]]
+    assert [record["turn"] for record in failed] == [0, 1]
+    assert failed[1]["error"] == "turn_before: the turn before failed"
+    assert sum(fault in body["messages"][0]["content"] for body in stub.bodies) == 1
+
+
+def test_nothing_is_sent_after_the_rounds_time(tmp_path, tokenizer, server):
+    records = sent(tmp_path, made(tmp_path, tokenizer, TALKS, think_s=30), server, timeout_s=0.6).to_pylist()
+    assert [record["error"] is None for record in records] == [True, False, True, False]
+    assert all("round_timeout" in record["error"] for record in records if record["turn"])
+    kept = sent(tmp_path, made(tmp_path, tokenizer, TALKS, think_s=30), server, duration_s=0.6).to_pylist()
+    assert [record["turn"] for record in kept] == [0, 0]
+
+
+def test_answers_that_reason_are_repeated_without_it(tmp_path, tokenizer, stub, server):
+    talks = [talk("tea"), talk("rain"), talk("salt")]
+    for each in talks:
+        each["messages"][0]["content"] = each["messages"][0]["content"].replace("normal", "reasoning_first")
+    sent(tmp_path, made(tmp_path, tokenizer, talks), server)
+    later = [body["messages"] for body in stub.bodies if len(body["messages"]) == 3]
+    assert len(later) == 2
+    for messages in later:
+        assert set(messages[1]["content"]) <= set("answer") and "think" not in messages[1]["content"]
+
+
+def test_metrics_tell_first_and_later_turns_apart(tmp_path, tokenizer, server):
+    records = sent(tmp_path, made(tmp_path, tokenizer, TALKS), server)
+    rows = {row["metric"]: row for row in summarise(RunData(records))}
+    assert [rows[name]["n"] for name in ("ttft_ms", "first_turn_ttft_ms", "later_turns_ttft_ms")] == [4, 2, 2]
+
+
+def test_lengths_suppose_the_answers_that_are_forced(tmp_path, tokenizer):
+    rows = made(tmp_path, tokenizer, TALKS, num_requests=4).to_pylist()
+    assert len(rows) == 4 + WARMUP_REQUESTS
+    for first, later in ((0, 1), (2, 3)):
+        system = len("Be brief.") if rows[first]["earlier"] else 0
+        assert rows[first]["input_tokens"] == system + len(rows[first]["prompt"])
+        told = rows[first]["input_tokens"] + FIRST_ANSWER + len(rows[later]["prompt"])
+        assert (rows[later]["input_tokens"], rows[later]["output_tokens"]) == (told, SECOND_ANSWER)
+    assert {row["prompt"] for row in rows[:4]}.isdisjoint(row["prompt"] for row in rows[4:])
+    assert all(row["turn"] is None for row in rows[4:])
+    forced = made(tmp_path, tokenizer, TALKS, output_tokens=OUTPUT_TOKENS).to_pylist()
+    assert {row["output_tokens"] for row in forced} == {OUTPUT_TOKENS}
+
+
+def test_the_same_file_and_seed_give_the_same_requests(tmp_path, tokenizer):
+    assert made(tmp_path, tokenizer, TALKS).equals(made(tmp_path, tokenizer, TALKS))
+    talks = [talk(str(number)) for number in range(20)]
+    orders = {tuple(made(tmp_path, tokenizer, talks, seed=seed)["prompt"].to_pylist()[:4]) for seed in range(5)}
+    assert len(orders) > 1
+
+
+def test_sharegpt_turns_are_read_up_to_what_no_chat_takes(tmp_path, tokenizer):
+    def turns(*said: tuple[str, str]) -> dict[str, Any]:
+        return {"id": "x", "conversations": [{"from": speaker, "value": text} for speaker, text in said]}
+
+    records = [
+        turns(("human", "normal one"), ("gpt", "abc"), ("human", "more"), ("gpt", "de"), ("bing", "odd")),
+        turns(("human", "normal two"), ("gpt", "abc"), ("robot", "?"), ("gpt", "de")),
+        turns(("gpt", "normal three"), ("human", "abc"), ("gpt", "de")),
+        turns(("system", "S"), ("human", "normal four"), ("gpt", "abc"), ("human", "more"), ("gpt", "")),
+        turns(("human", "normal five"), ("gpt", "abc"), ("human", "five more"), ("gpt", "de")),
+    ]
+    rows = made(tmp_path, tokenizer, json.dumps(records), num_requests=4, min_turns=2).to_pylist()
+    used = {row["prompt"] for row in rows[:4]}
+    assert used == {"normal one", "more", "normal five", "five more"}
+    rows = made(tmp_path, tokenizer, json.dumps(records), num_requests=6, min_turns=1).to_pylist()
+    assert {row["prompt"] for row in rows[:6]} == used | {"normal two", "normal four"}
+
+
+@pytest.mark.parametrize(
+    ("records", "changes", "message"),
+    [
+        ([{"messages": [says("assistant", "a"), says("user", "b")]}], {}, "record 1: messages: write a system message"),
+        ([{"messages": [says("user", "a"), says("user", "b")]}], {}, "record 1: messages: write a system message"),
+        ([{"messages": [says("user", "a"), says("system", "b")]}], {}, "record 1: messages: write a system message"),
+        ([{"messages": [says("robot", "a")]}], {}, r"record 1: messages.0.role"),
+        ([{"messages": [says("user", "")]}], {}, r"record 1: messages.0.content"),
+        ([{"messages": [says("user", "a", think_s=-1)]}], {}, r"record 1: messages.0.think_s"),
+        ([{"message": []}], {}, "record 1: message"),
+        ([{"messages": [says("system", "a")]}], {}, "record 1: messages: write a system message"),
+        (TALKS, {"num_requests": 40}, "mine: 6 turns pass the filters, 40 are needed: ask"),
+        (TALKS, {"min_turns": 3}, "mine: 0 turns pass the filters"),
+        (TALKS, {"max_turns": 1}, r"parameters: max_turns: must be at least min_turns \(2\)"),
+    ],
+)
+def test_a_fault_is_one_line_that_names_the_place(tmp_path, tokenizer, records, changes, message):
+    with pytest.raises(ServelabError) as raised:
+        made(tmp_path, tokenizer, records, **changes)
+    assert re.search(message, str(raised.value)) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", sorted(set(CLIENTS.names()) - {"servelab"}))
+def test_other_clients_refuse_conversations(name):
+    with pytest.raises(ConfigError, match="use client `servelab`"):
+        CLIENTS.get(name).check(ProtocolSpec(**{"request_rate": "inf"}), token_ids=False, turns=True)
