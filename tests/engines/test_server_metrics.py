@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import time
 from functools import partial
 
@@ -10,13 +12,17 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
+from servelab.assets.datasets import Dataset, fetch_dataset
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.assets.workloads import WORKLOADS
+from servelab.core.identity import file_sha256
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import run_load
 from servelab.measure.telemetry import SOURCES, Watched
 
 PROMPT = list(range(1000, 1300))
+BLOCK_TOKENS = 128
+"""vLLM on a CPU caches whole blocks of so many."""
 
 
 def test_server_metrics_follow_the_requests(installed, tmp_path):
@@ -87,6 +93,47 @@ def test_a_server_reuses_what_shared_prefixes_share(installed, tmp_path):
     moved = {metric: after[metric] - before[metric] for metric in before}
     measured = moved["prefix_cache_hit_tokens_total"] / moved["prefix_cache_query_tokens_total"]
     assert measured == pytest.approx(kind.shared_input(given), abs=0.02)
+
+
+def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_cache(installed, tmp_path):
+    _, _, tokenizer_json = load_model(installed.model_json)
+    talks = tmp_path / "talks.jsonl"
+    with talks.open("w") as file:
+        for number in range(3):
+            texts = [f"{number}.{turn}: " + "tell me about rivers and hills " * 12 for turn in range(6)]
+            said = [{"role": ("user", "assistant")[turn % 2], "content": text} for turn, text in enumerate(texts)]
+            file.write(json.dumps({"messages": said}) + "\n")
+    dataset = Dataset(
+        title="Talks",
+        file=talks.name,
+        license="none",
+        size_bytes=talks.stat().st_size,
+        sha256=file_sha256(talks),
+        sources=[{"kind": "path", "path": str(talks)}],
+    )
+    kind = WORKLOADS.get("conversations")
+    given = {"num_requests": 9, "seed": 1, "output_tokens": 24, "dataset_sha256": dataset.sha256}
+    stored = fetch_dataset("talks", dataset, tmp_path / "stored")
+    made = kind.make(kind.Parameters.model_validate(given), load_tokenizer(tokenizer_json), stored)
+    requests = tmp_path / "requests.parquet"
+    pq.write_table(made, requests)
+    server = installed.server(tmp_path / "server.log")
+    try:
+        server.start()
+        plan = {"base_url": server.base_url, "endpoint": "chat", "model": "SmolLM2-135M-Instruct"}
+        records, _ = run_load(
+            LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
+        )
+    finally:
+        server.stop()
+    assert set(records["error"].to_pylist()) == {None}
+    rows = records.to_pylist()
+    assert [row["turn"] for row in rows] == [0, 1, 2] * 3
+    for before, row in itertools.pairwise(rows):
+        template = row["input_tokens"] - row["input_tokens_asked"]
+        assert 0 < template < 100, "the answer before, as long as it was asked for, is in the prompt"
+        if row["turn"] and row["cached_tokens"] is not None:
+            assert row["cached_tokens"] > before["input_tokens"] - BLOCK_TOKENS
 
 
 def figures_of(source):
