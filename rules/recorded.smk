@@ -48,6 +48,7 @@ rule audit_claims:
         recommended="results/recorded/{study}/recommended.json",
         study="config/recorded/{study}/study.yaml",
         logs=lambda wildcards: FILES.logs(wildcards.study),
+        siblings=lambda wildcards: FILES.siblings(wildcards.study),
         code=code_of("audit_claims"),
     output:
         claims="results/recorded/{study}/claims.parquet",
@@ -71,4 +72,5 @@ rule copy_logs:
         "../envs/workflow.yaml"
     shell:
         "(trap 'rm -rf {output.logs}' EXIT;"
-        " mkdir -p {output.logs} && cp {input.logs:q} {output.logs}/ && trap - EXIT) > {log} 2>&1"
+        " mkdir -p {output.logs} && for each in {input.logs:q}; do cp \"$each\" {output.logs}/ || exit 1; done"
+        " && trap - EXIT) > {log} 2>&1"

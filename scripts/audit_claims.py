@@ -7,6 +7,7 @@ from servelab.core.cli import run
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.audit import Evidence
 from servelab.recorded.audit.claims_table import audit
+from servelab.recorded.audit.copies import studies_beside
 from servelab.recorded.logs import Logs
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
@@ -29,7 +30,7 @@ def main() -> None:
         plan = RecordedPlan.read(planned)
         chosen[plan.stage] = plan.reference_of(Decision.read(decided).winner.candidate)
     command = Recommended.read(arguments.recommended).command
-    evidence = Evidence(study, Logs(study, arguments.study), chosen, command)
+    evidence = Evidence(study, Logs(study, arguments.study), chosen, command, studies_beside(arguments.study))
     write_table(audit(evidence), arguments.output)
 
 

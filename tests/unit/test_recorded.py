@@ -16,6 +16,7 @@ from servelab.core.yaml_file import read_yaml
 from servelab.recorded.log_tables import TABLES, parse_recorded
 from servelab.results.compare_with_baseline import improvements
 from servelab.search.decide import decide_stage
+from servelab.search.recommend import recommend
 from servelab.study.recorded.commands import read_command, same_command
 from servelab.study.recorded.plan import RecordedPlan, plan_recorded
 from servelab.study.recorded.published_claims import ChangeClaim, ChosenClaim, RecommendedClaim
@@ -224,9 +225,18 @@ MISTAKES = {
         lambda c: c["claims"][1].update(against="parallelism/tp"),
         ["claims.1 (slide 3)", "`parallelism/tp`", "did you mean"],
     ),
-    "claim on a crash": (
-        lambda c: c["claims"][0].update(candidate="attention/flashinfer"),
-        ["claims.0 (slide 3)", "has no log of `sharegpt`"],
+    "command of a workload": (
+        lambda c: first(c, commands={"sharegtp": "vllm serve x"}),
+        ["stages.0.candidates.0.commands", "did you mean `sharegpt`?"],
+    ),
+    "command of a workload that is none": (
+        lambda c: first(c, commands={"sharegpt": "vllm serve 'x"}),
+        ["stages.0.candidates.0.commands.sharegpt", "No closing quotation"],
+    ),
+    "logs of what was not run": (lambda c: first(c, outcome="not run"), ["candidates.0", "`outcome: not run`"]),
+    "baseline without the workload that decides": (
+        lambda c: c["workloads"].update(other={"title": "x", "prompts": 1}) or c["objective"].update(on="other"),
+        ["baseline", "no log of `other`"],
     ),
     "metric of a claim": (
         lambda c: c["claims"][0].update(metric="tpot"),
@@ -310,27 +320,132 @@ def test_one_log_keeps_its_percentiles_and_its_definitions():
     assert pd.isna(of_run.loc["total_tokens_per_s", "ci95_low"])
 
 
-def test_two_results_in_a_file_are_refused(example):
+def double(text):
+    return text * 2
+
+
+def contradict(text):
+    return text.replace("8424.86", "9424.86")
+
+
+def drop_half(text):
+    return text[: len(text) // 2]
+
+
+def fail_six(text):
+    return text.replace("Benchmark duration", "Failed requests:                         6\nBenchmark duration")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (double, "2 results in it"),
+        (contradict, "9424.86"),
+        (drop_half, "cut off"),
+        (fail_six, "984 successes and 6 failures, of 1000 prompts"),
+        (lambda text: "", "no result of a load client"),
+        (None, "not in logs/"),
+    ],
+)
+def test_a_broken_log_fails_its_run_and_no_other(example, damage, said):
     _, write = example
     folder = write()
     log = folder / "logs/tp8.txt"
-    log.write_text(log.read_text() * 2)
-    with pytest.raises(ConfigError, match=r"tp8.txt: 2 results"):
-        tables(folder)
+    if damage is None:
+        log.unlink()
+    else:
+        log.write_text(damage(log.read_text()))
+    table, _, decisions, winner = search(load_recorded(folder), folder)
+    broken, sound = table[table["stage"] == "parallelism"].to_dict("records")
+    assert (broken["outcome"], broken["reason"], sound["outcome"]) == ("failed", "broken_log", "ok")
+    assert broken["message"].startswith("tp8.txt: ") and said in broken["message"]
+    assert sound["total_tokens_per_s"] == 7527.80
+    assert winner == "parallelism/fp8-tp4"
+    assert "the incumbent failed" in decisions["parallelism"][0].candidates[1].why
 
 
-def test_other_requests_than_prompts_are_refused(example):
+def test_a_round_whose_log_is_broken_is_left_out(example):
+    content, write = example
+    folder = write()
+    add_log(content, folder, "nothing")
+    table, _, _ = tables(write())
+    assert (table["outcome"][0], table["rounds"][0], table["validity"][0]) == ("ok", 1, "suspect")
+    assert "broken log: no result of a load client found" in table["validity_note"][0]
+
+
+def test_prompts_that_no_log_has_are_refused(example):
     content, write = example
     content["workloads"]["sharegpt"]["prompts"] = 900
-    with pytest.raises(ConfigError, match=r"workloads.sharegpt.prompts: 900, but .*tp8.txt has 984 successes"):
+    with pytest.raises(ConfigError, match=r"workloads.sharegpt.prompts: no log has so many requests; tp8.txt: 984"):
         tables(write())
-    content["workloads"]["sharegpt"]["prompts"] = 1000
+
+
+TUNED = "vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 -tp 4 --max-num-seqs 512"
+
+
+def test_each_workload_of_a_candidate_has_its_own_command(example):
+    content, write = example
+    candidate = content["stages"][0]["candidates"][1]
+    ran, candidate["command"] = candidate["command"], TUNED
+    before = tables(write())[0]["run_id"].tolist()
+    candidate["commands"] = {"sharegpt": ran}
     folder = write()
-    log = folder / "logs/tp8.txt"
-    failed = "Failed requests:                         6\nBenchmark"
-    log.write_text(log.read_text().replace("Benchmark duration", f"{failed} duration"))
-    with pytest.raises(ConfigError, match=r"prompts: 1000, but .*tp8.txt has 984 successes, 6 failures"):
-        tables(folder)
+    table, _, _, winner = search(load_recorded(folder), folder)
+    plan = plan_recorded(load_recorded(folder), folder, "parallelism", "parallelism/tp8")
+    assert plan.candidates[1].command == ran == table["command"][1]
+    assert table["run_id"][1] != before[1] and winner == "parallelism/fp8-tp4"
+
+
+def answer(folder):
+    """The recommendation of a study."""
+    study = load_recorded(folder)
+    table, percentages, _, winner = search(study, folder)
+    last = plan_recorded(study, folder, COMPARISON, winner)
+    titles = {name: each.title for name, each in study.workloads.items()}
+    return recommend(study, last, table, percentages, None, titles)
+
+
+def test_the_recommendation_says_which_figures_are_not_its_commands(example):
+    content, write = example
+    candidate = content["stages"][0]["candidates"][1]
+    ran = candidate["command"]
+    assert "another command" not in answer(write()).note
+    candidate |= {"command": TUNED, "commands": {"sharegpt": ran}}
+    found = answer(write())
+    assert found.command == ran and found.changed
+    assert f"Published for it is another command, which was never run on sharegpt: {TUNED}" in found.note
+
+    content["workloads"]["short"] = {"title": "Short", "prompts": 1000}
+    folder = write()
+    for name, each in zip(("tp8", "fp8-tp4"), content["stages"][0]["candidates"], strict=True):
+        shutil.copy(folder / f"logs/{name}.txt", folder / f"logs/{name}-short.txt")
+        each["logs"]["short"] = [f"{name}-short.txt"]
+    found = answer(write())
+    assert [each.workload for each in found.improvements] == ["sharegpt", "short"]
+    assert f"Its figures on short are of another command: {TUNED}" in found.note
+
+    (folder / "logs/tp8.txt").write_text("nothing")
+    (folder / "logs/fp8-tp4.txt").write_text("nothing")
+    found = answer(folder)
+    assert not found.changed
+    assert "This command has no measurement on sharegpt: broken_log: tp8.txt: no result" in found.note
+
+
+def test_a_command_without_a_run_is_a_candidate_that_was_not_run(example):
+    content, write = example
+    content["workloads"]["short"] = {"title": "Short", "prompts": 1000}
+    candidate = content["stages"][0]["candidates"][1]
+    candidate["logs"] = {"short": candidate["logs"]["sharegpt"]}
+    content["stages"][0]["candidates"].append(
+        {"name": "tuned", "engine": "vllm", "model": "fp8", "accelerators": 4, "command": TUNED, "outcome": "not run"}
+    )
+    content["claims"] = []
+    folder = write()
+    table, _, decisions, winner = search(load_recorded(folder), folder)
+    assert winner == "parallelism/tp8"
+    others = table[(table["stage"] == "parallelism") & (table["position"] > 0)]
+    assert others["outcome"].tolist() == ["not run"] * 2 and others["reason"].tolist() == ["no_log"] * 2
+    assert [each.verdict for each in decisions["parallelism"][0].candidates] == ["incumbent", "not run", "not run"]
 
 
 def test_a_command_of_another_model_or_engine_is_marked(example):

@@ -27,7 +27,7 @@ def limit_of_recorded(run: Run) -> PhysicalLimit:
     rates = published_rates(study.hardware.accelerator)
     if rates is None:
         return PhysicalLimit(note=f"how fast `{study.hardware.accelerator}` is at most is not known")
-    how = serving(candidate.engine, work, {}, dict(read_command(candidate.command).options), candidate.accelerators)
+    how = serving(candidate.engine, work, {}, dict(read_command(run.command).options), candidate.accelerators)
     found = [_served(block, run, how) for block in run.blocks]
     rounds = [each for each in found if each is not None]
     if not rounds:

@@ -31,8 +31,10 @@ TABLES = {name: schema for name, schema in TABLES_OF_RUNS.items() if name not in
 
 SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
 
-REASONS = {"crash": "crashed", "unsupported": "unsupported"}
-"""Outcome of a recorded candidate → reason in the stage's table."""
+REASONS = {"crash": "crashed", "unsupported": "unsupported", "not run": "no_log"}
+"""Outcome of a recorded run → reason in the stage's table."""
+BROKEN_LOG = "broken_log"
+"""Reason of a run none of whose logs gives figures."""
 
 
 def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> dict[str, pa.Table]:
@@ -40,9 +42,8 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
 
     A log is one measurement, in the tables one start and one round: it has no interval, and its percentiles are the
     printed ones. Several logs of a candidate and
-    workload have an interval but no percentiles, which cannot be combined. An unreadable log is a `ReadError` with file
-    and line. A log without exactly one result, or with other requests than the workload's `prompts`, is a
-    `ConfigError`.
+    workload have an interval but no percentiles, which cannot be combined. A run without a log that can be read has
+    failed, and one without logs was not run; `ConfigError` if no log of a workload has its `prompts`.
     """
     logs = Logs(study, folder)
     rows: dict[str, list[Row]] = {name: [] for name in TABLES}
@@ -56,8 +57,24 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
             for table in rows.keys() & parsed.keys():
                 found = parsed[table]
                 rows[table] += [{**names, **entry} for entry in found]
-            rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed)})
+            ended = _end(logs, planned.reference, run, blocks)
+            rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed), **ended})
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
+
+
+def _end(logs: Logs, reference: str, run: RecordedRun, blocks: list[Block]) -> Row:
+    """Outcome of a run, with its reason and message if it is not `ok`, and its command."""
+    command = {"command": run.spec.command}
+    if run.spec.outcome == "ok" and blocks:
+        return {**command, "outcome": "ok", "reason": None, "message": None}
+    if run.spec.outcome == "ok":
+        broken = "; ".join(f"{each.file}: {each.reason}" for each in logs.broken(reference, run.workload))
+        return {**command, "outcome": "failed", "reason": BROKEN_LOG, "message": broken}
+    if run.spec.outcome == "not run":
+        message = f"no log of `{run.workload}` under its command"
+        return {**command, "outcome": "not run", "reason": REASONS["not run"], "message": message}
+    message = logs.study.candidates[reference].message or ""
+    return {**command, "outcome": "failed", "reason": REASONS[run.spec.outcome], "message": message}
 
 
 def success_rate(study: RecordedStudy, workload: str, block: Block) -> float | None:
@@ -76,7 +93,6 @@ def _configuration_columns(study: RecordedStudy, plan: RecordedPlan, planned: Re
         "engine_version": study.engines[planned.configuration.engine].version,
         "model_variant": planned.configuration.model,
         "changes": json.dumps(planned.changes, sort_keys=True),
-        "command": planned.command,
         "accelerators": planned.configuration.accelerators,
         "accelerators_per_node": study.hardware.per_node,
         "objective": study.objective.metric,
@@ -185,9 +201,6 @@ def _run_columns(
         "start_disturbed": [False] * len(values),
         "start_jobs": [None] * len(values),
         "run_places": [],
-        "outcome": "ok" if candidate.outcome == "ok" else "failed",
-        "reason": REASONS.get(candidate.outcome),
-        "message": candidate.message,
         "validity": validity,
         "validity_note": note,
         **(parsed["physical_limit"][0] if parsed else {}),

@@ -1,4 +1,4 @@
-"""The logs of a recorded study: each is read once, for the figures of its candidate."""
+"""The logs of a recorded study: each is read once, for the figures of its candidate. A broken one is no figure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servelab.core.errors import ConfigError
-from servelab.recorded.readers import VALUE, Block, Figure, read_file
+from servelab.recorded.readers import VALUE, Block, Figure, ReadError, read_file
 from servelab.study.recorded.study import FILE, LOGS, RecordedStudy
 
 
@@ -31,26 +31,53 @@ class Quantity:
         return Quantity(self.value * factor, self.half_unit * factor)
 
 
+@dataclass(frozen=True)
+class BrokenLog:
+    """A log that gives no figures."""
+
+    file: str
+    is_missing: bool
+    reason: str
+    """Why, without the file's path."""
+    line: int | None = None
+    """Line of the fault, where one is named."""
+    of_prompts: bool = False
+    """Whether only its number of requests is not the workload's `prompts`."""
+
+
 class Logs:
     """The logs of the study in `folder`. Candidates are named `<stage>/<candidate>`."""
 
     def __init__(self, study: RecordedStudy, folder: Path) -> None:
         self.study, self.folder = study, folder
-        self._read: dict[tuple[str, str], list[Block]] = {}
+        self._read: dict[str, Block | BrokenLog] = {}
 
     def rounds(self, reference: str, workload: str) -> list[Block]:
-        """The results of a candidate on a workload, one per round.
+        """The results of a candidate on a workload, one per round; broken logs are left out.
 
-        Logs with the same figures are one run printed twice, and count once. `ReadError` for an unreadable log;
-        `ConfigError` if a log does not have exactly one result, or has other requests than the workload's `prompts`.
+        Logs with the same figures are one run printed twice, and count once.
         """
-        if (reference, workload) not in self._read:
-            unlike: dict[object, Block] = {}
-            for file in self.study.candidates[reference].logs.get(workload, []):
-                block = self._block(file, workload)
-                unlike.setdefault(figures_of(block), block)
-            self._read[reference, workload] = list(unlike.values())
-        return self._read[reference, workload]
+        unlike: dict[object, Block] = {}
+        for found in self._found(reference, workload):
+            if isinstance(found, Block):
+                unlike.setdefault(figures_of(found), found)
+        return list(unlike.values())
+
+    def broken(self, reference: str, workload: str) -> list[BrokenLog]:
+        """Logs of a candidate on a workload that are missing, cannot be read or contradict themselves or `prompts`."""
+        return [found for found in self._found(reference, workload) if isinstance(found, BrokenLog)]
+
+    def _found(self, reference: str, workload: str) -> list[Block | BrokenLog]:
+        """`ConfigError` if no log that can be read has the workload's `prompts`: then these are wrong."""
+        found = [self._log(file, workload) for file in self.study.candidates[reference].logs.get(workload, [])]
+        wrong = next((each for each in found if isinstance(each, BrokenLog) and each.of_prompts), None)
+        if wrong is not None and not any(isinstance(each, Block) for each in self._of_workload(workload)):
+            where = f"{self.folder / FILE}: workloads.{workload}.prompts"
+            raise ConfigError(f"{where}: no log has so many requests; {wrong.file}: {wrong.reason}")
+        return found
+
+    def _of_workload(self, workload: str) -> list[Block | BrokenLog]:
+        return [self._log(file, workload) for _, other, file in self.study.log_files() if other == workload]
 
     def quantity(self, reference: str, workload: str, metric: str, statistic: str = "mean") -> Quantity | None:
         """A candidate's figure, its mean over rounds; None if a log lacks it.
@@ -67,19 +94,36 @@ class Logs:
         half_units = [each.half_unit for each in found if each is not None]
         return Quantity(sum(values) / len(values), sum(half_units) / len(half_units))
 
-    def _block(self, file: str, workload: str) -> Block:
-        path, prompts = self.folder / LOGS / file, self.study.workloads[workload].prompts
-        blocks = read_file(path)
+    def _log(self, file: str, workload: str) -> Block | BrokenLog:
+        if file not in self._read:
+            self._read[file] = self._read_log(file, self.study.workloads[workload].prompts)
+        return self._read[file]
+
+    def _read_log(self, file: str, prompts: int) -> Block | BrokenLog:
+        path = self.folder / LOGS / file
+        if not path.is_file():
+            return BrokenLog(file, is_missing=True, reason=f"not in {LOGS}/")
+        try:
+            blocks = read_file(path)
+        except ReadError as error:
+            return _broken(file, str(error).removeprefix(f"{path}:"))
         if len(blocks) != 1:
-            raise ConfigError(f"{path}: {len(blocks)} results in it; give each a file of its own")
+            reason = f"{len(blocks)} results in it; each needs a file of its own"
+            return BrokenLog(file, is_missing=False, reason=reason)
         completed, failed = blocks[0].value("requests_completed"), blocks[0].value("requests_failed")
         sent = (completed or 0) + (failed or 0)
         if sent > prompts or (failed is not None and sent != prompts):
-            where = f"{self.folder / FILE}: workloads.{workload}.prompts"
-            raise ConfigError(
-                f"{where}: {prompts}, but {path} has {completed or 0:.0f} successes, {failed or 0:.0f} failures"
-            )
+            reason = f"{completed or 0:.0f} successes and {failed or 0:.0f} failures, of {prompts} prompts"
+            return BrokenLog(file, is_missing=False, reason=reason, of_prompts=True)
         return blocks[0]
+
+
+def _broken(file: str, text: str) -> BrokenLog:
+    """A log with the error of its reader, which begins with the line if there is one."""
+    line, colon, reason = text.partition(":")
+    if colon and line.isdigit():
+        return BrokenLog(file, is_missing=False, reason=reason.strip(), line=int(line))
+    return BrokenLog(file, is_missing=False, reason=text.strip())
 
 
 def figures_of(block: Block) -> frozenset[tuple[str, str, float]]:

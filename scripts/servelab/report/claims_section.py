@@ -7,16 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from servelab.recorded.audit.claims_table import VERDICTS
 from servelab.report.cells import Cell, Table, value_or_none
 
 Row = dict[Any, Any]
-
-_ORDER = ("contradicted", "arithmetic right, figures unsound", "unproven", "rounded", "confirmed")
-
-_RANKS = ("chosen", "recommended", "order")
-"""Rules on which candidate is better."""
-_PERCENTAGES = ("change", "success_rate")
-"""Rules on numbers that are percentages."""
 
 
 @dataclass(frozen=True)
@@ -50,28 +44,21 @@ def audit_section(claims: pd.DataFrame) -> AuditSection:
 
 
 def _rows(claims: pd.DataFrame, source: str) -> list[Row]:
-    """Rows of a source: worst verdict first, then what changes a rank, then by size, otherwise in their order."""
+    """Rows of a source, in the table's order."""
     rows: list[Row] = claims[claims["source"] == source].to_dict("records")
-    return sorted(rows, key=lambda row: (_ORDER.index(row["verdict"]), row["rule"] not in _RANKS, -_size(row)))
-
-
-def _size(row: Row) -> float:
-    """How far off a claim is, in points of percent: of a percentage the difference, of a figure its relative error."""
-    published, recomputed = value_or_none(row["published_value"]), value_or_none(row["recomputed_value"])
-    if published is None or recomputed is None:
-        return 0.0
-    if row["rule"] in _PERCENTAGES or not recomputed:
-        return abs(float(published) - float(recomputed))
-    return abs(100 * (float(published) / float(recomputed) - 1))
+    return rows
 
 
 def _counted(rows: list[Row]) -> str:
-    counts = [f"{number} {verdict}" for verdict in _ORDER if (number := sum(row["verdict"] == verdict for row in rows))]
+    counts = [
+        f"{number} {verdict}" for verdict in VERDICTS if (number := sum(row["verdict"] == verdict for row in rows))
+    ]
     return f"{len(rows)}, of these {', '.join(counts)}" if rows else "none"
 
 
 def _table(name: str, rows: list[Row], *, with_verdict: bool = False) -> Table:
-    columns = ["Claim", "Where", "Published", "Recomputed", *(["Verdict"] if with_verdict else []), "Why"]
+    verdict = ["Verdict"] if with_verdict else []
+    columns = ["Claim", "Where", "Published", "Recomputed", *verdict, "Points off", "Likely cause", "Why"]
     return Table(
         columns,
         [
@@ -81,6 +68,8 @@ def _table(name: str, rows: list[Row], *, with_verdict: bool = False) -> Table:
                 Cell(value_or_none(row["published"]) or "–"),
                 Cell(value_or_none(row["recomputed"]) or "–"),
                 *([Cell(row["verdict"])] if with_verdict else []),
+                _points(row),
+                Cell(value_or_none(row["cause"]) or "–"),
                 Cell(row["reason"]),
             ]
             for row in rows
@@ -92,3 +81,8 @@ def _table(name: str, rows: list[Row], *, with_verdict: bool = False) -> Table:
 def _place(row: Row) -> str:
     line = value_or_none(row["line"])
     return ", ".join([*([row["where"]] if row["where"] else []), *([f"line {int(line)}"] if line else [])]) or "–"
+
+
+def _points(row: Row) -> Cell:
+    points = value_or_none(row["points"])
+    return Cell(f"{points:.3g}" if points and row["verdict"] != "confirmed" else "–")

@@ -8,7 +8,7 @@ from pathlib import Path
 from servelab.recorded.logs import Logs
 from servelab.report.cells import Cell, Table
 from servelab.study.recorded.plan import recorded_run
-from servelab.study.recorded.study import FILE, load_recorded
+from servelab.study.recorded.study import FILE, LOGS, load_recorded
 from servelab.study.summary import StudySummary
 
 
@@ -24,6 +24,7 @@ class RecordedLogs:
     def __init__(self, folder: Path) -> None:
         self._study = load_recorded(folder)
         self._logs = Logs(self._study, folder)
+        self._folder = folder
         self._of_run = {
             recorded_run(self._study, folder, reference, workload).run_id: (reference, workload)
             for reference, candidate in self._study.candidates.items()
@@ -37,7 +38,11 @@ class RecordedLogs:
         if run_id not in self._of_run:
             return ""
         reference, workload = self._of_run[run_id]
-        return f"logs/{self._study.candidates[reference].logs[workload][0]}"
+        return next((_link(file) for file in self._study.candidates[reference].logs[workload] if self._is(file)), "")
+
+    def _is(self, file: str) -> bool:
+        """Whether a log is there."""
+        return (self._folder / LOGS / file).is_file()
 
     def failure_href(self, run_id: str) -> str:
         """Empty: the study file has all that is known of a failure."""
@@ -93,11 +98,14 @@ class RecordedLogs:
         rows = []
         for reference, workload in self._of_run.values():
             blocks = self._logs.rounds(reference, workload)
+            broken = {each.file: each.reason for each in self._logs.broken(reference, workload)}
             for file in self._study.candidates[reference].logs[workload]:
-                block = next((each for each in blocks if Path(each.file).name == file), blocks[0])
-                release = f"{block.tool} {block.tool_version or ''}".strip()
-                same = "" if Path(block.file).name == file else f"the same figures as {Path(block.file).name}"
-                name = Cell(file, link=f"logs/{file}", note=same)
+                block = next((each for each in blocks if Path(each.file).name == file), next(iter(blocks), None))
+                release, note = "–", f"broken: {broken.get(file)}"
+                if file not in broken and block is not None:
+                    release = f"{block.tool} {block.tool_version or ''}".strip()
+                    note = "" if Path(block.file).name == file else f"the same figures as {Path(block.file).name}"
+                name = Cell(file, link=_link(file) if self._is(file) else "", note=note)
                 rows.append([name, Cell(reference), Cell(self._study.workloads[workload].title), Cell(release)])
         return Table(["Log", "Candidate", "Workload", "Tool, and its release if the log has it"], rows)
 
@@ -110,3 +118,7 @@ class RecordedLogs:
             ["Metric", "Tool", "What it means there"],
             [[Cell(metric), Cell(tool), Cell(text)] for tool, metric, text in found],
         )
+
+
+def _link(file: str) -> str:
+    return f"{LOGS}/{file}"

@@ -31,6 +31,7 @@ from servelab.search.recommended import (
     Recommended,
     WinnerMap,
 )
+from servelab.search.recorded_note import measurement_note
 from servelab.search.standing import CHANGES_ANSWERS, Row
 from servelab.search.winner_map import winner_maps
 from servelab.study.kinds import SearchedPlan, SearchedStudy
@@ -75,11 +76,13 @@ def recommend(
     metric, basis = study.objective.metric_and_basis
     run_id = _first_run(rows[side])
     answers = found_in(rows[side])
+    of_side: list[Row] = table[table["candidate"] == answer.candidate].to_dict("records")  # type: ignore[assignment]
+    notes = (_note(answer.configuration.model, answers), measurement_note(study, last, changed, of_side))
     return Recommended(
         study=study.study,
         command=answer.command,
         launch_command=runs_folder and _launch_command(runs_folder / run_id / "manifest.json"),
-        note=_note(answer.configuration.model, answers),
+        note=" ".join(filter(None, notes)) or None,
         engine=study.engines[answer.configuration.engine].engine or answer.configuration.engine,
         engine_version=study.engines[answer.configuration.engine].version,
         model=study.model.variant_id(answer.configuration.model),

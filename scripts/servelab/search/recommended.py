@@ -167,7 +167,11 @@ class Recommended(JsonFile):
     study: str = Field(description="Study.")
     command: str = Field(description="The serving command to use.")
     launch_command: str | None = Field(description="The command as it ran here; null if nothing ran.")
-    note: str | None = Field(None, description="A warning if the weights are not the model's own.")
+    note: str | None = Field(
+        None,
+        description="A warning if the weights are not the model's own, or if figures of a recorded study are not this "
+        "command's.",
+    )
     engine: str = Field(description="Engine.")
     engine_version: str = Field(description="Engine's version.")
     model: str = Field(description="Model that it serves.")

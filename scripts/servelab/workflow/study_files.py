@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from servelab.search.kept_answers import study_versions, versions_id
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
@@ -94,9 +95,16 @@ class StudyFiles:
         return f"results/{LIVE}/{study}/answers/{versions_id(study_versions(self._studies.live[study]))}.json"
 
     def logs(self, study: str) -> list[str]:
-        """The logs of a recorded study."""
+        """The logs of a recorded study that are there; the audit lists the others."""
         folder = study_path(f"{RECORDED}/{study}")
-        return [f"{folder}/logs/{file}" for _, _, file in self._studies.recorded[study].log_files()]
+        named = [f"{folder}/logs/{file}" for _, _, file in self._studies.recorded[study].log_files()]
+        return [path for path in named if Path(path).is_file()]
+
+    def siblings(self, study: str) -> list[str]:
+        """Files of the recorded studies beside one: its audit looks in them for figures that are not its own."""
+        folders = sorted(Path(study_path(f"{RECORDED}/{study}")).parent.glob("*/study.yaml"))
+        others = [file.parent for file in folders if file.parent.name != study]
+        return [str(file) for folder in others for file in (folder / "study.yaml", *sorted(folder.glob("logs/*")))]
 
     def beside(self, search: str) -> Files:
         """Improvements of the other study of this name, live or recorded, where both are asked for."""

@@ -362,6 +362,12 @@ CLAIMS = table_schema(
         "figures unsound`: so by printed rates that are not tokens / duration; `contradicted`; or "
         "`unproven` if the logs are not sufficient.",
     ),
+    (
+        "points",
+        pa.float64(),
+        "Size of the error in points of percent: a percentage's difference, a figure's relative one.",
+    ),
+    ("cause", pa.string(), "Likely cause of what is wrong; null if nothing is, or none was found."),
     ("reason", pa.string(), "The arithmetic or the fact behind the verdict."),
 )
 

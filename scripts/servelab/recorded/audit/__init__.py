@@ -46,6 +46,8 @@ class Finding:
     metric: str | None = None
     statistic: str | None = None
     basis: str | None = None
+    cause: str | None = None
+    """The likely cause of what is wrong; None if nothing is, or none is known."""
     where: str = ""
     """Section of the publication, or file of the log."""
     line: int | None = None
@@ -68,6 +70,8 @@ class Evidence:
     """Stage → its winner when decided from the logs, as `<stage>/<candidate>`."""
     recommended: str
     """The serving command that the search over the logs recommends."""
+    others: tuple[Logs, ...] = ()
+    """Other recorded studies, whose figures a publication may have by mistake."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,13 @@ class Run:
         return self.study.candidates[self.reference]
 
     @property
+    def command(self) -> str:
+        """The serving command of its logs; without logs, the one that was published."""
+        return self.candidate.command_on(self.workload)
+
+    @property
     def blocks(self) -> list[Block]:
-        """Its results, one per round."""
+        """Its results, one per round; broken logs have none."""
         return self.logs.rounds(self.reference, self.workload)
 
 
@@ -113,6 +122,8 @@ class RunRule:
     """Validity of a run that it contradicts: `suspect` or `invalid`."""
     action: str
     look: Callable[[Run], Iterator[Finding]]
+    of_command: bool = False
+    """Whether it needs no logs, so that it also checks candidates that crashed or were never run."""
 
 
 CLAIM_RULES: Registry[ClaimRule] = Registry("claim rule")
@@ -134,12 +145,12 @@ def claim_rule(
 
 
 def run_rule(
-    name: str, *, compares: str, tolerance: str, fails_as: Level, action: str
+    name: str, *, compares: str, tolerance: str, fails_as: Level, action: str, of_command: bool = False
 ) -> Callable[[Callable[[Run], Iterator[Finding]]], Callable[[Run], Iterator[Finding]]]:
     """Registers the decorated function as a run rule."""
 
     def register(look: Callable[[Run], Iterator[Finding]]) -> Callable[[Run], Iterator[Finding]]:
-        RUN_RULES.register(name, RunRule(name, compares, tolerance, fails_as, action, look))
+        RUN_RULES.register(name, RunRule(name, compares, tolerance, fails_as, action, look, of_command))
         return look
 
     return register

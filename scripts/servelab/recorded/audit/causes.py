@@ -8,6 +8,7 @@ from itertools import chain
 from servelab.core.number_text import metric_label
 from servelab.metrics.objective import Basis
 from servelab.recorded.audit import Evidence
+from servelab.recorded.audit.copies import copied_table, is_figure, other_page, other_pages_change
 from servelab.recorded.audit.rounding import change_percent, judge, on_basis, plain
 from servelab.recorded.logs import Quantity
 from servelab.study.recorded.published_claims import ChangeClaim, FigureClaim
@@ -31,26 +32,27 @@ def cause_of_change(claim: ChangeClaim, evidence: Evidence) -> str | None:
         _other_rows(claim, evidence, side, against),
         _other_workloads(claim, evidence),
         _cut_off(claim, side, against),
+        other_pages_change(claim, evidence),
     )
     return next(causes, None)
 
 
 def cause_of_figure(claim: FigureClaim, evidence: Evidence) -> str | None:
     """The log that does have a contradicted figure; None if none does."""
+    causes = chain(copied_table(claim, evidence), _other_logs(claim, evidence), other_page(claim, evidence))
+    return next(causes, None)
+
+
+def _other_logs(claim: FigureClaim, evidence: Evidence) -> Iterator[str]:
+    """Logs of the study that have a contradicted figure."""
     study = evidence.study
     for workload in dict.fromkeys((claim.workload, *study.workloads)):
         for name in study.candidates:
             for statistic in dict.fromkeys((claim.statistic, *_STATISTICS)):
                 found = evidence.logs.quantity(name, workload, claim.metric, statistic)
-                if found is not None and _is(claim.value, claim.half_unit, found):
+                if found is not None and is_figure(claim.value, claim.half_unit, found):
                     of = f" ({statistic})" if statistic != claim.statistic else ""
-                    return f"it is in the log of {name}, {workload}{of}: copied from another row"
-    return None
-
-
-def _is(value: float, half_unit: float, quantity: Quantity) -> bool:
-    """Whether a number is a figure, to the digits that both have."""
-    return quantity.low - half_unit <= value <= quantity.high + half_unit
+                    yield f"it is in the log of {name}, {workload}{of}: copied from another row"
 
 
 def _published_figures(claim: ChangeClaim, evidence: Evidence, side: Quantity, against: Quantity) -> Iterator[str]:

@@ -45,6 +45,7 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         return
     exact = Computed(quantity.value, quantity.value, quantity.value)
     verdict = judge(claim.value, claim.half_unit, exact)
+    cause = None
     if verdict == "confirmed" and plain(claim.value) != plain(quantity.value):
         verdict = "rounded"
     reason = f"its log has {plain(quantity.value)}"
@@ -52,8 +53,8 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         deployments = evidence.study.hardware.per_node // evidence.study.candidates[claim.candidate].accelerators
         reason += f"; ×{claim.times} is an extrapolation: {deployments} such deployments fit a node, one was run"
         verdict = verdict if claim.times == deployments else "contradicted"
-    elif verdict == "contradicted" and (cause := cause_of_figure(claim, evidence)):
-        reason += f"; {cause}"
+    elif verdict == "contradicted":
+        cause = cause_of_figure(claim, evidence)
     found = Finding(
         words,
         verdict,
@@ -62,6 +63,7 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         recomputed=plain(quantity.value) if verdict == "rounded" else in_digits(quantity.value, claim.printed),
         published_value=claim.value,
         recomputed_value=quantity.value,
+        cause=cause,
         **_facts(claim),
     )
     yield _by_honest_rates(
@@ -86,10 +88,10 @@ def _change(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     (side, said), (against, said_against) = sides
     computed = change_percent(side, against)
     notes = [text for text in (said, said_against) if text] + _over_duration(claim, evidence)
-    if judge(claim.value, claim.half_unit, computed) == "contradicted":
-        notes += [cause] if (cause := cause_of_change(claim, evidence)) else []
+    is_wrong = judge(claim.value, claim.half_unit, computed) == "contradicted"
+    cause = cause_of_change(claim, evidence) if is_wrong else None
     reason = "; ".join([f"{plain(side.value)} against {plain(against.value)}", *dict.fromkeys(notes)])
-    found = _number(claim, words, computed, reason)
+    found = replace(_number(claim, words, computed, reason), cause=cause)
     yield _by_honest_rates(
         found,
         evidence,
@@ -185,7 +187,8 @@ def _cause(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     assert isinstance(claim, OrderClaim)
     if claim.because is None:
         return
-    have = [name for name in claim.candidates if claim.because in evidence.study.candidates[name].command.split()]
+    commands = {name: evidence.study.candidates[name].command_on(claim.workload) for name in claim.candidates}
+    have = [name for name, command in commands.items() if claim.because in command.split()]
     yield Finding(
         f"{claim.because} makes {claim.candidates[0]} better",
         "confirmed" if have == claim.candidates[:1] else "contradicted",
@@ -230,8 +233,16 @@ def _recommended(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         f"the search over the logs ends with {'it' if same else 'another'}{_by_which_rates(evidence)}",
         published=claim.command,
         recomputed=evidence.recommended,
+        cause=None if same or _ran(claim.command, evidence) else "recommended command never ran",
         **_facts(claim),
     )
+
+
+def _ran(command: str, evidence: Evidence) -> bool:
+    """Whether a log of the workload that decides is of a command."""
+    study, on = evidence.study, evidence.study.objective.on
+    of_logs = (each.command_on(on) for each in study.candidates.values() if on in each.logs)
+    return any(same_command(command, each, study.model_names) for each in of_logs)
 
 
 @claim_rule(

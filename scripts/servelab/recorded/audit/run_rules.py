@@ -13,10 +13,68 @@ from servelab.recorded.audit.same_requests import UNLIKE, served_alike
 from servelab.recorded.logs import figures_of
 from servelab.recorded.readers import VALUE, Block
 from servelab.recorded.readers.consistency import Key
-from servelab.study.recorded.commands import read_command
-from servelab.study.recorded.published_claims import SuccessClaim
+from servelab.study.recorded.commands import read_command, same_command
+from servelab.study.recorded.published_claims import RecommendedClaim, SuccessClaim
 
 _LEAST_SHARE = 0.5
+
+
+@run_rule(
+    "broken_log",
+    compares="that each log is there and gives one result that does not contradict itself or `prompts`",
+    tolerance="what the rounding of its figures explains",
+    fails_as="suspect",
+    action="Look at the log; ask its author for it. The other logs of the run count.",
+)
+def _broken_log(run: Run) -> Iterator[Finding]:
+    """A log that gives no figures at all leaves its claims `unproven`."""
+    for log in run.logs.broken(run.reference, run.workload):
+        yield Finding(
+            f"Log {log.file} of {run.reference}, {run.workload}",
+            "contradicted",
+            log.reason,
+            candidate=run.reference,
+            workload=run.workload,
+            cause="missing log" if log.is_missing else "broken log",
+            where=log.file,
+            line=log.line,
+        )
+
+
+@run_rule(
+    "never_ran",
+    compares="the command that is published for a candidate with those of its logs",
+    tolerance="order of options, and names of the model",
+    fails_as="suspect",
+    action="Figures are those of the command that ran, which tables and recommendation name.",
+    of_command=True,
+)
+def _never_ran(run: Run) -> Iterator[Finding]:
+    """What never ran contradicts no figure, so it is `unproven`. A command that crashed did run."""
+    candidate, on, names = run.candidate, run.study.objective.on, run.study.model_names
+    if candidate.outcome not in ("ok", "not run"):
+        return
+    if not same_command(candidate.command, run.command, names):
+        ran, reason = run.command, f"its run on {run.workload} is of another command"
+    elif on not in candidate.logs:
+        others = ", ".join(candidate.logs)
+        ran, reason = None, f"no log of {on}, which decides" + (f"; it ran on {others}" if others else "")
+    else:
+        return
+    recommended = any(
+        isinstance(claim, RecommendedClaim) and same_command(claim.command, candidate.command, names)
+        for claim in run.study.claims
+    )
+    yield Finding(
+        f"Published command of {run.reference} ran, {on if ran is None else run.workload}",
+        "unproven",
+        reason,
+        published=candidate.command,
+        recomputed=ran,
+        candidate=run.reference,
+        workload=on if ran is None else run.workload,
+        cause="recommended command never ran" if recommended else "command never ran",
+    )
 
 
 @run_rule(
@@ -150,9 +208,10 @@ def _unsaid_failures(run: Run) -> Iterator[Finding]:
     tolerance="variants, whose name begins with the model's",
     fails_as="invalid",
     action="Ask the author of the log which model it was; if it is another name of it, add that to `model.names`.",
+    of_command=True,
 )
 def _served_model(run: Run) -> Iterator[Finding]:
-    served = read_command(run.candidate.command).model
+    served = read_command(run.command).model
     if served is not None:
         own = run.study.model.is_of_model(served)
         yield Finding(
@@ -162,6 +221,7 @@ def _served_model(run: Run) -> Iterator[Finding]:
             published=run.study.model.id,
             recomputed=served,
             candidate=run.reference,
+            cause=None if own else "wrong model in the command",
         )
 
 
@@ -171,12 +231,13 @@ def _served_model(run: Run) -> Iterator[Finding]:
     tolerance="none",
     fails_as="suspect",
     action="Ask the author of the log which engine it was, and correct `engine` or `command`.",
+    of_command=True,
 )
 def _serving_engine(run: Run) -> Iterator[Finding]:
     engine = run.study.engines[run.candidate.engine]
     if engine.program is None:
         return
-    begins = " ".join(read_command(run.candidate.command).program)
+    begins = " ".join(read_command(run.command).program)
     own = begins == engine.program
     found = next((name for name, other in run.study.engines.items() if other.program == begins), None)
     theirs = f", as {run.study.engine_name(found)}'s commands do" if found else ""

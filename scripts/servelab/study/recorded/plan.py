@@ -31,7 +31,7 @@ class RecordedSpec(Strict):
     workload: dict[str, int | float | str | None]
     outcome: str
     logs: dict[str, str]
-    """File → sha256."""
+    """File → sha256, of the logs that are there."""
 
 
 class RecordedRun(JsonPart):
@@ -50,7 +50,7 @@ class RecordedPlanCandidate(JsonPart):
     is_incumbent: bool = Field(description="Whether the stage starts from it.")
     configuration: Configuration
     changes: dict[str, object] = Field(description="What it changes on the incumbent.")
-    command: str = Field(description="Serving command.")
+    command: str = Field(description="Serving command of its run on the workload that decides.")
     refused: None = Field(None, description="Null in a recorded study.")
     runs: list[RecordedRun] = Field(description="Its runs.")
 
@@ -114,8 +114,9 @@ def _planned(
     workloads: list[str],
 ) -> RecordedPlanCandidate:
     candidate = study.candidates[reference]
-    command = read_command(candidate.command)
-    tried = workloads if candidate.outcome == "ok" else workloads[:1]
+    on = study.objective.on
+    text = candidate.command_on(on)
+    command = read_command(text)
     return RecordedPlanCandidate(
         candidate=name,
         reference=reference,
@@ -128,12 +129,12 @@ def _planned(
             environment_variables=command.variables,
             accelerators=candidate.accelerators,
         ),
-        changes=changes(study.candidates[incumbent].command, candidate.command),
-        command=candidate.command,
+        changes=changes(study.candidates[incumbent].command_on(on), text),
+        command=text,
         runs=[
             recorded_run(study, folder, reference, workload)
-            for workload in tried
-            if candidate.outcome != "ok" or workload in candidate.logs
+            for workload in workloads
+            if workload == on or workload in candidate.logs
         ],
     )
 
@@ -149,11 +150,11 @@ def recorded_run(study: RecordedStudy, folder: Path, reference: str, workload: s
         engine=candidate.engine,
         engine_version=study.engines[candidate.engine].version,
         model=study.model.variant_id(candidate.model),
-        command=candidate.command,
+        command=candidate.command_on(workload),
         accelerator=study.hardware.accelerator,
         accelerators=candidate.accelerators,
         workload=study.workloads[workload].model_dump(mode="json", exclude={"title", "note", "command"}),
-        outcome=candidate.outcome,
-        logs={file: file_sha256(folder / LOGS / file) for file in files},
+        outcome=candidate.outcome_on(workload),
+        logs={file: file_sha256(folder / LOGS / file) for file in files if (folder / LOGS / file).is_file()},
     )
     return RecordedRun(workload=workload, run_id=content_id(spec.model_dump(mode="json")), spec=spec)

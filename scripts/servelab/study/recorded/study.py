@@ -93,7 +93,7 @@ class RecordedWorkload(Strict):
     note: str | None = None
 
 
-Outcome = Literal["ok", "crash", "unsupported"]
+Outcome = Literal["ok", "crash", "unsupported", "not run"]
 
 
 class RecordedCandidate(Strict):
@@ -103,12 +103,20 @@ class RecordedCandidate(Strict):
     label: str | None = Field(None, description="Name in tables and charts. Default: its `name`.")
     engine: str = Field(description="Key of `engines`: the engine that the publication says it is.")
     model: str = Field("base", description="Weights that were served: `base` or a key of `model.variants`.")
-    command: str = Field(description="Complete serving command.")
+    command: str = Field(description="Complete serving command, as it is published for this candidate.")
+    commands: dict[str, str] = Field(
+        {},
+        description="Workload → complete serving command that its logs were made with, where it is not `command`.",
+    )
     printed: str | None = Field(
         None, description="What the publication prints of the command, where that is not the whole of it."
     )
     accelerators: int = Field(1, ge=1, description="Accelerators it used.")
-    outcome: Outcome = Field("ok", description="`ok`, or what became of it: then `message` says more.")
+    outcome: Outcome = Field(
+        "ok",
+        description="`ok`, or what became of it: of `crash` and `unsupported`, `message` says more; `not run` is a "
+        "command that was published without any run.",
+    )
     message: str | None = Field(
         None, description="The log line that explains the failure, as the log or the publication prints it."
     )
@@ -122,11 +130,21 @@ class RecordedCandidate(Strict):
         """Its name in tables."""
         return self.label or self.name
 
+    def command_on(self, workload: str) -> str:
+        """The serving command of its logs on a workload."""
+        return self.commands.get(workload, self.command)
+
+    def outcome_on(self, workload: str) -> Outcome:
+        """Its outcome on a workload: a candidate with logs of others only was not run on it."""
+        return "not run" if self.outcome == "ok" and workload not in self.logs else self.outcome
+
     @model_validator(mode="after")
     def _has_an_end(self) -> RecordedCandidate:
         if self.outcome == "ok" and not self.logs:
-            raise ValueError("it has neither `logs` nor an `outcome` (`crash` or `unsupported`)")
-        if self.outcome != "ok" and (self.logs or not self.message):
+            raise ValueError("it has neither `logs` nor an `outcome` (`crash`, `unsupported` or `not run`)")
+        if self.outcome == "not run" and (self.logs or self.message):
+            raise ValueError("`outcome: not run` has neither `logs` nor a `message`")
+        if self.outcome in ("crash", "unsupported") and (self.logs or not self.message):
             raise ValueError(f"`outcome: {self.outcome}` needs a `message` and no `logs`")
         return self
 
@@ -179,7 +197,7 @@ class RecordedStudy(Strict):
         return next(stage for stage in self.stages if stage.name == name)
 
     def log_files(self) -> Iterator[tuple[str, str, str]]:
-        """Every log: candidate as `<stage>/<candidate>`, workload, file name."""
+        """Every log that is named: candidate as `<stage>/<candidate>`, workload, file name. It may not be there."""
         for reference, candidate in self.candidates.items():
             for workload, files in candidate.logs.items():
                 for file in files:
@@ -220,6 +238,8 @@ def _problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
     yield from _unknown("baseline", study.baseline, list(study.candidates), "candidate")
     if study.candidates[study.baseline].outcome != "ok":
         yield "baseline", f"`{study.baseline}` has no logs; name a candidate that was measured"
+    elif study.objective.on not in study.candidates[study.baseline].logs:
+        yield "baseline", f"`{study.baseline}` has no log of `{study.objective.on}`, the workload that decides"
     for position, claim in enumerate(study.claims):
         yield from _claim_problems(study, f"claims.{position} ({claim.where})", claim)
     yield from _log_problems(study, folder)
@@ -231,14 +251,19 @@ def _candidate_problems(study: RecordedStudy, key: str, candidate: RecordedCandi
     if candidate.accelerators > study.hardware.per_node:
         more = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
         yield f"{key}.accelerators", more
-    try:
-        read_command(candidate.command)
-    except ValueError as error:
-        yield f"{key}.command", f"not a command: {error}"
-    if candidate.outcome == "ok" and study.objective.on not in candidate.logs:
-        yield f"{key}.logs", f"no log of `{study.objective.on}`, the workload that decides"
-    for workload in candidate.logs:
-        yield from _unknown(f"{key}.logs", workload, list(study.workloads), "workload")
+    for place, command in {"command": candidate.command, **_commands(candidate)}.items():
+        try:
+            read_command(command)
+        except ValueError as error:
+            yield f"{key}.{place}", f"not a command: {error}"
+    for name in ("logs", "commands"):
+        for workload in getattr(candidate, name):
+            yield from _unknown(f"{key}.{name}", workload, list(study.workloads), "workload")
+
+
+def _commands(candidate: RecordedCandidate) -> dict[str, str]:
+    """Key below the candidate → command."""
+    return {f"commands.{workload}": command for workload, command in candidate.commands.items()}
 
 
 def _claim_problems(study: RecordedStudy, key: str, claim: Claim) -> Iterator[tuple[str, str]]:
@@ -247,9 +272,6 @@ def _claim_problems(study: RecordedStudy, key: str, claim: Claim) -> Iterator[tu
     workload = getattr(claim, "workload", None)
     if workload is not None:
         yield from _unknown(f"{key}.workload", workload, list(study.workloads), "workload")
-        for reference in candidates_of(claim):
-            if workload not in study.candidates[reference].logs:
-                yield key, f"candidate `{reference}` has no log of `{workload}`"
     metric = getattr(claim, "metric", None)
     if metric is not None:
         yield from _unknown(f"{key}.metric", metric, METRICS.names(), "metric")
@@ -258,17 +280,20 @@ def _claim_problems(study: RecordedStudy, key: str, claim: Claim) -> Iterator[tu
 
 
 def _log_problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
+    """Mistakes in the names of logs. A log that is not there is none, unless a file that nobody names may be it."""
     there = sorted(path.name for path in (folder / LOGS).glob("*") if path.is_file())
+    every = {file for _, _, file in study.log_files()}
+    left = [file for file in there if file not in every]
     named: dict[str, str] = {}
     for reference, workload, file in study.log_files():
         key = f"{reference}.logs.{workload}"
-        yield from _unknown(key, file, there, f"file in {folder / LOGS}")
+        if left or "/" in file:
+            yield from _unknown(key, file, there, f"file in {folder / LOGS}")
         if file in named:
             yield key, f"`{file}` is already the log of {named[file]}"
         named[file] = f"{reference}, {workload}"
-    for file in there:
-        if file not in named:
-            yield LOGS, f"no candidate names `{file}`; add it to a candidate's `logs` or remove it"
+    for file in left:
+        yield LOGS, f"no candidate names `{file}`; add it to a candidate's `logs` or remove it"
 
 
 def _unknown(key: str, name: str, valid: list[str], kind: str) -> Iterator[tuple[str, str]]:

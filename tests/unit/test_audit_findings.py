@@ -1,0 +1,137 @@
+"""What of a study cannot be computed is found and listed: broken and missing logs, commands that never ran, copies."""
+
+import shutil
+
+import pytest
+import yaml
+from test_audit import FIRST, GUIDELLM, SECOND, SOUND, Made
+
+from servelab.recorded.audit import Evidence
+from servelab.recorded.audit.claims_table import VERDICTS, audit
+from servelab.recorded.audit.copies import studies_beside
+from servelab.recorded.logs import Logs
+from servelab.study.recorded.study import load_recorded
+
+TUNED = "vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 -tp 4 --max-num-seqs 512"
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Made(tmp_path)
+
+
+def test_a_log_that_contradicts_itself_is_listed_and_all_else_is_computed(made):
+    made.edit_log("tp8", "8424.86", "9424.86")
+    made.claim(kind="figure", candidate=SECOND, printed="7527.80")
+    made.claim(kind="figure", candidate=FIRST, printed="8424.86")
+    (row,) = made.audit("broken_log")
+    assert (row["verdict"], row["candidate"], row["where"]) == ("contradicted", FIRST, "tp8.txt")
+    assert row["cause"] == "broken log" and row["line"] and "9424.86" in row["reason"]
+    lost, held = made.audit("figure")
+    assert (lost["verdict"], lost["candidate"], lost["reason"]) == ("unproven", FIRST, "no log has it")
+    assert (held["verdict"], held["candidate"]) == ("confirmed", SECOND)
+
+
+def test_a_missing_log_is_listed(made):
+    (made.folder / "logs/fp8-tp4.txt").unlink()
+    (row,) = made.audit("broken_log")
+    assert (row["candidate"], row["cause"], row["reason"]) == (SECOND, "missing log", "not in logs/")
+
+
+def test_a_claim_on_a_crash_is_unproven(made):
+    made.claim(kind="figure", candidate="attention/flashinfer", printed="1.0")
+    assert [row["verdict"] for row in made.audit("figure")] == ["unproven"]
+
+
+def test_the_command_of_a_crash_is_audited_too(made):
+    crash = made.content["stages"][1]["candidates"][0]
+    crash["command"] = "vllm serve openai/gpt-oss-120b -tp 4"
+    row = made.audit("served_model")[0]
+    assert (row["verdict"], row["candidate"]) == ("contradicted", "attention/flashinfer")
+    assert (row["recomputed"], row["cause"]) == ("openai/gpt-oss-120b", "wrong model in the command")
+
+
+def test_a_published_command_that_never_ran_is_listed(made):
+    assert made.audit("never_ran") == []
+    ran = made.candidates[1]["command"]
+    made.candidates[1] |= {"command": TUNED, "commands": {"sharegpt": ran}}
+    (row,) = made.audit("never_ran")
+    assert (row["verdict"], row["published"], row["recomputed"]) == ("unproven", TUNED, ran)
+    assert row["cause"] == "command never ran"
+    made.content["claims"].append({"kind": "recommended", "where": "end", "command": TUNED})
+    (row,) = made.audit("never_ran")
+    assert row["cause"] == "recommended command never ran"
+    (row,) = made.audit("recommended", recommended=ran)
+    assert (row["verdict"], row["cause"]) == ("contradicted", "recommended command never ran")
+
+
+def test_a_candidate_without_the_workload_that_decides_was_not_run_on_it(made):
+    made.content["workloads"]["short"] = {"title": "Short", "prompts": 1000}
+    made.candidates[1]["logs"] = {"short": made.candidates[1]["logs"]["sharegpt"]}
+    (row,) = made.audit("never_ran")
+    assert (row["candidate"], row["workload"], row["recomputed"]) == (SECOND, "sharegpt", None)
+    assert row["reason"] == "no log of sharegpt, which decides; it ran on short"
+
+
+FIGURES = ("total_tokens_per_s", "output_tokens_per_s", "requests_per_s")
+
+
+def printed(made, candidate, metric):
+    study = load_recorded(made.folder)
+    (found,) = [
+        each.value
+        for each in Logs(study, made.folder).rounds(candidate, "sharegpt")[0].figures
+        if (each.metric, each.statistic) == (metric, "value")
+    ]
+    return f"{found:.2f}"
+
+
+def test_a_table_that_repeats_another_is_named_as_a_copy(made):
+    made.content["workloads"]["long"] = {"title": "Long", "prompts": 100}
+    for candidate, name, completed in zip(made.candidates, ("tp8", "fp8-tp4"), ("100", "99"), strict=True):
+        candidate["logs"]["long"] = [f"{name}-long.txt"]
+        made.log(f"{name}-long", GUIDELLM.format(**SOUND | {"completed": completed, "requests_per_s": "9.95"}))
+    (made.folder / "study.yaml").write_text(yaml.safe_dump(made.content, sort_keys=False))
+    for candidate in (FIRST, SECOND):
+        for metric in FIGURES:
+            figure = printed(made, candidate, metric)
+            made.claim(kind="figure", candidate=candidate, metric=metric, printed=figure, workload="long")
+    rows = made.audit("figure")
+    assert {row["verdict"] for row in rows} == {"contradicted"}
+    assert {row["cause"] for row in rows} == {"copied table: 6 of its figures are those of sharegpt"}
+
+
+def test_a_figure_of_another_study_is_named(made):
+    other = shutil.copytree(made.folder, made.folder.parent / "other")
+    text = (other / "study.yaml").read_text().replace("study: example", "study: other", 1)
+    (other / "study.yaml").write_text(text)
+    figure = printed(made, FIRST, "total_tokens_per_s")
+    log = made.folder / "logs/tp8.txt"
+    log.write_text((made.folder / "logs/fp8-tp4.txt").read_text())
+    made.claim(kind="figure", candidate=FIRST, printed=figure)
+    (made.folder / "study.yaml").write_text(yaml.safe_dump(made.content, sort_keys=False))
+    study = load_recorded(made.folder)
+    chosen = {"parallelism": SECOND, "attention": SECOND}
+    beside = studies_beside(made.folder)
+    assert [each.study.study for each in beside] == ["other"]
+    found = audit(Evidence(study, Logs(study, made.folder), chosen, "x", beside)).to_pylist()
+    (row,) = [each for each in found if each["rule"] == "figure"]
+    assert row["cause"] == f"other page's figure: it is in the log of {FIRST}, sharegpt, of study other"
+
+
+def test_the_worst_is_first_then_ranks_then_size(made):
+    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="-10.8")
+    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="-15.0")
+    made.claim(kind="change", candidate=SECOND, against=FIRST, printed="+1.0")
+    made.claim(kind="figure", candidate=FIRST, printed="8424.86")
+    made.claim(kind="order", candidates=[SECOND, FIRST])
+    made.audit("change")
+    study = load_recorded(made.folder)
+    chosen = {"parallelism": SECOND, "attention": SECOND}
+    found = audit(Evidence(study, Logs(study, made.folder), chosen, "x")).to_pylist()
+    ours = [each for each in found if each["source"] == "publication" and each["rule"] != "like_with_like"]
+    assert [each["rule"] for each in ours] == ["change", "order", "change", "change", "figure"]
+    assert [each["published"] for each in ours if each["rule"] == "change"] == ["+1.0", "-15.0", "-10.8"]
+    order = [VERDICTS.index(each["verdict"]) for each in ours]
+    assert order == sorted(order)
+    assert ours[2]["points"] == pytest.approx(15.0 - 10.648, abs=0.01)
