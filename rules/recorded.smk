@@ -72,5 +72,5 @@ rule copy_logs:
         "../envs/workflow.yaml"
     shell:
         "(trap 'rm -rf {output.logs}' EXIT;"
-        " mkdir -p {output.logs} && for each in {input.logs:q}; do cp \"$each\" {output.logs}/ || exit 1; done"
+        ' mkdir -p {output.logs} && for each in {input.logs:q}; do cp "$each" {output.logs}/ || exit 1; done'
         " && trap - EXIT) > {log} 2>&1"
