@@ -15,11 +15,12 @@ from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side
 from servelab.report.compare.wanted import names_of
 from servelab.report.page import write_page
+from servelab.results.study_folders import STUDY_FOLDER, study_folder
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("studies", nargs=2, type=Path, help="folders of two studies: results/studies/<study>")
+    parser.add_argument("studies", nargs=2, type=Path, help=STUDY_FOLDER)
     parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="their names; default: by their folders")
     parser.add_argument("--output", type=Path, help="folder; default: results/comparisons/<a>--<b>")
     court = parser.add_argument_group(
@@ -41,14 +42,18 @@ def main() -> None:
     )
     court.add_argument("--junit", type=Path, help="file for the findings as JUnit XML")
     court.add_argument("--github", action="store_true", help="print the findings as annotations of GitHub Actions")
-    arguments = parser.parse_args()
+    return parser
+
+
+def main(arguments: argparse.Namespace) -> None:
     conditions = [read_condition(text) for text in arguments.fail_if]
     if not conditions and (arguments.junit or arguments.github):
         raise ConfigError("--junit and --github show how conditions were tried: add --fail-if")
 
-    names = arguments.names or names_of(arguments.studies)
+    studies = [study_folder(study, Path("results")) for study in arguments.studies]
+    names = arguments.names or names_of(studies)
     folder = arguments.output or Path("results/comparisons") / "--".join(names)
-    sides = [read_side(path, name) for path, name in zip(arguments.studies, names, strict=True)]
+    sides = [read_side(path, name) for path, name in zip(studies, names, strict=True)]
     comparison = compare_studies(sides[0], sides[1])
     write_table(comparison.table, folder / "comparison.parquet")
     write_page(comparison_page(comparison, folder), folder / "comparison.html", folder / "comparison.md")
@@ -74,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(options().parse_args()))

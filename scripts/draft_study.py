@@ -14,7 +14,7 @@ from servelab.recorded.draft.workloads import slug
 from servelab.recorded.draft.writing import write_draft
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path, metavar="PATH", help="page (.md, .html) or folder of logs")
     parser.add_argument(
@@ -23,7 +23,10 @@ def main() -> None:
         metavar="FOLDER",
         help="new folder of the study; its name is the study's (default: config/recorded/<name of the page>)",
     )
-    arguments = parser.parse_args()
+    return parser
+
+
+def main(arguments: argparse.Namespace) -> None:
     folder = arguments.into or Path("config/recorded") / (slug(arguments.source.resolve().stem) or "study")
     if folder.name != slug(folder.name):
         raise ConfigError(f"--into {folder}: a study's name has small letters, digits, dots and dashes")
@@ -40,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(options().parse_args()))

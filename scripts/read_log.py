@@ -19,7 +19,7 @@ from servelab.recorded.readers import Block
 from servelab.recorded.readers.blocks_table import write_table
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="PATH", help="log, page, saved JSON or CSV; a folder; a zip or tar"
@@ -27,7 +27,10 @@ def main() -> None:
     parser.add_argument(
         "--table", type=Path, metavar="PARQUET", help="write one row per figure to this file, print nothing"
     )
-    arguments = parser.parse_args()
+    return parser
+
+
+def main(arguments: argparse.Namespace) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a lone surrogate from a log stays an escape of JSON
 
@@ -60,4 +63,4 @@ def _line(text: str) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(options().parse_args()))

@@ -14,7 +14,7 @@ from servelab.report.page import write_page
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path, metavar="FILE")
     parser.add_argument("--results", type=Path, default=Path("results"))
@@ -24,8 +24,10 @@ def main() -> None:
         metavar="KEYS",
         help="file of keys that you trust, as ssh-keygen reads it; the archive must be signed by one of them",
     )
-    arguments = parser.parse_args()
+    return parser
 
+
+def main(arguments: argparse.Namespace) -> None:
     results = arguments.results
     restored = restore_archive(arguments.archive, results, ROOT, arguments.allowed_signers)
     write_page(index_page(results, []), results / "index.html", results / "index.md")
@@ -41,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(options().parse_args()))

@@ -4,19 +4,24 @@ import argparse
 from pathlib import Path
 
 from servelab.core.cli import run
+from servelab.results.study_folders import STUDY_FOLDER, finished_studies, study_folder
 from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("studies", type=Path, nargs="+", help="results/studies/<study>")
-    arguments = parser.parse_args()
+    parser.add_argument("studies", type=Path, nargs="*", help=f"{STUDY_FOLDER}; default: all that are finished")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    return parser
 
-    for study in arguments.studies:
+
+def main(arguments: argparse.Namespace) -> None:
+    studies = [study_folder(study, arguments.results) for study in arguments.studies]
+    for study in studies or finished_studies(arguments.results):
         recommended = Recommended.read(study / "recommended.json")
         print(f"\n{render_recommendation(recommended, study / 'report.html')}\n")
 
 
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(options().parse_args()))

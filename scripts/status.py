@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from servelab.core.cli import run
@@ -12,21 +14,48 @@ from servelab.search.progress import StudyProgress
 from servelab.study.study import load_study
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs="*", help="names of studies; default: all that have results")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--config", type=Path, default=Path("config/studies"), help="folder of the studies' files")
-    arguments = parser.parse_args()
+    parser.add_argument(
+        "--every", type=float, metavar="SECONDS", help="print it again and again, this often, until Ctrl-C"
+    )
+    return parser
 
+
+def main(arguments: argparse.Namespace) -> None:
+    if arguments.every is None:
+        _show(_studies(arguments))
+        return
+    studies = _studies(arguments)
+    with suppress(KeyboardInterrupt):
+        while True:
+            if sys.stdout.isatty():
+                print("\033[2J\033[H", end="")  # clears the screen
+            print(time.strftime("%Y-%m-%d %H:%M:%S"))
+            _show(studies)
+            sys.stdout.flush()
+            time.sleep(arguments.every)
+
+
+def _studies(arguments: argparse.Namespace) -> dict[str, StudyProgress]:
+    """Progress of the studies that were asked for, by name."""
     found = sorted(folder.parent.name for folder in arguments.results.glob("studies/*/stages"))
     if not (arguments.studies or found):
         raise ConfigError(f"{arguments.results}/studies: no study has started; run `snakemake` to start one")
+    studies = {}
     for name in arguments.studies or found:
         file = arguments.config / f"{name}.yaml"
         if not file.exists():
             raise ConfigError(f"{file}: no such study; those with results: {', '.join(found) or 'none'}")
-        progress = StudyProgress(load_study(file), arguments.results)
+        studies[name] = StudyProgress(load_study(file), arguments.results)
+    return studies
+
+
+def _show(studies: dict[str, StudyProgress]) -> None:
+    for name, progress in studies.items():
         for stage in progress.stages:
             print(progress.stage(stage).line())
         for attempt, what in progress.running():
@@ -35,4 +64,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(options().parse_args()))

@@ -17,7 +17,7 @@ from servelab.core.identity import file_sha256
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archives", nargs="+", type=Path, metavar="FILE")
     parser.add_argument(
@@ -37,8 +37,10 @@ def main() -> None:
         action="store_true",
         help="recompute the tables with the workflow in the archive instead of this one: runs code of the archive",
     )
-    arguments = parser.parse_args()
+    return parser
 
+
+def main(arguments: argparse.Namespace) -> None:
     accepted = [_report(archive, arguments) for archive in arguments.archives]
     sys.exit(0 if all(accepted) else 1)
 
@@ -89,4 +91,4 @@ def _conclusion(verdict: Verdict, accept_unsigned: bool) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(lambda: main(options().parse_args()))

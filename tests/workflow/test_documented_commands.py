@@ -7,11 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from servelab_command import SERVELAB
 from workspace import tiny_study
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = ("make", "snakemake", "python", "cp", "source", "export", "pip")
+PROGRAMS = ("make", "snakemake", "servelab", "python", "cp", "source", "export", "pip")
 
 IN_CI = {"make demo", "make test", "make slow-test", "make slurm-test"}
 """Shown, and run by .ci/run itself."""
@@ -25,6 +26,7 @@ BY_OTHERS = {
     "make lock-tools": "nobody: it replaces the packages that the tests run with",
     "python scripts/compare_studies.py old/results/studies/cpu-smollm2 results/studies/cpu-smollm2"
     " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5% --junit comparison.xml --github": "test_court.py",
+    "servelab init my-study --model Qwen/Qwen3-32B --engines vllm": "test_command.py, with a revision: no hub is asked",
     "make format": "the checks refuse what it would change",
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",
@@ -91,7 +93,7 @@ def test_shown_command_works(command, workspace):
         shutil.copy2(ROOT / "config/workloads.yaml", workspace.folder / "config/workloads.yaml")
     command = command.replace("FILE...", " ".join(LOGS)).replace("PATH...", " ".join(LOGS))
     done = subprocess.run(
-        shlex.split(command),
+        [*SERVELAB, *shlex.split(command)[1:]] if command.startswith("servelab ") else shlex.split(command),
         cwd=workspace.folder,
         env=workspace.environment(),
         capture_output=True,

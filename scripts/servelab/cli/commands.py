@@ -1,0 +1,182 @@
+"""The subcommands of `servelab`: most run a script of the checkout with its own options, the others Snakemake."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from servelab.cli.checkout import find_checkout, this_checkout
+from servelab.cli.parsed import completions, read_from
+from servelab.cli.snakemake_line import snakemake_line
+from servelab.core.cli import run
+
+STUDIES = Path("config/studies")
+
+
+class Delegated(click.Command, ABC):
+    """A subcommand whose options are those of a program, read and explained by the program itself."""
+
+    def __init__(self, name: str, usage: str, text: str) -> None:
+        super().__init__(
+            name,
+            params=[
+                click.Argument(
+                    ["words"],
+                    nargs=-1,
+                    type=click.UNPROCESSED,
+                    metavar=usage,
+                    shell_complete=lambda ctx, _, incomplete: self.shell_complete(ctx, incomplete),
+                )
+            ],
+            help=text,
+            short_help=text.partition("\n")[0].rstrip("."),
+            add_help_option=False,
+            context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may be typed next."""
+        return self.complete(ctx.params.get("words") or (), incomplete)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Runs it; an error that the user can fix is one line."""
+        run(lambda: self.start(this_checkout(), ctx.params["words"]))
+
+    @abstractmethod
+    def start(self, root: Path, words: Sequence[str]) -> None:
+        """Does it for a checkout, with the words after the subcommand."""
+
+    @abstractmethod
+    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
+        """What may follow these words of the subcommand."""
+
+
+class Script(Delegated):
+    """Runs `scripts/<script>.py`, which has its options in `options()` and its work in `main(arguments)`."""
+
+    def __init__(self, name: str, script: str, usage: str) -> None:
+        self._script = script
+        super().__init__(name, usage, script_text(script))
+
+    @cached_property
+    def _parser(self) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = importlib.import_module(self._script).options()
+        parser.prog = f"servelab {self.name}"
+        return parser
+
+    def start(self, root: Path, words: Sequence[str]) -> None:
+        """See `Delegated.start`."""
+        arguments = read_from(self._parser, words, Path.cwd(), root)
+        os.chdir(root)
+        importlib.import_module(self._script).main(arguments)
+
+    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
+        """See `Delegated.complete`."""
+        return completions(self._parser, before, incomplete)
+
+
+class Workflow(Delegated):
+    """Runs Snakemake on the studies that are named, or on those of config/config.yaml."""
+
+    def __init__(self, name: str, fixed: Sequence[str], text: str) -> None:
+        self._fixed = fixed
+        usage = "[STUDY]... [SNAKEMAKE OPTION]..."
+        text += f"""
+
+Usage: servelab {name} {usage}
+
+STUDY is a file of config/studies without `.yaml`; default: the studies of config/config.yaml. From the first word with
+a dash on, all words go to Snakemake as they are (`snakemake --help`). Without `--profile` among them, and without
+SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
+        super().__init__(name, usage, text)
+
+    def start(self, root: Path, words: Sequence[str]) -> None:
+        """See `Delegated.start`; Snakemake takes the place of this process."""
+        if any(word in ("-h", "--help") for word in words):
+            print(self.help)
+            return
+        known = study_names(root)
+        line = snakemake_line(self._fixed, words, known, os.environ.get("SNAKEMAKE_PROFILE"))
+        # The workflow's jobs call `python`, which must be the one of this environment.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        os.chdir(root)
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, "-m", "snakemake", *line], {**os.environ, "PATH": path})  # noqa: S606
+
+    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
+        """See `Delegated.complete`."""
+        root = find_checkout(Path.cwd())
+        if root and not incomplete.startswith("-") and not any(word.startswith("-") for word in before):
+            return [CompletionItem(name) for name in study_names(root) if name.startswith(incomplete)]
+        from snakemake.cli import get_argument_parser
+
+        return completions(get_argument_parser(), before, incomplete)
+
+
+def study_names(root: Path) -> list[str]:
+    """Names of the live studies of a checkout."""
+    return sorted(file.stem for file in (root / STUDIES).glob("*.yaml"))
+
+
+def script_text(script: str) -> str:
+    """The docstring of a script of this checkout, which is not imported for that; empty outside a checkout."""
+    file = Path(__file__).parents[2] / f"{script}.py"
+    return (ast.get_docstring(ast.parse(file.read_bytes())) or "") if file.exists() else ""
+
+
+class InOrder(click.Group):
+    """Lists its subcommands in the order of a study's life."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the subcommands."""
+        return list(self.commands)
+
+
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="servelab")
+def servelab() -> None:
+    """Finds the fastest way to serve a language model on your hardware, by measuring it.
+
+    Every command works from any folder of a checkout. Paths in its arguments are relative to the current folder, those
+    that it prints to the checkout.
+    """
+
+
+for command in (
+    Script("init", "init_study", "[OPTION]..."),
+    Workflow("check", ["preflight"], "Checks studies before they use an accelerator: model, engines, options, memory."),
+    Workflow("plan", ["--dry-run"], "Prints the planned runs and an upper bound on accelerator-hours; runs nothing."),
+    Workflow("run", [], "Runs studies: measures what is missing, proves the winner, writes the report."),
+    Script("status", "status", "[STUDY]... [OPTION]..."),
+    Script("report", "show_recommendation", "[STUDY]..."),
+    Script("compare", "compare_studies", "OLD NEW [OPTION]..."),
+    Workflow("archive", ["archive"], "Archives studies: runs what is missing of them, then writes one zip for each."),
+    Script("verify", "verify_archive", "FILE... [OPTION]..."),
+    Script("restore", "restore_archive", "FILE [OPTION]..."),
+    Script("read", "read_log", "PATH... [OPTION]..."),
+    Script("draft", "draft_study", "PATH [OPTION]..."),
+):
+    servelab.add_command(command)
+
+
+@servelab.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Prints what makes a shell complete this command.
+
+    Put one of these lines into the shell's start file: `eval "$(servelab completion bash)"`,
+    `eval "$(servelab completion zsh)"`, `servelab completion fish | source`.
+    """
+    complete = get_completion_class(shell)
+    assert complete is not None
+    click.echo(complete(servelab, {}, "servelab", "_SERVELAB_COMPLETE").source())

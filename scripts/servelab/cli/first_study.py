@@ -1,0 +1,176 @@
+"""A first study for a model on some hardware: what it needs is taken from the checkout's studies on such hardware.
+
+Engines with their versions and locks, the workload and the protocol are those of an existing study; model, hardware and
+question are the user's. The stages ask what is worth asking of every engine. All of it is there to be edited.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.version import Version
+
+from servelab.core.errors import ConfigError, Outage
+from servelab.core.files import write_text
+from servelab.core.registry import nearest
+from servelab.core.yaml_file import read_yaml
+from servelab.machine.devices import DEVICES
+from servelab.search.project import load_project
+from servelab.study.study import Study, load_study
+
+STUDIES = Path("config/studies")
+_HEAD = """\
+# yaml-language-server: $schema=../schema/study.schema.json
+# Begun by `servelab init`; docs/studies.md explains every key. Edit the stages: they are the questions of this study.
+"""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a study measures on."""
+
+    device: str
+    """Kind of device, a name of `DEVICES`."""
+    accelerator: str
+    per_node: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user decides."""
+
+    name: str
+    model: dict[str, Any]
+    """The study's `model`."""
+    hardware: Hardware
+    engines: Sequence[str]
+    """The first serves the baseline."""
+    metric: str
+    workload: str | None = None
+    """None: that of the existing study."""
+    accelerators: int = 1
+    """For each server."""
+    context_length: int | None = None
+    """Longest sequence in tokens; None: the engine's default."""
+
+
+def found_hardware() -> Hardware:
+    """The accelerators of this machine, or else its CPU."""
+    for kind in sorted(DEVICES, key=lambda each: not each.gres):  # those that batch systems allocate come first
+        with suppress(Outage):
+            if devices := kind.find():
+                return Hardware(kind.name, devices[0].name if kind.gres else kind.name, len(devices))
+    raise ConfigError("no device was found on this machine; give --hardware and --device")
+
+
+def known_engines(root: Path, device: str) -> dict[str, dict[str, Any]]:
+    """Engines that the checkout's studies use on a kind of device, each at its newest version there."""
+    found: dict[str, dict[str, Any]] = {}
+    for study in _examples(root, device):
+        for alias, engine in study.engines.items():
+            before = found.get(alias)
+            if engine.engine is None and (before is None or Version(before["version"]) < Version(engine.version)):
+                found[alias] = engine.model_dump(mode="json", exclude_defaults=True)
+    return found
+
+
+def write_first_study(wanted: Wanted, root: Path) -> Path:
+    """Writes config/studies/<name>.yaml of the checkout `root`; its path; `ConfigError` and no file if it is wrong."""
+    file = root / STUDIES / f"{wanted.name}.yaml"
+    if file.exists():
+        raise ConfigError(f"{file} exists; give the study another name")
+    text = _HEAD + yaml.safe_dump(first_study(wanted, root), sort_keys=False, allow_unicode=True, width=120)
+    text = text.replace("'on':", "on:")  # a word of its own only to other readers of YAML
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / file.name
+        draft.write_text(text, encoding="utf-8")
+        try:
+            load_project(draft, root)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(str(draft), str(file))) from None
+    write_text(file, text)
+    return file
+
+
+def first_study(wanted: Wanted, root: Path) -> dict[str, Any]:
+    """The study as plain data; `ConfigError` if no study of the checkout has such an engine on such hardware."""
+    device = wanted.hardware.device
+    known = known_engines(root, device)
+    for name in wanted.engines:
+        if name not in known:
+            raise ConfigError(
+                f"--engines {name}: no study in {root / STUDIES} uses it on {device}{nearest(name, list(known))}. "
+                "For another one see 'Another version' in docs/engines.md"
+            )
+    example = _closest(root, device, wanted.engines)
+    options: dict[str, Any] = {"context_length": wanted.context_length} if wanted.context_length else {}
+    if wanted.accelerators > 1:
+        options["tensor_parallel_size"] = wanted.accelerators
+    baseline = {
+        "engine": wanted.engines[0],
+        **({"options": options} if options else {}),
+        **({"accelerators": wanted.accelerators} if wanted.accelerators > 1 else {}),
+    }
+    workload = wanted.workload or example.objective.on
+    return {
+        "study": wanted.name,
+        "title": f"{wanted.model['id']} on {wanted.hardware.accelerator}",
+        "model": wanted.model,
+        "hardware": {
+            "accelerator": wanted.hardware.accelerator,
+            "device": device,
+            "per_node": wanted.hardware.per_node,
+        },
+        "engines": {name: known[name] for name in wanted.engines},
+        "objective": {"metric": wanted.metric, "on": workload},
+        "protocol": example.protocol.model_dump(mode="json", exclude_defaults=True),
+        "answers": {},
+        "search": {"strategy": "staged"},
+        "baseline": baseline,
+        "stages": _stages(wanted.engines),
+        "workloads": [workload],
+    }
+
+
+def _stages(engines: Sequence[str]) -> list[dict[str, Any]]:
+    """Questions that every engine has an answer to."""
+    stages: list[dict[str, Any]] = []
+    if len(engines) > 1:
+        others = [{"engine": name} for name in engines[1:]]
+        stages.append({"name": "engine", "title": "Which engine", "candidates": others})
+    for name, title, option, values in (
+        ("sequences", "How many sequences at once", "max_num_seqs", (16, 64, 256)),
+        ("batched-tokens", "Tokens in one step", "max_num_batched_tokens", (2048, 8192)),
+    ):
+        stages.append({"name": name, "title": title, "candidates": [{"options": {option: value}} for value in values]})
+    return stages
+
+
+def _examples(root: Path, device: str) -> list[Study]:
+    """The checkout's studies on a kind of device, by name; those with a mistake are skipped."""
+    found = []
+    for file in sorted((root / STUDIES).glob("*.yaml")):
+        with suppress(ConfigError):
+            study = load_study(file)
+            if study.hardware.device == device:
+                found.append(study)
+    return found
+
+
+def _closest(root: Path, device: str, engines: Sequence[str]) -> Study:
+    """The study with the most of these engines, then the fewest others, then one of config/config.yaml."""
+    usual = read_yaml(root / "config/config.yaml").get("studies") or []
+    return min(
+        _examples(root, device),
+        key=lambda study: (
+            len({*engines} - study.engines.keys()),
+            len(study.engines.keys() - {*engines}),
+            study.study not in usual,
+        ),
+    )

@@ -1,0 +1,270 @@
+"""The command `servelab`: what it hands to Snakemake and to scripts, how it completes, and the study that it begins."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import made_pages
+import pytest
+from servelab_command import SERVELAB
+
+from servelab.cli.commands import servelab
+from servelab.cli.snakemake_line import snakemake_line
+from servelab.core.errors import ConfigError
+from servelab.search.project import load_project
+from servelab.workflow.code_files import CodeFiles
+
+ROOT = Path(__file__).parents[2]
+HUB = ("--model", "Qwen/Qwen3-32B", "--revision", "9216db5781bf21249d130ec9da846c4624c16137")
+H100 = ("--hardware", "NVIDIA H100 80GB HBM3")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A folder that is a checkout, with studies of its own."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    shutil.copytree(ROOT / "config", folder / "config", ignore=shutil.ignore_patterns("recorded"))
+    for name in ("Snakefile", "scripts", "envs", "rules", "profiles"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def call(*words, cwd, **variables):
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")} | variables
+    return subprocess.run(
+        [*SERVELAB, *words],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def here(checkout, monkeypatch, capsys):
+    """Runs a command in this process, in a folder below the checkout; its exit code, output and errors."""
+
+    def run(*words, folder="config", **variables):
+        monkeypatch.chdir(checkout / folder)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as end:
+            servelab.main(list(words), prog_name="servelab")
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("name", servelab.commands)
+def test_each_command_explains_itself(name, here):
+    code, said, errors = here(name, "--help")
+    assert code == 0, errors
+    assert f"servelab {name}" in said
+    assert " ".join(servelab.commands[name].help.partition("\n")[0].split()[:3]) in said
+
+
+def test_outside_a_checkout_it_says_so(tmp_path):
+    done = call("status", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ") and "not inside a checkout" in done.stderr
+    assert call("--help", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "--profile profiles/default archive"),
+        (["a", "b"], "--profile profiles/default archive --config studies=[a,b]"),
+        (["a", "-n", "--cores", "2"], "--profile profiles/default archive -n --cores 2 --config studies=[a]"),
+        (["--profile", "slurm", "a"], "archive --profile slurm a"),
+        (["a", "--profile=slurm"], "archive --profile=slurm --config studies=[a]"),
+        (["a", "-n", "--config", "x=1"], "--profile profiles/default archive -n --config studies=[a] x=1"),
+        (["a", "-C", "x=1"], "--profile profiles/default archive --config studies=[a] x=1"),
+        (["a", "--", "all"], "--profile profiles/default archive --config studies=[a] -- all"),
+    ],
+)
+def test_words_for_snakemake(words, line):
+    assert " ".join(snakemake_line(["archive"], words, ["a", "b"])) == line
+    assert snakemake_line([], ["-n"], [], profile="slurm") == ["-n"]
+
+
+def test_an_unknown_study_is_named_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"config/studies/demi.yaml: no such study; did you mean `demo`\?"):
+        snakemake_line([], ["demi"], ["demo"])
+
+
+def test_paths_are_those_of_the_folder_where_they_are_typed(checkout):
+    folder = checkout / "logs"
+    shutil.copytree(ROOT / "config/recorded/example/logs", folder)
+    log = min(path.name for path in folder.glob("*.txt"))
+    done = call("read", log, "--table", "out.parquet", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "out.parquet").exists() and not (checkout / "out.parquet").exists()
+
+
+def test_a_page_is_drafted_into_the_checkout(checkout):
+    page = checkout / "config" / "page.md"
+    page.write_text(made_pages.markdown())
+    done = call("draft", "page.md", cwd=page.parent)
+    assert done.returncode == 0, done.stderr
+    assert (checkout / "config/recorded/page/study.yaml").exists()
+
+
+def completed(checkout, *words):
+    line = " ".join(["servelab", *words])
+    variables = {"_SERVELAB_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    done = call(cwd=checkout, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["co"], {"plain,compare", "plain,completion"}),
+        (["run", "cpu-s"], {"plain,cpu-smollm2"}),
+        (["run", "--rerun-inc"], {"plain,--rerun-incomplete"}),
+        (["compare", "--fail"], {"plain,--fail-if"}),
+        (["compare", "--of", "a"], {"plain,answers"}),
+        (["verify", "x"], {"file,"}),
+    ],
+)
+def test_completion(words, found, checkout):
+    assert {*completed(checkout, *words)} == found
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_completion(shell, checkout):
+    done = call("completion", shell, cwd=checkout)
+    assert done.returncode == 0, done.stderr
+    assert "_SERVELAB_COMPLETE" in done.stdout
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)
+
+
+def test_a_study_is_begun_that_validates(checkout, here):
+    words = (*HUB, *H100, "--per-node", "8", "--question", "e2el_ms", "--accelerators", "2", "--context", "8192")
+    code, said, errors = here("init", "mine", *words, "--engines", "vllm", "sglang")
+    assert code == 0, errors
+    project = load_project(checkout / "config/studies/mine.yaml", checkout)
+    study = project.study
+    assert {name: engine.version for name, engine in study.engines.items()} == {"vllm": "0.17.1", "sglang": "0.5.9"}
+    assert (study.objective.metric, study.objective.on) == ("e2el_ms", "sharegpt")
+    assert study.baseline.options == {"context_length": 8192, "tensor_parallel_size": 2}
+    assert study.hardware.per_node == 8 and study.answers is not None
+    assert [stage.name for stage in study.stages] == ["engine", "sequences", "batched-tokens"]
+    assert "servelab run mine" in said
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_engine_of_the_studies_can_be_begun_with(file, here):
+    study = load_project(file, ROOT).study
+    words = [*HUB, "--hardware", study.hardware.accelerator, "--device", study.hardware.device]
+    if study.model.format == "gguf":
+        words += ["--gguf", "model.gguf"]
+    code, _, errors = here("init", "mine", *words, "--engines", *study.engines)
+    assert code == 0, errors
+
+
+def test_a_path_is_a_model_and_the_machine_is_the_hardware(checkout, here):
+    (checkout / "config/small.gguf").write_bytes(b"GGUF")
+    code, _, errors = here("init", "mine", "--model", "small.gguf", "--engines", "llama.cpp", PATH="/nonexistent")
+    assert code == 0, errors
+    study = load_project(checkout / "config/studies/mine.yaml", checkout).study
+    assert study.model.source.path == str(checkout / "config/small.gguf")
+    assert study.hardware.model_dump()["device"] == "cpu"
+    assert (study.protocol.rounds, study.objective.on) == (2, "cpu-sharegpt")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([*H100], "--model: give a repository"),
+        (["--model", "no/such/path", *H100], "no such path"),
+        ([*HUB, "--device", "nvidia"], "--device: give --hardware too"),
+        ([*HUB, *H100, "--engines", "vlm"], "did you mean `vllm`"),
+        ([*HUB, *H100, "--question", "ttft"], "did you mean `ttft_ms`"),
+        ([*HUB, *H100, "--workload", "sharegtp"], "did you mean `sharegpt`"),
+        (["--model", "a/b", *H100], "--revision: give the commit of a/b"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_file(words, said, checkout, here):
+    code, _, errors = here("init", "mine", *words, HF_ENDPOINT="http://127.0.0.1:9")
+    assert code == 2, errors
+    assert errors.startswith("error: ") and said in errors and errors.count("\n") == 1
+    assert not (checkout / "config/studies/mine.yaml").exists()
+
+
+def test_a_study_that_exists_is_kept(checkout, here):
+    before = (checkout / "config/studies/cpu-smollm2.yaml").read_text()
+    assert "exists" in here("init", "cpu-smollm2", *HUB, *H100)[2]
+    assert (checkout / "config/studies/cpu-smollm2.yaml").read_text() == before
+
+
+def test_the_hub_is_asked_for_the_newest_commit(checkout, here):
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"id": "a/b", "sha": "1" * 40, "siblings": []}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{hub.server_port}"
+        code, _, errors = here("init", "mine", "--model", "a/b", *H100, HF_ENDPOINT=address)
+        hub.shutdown()
+    assert code == 0, errors
+    assert load_project(checkout / "config/studies/mine.yaml", checkout).study.model.revision == "1" * 40
+
+
+def test_no_rule_depends_on_the_command(tmp_path):
+    code = CodeFiles(ROOT / "scripts", tmp_path)
+    scripts = {path.stem for path in (ROOT / "scripts").glob("*.py")} - {
+        "init_study",
+        "servelab_command",
+        "bench_server",
+    }
+    for script in scripts:
+        assert [path for path in code.files_of(script) if path.parent.name == "cli"] == [], script
+
+
+def test_the_table_in_the_documents_has_every_command():
+    for document in ("README.md", "docs/usage.md"):
+        rows = [line for line in (ROOT / document).read_text().splitlines() if line.startswith("| `servelab ")]
+        assert [row.split()[2].strip("`") for row in rows] == list(servelab.commands), document
+
+
+@pytest.mark.slow
+def test_the_package_installs_it(tmp_path, checkout):
+    """As `pip install .` does, without fetching what is already here."""
+    source, site = tmp_path / "source", tmp_path / "site"
+    for name in ("scripts", "envs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-compile"]
+    subprocess.run([*pip, "--target", str(site), str(source)], check=True)
+    done = subprocess.run(
+        [site / "bin/servelab", "read", "--help"],
+        cwd=checkout / "config",
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: servelab read")

@@ -1,0 +1,72 @@
+"""Subcommands of `servelab` that need results: on the finished tiny study, and on the recorded example's archive."""
+
+import subprocess
+
+import pytest
+from servelab_command import SERVELAB
+
+
+@pytest.fixture(scope="module")
+def studied(finished, tmp_path_factory):
+    """A copy of the finished tiny study. Nothing of it is measured again."""
+    return finished.copy(tmp_path_factory.mktemp("command") / "workspace")
+
+
+@pytest.fixture(scope="module")
+def zipped(archived_example, tmp_path_factory):
+    """A copy of the recorded example with its archive."""
+    return archived_example.copy(tmp_path_factory.mktemp("command") / "example")
+
+
+def call(workspace, *words, folder="."):
+    return subprocess.run(
+        [*SERVELAB, *words],
+        cwd=workspace.folder / folder,
+        env=workspace.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "folder", "said"),
+    [
+        (("plan", "tiny"), "config", "at most 0 runs on 0 server starts left to measure"),
+        (("plan", "tiny", "--quiet", "all"), "results", "tiny: "),
+        (("run", "tiny"), "docs-of-mine", "Nothing to be done"),
+        (("run", "tiny", "--list-rules"), ".", "render_report"),
+        (("status",), "config", "winner: "),
+        (("report",), "config", "report.html"),
+        (("report", "tiny"), "results", "report.html"),
+        (("compare", "tiny", "studies/tiny", "--names", "a", "b"), "results", "Page: results/comparisons/a--b/"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else None,
+)
+def test_on_a_finished_study(words, folder, said, studied):
+    (studied.folder / folder).mkdir(exist_ok=True)
+    done = call(studied, *words, folder=folder)
+    assert done.returncode == 0, done.stdout
+    assert said in done.stdout
+
+
+def test_check_ends_as_the_target_does(studied):
+    """One candidate of the tiny study has a flag that nobody knows."""
+    done = call(studied, "check", "tiny", folder="config")
+    assert done.returncode != 0
+    assert "error: preflight: 1 error" in done.stdout
+
+
+def test_on_an_archive(zipped):
+    again = call(zipped, "archive", "--config", "studies=[]", "recorded=[example]", folder="config")
+    assert again.returncode == 0 and "Nothing to be done" in again.stdout, again.stdout
+    archives = zipped.folder / "results/archives"
+    (archive,) = [path.name for path in archives.rglob("*.zip")]
+    folder = next(archives.rglob("*.zip")).parent.relative_to(zipped.folder)
+    verified = call(zipped, "verify", "--accept-unsigned", archive, folder=folder)
+    assert verified.returncode == 0, verified.stdout
+    restored = call(zipped, "restore", archive, "--results", "../elsewhere", folder=folder)
+    assert restored.returncode == 0, restored.stdout
+    assert (zipped.folder / folder / "../elsewhere/recorded/example/report.html").exists()
