@@ -12,6 +12,7 @@ import pytest
 
 from servelab.core.errors import ConfigError
 from servelab.recorded.draft.drafted import draft
+from servelab.recorded.draft.workloads import Workload, name_workloads
 from servelab.recorded.draft.writing import write_draft
 from servelab.recorded.readers import read_file
 from servelab.study.recorded.study import RecordedStudy, load_recorded
@@ -188,6 +189,21 @@ def test_of_a_large_page_as_much_is_read_as_time_allows(tmp_path: Path) -> None:
     left = (tmp_path / "drafted/unplaced.md").read_text()
     assert "lines of text from here on" in left
     assert "a table of 5000 numbers" in left
+
+
+def test_workloads_that_look_alike_have_names_of_their_own() -> None:
+    alike = [Workload() for _ in range(3)]
+    for each in alike:
+        each.dataset, each.prompts = "ShareGPT", 10
+    taken = Workload()
+    taken.dataset, taken.prompts = "ShareGPT 2", 10
+    name_workloads([alike[0], taken, *alike[1:]])
+    assert [each.name for each in (alike[0], taken, *alike[1:])] == [
+        "sharegpt",
+        "sharegpt-2",
+        "sharegpt-3",
+        "sharegpt-4",
+    ]
 
 
 def test_a_page_without_results_is_refused(tmp_path: Path) -> None:

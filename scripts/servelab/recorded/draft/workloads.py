@@ -93,7 +93,7 @@ def sort_results(observed: Observed) -> list[Workload]:
     clients = [(client, client_settings(client.text)) for client in observed.clients]
     for sent, workload in groups:
         _describe(workload, sent, definitions, clients)
-    _name([workload for _, workload in groups])
+    name_workloads([workload for _, workload in groups])
     return [workload for _, workload in groups]
 
 
@@ -308,7 +308,8 @@ def _definition(sent: _Sent, definitions: list[tuple[str, int, int]]) -> tuple[s
     return min(fitting, key=lambda each: abs(each[2] - (sent.output_mean or 0)), default=None)
 
 
-def _name(workloads: list[Workload]) -> None:
+def name_workloads(workloads: list[Workload]) -> None:
+    """Gives each a name of its own and a title, from what it sends."""
     for workload in workloads:
         lengths = f"{workload.input_tokens}x{workload.output_tokens}" if workload.input_tokens else ""
         dataset = slug(workload.dataset or "") if not (lengths and (workload.dataset or "random") == "random") else ""
@@ -327,12 +328,13 @@ def _name(workloads: list[Workload]) -> None:
                     if value is not None:
                         workload.name += f"-{key.rsplit('_', 1)[-1]}-{value:g}"
                         workload.title += f", {key.replace('_', ' ')} {value:g}"
-    seen: dict[str, int] = {}
+    taken: set[str] = set()
     for workload in workloads:
-        seen[workload.name] = seen.get(workload.name, 0) + 1
-        if seen[workload.name] > 1:
-            workload.name += f"-{seen[workload.name]}"
-            workload.title += f" ({seen[workload.name]})"
+        name, title, number = workload.name, workload.title, 1
+        while workload.name in taken:
+            number += 1
+            workload.name, workload.title = f"{name}-{number}", f"{title} ({number})"
+        taken.add(workload.name)
 
 
 def _from_figures(workload: Workload) -> str:
