@@ -214,6 +214,45 @@ def test_a_page_without_results_is_refused(tmp_path: Path) -> None:
         draft(tmp_path / "none.md", "none")
 
 
+def _with_a_tuned_server(name: str) -> str:
+    """The page with its long load sent to a server of another command, under the name of the one with an FP8 cache."""
+    text = made.markdown().split("## Memory share")[0]
+    text = text.replace("Storing the cache in FP8:", f"{name}:")
+    tuned = f"{made.FP8_KV} --max-num-seqs 64"
+    more = f"## Long prompts\n\n{name}:\n\n```bash\n{tuned}\n```\n\n```text\n{made.LONG_KV.console()}\n```\n"
+    return text + more
+
+
+def test_a_candidate_has_the_command_of_each_workload(tmp_path: Path) -> None:
+    (tmp_path / "tiny.md").write_text(_with_a_tuned_server("Tuned server"))
+    study = drafted(tmp_path, tmp_path / "tiny.md")
+    *_, tuned = study.candidates.values()
+    (long,) = set(tuned.logs) - {study.objective.on}
+    assert (tuned.command, tuned.command_on(study.objective.on)) == (made.FP8_KV, made.FP8_KV)
+    assert tuned.commands == {long: f"{made.FP8_KV} --max-num-seqs 64"}
+    text = (tmp_path / "drafted/study.yaml").read_text()
+    assert "commands: # guessed: results under the same name, with another command" in text
+
+
+def test_a_command_that_only_ran_on_another_workload_is_a_candidate(tmp_path: Path) -> None:
+    page = _with_a_tuned_server("Tuned server").split("## Long prompts")
+    (tmp_path / "tiny.md").write_text(page[0] + "## Long prompts" + page[1].replace("Tuned server", "With few at once"))
+    study = drafted(tmp_path, tmp_path / "tiny.md")
+    *others, few = study.candidates.values()
+    assert len(others) == 3 and few.command == f"{made.FP8_KV} --max-num-seqs 64"
+    assert few.outcome_on(study.objective.on) == "not run" and len(few.logs) == 1
+
+
+def test_a_result_that_contradicts_itself_is_kept_beside_the_draft(tmp_path: Path) -> None:
+    text = made.markdown().replace(made.KV.total, "9999.99", 1)
+    (tmp_path / "tiny.md").write_text(text)
+    study = drafted(tmp_path, tmp_path / "tiny.md")
+    assert len(list(study.log_files())) == 4
+    (left,) = (tmp_path / "drafted/unplaced").iterdir()
+    assert "9999.99" in left.read_text() and "Mean ITL" in left.read_text()
+    assert "a result that cannot be read" in (tmp_path / "drafted/unplaced.md").read_text()
+
+
 def test_results_without_a_command_are_marked(tmp_path: Path) -> None:
     (tmp_path / "bare.md").write_text(
         f"# Tiny-20B\n\n## One\n\n{made.BASE.console()}\n\n## Two\n\n{made.KV.console()}\n"

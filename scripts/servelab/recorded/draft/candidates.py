@@ -22,6 +22,8 @@ _VALUE = re.compile(
 _GENERIC = re.compile(
     r"\b(?:experiments?|results?|benchmarks?|evaluations?|tuning|optimi[sz]ations?|tests?|steps?)\b", re.IGNORECASE
 )
+_COMMANDS = re.compile(r"\b(?:commands?|cmd|launch\w*|serv\w+|start\w*|outputs?|logs?)\b", re.IGNORECASE)
+"""Words of a label that say what kind of text follows, not whose it is."""
 _IN_ENGINE = re.compile(r"\s+(?:in|with|on|for|using|of)\s+\S+(?:\s+\S+)?$", re.IGNORECASE)
 
 Key = tuple[object, ...]
@@ -41,6 +43,8 @@ class Candidate:
     printed: str | None = None
     results: dict[str, list[Result]] = field(default_factory=dict)
     """Workload → results."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """Workload → the command of its results, where it is another one."""
     failure: Failure | None = None
     labels: list[str] = field(default_factory=list)
     """What the page calls it."""
@@ -79,7 +83,7 @@ class Candidates:
 
 
 def guess_candidates(observed: Observed, workloads: list[Workload]) -> Candidates:
-    """Candidates and stages. A candidate that was not measured on the workload that decides is no candidate."""
+    """Candidates and stages. One that was not measured on the workload that decides is drafted as not run on it."""
     unplaced: list[Unplaced] = []
     workload_of = {id(result): workload.name for workload in workloads for result in workload.results}
     found: dict[Key, Candidate] = {}
@@ -91,15 +95,7 @@ def guess_candidates(observed: Observed, workloads: list[Workload]) -> Candidate
     _fail(observed, found, unplaced)
     measured = [each for each in found.values() if each.results]
     objective_on = _deciding(measured, workloads)
-    kept = []
-    for candidate in found.values():
-        if candidate.results and objective_on not in candidate.results:
-            for results in candidate.results.values():
-                for result in results:
-                    why = f"its command has no result of `{objective_on}`, which every candidate needs"
-                    unplaced.append(Unplaced(result.spot, f"a result under `{candidate.command}`", why, result.log))
-        else:
-            kept.append(candidate)
+    kept = _one_by_label(list(found.values()), objective_on)
     run = {_key(each.command) for each in found.values()}
     for serving in observed.servings:
         if _key(serving.text) not in run:
@@ -217,6 +213,40 @@ def _fail(observed: Observed, found: dict[Key, Candidate], unplaced: list[Unplac
         guesses["outcome"] = "the page prints this line instead of a result"
         found[key] = Candidate(command, failure.spot, printed=failure.fragment, failure=failure, guesses=guesses)
         found[key].labels += [each for each in (failure.serving.spot.label, failure.spot.label) if each]
+
+
+def _one_by_label(candidates: list[Candidate], objective_on: str) -> list[Candidate]:
+    """Candidates, where one that was not measured on the workload that decides joins that of its name.
+
+    It has the name of one candidate that was, of the same engine, and none of that one's workloads.
+    """
+    whole = [each for each in candidates if objective_on in each.results]
+    kept = []
+    for candidate in candidates:
+        others = [each for each in whole if not candidate.results.keys() & each.results.keys()]
+        named = [each for each in others if _is_named_alike(candidate, each)]
+        if candidate.results and objective_on not in candidate.results and len(named) == 1:
+            one = named[0]
+            one.results |= candidate.results
+            one.commands |= dict.fromkeys(candidate.results, candidate.command)
+            one.guesses["commands"] = "results under the same name, with another command"
+        else:
+            kept.append(candidate)
+    return kept
+
+
+def _is_named_alike(one: Candidate, other: Candidate) -> bool:
+    if UNKNOWN_COMMAND in (one.command, other.command):
+        return False
+    if engine_of_command(one.command) != engine_of_command(other.command):
+        return False
+    own, others = ({_who(text) for text in (*each.labels, *each.headings)} - {""} for each in (one, other))
+    return bool(own & others)
+
+
+def _who(label: str) -> str:
+    """What a label says besides the words that stand above any command or result; empty for nothing."""
+    return slug(_COMMANDS.sub(" ", _GENERIC.sub(" ", label)))
 
 
 def _deciding(measured: list[Candidate], workloads: list[Workload]) -> str:

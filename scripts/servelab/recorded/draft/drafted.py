@@ -57,7 +57,8 @@ def draft(path: Path, name: str) -> Draft:
         raise ConfigError(f"{path}: no result of a load client found ({tried}); read_log.py says what is in a file")
     facts = guess_facts(observed, candidates.all)
     tuned = _tuned(observed, measured)
-    baseline = _baseline(observed, measured, tuned)
+    decided = [each for each in measured if candidates.objective_on in each.results]
+    baseline = _baseline(observed, decided, tuned)
     accelerators = {each.reference: accelerators_of(each.command) or 1 for each in candidates.all}
     figures = Figures(candidates.all, accelerators, facts.per_node)
     names = Names(candidates.stages, workloads, baseline, tuned)

@@ -33,6 +33,8 @@ _ANNOUNCES = re.compile(
 _BULLET = re.compile(r"(?:[-*+•>]|\d+[.)])\s+")
 _FRAGMENT = re.compile(r"(?:--?[a-zA-Z]|[A-Z_][A-Z0-9_]*=)\S*")
 _SENDS = re.compile(r"\b(?:client|bench\w*|load|dataset)\b", re.IGNORECASE)
+_MOST_KEPT = 20_000
+"""Lines around a result that cannot be read that are kept."""
 _MOST_LABEL, _MOST_COMMENTS, _MOST_SENTENCE, _MOST_PROFILE = 80, 4, 300, 40
 
 
@@ -373,7 +375,11 @@ def _index(part: Heading | Line | Code | Table) -> int:
 
 
 def _unread(page: Page, error: ReadError) -> Unplaced:
+    """A result that cannot be read, with the lines of the code around the fault."""
     text = str(error)
     match = re.search(r":(\d+): ", text)
     index = min(int(match[1]) - 1, len(page.lines) - 1) if match else 0
-    return Unplaced(Spot(page.name, page.lines[index][0]), "a result that cannot be read", text)
+    code = next((part for part in page.parts if isinstance(part, Code) and part.first <= index <= part.last), None)
+    lines = [line for _, line in page.lines[code.first : code.last + 1][:_MOST_KEPT]] if code and match else []
+    kept = dedented(lines) if lines else None
+    return Unplaced(Spot(page.name, page.lines[index][0]), "a result that cannot be read", text, kept)

@@ -17,7 +17,6 @@ from servelab.recorded.draft.observed import Result
 from servelab.recorded.draft.serving import ENGINES
 from servelab.recorded.draft.workloads import Workload
 from servelab.recorded.logs import Logs
-from servelab.recorded.readers import ReadError
 from servelab.study.recorded.study import FILE, LOGS, load_recorded
 
 UNPLACED, LEFT_LOGS = "unplaced.md", "unplaced"
@@ -51,13 +50,12 @@ def write_draft(draft: Draft, folder: Path) -> None:
 
 
 def _check(folder: Path) -> None:
+    """`ConfigError` if the workflow would not read the draft as it was meant."""
     study = load_recorded(folder)
     logs = Logs(study, folder)
     for reference, workload, _ in study.log_files():
-        try:
-            logs.rounds(reference, workload)
-        except ReadError as error:
-            raise ConfigError(f"{folder / FILE}: {reference}, {workload}: {error}") from None
+        for broken in logs.broken(reference, workload):
+            raise ConfigError(f"{folder / LOGS / broken.file}: {reference}, {workload}: {broken.reason}")
 
 
 def _unique(stem: str, result: Result, files: dict[int, str]) -> str:
@@ -182,6 +180,9 @@ def _candidate(draft: Draft, candidate: Candidate, files: dict[int, str]) -> Ite
     if candidate.printed:
         yield f"        printed: {_q(candidate.printed)}"
     yield f"        command: {_q(candidate.command)}{_mark(candidate.guesses.get('command'))}"
+    if candidate.commands:
+        yield f"        commands:{_mark(candidate.guesses.get('commands'))}"
+        yield from (f"          {_q(workload)}: {_q(command)}" for workload, command in candidate.commands.items())
     if candidate.failure is not None:
         is_refused = re.search(r"\b(?:not |un)support", candidate.failure.message, re.IGNORECASE)
         yield f"        outcome: {'unsupported' if is_refused else 'crash'}{_mark(candidate.guesses.get('outcome'))}"
