@@ -1,5 +1,7 @@
 """A candidate that answers worse never wins, however fast it is, and the answer says so first."""
 
+import math
+
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +11,7 @@ from made_study import demo_study
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
 from servelab.report.answers_table import answers_table
-from servelab.results.answers import AnswersFound
+from servelab.results.answers import AnswersFound, found_in
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
 from servelab.search.planning import plan_confirm, plan_stage
@@ -29,8 +31,11 @@ def study_content():
     return demo_study() | {"stages": stages, "answers": {"num_questions": QUESTIONS}}
 
 
-def answers(wrong=0, other=0, fail=False):
-    """Answers of which the first `wrong` are wrong, and the last `other` right in other words."""
+def answers(wrong=0, other=0, fail=False, likely=None):
+    """Answers of which the first `wrong` are wrong, and the last `other` right in other words.
+
+    `likely` is the probability of the first token where the server prints it.
+    """
     rows = []
     for number in range(QUESTIONS):
         text = "<script>nonsense\x07</script>" if number < wrong else str(number)
@@ -48,6 +53,8 @@ def answers(wrong=0, other=0, fail=False):
                 "output_tokens": 4,
                 "finish_reason": "stop",
                 "error": "request_timeout: late" if fail else None,
+                "first_tokens": None if likely is None else ["7", "9"],
+                "first_logprobs": None if likely is None else [math.log(likely), math.log(1 - likely)],
             }
         )
     return rows
@@ -138,6 +145,56 @@ def test_a_second_start_of_one_configuration_is_never_called_different(project, 
     plan = stage(project)
     table = measured(project, plan, tmp_path, {}, PACES)["table"].to_pandas()
     assert not (table["answers"] == "changes answers").any()
+
+
+def test_log_probabilities_of_the_first_token_are_compared(project, tmp_path):
+    plan = stage(project)
+    base, other = answers(likely=0.5), answers(likely=0.25)
+    names = [candidate.candidate for candidate in plan.candidates]
+    table = measured(project, plan, tmp_path, {names[0]: base, BROKEN: other, SOUND: answers()}, PACES)["table"]
+    notes = {row["candidate"]: row["answers_note"] for row in table.to_pylist()}
+    kl = 0.5 * math.log(2) + 0.5 * math.log(0.5 / 0.75)
+    assert f"KL of the first token {kl:.2g} nats (baseline 0)" in notes[BROKEN]
+    assert "no log-probabilities to compare" in notes[SOUND]
+    found = found_in(table.to_pylist()[1])
+    figure = next(each for finding in found.findings for each in finding.figures if each.name == "first_token_kl")
+    assert [figure.value, figure.low, figure.high] == pytest.approx([kl] * 3) and figure.questions == QUESTIONS
+
+
+def test_a_server_without_log_probabilities_has_no_distance(project, tmp_path):
+    table = measured(project, stage(project), tmp_path, {}, PACES)["table"].to_pylist()
+    assert not any("KL" in (row["answers_note"] or "") for row in table)
+    assert {finding.instrument for finding in found_in(table[1]).findings} == {"agreement", "missing", "tasks"}
+
+
+def test_a_limit_of_the_distance_decides(make_project, tmp_path):
+    project = make_project(study_content() | {"answers": {"num_questions": QUESTIONS, "most_kl_nats": 0.05}})
+    plan = stage(project)
+    given = {plan.candidates[0].candidate: answers(likely=0.5), BROKEN: answers(likely=0.1), SOUND: answers(likely=0.5)}
+    decision = decide_stage(project.study, plan, measured(project, plan, tmp_path, given, PACES)["table"].to_pandas())
+    assert decision.winner.candidate == SOUND
+    verdicts = {each.candidate: each for each in decision.candidates}
+    assert verdicts[BROKEN].verdict == "changes answers" and "distance: more than 0.05" in verdicts[BROKEN].why
+
+
+def test_a_setting_that_should_keep_answers_is_warned_of_by_engine_and_version(make_project, tmp_path):
+    stages = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
+    content = study_content() | {"stages": stages, "answers": {"num_questions": QUESTIONS, "of": "all"}}
+    project = make_project(content)
+    plan = plan_stage(project, "sequences", baseline(project.study))
+    tables = measured(project, plan, tmp_path, {plan.candidates[1].candidate: answers(other=QUESTIONS)}, {})
+    found = found_in(tables["table"].to_pylist()[1])
+    version = project.study.engines["llama.cpp"].version
+    assert [each.startswith(f"llama.cpp {version}: ") for each in found.warnings] == [True]
+    assert f"{QUESTIONS} of {QUESTIONS} differ from the baseline's" in found.warnings[0]
+    decision = decide_stage(project.study, plan, tables["table"].to_pandas())
+    assert f"warning, llama.cpp {version}" in decision.candidates[1].why
+
+
+def test_other_weights_may_answer_in_other_words_without_a_warning(project, tmp_path):
+    plan = stage(project)
+    table = measured(project, plan, tmp_path, {SOUND: answers(other=QUESTIONS)}, PACES)["table"].to_pylist()
+    assert found_in(table[2]).warnings == []
 
 
 def test_answers_that_are_missing_are_lost(project, tmp_path):

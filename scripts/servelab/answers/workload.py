@@ -29,7 +29,7 @@ class Questions:
     """A kind of workload that is not registered, since no study lists it: questions are no load."""
 
     kind = "questions"
-    version = "1"
+    version = "2"
     Parameters = QuestionsParameters
     sends_token_ids = False
     sends_turns = False

@@ -104,7 +104,10 @@ def _engine(engine: Engine) -> str:
 def _answers(engine: Engine) -> str:
     """The settings that make a candidate be asked the study's questions."""
     names = ", ".join(f"`{name}`" for name in dict.fromkeys(engine.answer_settings))
-    return textwrap.fill(f"May change answers ([search.md](search.md#answers)): {names}.", 120) + "\n"
+    known = "Its log-probabilities are read" if engine.logprob_fields else "It is not asked for log-probabilities"
+    where = "([answers.md](answers.md#log-probabilities))"
+    said = f"May change answers ([search.md](search.md#answers)): {names}. {known} {where}."
+    return textwrap.fill(said, 120, break_on_hyphens=False, break_long_words=False) + "\n"
 
 
 def _owned(parts: Iterable[Owned]) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import pyarrow as pa
 
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.log_ends import last_text
@@ -17,6 +20,7 @@ from servelab.machine.cpu_pinning import pinned
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease
 from servelab.measure.clients import CLIENTS, LoadResult
+from servelab.measure.first_tokens import Asked, with_first_tokens
 from servelab.measure.inputs import RunInputs
 from servelab.measure.job_minutes import CLIENT_SLACK_S
 from servelab.measure.load import LoadPlan
@@ -127,6 +131,7 @@ class Session:
         try:
             with sampler:
                 sampler.round(number)
+                until = time.monotonic() + inputs.spec.protocol.round_timeout_s
                 result = self._load_round(inputs, work, number, sampler)
             if result.stats.origin_monotonic_s is not None:
                 origins[number] = result.stats.origin_monotonic_s
@@ -137,11 +142,27 @@ class Session:
         outcome.client_rounds.append(result.stats)
         check_served(result, inputs.spec)
         if result.answers is not None:
-            outcome.answers.append(result.answers)
+            outcome.answers.append(self._with_first_tokens(inputs, result.answers, until))
             log_line(f"{result.answers.num_rows} answers are kept")
             return
         values = round_values(outcome.data(inputs.spec), inputs.spec.objective)
         log_line(f"round {number}: {inputs.spec.objective} {values[-1]:.1f}" if values else f"round {number}")
+
+    def _with_first_tokens(self, inputs: RunInputs, answers: pa.Table, until: float) -> pa.Table:
+        """The answers with the likeliest first tokens of each question, of an engine that prints them."""
+        endpoint = inputs.spec.workload.parameters["endpoint"]
+        fields = self._engine.logprob_fields.get(endpoint)
+        if fields is None:
+            return answers
+        path = "chat/completions" if endpoint == "chat" else "completions"
+        asked = Asked(
+            url=f"{self.server.base_url}/v1/{path}",
+            endpoint=endpoint,
+            body={"model": self._engine.served_name(inputs.spec.model.id), "seed": _SEED, **fields},
+            max_concurrency=inputs.spec.protocol.max_concurrency or 1,
+            until=until,
+        )
+        return with_first_tokens(answers, asked)
 
     def _empty_caches(self, *, keep: bool) -> None:
         """Empties the server's caches, or starts it; `CandidateFailed` if it has ended or does not become healthy.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -18,18 +19,21 @@ class Answer(NamedTuple):
     content: bytes
 
 
-def ask(method: str, url: str, timeout_s: float) -> Answer | None:
-    """The server's answer; None if it sends none that is whole, of at most `MOST_BYTES`, within the time."""
-    return asyncio.run(_ask(method, url, timeout_s))
+def ask(method: str, url: str, timeout_s: float, body: Mapping[str, Any] | None = None) -> Answer | None:
+    """The server's answer; None if it sends none that is whole, of at most `MOST_BYTES`, within the time.
+
+    `body` is sent as JSON.
+    """
+    return asyncio.run(_ask(method, url, timeout_s, body))
 
 
-async def _ask(method: str, url: str, timeout_s: float) -> Answer | None:
+async def _ask(method: str, url: str, timeout_s: float, body: Mapping[str, Any] | None) -> Answer | None:
     content = bytearray()
     try:  # a timeout of httpx is one of each read: a server that sends a byte at a time would never reach it
         async with (
             asyncio.timeout(timeout_s),
             httpx.AsyncClient(trust_env=False, timeout=None) as client,  # noqa: S113 (see the line above)
-            client.stream(method, url, headers={"Accept-Encoding": "identity"}) as answer,
+            client.stream(method, url, headers={"Accept-Encoding": "identity"}, json=body) as answer,
         ):
             async for part in answer.aiter_raw():
                 content += part

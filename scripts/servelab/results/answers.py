@@ -24,7 +24,7 @@ from servelab.measure.run_files import RunStatus
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_bytes
 from servelab.results.kept_figures import incomplete
-from servelab.study.changed_answers import may_change_answers
+from servelab.study.changed_answers import should_keep_answers
 from servelab.study.configuration import Configuration, baseline
 from servelab.study.plan import Plan, PlannedRun
 from servelab.study.study import Study
@@ -74,6 +74,7 @@ class AnswersFound(JsonPart):
         None, description="Same texts of two server starts of the baseline; null with one start."
     )
     findings: list[Finding] = Field([], description="What each instrument found.")
+    warnings: list[str] = Field([], description="Differences that were not expected, with the engine and its version.")
 
 
 def found_in(row: Mapping[str, Any]) -> AnswersFound | None:
@@ -123,7 +124,7 @@ def _judged(
         {each.run.start: _answers(each) for each in of_baseline},
         {each.run.start: _answers(each) for each in asked},
         wanted.allowed,
-        expect_same=not may_change_answers(start, configuration, lambda alias: _engine(study, alias)),
+        expect_same=should_keep_answers(start, configuration, lambda alias: _engine(study, alias)),
     )
     names: dict[str, Any] = {"questions": wanted.questions, "allowed_loss_points": wanted.allowed_loss_points}
     if not of_baseline or found.verdict == NOT_MEASURED:
@@ -136,19 +137,22 @@ def _judged(
     if counts["graded"]:
         right = f"{counts['right']} of {counts['graded']} questions right against {counts['baseline_right']}"
         text += f", {right} (allowed loss {wanted.allowed_loss_points:g} points)"
+    text += _distance(found.findings)
     if found.verdict == CANNOT_TELL and found.smallest_loss_points is not None:
         text += f"; a loss of {found.smallest_loss_points:.1f} points or more would have been seen"
     elif found.verdict != SAME:
         text += f"; {found.verdict}: {found.why}"
-    if found.warnings:
-        version = study.engines[configuration.engine].version
-        text += f"; warning, {configuration.engine} {version}: {'; '.join(found.warnings)}"
+    named = f"{_engine(study, configuration.engine).name} {study.engines[configuration.engine].version}"
+    warnings = [f"{named}: {warning}" for warning in found.warnings]
+    if warnings:
+        text += f"; warning, {'; '.join(warnings)}"
     return AnswersFound(
         verdict=found.verdict,
         why=text,
         floor_same=floor,
         smallest_loss_points=found.smallest_loss_points,
         findings=found.findings,
+        warnings=warnings,
         **names,
         **counts,
     )
@@ -193,10 +197,29 @@ def _answers(asked: _Asked) -> list[Answer]:
             completion_tokens=row["output_tokens"],
             finish_reason=row["finish_reason"],
             correct=_right(row),
+            first_token_logprobs=_logprobs(row),
             failure=row["error"],
         )
         for row in asked.rows
     ]
+
+
+def _logprobs(row: Row) -> dict[str, float] | None:
+    """The likeliest first tokens; None if the server printed none."""
+    if row["first_tokens"] is None:
+        return None
+    return dict(zip(row["first_tokens"], row["first_logprobs"], strict=True))
+
+
+def _distance(findings: Sequence[Finding]) -> str:
+    """The divergence of the first token in words; empty if the baseline's server prints no log-probabilities."""
+    figures = [each for finding in findings for each in finding.figures if each.name == "first_token_kl"]
+    if not figures:
+        return ""
+    value, floor = figures[0].value, figures[0].floor
+    if value is None:
+        return ", no log-probabilities to compare"
+    return f", KL of the first token {value:.2g} nats" + ("" if floor is None else f" (baseline {floor:.2g})")
 
 
 def _engine(study: Study, alias: str) -> Engine:

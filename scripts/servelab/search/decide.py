@@ -11,6 +11,7 @@ import pandas as pd
 
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
+from servelab.results.answers import found_in
 from servelab.results.places import unequal_places
 from servelab.search.decision import Choice, Decision, Verdict
 from servelab.search.standing import (
@@ -162,7 +163,8 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
             why += f"; the incumbent is suspect: {incumbent['validity_note']}"
     if row["validity"] == "suspect" and (verdict != CANNOT_TELL or row["validity_note"] != disturbed(row)):
         why += f"; suspect: {row['validity_note']}"
-    if row.get("answers") == CANNOT_TELL:
+    found = found_in(row)
+    if row.get("answers") == CANNOT_TELL or (verdict != CHANGES_ANSWERS and found is not None and found.warnings):
         why += f"; answers: {row['answers_note']}"
     if differs := unequal_places([incumbent, row]):
         why += f"; not measured at one place: {differs}"

@@ -32,6 +32,12 @@ class Answers(Strict):
     least_agreement_percent: float | None = Field(
         None, gt=0, le=100, description="Least share of answers that equal the baseline's; null for no limit."
     )
+    most_kl_nats: float | None = Field(
+        None,
+        gt=0,
+        description="Largest mean KL divergence of the answers' first token from the baseline's, in nats; null for no "
+        "limit. Of engines that print log-probabilities (docs/answers.md).",
+    )
     of: Literal["changes", "all"] = Field(
         "changes",
         description="`changes`: the baseline, candidates with other weights, another engine, or a setting that may "
@@ -45,7 +51,11 @@ class Answers(Strict):
     @property
     def allowed(self) -> Allowed:
         """What a candidate may lose."""
-        return Allowed(task_loss_points=self.allowed_loss_points, least_agreement_percent=self.least_agreement_percent)
+        return Allowed(
+            task_loss_points=self.allowed_loss_points,
+            least_agreement_percent=self.least_agreement_percent,
+            most_kl_nats=self.most_kl_nats,
+        )
 
     def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
         """How they are sent, with the study's time limits: all of them once, and never again."""

@@ -184,6 +184,11 @@ class Vllm(Engine):
         *("compilation-config*", "hf-overrides*", "rope-*", "override-*", "enable-lora", "moe-backend*"),
         *("VLLM_ATTENTION_*", "VLLM_FLASH_*", "VLLM_USE_*", "VLLM_KV_*", "VLLM_*_GEMM*", "VLLM_*_MOE*"),
     )
+    # 20 is the most that it prints by default
+    logprob_fields: ClassVar = {
+        "completions": {"logprobs": 20, "return_tokens_as_token_ids": True},
+        "chat": {"logprobs": True, "top_logprobs": 20, "return_tokens_as_token_ids": True},
+    }
     request_body: ClassVar = {"ignore_eos": True}
     # Process (in colour up to 0.11), level, time, source line.
     variable_prefixes = ("VLLM_",)

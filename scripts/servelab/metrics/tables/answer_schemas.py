@@ -23,6 +23,8 @@ RUN_ANSWERS = table_schema(
     ("output_tokens", pa.int32(), "Its tokens, as the server counted them."),
     ("finish_reason", pa.string(), "Why it ended: `stop` by itself, `length` at the longest length asked for."),
     ("error", pa.string(), "Why the request failed; null if it did not."),
+    ("first_tokens", pa.list_(pa.string()), "Ids of the likeliest first tokens; null if the server printed none."),
+    ("first_logprobs", pa.list_(pa.float64()), "Their natural log-probabilities."),
 )
 
 ANSWER_COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (

@@ -1,0 +1,91 @@
+"""The likeliest first tokens of answers, with their log-probabilities, of a server that prints them.
+
+Each question is sent once more, with one token to generate, after all answers are there: printing them can make an
+engine slower, or compute the answer otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+
+from servelab.measure.small_answers import ask
+from servelab.metrics.tables import schemas
+
+
+class Asked(NamedTuple):
+    """Where and how the questions are sent."""
+
+    url: str
+    """Of the endpoint."""
+    endpoint: str
+    """`chat` or `completions`."""
+    body: Mapping[str, Any]
+    """Fields of every request: the model, and what makes the server print log-probabilities."""
+    max_concurrency: int
+    until: float
+    """When to stop, in seconds of `time.monotonic`."""
+
+
+def with_first_tokens(answers: pa.Table, asked: Asked) -> pa.Table:
+    """`schemas.RUN_ANSWERS` with the first tokens of each question; null where the server prints none in time."""
+    prompts = answers["prompt"].to_pylist()
+    found = _first(asked, prompts[:1])
+    if found and found[0] is not None:  # a server that has none for one question has none for any
+        found += _first(asked, prompts[1:])
+    found += [None] * (len(prompts) - len(found))
+    columns = {
+        "first_tokens": [None if each is None else list(each) for each in found],
+        "first_logprobs": [None if each is None else list(each.values()) for each in found],
+    }
+    for name, values in columns.items():
+        field = schemas.RUN_ANSWERS.field(name)
+        answers = answers.set_column(answers.schema.get_field_index(name), field, pa.array(values, field.type))
+    return answers
+
+
+def _first(asked: Asked, prompts: Sequence[str]) -> list[dict[str, float] | None]:
+    with ThreadPoolExecutor(asked.max_concurrency) as pool:
+        return list(pool.map(lambda prompt: _of(asked, prompt), prompts))
+
+
+def _of(asked: Asked, prompt: str) -> dict[str, float] | None:
+    left_s = asked.until - time.monotonic()
+    if left_s <= 0:
+        return None
+    sent = {"messages": [{"role": "user", "content": prompt}]} if asked.endpoint == "chat" else {"prompt": prompt}
+    answer = ask("POST", asked.url, left_s, {**asked.body, **sent, "max_tokens": 1, "temperature": 0, "stream": False})
+    return first_tokens(answer.content) if answer is not None and answer.status == HTTPStatus.OK else None
+
+
+def first_tokens(content: bytes) -> dict[str, float] | None:
+    """The first token's candidates in an answer, id → natural log-probability, the likeliest first; None without any.
+
+    Engines print them as a list of objects (`content`, llama.cpp and every chat endpoint) or as one object
+    (`top_logprobs`, vLLM). A token without an id is left out: different tokens may have the same text.
+    """
+    try:
+        printed = orjson.loads(content)["choices"][0]["logprobs"]
+        if printed.get("content"):
+            pairs = [(_id(each), each["logprob"]) for each in printed["content"][0]["top_logprobs"]]
+        else:
+            pairs = [(_id({"token": token}), value) for token, value in printed["top_logprobs"][0].items()]
+        found = {token: float(value) for token, value in pairs if token is not None and value is not None}
+    except (orjson.JSONDecodeError, AttributeError, LookupError, TypeError, ValueError):
+        return None
+    finite = {token: value for token, value in found.items() if math.isfinite(value)}
+    return dict(sorted(finite.items(), key=lambda each: -each[1])) or None
+
+
+def _id(token: Mapping[str, Any]) -> str | None:
+    if isinstance(token.get("id"), int):
+        return str(token["id"])
+    name, _, number = str(token.get("token")).partition(":")
+    return number if name == "token_id" and number.isdigit() else None
