@@ -49,6 +49,8 @@ class Outcome:
     """The server start that served each round."""
     startup_s: float | None = None
     """Seconds until the last server start was healthy; None if it never was."""
+    weights_cached_share: float | None = None
+    """Share of the model's bytes in the page cache before that start; None if unknown."""
     log_from: int = 0
     """Bytes of the visit's `server.log` before the attempt's first server start."""
 
@@ -141,6 +143,7 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
         rates=accounts.rates,
         disturbed=accounts.disturbed,
         startup_s=outcome.startup_s,
+        weights_cached_share=outcome.weights_cached_share,
         load_s=sum(ends),
         accelerator_s=accounts.accelerator_s,
         started_at=accounts.started_at.isoformat(timespec="seconds"),

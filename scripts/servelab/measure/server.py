@@ -22,6 +22,7 @@ from servelab.core.processes import Supervised
 from servelab.core.shell_variables import ShellVariables, shell_variables
 from servelab.engines.adapters import Engine, Serve, explain_failure
 from servelab.machine.cpu_pinning import pinned
+from servelab.machine.page_cache import cached_share
 from servelab.machine.ports import PortLease, lease_ports
 from servelab.measure.small_answers import ask
 from servelab.measure.workers import Workers
@@ -119,6 +120,8 @@ class Server:
         """Successful starts so far."""
         self.startup_s: float | None = None
         """Seconds from the command until the server was healthy, at the last start; None if it did not become so."""
+        self.weights_cached_share: float | None = None
+        """Share of the model's bytes in the page cache before the last start: 1 is warm, 0 cold; None if unknown."""
         self.launch = self._launch(0)
         """Command and variables of the last start."""
 
@@ -205,6 +208,7 @@ class Server:
         self._ports = lease_ports(self._serve.host, 1 + self._engine.more_ports)
         port, *more = self._ports.ports
         self._serve = replace(self._serve, port=port, more_ports=tuple(more))
+        self.weights_cached_share = cached_share(self._serve.model_path)
         started = time.monotonic()
         with pinned(self._cpus):
             self._start_process(self._ports.descriptors)

@@ -34,6 +34,7 @@ from servelab.report.pareto_table import front_table
 from servelab.report.proof_section import proof_section
 from servelab.report.search_tree import search_tree
 from servelab.report.stages_section import StageSection, stage_sections
+from servelab.report.startup_lines import startup_lines
 from servelab.report.templating import render_html, render_markdown
 from servelab.report.validity_marks import Marks, checks_summary, checks_table
 from servelab.report.versions_section import versions_section
@@ -112,7 +113,7 @@ def report_content(
         "search_remark": "" if is_recorded else SEARCH_REMARK,
         "marks_key": "; ".join([*([MARKS_KEY] if marks else []), *([PLACES_KEY] if places else [])]),
         "accelerators": accelerators_text(study, table),
-        "limits": limit_lines(study, table),
+        "limits": [*limit_lines(study, table), *startup_lines(study, table)],
         "objective_table": marks.on(objective_table(study, recommended, improvements, measured, table)),
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured, table)),
         "front": marks.on(front_table(searched, measured)),

@@ -29,6 +29,11 @@ def render_live_report(results: Path, study: str, beside: Path | None) -> None:
     searched = [stage.name for stage in summary.stages]
     stages = read_tables([folder / "stages" / stage / "table.parquet" for stage in [*searched, CONFIRM]])
     own = {name: folder / f"{name}.parquet" for name in ("history", "answers")}
+    # archives of earlier versions may lack these
+    if (curves := folder / "curves.parquet").exists():
+        own["curves"] = curves
+    asked = [folder / "stages" / stage / "answers.parquet" for stage in [*searched, CONFIRM]]
+    asked = [path for path in asked if path.exists()]
     optional = own | ({"beside": beside / "improvements.parquet"} if beside else {})
     metrics, search = read_tables([folder / "metrics.parquet"]), read_tables([folder / "search.parquet"])
     content = report_content(
@@ -41,6 +46,7 @@ def render_live_report(results: Path, study: str, beside: Path | None) -> None:
         read_tables([folder / "checks.parquet"]),
         MeasuredRuns(results / "runs", study),
         search=search,
+        asked=read_tables(asked) if asked else None,
         drawn={path.stem for path in (folder / "charts").glob("*.svg")},
         **{name: read_tables([path]) for name, path in optional.items()},
     )

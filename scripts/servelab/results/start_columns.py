@@ -33,6 +33,9 @@ HEADLINE = {
 WITH_INTERVAL = "total_tokens_per_s"
 """The column of these that has an interval."""
 
+COLD_SHARE, WARM_SHARE = 0.05, 0.95
+"""A start is cold if at most this share of the weights was in the page cache, warm if at least this share was."""
+
 NO_START: dict[str, Any] = {
     "rounds": 0,
     "starts": 0,
@@ -85,6 +88,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "start_disturbed": [disturbances[start.run.run_id] is not None for start, _ in measured],
         "start_jobs": [start.status.job_id for start, _ in measured],
         "constraints_missed": _constraints(study, well),
+        **startup_columns(starts),
         **_outcome(starts),
         **_validity(starts),
         **_limits(well),
@@ -165,6 +169,21 @@ def _together(statistics: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> d
         found[statistic] = combine(values) if values else None
         if statistic == "mean" and values:
             _, found["ci95_low"], found["ci95_high"] = mean_ci95(values)
+    return found
+
+
+def startup_columns(starts: Sequence[Start]) -> dict[str, float | None]:
+    """The columns of the start-up: over all starts that became healthy, and over the cold and the warm ones."""
+    healthy = [start.status for start in starts if start.status.startup_s is not None]
+    known = [status for status in healthy if status.weights_cached_share is not None]
+    groups = {
+        "startup": healthy,
+        "startup_cold": [status for status in known if (status.weights_cached_share or 0.0) <= COLD_SHARE],
+        "startup_warm": [status for status in known if (status.weights_cached_share or 0.0) >= WARM_SHARE],
+    }
+    found: dict[str, float | None] = {}
+    for name, statuses in groups.items():
+        found |= interval_columns(name, "_s", [status.startup_s for status in statuses if status.startup_s is not None])
     return found
 
 

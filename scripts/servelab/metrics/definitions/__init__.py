@@ -319,6 +319,14 @@ Student's interval of their logarithms; from six pairs on, the Hodges-Lehmann es
 interval. Changes that a search found have no interval: they chose the winner. In tables of recorded studies each log
 counts as a start, and the interval of a change is Fieller's.
 
+**Start-up.** Seconds from the server's command until its health endpoint answers 200: what an autoscaler waits for.
+It is a figure of a start, not of a load: `startup_s` in `status.json` and, with intervals over starts, in the stage
+tables and the report. Before each start Linux is asked how much of the model's files is in the page cache
+(`mincore`). A start is *cold* if at most 5 % are, *warm* if at least 95 % are. Other starts, and those whose files
+belong to another user, are neither. Nothing is dropped from the cache to make a start cold: on a machine that has just
+fetched its model, every start is warm. Whether caches of compiled kernels were filled is not known. If an engine was
+restarted between rounds, the last start counts.
+
 **Steady state.** While the load builds up and runs out, the server is not fully busy; the shorter the round, the more
 this affects its figures. The steady state is the time from the first to the last moment with at least 90 % of the peak
 concurrency in flight. Tokens count at the time of their event, requests at the time they ended. A load without a steady

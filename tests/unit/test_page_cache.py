@@ -1,0 +1,58 @@
+"""The share of files that is in the page cache, of real files whose pages are dropped."""
+
+import mmap
+import os
+
+import pytest
+
+from servelab.machine import page_cache
+from servelab.machine.page_cache import cached_share
+
+SIZE = 64 * mmap.PAGESIZE + 5
+
+
+def written(path, size=SIZE):
+    with path.open("wb") as file:
+        file.write(os.urandom(size))
+        file.flush()
+        os.fsync(file.fileno())  # only clean pages can be dropped
+    return path
+
+
+def drop(path, length=0):
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, length, os.POSIX_FADV_DONTNEED)
+
+
+def test_what_was_just_written_is_cached_and_what_was_dropped_is_not(tmp_path):
+    file = written(tmp_path / "weights")
+    assert cached_share(file) == 1.0
+    drop(file)
+    if cached_share(file) == 1.0:
+        pytest.skip("this file system keeps its files in memory")
+    assert cached_share(file) == 0.0
+    file.read_bytes()
+    assert cached_share(file) == 1.0
+
+
+def test_the_files_of_a_folder_count_by_their_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_cache, "_CHUNK_BYTES", 16 * mmap.PAGESIZE)
+    (tmp_path / "part").mkdir()
+    one, other = written(tmp_path / "a"), written(tmp_path / "part/b", 3 * SIZE)
+    (tmp_path / "empty").touch()
+    assert cached_share(tmp_path) == 1.0
+    drop(other)
+    if cached_share(other) == 1.0:
+        pytest.skip("this file system keeps its files in memory")
+    assert cached_share(one) == 1.0
+    assert cached_share(tmp_path) == pytest.approx(0.25)
+
+
+def test_what_cannot_be_known_is_none(tmp_path, monkeypatch):
+    assert cached_share(tmp_path) is None
+    assert cached_share(tmp_path / "nothing") is None
+    file = written(tmp_path / "weights")
+    owner = file.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert cached_share(file) is None
