@@ -163,8 +163,8 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
             why += f"; the incumbent is suspect: {incumbent['validity_note']}"
     if row["validity"] == "suspect" and (verdict != CANNOT_TELL or row["validity_note"] != disturbed(row)):
         why += f"; suspect: {row['validity_note']}"
-    found = found_in(row)
-    if row.get("answers") == CANNOT_TELL or (verdict != CHANGES_ANSWERS and found is not None and found.warnings):
+    answers = found_in(row)
+    if row.get("answers") == CANNOT_TELL or (verdict != CHANGES_ANSWERS and answers is not None and answers.warnings):
         why += f"; answers: {row['answers_note']}"
     if differs := unequal_places([incumbent, row]):
         why += f"; not measured at one place: {differs}"
