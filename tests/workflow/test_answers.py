@@ -1,16 +1,21 @@
 """Answers of a real llama.cpp: weights that were damaged in the file are found out, a second start is not."""
 
+import io
+import json
 import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forger import describe, read_members, write_members
 from gguf import GGUFReader
 from workspace import Workspace, tiny_study
 
+from servelab.archive.verify import verify_archive
 from servelab.assets.model_files import load_model
 from servelab.core.identity import content_id
 from servelab.metrics.tables import schemas
@@ -71,6 +76,10 @@ def test_damaged_weights_are_not_recommended(asked):
     decision = asked.json(f"{STUDY}/stages/weights/decision.json")
     verdict = next(each for each in decision["candidates"] if each["candidate"] == "damaged")
     assert verdict["verdict"] == "changes answers" and "more is lost than is allowed" in verdict["why"]
+    found = json.loads(table.loc["damaged", "answers_found"])
+    distance = next(each for each in found["findings"] if each["instrument"] == "distance")
+    (kl,) = distance["figures"]
+    assert kl["questions"] == QUESTIONS and kl["low"] > 10 * kl["floor"]  # far beyond two starts of the same weights
     shown = subprocess.run(
         [sys.executable, "scripts/show_recommendation.py", STUDY],
         cwd=asked.folder,
@@ -108,8 +117,40 @@ def test_answers_are_of_the_start_that_was_timed_and_sealed(asked):
             assert set(texts["finish_reason"].to_pylist()) <= {"stop", "length"}
             assert "stop" in texts["finish_reason"].to_pylist()
             assert "answers.parquet" in status["seal"]["files"]
+            assert texts["first_tokens"].null_count == 0 and len(texts["first_logprobs"][0]) >= 20
     for variant, start, _ in starts:
         assert starts[variant, start, True] == starts[variant, start, False]
+
+
+def script(workspace, name, *arguments):
+    subprocess.run(
+        [sys.executable, f"scripts/{name}.py", *map(str, arguments)],
+        cwd=workspace.folder,
+        env=workspace.environment(),
+        check=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_an_archive_carries_the_answers_and_an_altered_one_is_found(asked, tmp_path):
+    archive = tmp_path / "tiny.zip"
+    script(asked, "archive_study", "--search", "studies/tiny", "--output", archive)
+    members = read_members(archive)
+    table = asked.json(f"{STUDY}/stages/weights/plan.json")
+    runs = [run["run_id"] for candidate in table["candidates"] for run in candidate["answers"]]
+    assert runs and {f"results/runs/{run}/answers.parquet" for run in runs} <= members.keys()
+    assert not verify_archive(archive, asked.folder).faults
+
+    name = f"results/runs/{runs[-1]}/answers.parquet"
+    rows = pq.read_table(io.BytesIO(members[name])).to_pylist()
+    rows[0]["text"] = rows[0]["expected"] + ("" if rows[0]["text"] != rows[0]["expected"] else " indeed")
+    altered = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schemas.RUN_ANSWERS), altered)
+    members[name] = altered.getvalue()
+    describe(members, set())  # every hash and seal agrees with the altered answer
+    faults = verify_archive(write_members(tmp_path / "altered.zip", members), asked.folder).faults
+    assert any("answers.parquet" in fault for fault in faults), faults
 
 
 @pytest.mark.slow

@@ -1,0 +1,378 @@
+"""Every figure of each instrument, computed another way; limits at the very end of an interval."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count, takewhile
+
+import pytest
+from scipy import stats
+
+from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, Finding
+from servelab.answers.instruments import INSTRUMENTS
+from servelab.answers.paired_shares import mcnemar_p, paired_difference
+from servelab.answers.question import Answer
+from servelab.answers.skewed_mean import skewed_mean
+
+TOTAL = 200
+
+
+def side(texts: Sequence[str | None], right: Sequence[bool | None] | None = None) -> dict[str, Answer]:
+    """Answers by question; None is a missing one."""
+    grades = right or [None] * len(texts)
+    return {
+        f"q{number:04}": Answer(f"q{number:04}", text, 3, "stop", grade)
+        for number, (text, grade) in enumerate(zip(texts, grades, strict=True))
+        if text is not None
+    }
+
+
+def find(
+    name: str,
+    baseline: dict[str, Answer],
+    candidate: dict[str, Answer],
+    floor: dict[str, Answer] | None = None,
+    confidence: float = 0.95,
+    expect_same: bool = False,
+    **allowed: float,
+) -> Finding:
+    comparison = Comparison(
+        sorted(baseline), baseline, candidate, Allowed(**allowed), confidence, floor, expect_same=expect_same
+    )
+    found = INSTRUMENTS.get(name).find(comparison)
+    assert found is not None
+    return found
+
+
+def figures(finding: Finding) -> dict[str, Figure]:
+    return {each.name: each for each in finding.figures}
+
+
+def wilson(successes: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
+    found = stats.binomtest(successes, total).proportion_ci(confidence, method="wilson")
+    return found.low, found.high
+
+
+BASE = side(["abcd"] * TOTAL)
+SIXTH = side(["abcd"] * 150 + ["abXX"] * 30 + ["Xbcd"] * 10 + [None] * 10)
+"""150 equal; half of the text differs, a quarter does, none is there."""
+
+
+def test_agreement_has_each_figure_with_interval_floor_and_limit() -> None:
+    floor = side(["abcd"] * 190 + ["abcX"] * 10)
+    found = find("agreement", BASE, SIXTH, floor, confidence=0.99, least_agreement_percent=70)
+    low, high = wilson(150, TOTAL)
+    equal, distance, first = figures(found).values()
+    assert (equal.name, equal.unit, equal.value) == ("equal_answers", "percent", 75)
+    assert (equal.low, equal.high) == (pytest.approx(100 * low), pytest.approx(100 * high))
+    assert (equal.floor, equal.allowed, equal.questions) == (95, 70, TOTAL)
+    assert (distance.name, distance.unit, distance.questions) == ("mean_edit_distance", "percent", 190)
+    assert distance.value == pytest.approx((30 * 50 + 10 * 25) / 190)
+    assert (first.name, first.unit, first.questions) == ("median_first_difference", "characters", 40)
+    assert first.value == statistics.median([2] * 30 + [0] * 10)
+    low, high = wilson(150, TOTAL, 0.99)
+    assert found.verdict == CANNOT_TELL and (found.loss_unit, found.warning) == ("points", None)
+    assert found.smallest_loss == pytest.approx(100 - 70 + 100 * (high - low) / 2)
+    assert found.why.endswith("150 of 200 answers are equal (75.0 %, baseline 95.0 %)")
+
+
+def test_agreement_without_a_limit_or_a_floor_says_so() -> None:
+    found = find("agreement", BASE, SIXTH)
+    assert (found.verdict, found.smallest_loss) == (None, None)
+    equal = figures(found)["equal_answers"]
+    assert (equal.floor, equal.allowed) == (None, None)
+    assert found.why == (
+        "reported: 150 of 200 answers are equal (75.0 %, a second start of the baseline was not measured)"
+    )
+
+
+def test_agreement_of_equal_answers_has_no_first_difference_and_of_missing_ones_no_distance() -> None:
+    assert set(figures(find("agreement", BASE, BASE))) == {"equal_answers", "mean_edit_distance"}
+    assert set(figures(find("agreement", BASE, {}))) == {"equal_answers"}
+    nothing = side([""] * TOTAL)
+    assert figures(find("agreement", nothing, side(["x"] * TOTAL)))["mean_edit_distance"].value == 100
+    assert figures(find("agreement", nothing, nothing))["mean_edit_distance"].value == 0
+
+
+def test_agreement_is_judged_by_the_whole_interval_and_its_ends_count() -> None:
+    equal = figures(find("agreement", BASE, SIXTH))["equal_answers"]
+    assert equal.low is not None and equal.high is not None
+    for limit, verdict in (
+        (equal.low, SAME),
+        (math.nextafter(equal.low, 100), CANNOT_TELL),
+        (equal.high, CANNOT_TELL),
+        (math.nextafter(equal.high, 100), CHANGES),
+    ):
+        assert find("agreement", BASE, SIXTH, least_agreement_percent=limit).verdict == verdict, limit
+
+
+def warning(changed: int, of_floor: int) -> str | None:
+    candidate = side(["X"] * changed + ["abcd"] * (TOTAL - changed))
+    floor = side(["abcd"] * (TOTAL - of_floor) + ["X"] * of_floor)
+    return find("agreement", BASE, candidate, floor, expect_same=True).warning
+
+
+def test_a_warning_needs_a_difference_that_mcnemar_s_test_and_the_interval_both_see() -> None:
+    """Where the floor changes nothing, six or more changed answers are significant; five are not."""
+    assert mcnemar_p(6, 0) <= 0.05 < mcnemar_p(5, 0)
+    assert paired_difference(5, 0, TOTAL).low > 0  # type: ignore[operator]
+    assert warning(5, 0) is None
+    text = warning(6, 0)
+    assert text is not None and "6 of 200 differ from the baseline's, and 0 between two starts" in text
+    assert warning(0, 10) is None and warning(10, 10) is None
+    same_p = next(n for n in count(11) if mcnemar_p(n, 10) <= 0.05)
+    assert warning(same_p, 10) is not None
+    assert warning(same_p - 1, 10) is None
+
+
+def logprobs(*shares: dict[str, float] | None) -> dict[str, Answer]:
+    """Answers whose first tokens have these probabilities."""
+    found = side(["abcd"] * len(shares))
+    return {
+        key: replace(
+            answer,
+            first_token_logprobs=None if share is None else {token: math.log(value) for token, value in share.items()},
+        )
+        for (key, answer), share in zip(found.items(), shares, strict=True)
+    }
+
+
+def near(share: float) -> dict[str, float]:
+    return {"a": share, "b": 1 - share}
+
+
+HALF = near(0.5)
+FAR = [0.1 + 0.004 * number for number in range(100)]
+KL = [0.5 * math.log(0.5 / share) + 0.5 * math.log(0.5 / (1 - share)) for share in FAR]
+
+
+def test_the_divergence_has_its_interval_floor_limit_and_smallest_loss() -> None:
+    baseline = logprobs(*[HALF] * 100, None)
+    candidate = logprobs(*map(near, FAR), HALF)
+    floor = logprobs(*[near(0.4)] * 50, *[HALF] * 51)
+    found = find("distance", baseline, candidate, floor, confidence=0.99, most_kl_nats=1.0)
+    (kl,) = found.figures
+    mean, low, high = skewed_mean(KL, 0.95)
+    assert (kl.instrument, kl.name, kl.unit) == ("distance", "first_token_kl", "nats")
+    assert (kl.value, kl.low, kl.high) == pytest.approx((mean, low, high))
+    assert kl.floor == pytest.approx((0.5 * math.log(0.5 / 0.4) + 0.5 * math.log(0.5 / 0.6)) / 2)
+    assert (kl.allowed, kl.questions) == (1.0, 100)
+    _, low, _ = skewed_mean(KL, 0.99)
+    assert low is not None
+    assert found.smallest_loss == pytest.approx(1.0 + mean - low) and found.loss_unit == "nats"
+    assert found.verdict == SAME
+    assert found.why == f"at most 1: first token kl {mean:.3g} nats over 100 questions"
+
+
+def test_without_a_limit_the_divergence_is_reported_only() -> None:
+    found = find("distance", logprobs(*[HALF] * 100), logprobs(*map(near, FAR)))
+    assert (found.verdict, found.smallest_loss, found.figures[0].allowed) == (None, None, None)
+    assert found.why.startswith("reported: ")
+    assert INSTRUMENTS.get("distance").judges(Allowed()) is False
+    for limit in ({"most_kl_nats": 1.0}, {"most_perplexity_percent": 1.0}):
+        assert INSTRUMENTS.get("distance").judges(Allowed(**limit)) is True
+
+
+def test_a_baseline_without_log_probabilities_has_no_distance_unless_there_is_a_limit() -> None:
+    nothing = logprobs(*[None] * 100)
+    assert INSTRUMENTS.get("distance").find(Comparison(sorted(nothing), nothing, nothing, Allowed())) is None
+    found = find("distance", nothing, nothing, most_kl_nats=1.0)
+    assert found.verdict == CANNOT_TELL and "no figure over 0 questions" in found.why
+    assert (found.figures[0].value, found.figures[0].questions) == (None, 0)
+
+
+def test_a_limit_at_the_end_of_the_interval_of_the_divergence() -> None:
+    baseline, candidate = logprobs(*[HALF] * 100), logprobs(*map(near, FAR))
+    interval = find("distance", baseline, candidate).figures[0]
+    assert interval.low is not None and interval.high is not None
+    for limit, verdict in (
+        (math.nextafter(interval.low, 0), CHANGES),
+        (interval.low, CANNOT_TELL),
+        (math.nextafter(interval.high, 0), CANNOT_TELL),
+        (interval.high, SAME),
+    ):
+        assert find("distance", baseline, candidate, most_kl_nats=limit).verdict == verdict, limit
+
+
+def test_a_twentieth_of_the_log_probabilities_may_be_missing() -> None:
+    baseline = logprobs(*[HALF] * 200)
+    for missing, verdict in ((10, SAME), (11, CANNOT_TELL)):
+        candidate = logprobs(*[HALF] * (200 - missing), *[None] * missing)
+        found = find("distance", baseline, candidate, most_kl_nats=0.1)
+        assert found.verdict == verdict
+        assert ("for 189 of 200 questions only" in found.why) is (verdict == CANNOT_TELL)
+
+
+def kl_of(here: dict[str, float], there: dict[str, float]) -> float | None:
+    return find("distance", logprobs(*[here] * 3), logprobs(*[there] * 3)).figures[0].value
+
+
+def test_what_is_not_printed_counts_as_one_token() -> None:
+    """The baseline prints 70 %, the candidate 40 % of the same tokens: 30 % against 60 % are left."""
+    here, there = {"a": 0.5, "b": 0.2}, {"a": 0.3, "b": 0.1}
+    expected = 0.5 * math.log(0.5 / 0.3) + 0.2 * math.log(0.2 / 0.1) + 0.3 * math.log(0.3 / 0.6)
+    assert kl_of(here, there) == pytest.approx(expected)
+
+
+def test_a_token_that_the_candidate_does_not_print_is_at_most_what_is_left_of_its_probability() -> None:
+    """It prints 95 %, so no other token has more than 5 %, though its least likely one has 15 %."""
+    here, there = {"a": 0.6, "b": 0.4}, {"a": 0.8, "c": 0.15}
+    assert kl_of(here, there) == pytest.approx(0.6 * math.log(0.6 / 0.8) + 0.4 * math.log(0.4 / 0.05))
+
+
+def test_a_probability_that_the_candidate_excludes_is_not_infinitely_far() -> None:
+    assert kl_of({"a": 1.0}, {"b": 1.0}) == pytest.approx(math.log(1 / 1e-6))
+    assert kl_of({"a": 0.5}, {"a": 0.5, "b": 0.5}) == pytest.approx(0)
+    assert kl_of({"a": 0.5}, {"a": 1.0}) == pytest.approx(0.5 * math.log(0.5) + 0.5 * math.log(0.5 / 1e-6))
+
+
+def texts(*logprob: float | None, tokens: int | None = 10) -> dict[str, Answer]:
+    found = side(["abcd"] * len(logprob))
+    return {
+        key: replace(answer, text_logprob=value, text_tokens=tokens)
+        for (key, answer), value in zip(found.items(), logprob, strict=True)
+    }
+
+
+def test_the_rise_of_perplexity_is_that_of_the_mean_per_token() -> None:
+    drops = [0.01 * number for number in range(100)]
+    found = find("distance", texts(*[-20.0] * 100), texts(*[-20 - 10 * drop for drop in drops]))
+    (rise,) = found.figures
+    mean, low, high = skewed_mean(drops, 0.95)
+    assert low is not None and high is not None
+    expected = [100 * (math.exp(value) - 1) for value in (mean, low, high)]
+    assert [rise.value, rise.low, rise.high] == pytest.approx(expected)
+    assert (rise.unit, found.loss_unit, rise.questions) == ("percent", "percent", 100)
+
+
+def test_texts_of_which_one_side_has_no_figure_are_left_out() -> None:
+    baseline = texts(*[-20.0] * 4)
+    assert find("distance", baseline, texts(-21.0, None, -21.0, None)).figures[0].questions == 2
+    assert INSTRUMENTS.get("distance").find(Comparison(["q0000"], texts(None), texts(-20.0), Allowed())) is None
+    empty = texts(-20.0, tokens=0)
+    assert INSTRUMENTS.get("distance").find(Comparison(["q0000"], empty, empty, Allowed())) is None
+
+
+def test_of_two_distances_the_worse_verdict_counts_and_both_are_shown() -> None:
+    def both(logprob: float, share: float) -> dict[str, Answer]:
+        return {
+            key: replace(answer, text_logprob=logprob, text_tokens=10)
+            for key, answer in logprobs(*[near(share)] * 100).items()
+        }
+
+    for candidate, verdict in ((both(-25.0, 0.5), CHANGES), (both(-20.0, 0.1), CHANGES), (both(-20.0, 0.5), SAME)):
+        found = find("distance", both(-20.0, 0.5), candidate, most_kl_nats=0.1, most_perplexity_percent=5)
+        assert found.verdict == verdict
+        assert [each.name for each in found.figures] == ["first_token_kl", "perplexity_rise"]
+        assert "first token kl" in found.why and "perplexity rise" in found.why
+
+
+def test_missing_answers_have_their_interval_and_their_floor() -> None:
+    candidate, floor = side([None] * 20 + ["abcd"] * 180), side([None] * 3 + ["abcd"] * 197)
+    found = find("missing", BASE, candidate, floor)
+    (figure,) = found.figures
+    interval = paired_difference(20, 0, TOTAL)
+    assert interval.low is not None and interval.high is not None
+    assert (figure.name, figure.unit, figure.value) == ("missing", "percent", 10)
+    assert (figure.low, figure.high) == pytest.approx((100 * interval.low, 100 * interval.high))
+    assert (figure.floor, figure.allowed, figure.questions) == (1.5, 2.0, TOTAL)
+    assert found.verdict == CHANGES
+    assert found.why == "20 of 200 answers are missing (10.0 %, 2 % allowed)"
+    none = find("missing", BASE, BASE)
+    assert (none.verdict, none.figures[0].low, none.figures[0].floor) == (None, 0.0, None)
+
+
+def test_missing_answers_change_answers_from_the_first_number_beyond_noise_and_the_limit() -> None:
+    def lost(number: int) -> dict[str, Answer]:
+        return side([None] * number + ["abcd"] * (TOTAL - number))
+
+    def verdicts(confidence: float, limit: float) -> int:
+        """The smallest number of missing answers that changes answers."""
+        return len(
+            [
+                *takewhile(
+                    lambda n: (
+                        find("missing", BASE, lost(n), confidence=confidence, task_loss_points=limit).verdict is None
+                    ),
+                    range(TOTAL),
+                )
+            ]
+        )
+
+    for confidence, limit in ((0.95, 2.0), (0.95, 0.0), (0.99, 0.0), (0.99, 5.0)):
+        expected = next(
+            n
+            for n in range(TOTAL)
+            if 100 * (paired_difference(n, 0, TOTAL, confidence).low or 0) > limit and mcnemar_p(n, 0) <= 1 - confidence
+        )
+        assert verdicts(confidence, limit) == expected
+    low = paired_difference(20, 0, TOTAL).low
+    assert low is not None
+    assert find("missing", BASE, lost(20), task_loss_points=100 * low).verdict is None
+    assert find("missing", BASE, lost(20), task_loss_points=math.nextafter(100 * low, 0)).verdict == CHANGES
+    assert INSTRUMENTS.get("missing").judges(Allowed()) is False
+
+
+def graded(right: int, total: int = TOTAL) -> dict[str, Answer]:
+    return side(["abcd"] * total, [number < right for number in range(total)])
+
+
+def test_tasks_have_each_figure_with_its_interval_and_floor() -> None:
+    candidate = side(["abcd"] * TOTAL, [10 <= number < 115 for number in range(TOTAL)])
+    floor = graded(118)
+    found = find("tasks", graded(110), candidate, floor, confidence=0.99, task_loss_points=3)
+    shown = figures(found)
+    assert list(shown) == ["baseline_accuracy", "candidate_accuracy", "loss", "mcnemar_p"]
+    for name, right in (("baseline_accuracy", 110), ("candidate_accuracy", 105)):
+        low, high = wilson(right, TOTAL)
+        each = shown[name]
+        assert (each.value, each.unit, each.questions) == (pytest.approx(100 * right / TOTAL), "percent", TOTAL)
+        assert (each.low, each.high) == pytest.approx((100 * low, 100 * high))
+        assert (each.floor, each.allowed) == (None, None)
+    interval, wide = paired_difference(10, 5, TOTAL), paired_difference(10, 5, TOTAL, 0.99)
+    assert interval.low is not None and interval.high is not None and wide.low is not None
+    loss = shown["loss"]
+    assert (loss.value, loss.unit, loss.questions) == (2.5, "points", TOTAL)
+    assert (loss.low, loss.high) == pytest.approx((100 * interval.low, 100 * interval.high))
+    assert (loss.floor, loss.allowed) == (-4, 3)  # the other start has 8 more right
+    p = stats.binomtest(10, 15, 0.5).pvalue
+    assert (shown["mcnemar_p"].value, shown["mcnemar_p"].unit) == (pytest.approx(p), "probability")
+    assert shown["mcnemar_p"].questions == TOTAL
+    assert found.smallest_loss == pytest.approx(3 + 2.5 - 100 * wide.low) and found.loss_unit == "points"
+    assert "10 lost, 5 gained, a loss of 2.5 points" in found.why
+    assert f"(95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f}), 3 allowed" in found.why
+    floor_lost = find("tasks", graded(110), candidate, graded(100)).figures[2].floor
+    assert floor_lost == pytest.approx(5)
+    assert find("tasks", graded(110), candidate, {}).figures[2].floor == 55
+
+
+def test_a_loss_changes_answers_by_the_interval_and_by_mcnemar_s_test_both() -> None:
+    """Ends of the interval are allowed, and a p of exactly the error is significant."""
+    baseline, candidate = graded(120), graded(105)
+    interval = paired_difference(15, 0, TOTAL)
+    assert interval.low is not None and interval.high is not None
+    low, high = 100 * interval.low, 100 * interval.high
+    for limit, verdict in (
+        (math.nextafter(low, 0), CHANGES),
+        (low, CANNOT_TELL),
+        (math.nextafter(high, 0), CANNOT_TELL),
+        (high, SAME),
+    ):
+        assert find("tasks", baseline, candidate, task_loss_points=limit).verdict == verdict, limit
+    six = graded(114)
+    p = mcnemar_p(6, 0)
+    assert (paired_difference(6, 0, TOTAL, 1 - p).low or 0) > 0
+    assert find("tasks", baseline, six, confidence=1 - p, task_loss_points=0).verdict == CHANGES
+    assert find("tasks", baseline, graded(115), task_loss_points=0).verdict == CANNOT_TELL  # five: p is 0.0625
+
+
+def test_questions_without_a_grade_are_left_out() -> None:
+    baseline = side(["abcd"] * 100, [None] * 50 + [True] * 50)
+    found = find("tasks", baseline, baseline)
+    assert figures(found)["loss"].questions == 50
+    ungraded = side(["abcd"] * TOTAL)
+    assert INSTRUMENTS.get("tasks").find(Comparison(sorted(ungraded), ungraded, ungraded, Allowed())) is None
+    assert INSTRUMENTS.get("tasks").judges(Allowed()) is True
