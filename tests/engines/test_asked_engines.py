@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 
-import jobs
 import pyarrow.parquet as pq
 import pytest
+from damaged_weights import damage
+from engines import jobs
+from engines.conftest import install
 from tokenizers import Tokenizer
 
 from servelab.answers.comparison import CHANGES, Allowed
@@ -19,22 +23,29 @@ from servelab.metrics.tables import schemas
 COUNT = 16
 KEPT = {"vllm": {"prefix_caching": True, "chunked_prefill": True}, "llama.cpp": {"prefix_caching": True}}
 """Options that should leave greedy answers as they are."""
+TRIALS, QUESTIONS_OF_A_TRIAL = 20, 32
 
 
-@pytest.fixture
-def asked(installed, tmp_path):
-    """Requests of a few questions, and the fields of a specification that asks them."""
+def questions(installed, path, count, seed=1):
+    """Writes the requests of so many questions, and returns the workload that they are."""
     model = json.loads(installed.model_json.read_text())
-    tokenizer = Tokenizer.from_file(str(installed.model_json.parent / model["tokenizer"] / "tokenizer.json"))
-    content = {"num_requests": COUNT, "seed": 1, "endpoint": "completions", "questions": "embedded", "set_version": "1"}
-    parameters = QUESTIONS.Parameters.model_validate(content)
-    path = tmp_path / "questions.parquet"
-    pq.write_table(QUESTIONS.make(parameters, tokenizer, None), path)
-    return path, {"kind": "questions", "parameters": content}
+    tokenizer = Tokenizer.from_file(str(installed.model_json.parent / model["tokenizer"]))
+    content = {"endpoint": "completions", "questions": "embedded", "set_version": "1"}
+    content |= {"num_requests": count, "seed": seed}
+    pq.write_table(QUESTIONS.make(QUESTIONS.Parameters.model_validate(content), tokenizer, None), path)
+    return {"kind": "questions", "parameters": content}
+
+
+def asking(installed, path, workload, start, **options):
+    """A run that asks the questions of `path`."""
+    options = {"context_length": 1024, "max_num_seqs": 4} | options
+    spec = installed.spec(start=start, options=options, warmup_requests=0, max_concurrency=4)
+    asked = spec.workload.model_copy(update=workload)
+    return installed.run(spec.model_copy(update={"workload": asked, "keeps_answers": True}), path)
 
 
 def answers(runs, run):
-    """What a run answered, and its rows."""
+    """What a run answered; a run whose requests failed fails here."""
     rows = pq.read_table(jobs.folder(runs, run) / "answers.parquet", schema=schemas.RUN_ANSWERS).to_pylist()
     return [
         Answer(
@@ -43,39 +54,30 @@ def answers(runs, run):
             row["output_tokens"],
             row["finish_reason"],
             grade(row["grader"], row["text"].partition("\n")[0], row["expected"]),
-            dict(zip(row["first_tokens"], row["first_logprobs"], strict=True)),
+            dict(zip(row["first_tokens"] or (), row["first_logprobs"] or (), strict=True)),
         )
         for row in rows
     ]
 
 
-def test_caches_leave_greedy_answers_as_they_are_and_log_probabilities_are_printed(installed, asked, tmp_path):
-    path, workload = asked
-    runs = tmp_path / "runs"
+def test_caches_leave_greedy_answers_as_they_are_and_log_probabilities_are_printed(installed, tmp_path):
+    path, runs = tmp_path / "questions.parquet", tmp_path / "runs"
+    workload = questions(installed, path, COUNT)
 
     def run(start, **options):
-        spec = installed.spec(
-            start=start,
-            options={"context_length": 1024, "max_num_seqs": 4, "prefix_caching": False} | options,
-            warmup_requests=0,
-            max_concurrency=4,
-        )
-        questions = spec.workload.model_copy(update=workload)
-        return installed.run(spec.model_copy(update={"workload": questions, "keeps_answers": True}), path)
+        return asking(installed, path, workload, start, **{"prefix_caching": False} | options)
 
     base, again, kept = run("search-0"), run("search-1"), run("search-0", **KEPT[installed.engine.name])
     code, said = jobs.measure(runs, [base], [again], [kept])
     assert code == 0, said
-    given = {each: answers(runs, each) for each in (base, again, kept)}
-    for found in given.values():
+    of_base, of_again, of_kept = (answers(runs, each) for each in (base, again, kept))
+    for found in (of_base, of_again, of_kept):
         assert len(found) == COUNT
         for answer in found:
             printed = usable_logprobs(answer)
             assert printed is not None and len(printed) >= 20
             assert all(token.isdigit() for token in printed)
-    verdict = judge(
-        {"search-0": given[base], "search-1": given[again]}, {"search-0": given[kept]}, Allowed(), expect_same=True
-    )
+    verdict = judge({"search-0": of_base, "search-1": of_again}, {"search-0": of_kept}, Allowed(), expect_same=True)
     shown = {figure.name: (figure.value, figure.floor) for figure in verdict.figures}
     print(installed.engine.name, installed.environment.version, shown, verdict.warnings)
     assert verdict.verdict != CHANGES, verdict.why
@@ -84,3 +86,30 @@ def test_caches_leave_greedy_answers_as_they_are_and_log_probabilities_are_print
     statuses = [jobs.status(runs, each) for each in (base, again, kept)]
     assert all(each["startup_s"] > 0 for each in statuses)
     assert all(0 <= each["weights_cached_share"] <= 1 for each in statuses if each["weights_cached_share"] is not None)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_damaged_weights_are_found_in_every_trial_and_a_second_start_is_never_called_different(tmp_path):
+    """Each trial has questions of its own, and fresh server starts of all three."""
+    sound = install("llama.cpp")
+    model = json.loads(sound.model_json.read_text())
+    folder = tmp_path / "damaged"
+    shutil.copytree(sound.model_json.parent, folder)
+    damage(folder / model["path"])
+    source = {"kind": "path", "path": str(folder / model["path"]), "revision": "damaged"}
+    (folder / "model.json").write_text(json.dumps(model | {"source": source}))
+    broken = replace(sound, model_json=folder / "model.json")
+    found = []
+    for trial in range(TRIALS):
+        path, runs = tmp_path / f"questions-{trial}.parquet", tmp_path / f"runs-{trial}"
+        workload = questions(sound, path, QUESTIONS_OF_A_TRIAL, seed=trial)
+        base, again = (asking(sound, path, workload, f"search-{start}") for start in range(2))
+        other = asking(broken, path, workload, "search-0")
+        code, said = jobs.measure(runs, [base], [again], [other])
+        assert code == 0, said
+        of_baseline = {"search-0": answers(runs, base)}
+        found.append([judge(of_baseline, {"c": answers(runs, each)}, Allowed()) for each in (other, again)])
+        print(trial, [(each.verdict, each.why) for each in found[-1]])
+    assert [damaged.verdict for damaged, _ in found] == [CHANGES] * TRIALS
+    assert CHANGES not in [second.verdict for _, second in found]

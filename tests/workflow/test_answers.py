@@ -6,13 +6,12 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from damaged_weights import damage
 from forger import describe, read_members, write_members
-from gguf import GGUFReader
 from workspace import Workspace, tiny_study
 
 from servelab.archive.verify import verify_archive
@@ -22,20 +21,6 @@ from servelab.metrics.tables import schemas
 
 STUDY = "results/studies/tiny"
 QUESTIONS = 32
-SCALE_BYTES, BLOCK_BYTES = 2, 20
-"""A block of q4_1: its scale as a half, its minimum as a half, and 32 numbers of 4 bits."""
-
-
-def damage(file):
-    """Zeroes the scales of every other matrix of the feed-forward layers: as fast as before, and nonsense."""
-    reader = GGUFReader(file, "r+")
-    damaged = [tensor for tensor in reader.tensors if "ffn_down.weight" in tensor.name][::2]
-    for tensor in damaged:
-        assert tensor.tensor_type.name == "Q4_1"
-        blocks = np.reshape(tensor.data, (-1, BLOCK_BYTES))
-        blocks[:, :SCALE_BYTES] = 0
-    assert damaged
-    reader.data.flush()
 
 
 def asking_study(damaged):
