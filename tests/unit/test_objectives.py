@@ -206,8 +206,9 @@ def test_an_observation_at_its_limit_keeps_it():
 
 def test_latencies_have_many_observations_a_round_and_other_metrics_one():
     rows = [row | {"output_tokens": row["chunks"] + 1} for row in made_run.records(made_run.spec().protocol)]
-    late = [record(request_index=index, scheduled_s=index / 10) for index in range(4)]
-    for data, without in ((rows, {"schedule_delay_ms"}), (late, set())):
+    turns = {"first_turn_ttft_ms", "later_turns_ttft_ms"}
+    late = [record(request_index=index, scheduled_s=index / 10, turn=index % 2) for index in range(8)]
+    for data, without in ((rows, {"schedule_delay_ms", *turns}), (late, set())):
         run = metrics.RunData(table(data), {"ttft_ms": 500}, None, 1.0)
         many = {tag for tag, rounds in run.observations.items() if max(each.size for each in rounds.values()) > 1}
         latencies = {metric.tag for metric in metrics.METRICS if metric.is_latency}
