@@ -61,6 +61,7 @@ def answers(runs, run):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("installed", ["llama.cpp", pytest.param("vllm", marks=pytest.mark.long)], indirect=True)
 def test_caches_leave_greedy_answers_as_they_are_and_log_probabilities_are_printed(installed, tmp_path):
     path, runs = tmp_path / "questions.parquet", tmp_path / "runs"
     workload = questions(installed, path, COUNT)
