@@ -10,6 +10,7 @@ from servelab.core.number_text import MARKS_KEY, change, interval, is_noise, mar
 from servelab.measure.imported_run import read_import
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.definitions import METRICS
+from servelab.report import board
 from servelab.report.cells import Cell, Table
 from servelab.report.page import Page, Section
 from servelab.search.recommendation_text import keep_text
@@ -33,6 +34,9 @@ def index_page(results: Path, expected: Sequence[str] = ()) -> Page:
     rows = {search: _row(results, search) for search in searches}
     finished = [row for row in rows.values() if row[3].text not in WITHOUT_ANSWER]
     sections = [Section("Studies", Table(COLUMNS, list(rows.values())))] if rows else []
+    of_logs = board.board(results)
+    if of_logs.rows:
+        sections.append(Section("Board of recorded studies", of_logs, board.TEXT, "facts board"))
     comparisons = sorted((results / "comparisons").glob("*/comparison.html"))
     if comparisons:
         cells = [
