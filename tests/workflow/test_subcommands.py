@@ -34,7 +34,7 @@ def call(workspace, *words, folder="."):
 @pytest.mark.parametrize(
     ("words", "folder", "said"),
     [
-        (("plan", "tiny"), "config", "at most 0 runs on 0 server starts left to measure"),
+        (("plan", "tiny"), "config", "tiny: nothing left to measure"),
         (("plan", "tiny", "--quiet", "all"), "results", "tiny: "),
         (("run", "tiny"), "docs-of-mine", "Nothing to be done"),
         (("run", "tiny", "--list-rules"), ".", "render_report"),

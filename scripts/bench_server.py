@@ -1,0 +1,183 @@
+"""Measures a server that already runs, by its address: throughput and latency at several loads, on one page.
+
+The model and its limits are asked from the server. Every load is sent once in each visit, with new prompts. It writes
+bench.html, bench.md, bench.json and requests.parquet, and prints the answer in a few lines.
+"""
+
+import argparse
+import secrets
+import socket
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servelab.bench.endpoint import Asked, ask, checked_url, key_of
+from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
+from servelab.bench.page import bench_page, plain_words
+from servelab.bench.relay import relayed
+from servelab.bench.result import Bench, BenchLoad, means, point_result
+from servelab.core.cli import run
+from servelab.core.errors import ConfigError
+from servelab.measure.clients import CLIENTS, LoadResult
+from servelab.report.page import write_page
+
+_FEWEST_REQUESTS = 16
+_PER_SLOT = 4
+"""Requests of a visit for each that is in flight, so that the load is steady for most of it."""
+_RATE_S = 20
+"""Seconds that a load at a rate is sent for."""
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url", help="address of the server: http://host:port or https://host")
+    parser.add_argument("--model", help="name of the model; default: the first that the server lists")
+    loads = parser.add_mutually_exclusive_group()
+    loads.add_argument(
+        "--concurrency", type=_count, nargs="+", default=[1, 4, 16], help="requests in flight (default: 1 4 16)"
+    )
+    loads.add_argument("--rate", type=_positive, nargs="+", help="requests per second, with Poisson arrivals, instead")
+    parser.add_argument("--requests", type=_count, help="requests of each load in a visit; default: by the load")
+    parser.add_argument("--visits", type=_count, default=3, help="how often each load is sent (default: 3)")
+    parser.add_argument("--input-tokens", type=_count, default=256, help="length of the prompts (default: 256)")
+    parser.add_argument("--output-tokens", type=_count, default=64, help="length of the answers (default: 64)")
+    parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat", help="default: chat")
+    parser.add_argument("--warmup", type=int, default=2, help="requests before each load, not counted (default: 2)")
+    parser.add_argument("--timeout", type=_positive, default=900.0, help="seconds for a load to finish (default: 900)")
+    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key; it is never written")
+    parser.add_argument("--compare", type=Path, metavar="EARLIER", help="an earlier bench.json, or its folder")
+    parser.add_argument("--output", type=Path, help="folder; default: results/bench/<time>")
+    return parser
+
+
+def main(arguments: argparse.Namespace) -> None:
+    key, url = key_of(arguments.api_key_env), checked_url(arguments.url)
+    before = _earlier(arguments.compare) if arguments.compare else None
+    started = datetime.now(UTC)
+    output = arguments.output or Path("results/bench") / f"{started:%Y-%m-%dT%H%M%SZ}"
+    if (output / "bench.json").exists():
+        raise ConfigError(f"--output {output}: has a bench already; give another folder")
+    points = _points(arguments)
+    asked = ask(url, key, arguments.model)
+    _check_limit(asked, arguments)
+    seed = secrets.randbits(31)
+    with relayed(url, key) as base_url:
+        target = Target(
+            base_url,
+            asked.model,
+            arguments.endpoint,
+            arguments.output_tokens,
+            arguments.timeout,
+            key,
+            arguments.api_key_env,
+        )
+        _say(f"{asked.model} at {url}: asking how it counts tokens")
+        accepted = find_accepted(target, seed)
+        results = _visits(target, accepted, points, arguments, seed)
+    tables = [pa.concat_tables([result.records for result in results[point]]) for point in points]
+    counted = means(tables)
+    client = CLIENTS.get(CLIENT)
+    bench = Bench(
+        asked=asked,
+        load=BenchLoad(
+            endpoint=arguments.endpoint,
+            input_tokens=arguments.input_tokens,
+            output_tokens=arguments.output_tokens,
+            is_length_forced=accepted.is_length_forced,
+            mean_input_tokens=counted["input_tokens"],
+            mean_output_tokens=counted["output_tokens"],
+            visits=arguments.visits,
+            seed=seed,
+        ),
+        points=[
+            point_result(point, arguments.endpoint, records, [result.stats for result in results[point]])
+            for point, records in zip(points, tables, strict=True)
+        ],
+        client=f"{client.name} {client.version}",
+        servelab=version("servelab"),
+        through_relay=base_url != url,
+        host=socket.gethostname(),
+        started_at=started.isoformat(timespec="seconds"),
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    named = [
+        table.append_column("load", pa.array([point.name] * len(table), pa.string()))
+        for point, table in zip(points, tables, strict=True)
+    ]
+    pq.write_table(pa.concat_tables(named), output / "requests.parquet")
+    write_page(bench_page(bench, before), output / "bench.html", output / "bench.md")
+    bench.write(output / "bench.json")
+    print("\n".join(plain_words(bench, before)))
+    print(f"Report: {output / 'bench.html'}")
+
+
+def _visits(
+    target: Target, accepted: Accepted, points: list[Point], arguments: argparse.Namespace, seed: int
+) -> dict[Point, list[LoadResult]]:
+    """What each load gave in each visit. Every other visit begins with the last load, against drift."""
+    results: dict[Point, list[LoadResult]] = {point: [] for point in points}
+    for visit in range(arguments.visits):
+        for point in points if visit % 2 == 0 else reversed(points):
+            _say(f"visit {visit + 1} of {arguments.visits}: {point.name}, {point.requests} requests")
+            number = 1 + visit * len(points) + points.index(point)
+            result = send_point(
+                target,
+                accepted,
+                point,
+                visit=visit,
+                seed=(seed + number) % (1 << 31),
+                input_tokens=arguments.input_tokens,
+                warmup=arguments.warmup,
+            )
+            results[point].append(result)
+    return results
+
+
+def _points(arguments: argparse.Namespace) -> list[Point]:
+    loads = [(None, rate) for rate in arguments.rate] if arguments.rate else [(n, None) for n in arguments.concurrency]
+    if len(set(loads)) < len(loads):
+        raise ConfigError("a load is given twice")
+    return [
+        Point(
+            many, rate, arguments.requests or max(_FEWEST_REQUESTS, round(_RATE_S * rate if rate else _PER_SLOT * many))
+        )
+        for many, rate in loads
+    ]
+
+
+def _check_limit(asked: Asked, arguments: argparse.Namespace) -> None:
+    wanted = arguments.input_tokens + arguments.output_tokens
+    if asked.longest_tokens is not None and wanted > asked.longest_tokens:
+        raise ConfigError(
+            f"--input-tokens and --output-tokens are {wanted:,} together, and {asked.model} takes "
+            f"{asked.longest_tokens:,}"
+        )
+
+
+def _earlier(path: Path) -> Bench:
+    return Bench.read(path / "bench.json" if path.is_dir() else path)
+
+
+def _count(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
+def _positive(text: str) -> float:
+    if not 0 < (value := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    run(lambda: main(options().parse_args()))

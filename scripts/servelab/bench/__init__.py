@@ -1,0 +1,1 @@
+"""`servelab bench`: load on a server that already runs, measured and checked as a study's runs are."""

@@ -1,0 +1,123 @@
+"""A server that already runs: its address, and what it says about itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import Field
+
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.json_file import JsonPart
+from servelab.core.registry import nearest
+
+_TIMEOUT_S = 30.0
+_MOST_TEXT = 300
+_LIMITS = ("max_model_len", "context_length", "max_context_length", "n_ctx", "n_ctx_train")
+"""Names that servers have for the longest sequence, in order of trust."""
+
+
+class Asked(JsonPart):
+    """What the server answered."""
+
+    url: str = Field(description="Its address, without `/v1`.")
+    model: str = Field(description="The model that requests name.")
+    other_models: list[str] = Field([], description="Further models that it lists.")
+    longest_tokens: int | None = Field(None, description="Longest sequence, as /v1/models has it; null if it does not.")
+    version: str | None = Field(None, description="What /version answers; null if nothing.")
+    software: str | None = Field(None, description="The header `Server` of its answer; null if it has none.")
+
+
+def checked_url(text: str) -> str:
+    """`http://host:port` or `https://host:port`, from an address with or without `/v1` and port.
+
+    `ConfigError` if it is another kind of address, or holds a password.
+    """
+    url = urlsplit(text if "://" in text else f"http://{text}")
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ConfigError(f"{text}: not the address of a server; give http://host:port")
+    if url.username or url.password or url.query:
+        raise ConfigError("the address has credentials or a query in it; give a key with --api-key-env NAME")
+    if url.path.rstrip("/") not in ("", "/v1"):
+        raise ConfigError(f"{text}: the API must be at /v1; {url.path} cannot be reached")
+    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    try:
+        port = url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        raise ConfigError(f"{text}: not a port; give http://host:port") from None
+    return f"{url.scheme}://{host}:{port}"
+
+
+def key_of(variable: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The value of the environment variable that has the key; `ConfigError` if it is not set."""
+    if variable is None:
+        return None
+    if not (key := environment.get(variable, "").strip()):
+        raise ConfigError(f"--api-key-env {variable}: this variable is not set")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(f"--api-key-env {variable}: its value cannot be sent in a header")
+    return key
+
+
+def ask(url: str, key: str | None, model: str | None = None) -> Asked:
+    """What a server says about itself; `ServelabError` if it does not answer, `ConfigError` if it has no such model."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False) as client:
+        try:
+            answer = client.get("/v1/models")
+        except httpx.HTTPError as error:
+            raise ServelabError(f"{url}/v1/models: no answer: {error or type(error).__name__}") from None
+        listed = {str(entry["id"]): entry for entry in _models(answer, url, key)}
+        if not listed:
+            raise ServelabError(f"{url}/v1/models: lists no model")
+        if model is not None and model not in listed:
+            raise ConfigError(f"--model {model}: the server has no such model{nearest(model, list(listed))}")
+        chosen = model or next(iter(listed))
+        return Asked(
+            url=url,
+            model=chosen,
+            other_models=[name for name in listed if name != chosen],
+            longest_tokens=_longest(listed[chosen]),
+            version=_version(client),
+            software=answer.headers.get("server"),
+        )
+
+
+def without_key(text: str, key: str | None) -> str:
+    """A text of the server without the key, which a server may repeat."""
+    return text.replace(key, "redacted-secret") if key else text
+
+
+def _models(answer: httpx.Response, url: str, key: str | None) -> list[dict[str, Any]]:
+    """Entries of the list; `ServelabError` if it is none."""
+    if answer.status_code != httpx.codes.OK:
+        hint = "; does it need --api-key-env?" if answer.status_code in (401, 403) and not key else ""
+        said = without_key(" ".join(answer.text.split()), key)[:_MOST_TEXT]
+        raise ServelabError(f"{url}/v1/models: status {answer.status_code}{hint} {said}".rstrip())
+    try:
+        entries = answer.json()["data"]
+        return [entry for entry in entries if isinstance(entry, dict) and "id" in entry]
+    except (ValueError, KeyError, TypeError):
+        raise ServelabError(f"{url}/v1/models: not a list of models as OpenAI's API defines it") from None
+
+
+def _longest(entry: Mapping[str, Any]) -> int | None:
+    meta = entry.get("meta")
+    for place in (entry, meta if isinstance(meta, dict) else {}):
+        for name in _LIMITS:
+            if isinstance(value := place.get(name), int) and value > 0:
+                return value
+    return None
+
+
+def _version(client: httpx.Client) -> str | None:
+    """What vLLM and others answer at /version; None for anything else."""
+    try:
+        answer = client.get("/version")
+        version = answer.json()["version"] if answer.status_code == httpx.codes.OK else None
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return None
+    return version[:_MOST_TEXT] if isinstance(version, str) else None

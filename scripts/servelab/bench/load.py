@@ -1,0 +1,181 @@
+"""Sends rounds of load to a server with Servelab's load client, and finds out first what the server accepts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from servelab.bench.endpoint import without_key
+from servelab.bench.prompts import texts, write_requests
+from servelab.core.errors import Outage, ServelabError
+from servelab.core.log_ends import last_text
+from servelab.core.processes import Supervised
+from servelab.measure.clients import CLIENTS, LoadResult
+from servelab.measure.job_minutes import CLIENT_SLACK_S
+from servelab.measure.load import LoadPlan
+from servelab.measure.outcome import failed_requests
+from servelab.measure.session import warmup_plan
+
+CLIENT = "servelab"
+_IGNORE_END: dict[str, Any] = {"ignore_eos": True}
+"""What vLLM, SGLang and llama.cpp take as a field of a request for an answer of exactly the length asked for."""
+_WORDS = (60, 260)
+"""Words of the two prompts whose token counts give the tokens of a word and of the template."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One load."""
+
+    max_concurrency: int | None
+    """Requests in flight of a closed loop; None for a rate."""
+    request_rate: float | None
+    requests: int
+    """Requests of a visit."""
+
+    @property
+    def name(self) -> str:
+        """`16 at once`, `2.5 per second`."""
+        return f"{self.max_concurrency} at once" if self.max_concurrency else f"{self.request_rate:g} per second"
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What the server accepts, and how it counts."""
+
+    is_length_forced: bool
+    """Whether every answer is as long as asked for; else it may be shorter."""
+    tokens_per_word: float
+    template_tokens: float
+
+    def words(self, input_tokens: int) -> int:
+        """Words of a prompt that has about so many tokens, template included."""
+        return max(4, round((input_tokens - self.template_tokens) / self.tokens_per_word))
+
+
+@dataclass(frozen=True)
+class Target:
+    """How requests reach the server."""
+
+    base_url: str
+    """The server's address, or that of the relay before it."""
+    model: str
+    endpoint: str
+    output_tokens: int
+    timeout_s: float
+    key: str | None
+    key_variable: str | None
+
+
+def find_accepted(target: Target, seed: int) -> Accepted:
+    """Sends two requests at a time, with and without a forced length; `ServelabError` if the server refuses both."""
+    prompts = texts(seed, _WORDS)
+    for body in (_IGNORE_END, {}):
+        records = _send(target, prompts, body=body, may_be_shorter=True).records
+        if (failures := failed_requests(records)) is None:
+            break
+    else:
+        raise ServelabError(f"the server does not answer as OpenAI's API defines it: {failures}")
+    inputs, outputs = records["input_tokens"].to_pylist(), records["output_tokens"].to_pylist()
+    per_word = (inputs[1] - inputs[0]) / (_WORDS[1] - _WORDS[0])
+    if per_word <= 0:
+        raise ServelabError(
+            f"the server counts {inputs[0]} and {inputs[1]} tokens in {_WORDS[0]} and {_WORDS[1]} words"
+        )
+    is_forced = bool(body) and all(each == target.output_tokens for each in outputs)
+    return Accepted(is_forced, per_word, max(0.0, inputs[0] - per_word * _WORDS[0]))
+
+
+def send_point(
+    target: Target, accepted: Accepted, point: Point, *, visit: int, seed: int, input_tokens: int, warmup: int
+) -> LoadResult:
+    """Records of one visit of a load, after its warm-up; `ServelabError` if no request succeeds. Raises `Outage`."""
+    prompts = texts(seed, [accepted.words(input_tokens)] * (point.requests + warmup))
+    result = _send(
+        target,
+        prompts[: point.requests],
+        warmup=prompts[point.requests :],
+        body=_IGNORE_END if accepted.is_length_forced else {},
+        may_be_shorter=not accepted.is_length_forced,
+        round=visit,
+        request_rate=point.request_rate or "inf",
+        max_concurrency=point.max_concurrency,
+        seed=seed,
+    )
+    if result.records["error"].null_count == 0:
+        raise ServelabError(f"{point.name}: {failed_requests(result.records)}")
+    return LoadResult(_plain(result.records, visit * point.requests, accepted), result.stats)
+
+
+def _plain(records: pa.Table, first: int, accepted: Accepted) -> pa.Table:
+    """The records with each request under a number of its own, and without lengths that nobody asked for."""
+    replaced = {
+        "request_index": pc.add(records["request_index"], pa.scalar(first, pa.int32())),
+        "input_tokens_asked": pa.nulls(len(records), pa.int32()),
+    }
+    if not accepted.is_length_forced:
+        replaced["output_tokens_asked"] = pa.nulls(len(records), pa.int32())
+    for name, values in replaced.items():
+        position = records.column_names.index(name)
+        records = records.set_column(position, records.schema.field(name), values)
+    return records
+
+
+def _send(
+    target: Target,
+    prompts: list[str],
+    *,
+    warmup: list[str] | None = None,
+    body: dict[str, Any],
+    may_be_shorter: bool,
+    **load: Any,
+) -> LoadResult:
+    with TemporaryDirectory(prefix="servelab-bench-") as name:
+        folder = Path(name)
+        write_requests(folder / "requests.parquet", prompts, warmup or [], target.output_tokens)
+        plan = LoadPlan(
+            base_url=target.base_url,
+            endpoint=target.endpoint,
+            model=target.model,
+            requests=folder / "requests.parquet",
+            timeout_s=target.timeout_s,
+            request_timeout_s=target.timeout_s,
+            keep_answers=may_be_shorter,
+            body=body,
+            **load,
+        )
+        if warmup:
+            _run(warmup_plan(plan, len(warmup)), target, folder / "warmup")
+        return _run(plan, target, folder / "load")
+
+
+def _run(plan: LoadPlan, target: Target, folder: Path) -> LoadResult:
+    """Runs the client once; errors that the server wrote are kept without the key."""
+    client, log = CLIENTS.get(CLIENT), folder.with_suffix(".log")
+    folder.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != target.key_variable}
+    running = Supervised(
+        client.command(plan, folder, Path(sys.executable)), environment=environment, log=log, grace_s=2.0
+    )
+    try:
+        code = running.wait(plan.timeout_s + CLIENT_SLACK_S)
+    finally:
+        running.stop()
+    if code:
+        raise Outage(f"the load client failed: {without_key(last_text(log, 500), target.key) or f'exit code {code}'}")
+    if code is None:
+        raise Outage(f"the load client did not end within {CLIENT_SLACK_S:g} s after the time limit")
+    result = client.read(plan, folder)
+    errors = [
+        None if error is None else without_key(error, target.key) for error in result.records["error"].to_pylist()
+    ]
+    position = result.records.column_names.index("error")
+    field = result.records.schema.field("error")
+    return LoadResult(result.records.set_column(position, field, pa.array(errors, pa.string())), result.stats)

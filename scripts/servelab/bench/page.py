@@ -1,0 +1,194 @@
+"""A bench as one page, and as a few lines of plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from servelab.bench.comparison import changes, differences
+from servelab.bench.result import Bench, PointResult
+from servelab.core.number_text import change, estimate, figure, mark, metric_label, percent
+from servelab.metrics.statistics import Interval
+from servelab.report.cells import Cell, Table
+from servelab.report.page import Page, Section
+
+_RATES = ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s")
+_LATENCIES = ("ttft_ms", "tpot_ms", "e2el_ms")
+_REMARK = (
+    "± is half of the 95 % interval over visits: each load was sent once in every visit. The server was not started "
+    "again between them, so the interval does not include what differs from start to start, which a study measures. "
+    "P99 is over the requests of all visits. Metrics are those of docs/metrics.md, checks those of docs/validity.md."
+)
+
+
+def bench_page(bench: Bench, before: Bench | None = None) -> Page:
+    """The page; `before` is an earlier bench to compare with."""
+    sections = [Section("Loads", _loads(bench.points), kind="figures")]
+    if before is not None:
+        sections.append(_comparison(before, bench))
+    sections += [
+        Section("Checks that failed", _failed(bench.points), _checked(bench.points)),
+        Section("What was sent, and what the server says", _facts(bench)),
+        Section("What cannot be known of a server that already runs", _unknown(bench)),
+    ]
+    return Page(
+        title=f"{bench.asked.model} at {bench.asked.url}",
+        lead=" ".join(plain_words(bench)[:2]),
+        sections=[section for section in sections if section.table.rows or section.text],
+        remark=_REMARK,
+    )
+
+
+def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
+    """Four lines: the most it gave, how long an answer takes, whether to believe it, what is not known.
+
+    With an earlier bench a fifth says what changed.
+    """
+    best = max(bench.points, key=lambda point: _mean(point, "output_tokens_per_s"))
+    first, last = bench.points[0], bench.points[-1]
+    requests, failed = sum(point.requests for point in bench.points), sum(point.failed for point in bench.points)
+    latency = f"With {first.name} the first token comes after {_text(first, 'ttft_ms')} ms"
+    if last is not first:
+        latency += f", with {last.name} after {_text(last, 'ttft_ms')} ms"
+    latency += f"; then a token every {_text(first, 'tpot_ms')} ms"
+    latency += f" and {_text(last, 'tpot_ms')} ms." if last is not first else "."
+    doubtful = [point.name for point in bench.points if point.validity != "ok"]
+    succeeded = f"{requests - failed:,} of {requests:,} requests succeeded"
+    believed = f"Do not rely on: {', '.join(doubtful)} (see the report)." if doubtful else "No check failed."
+    lines = [
+        f"{bench.asked.model} gives at most {_text(best, 'output_tokens_per_s')} output tokens per second, "
+        f"with {best.name}.",
+        latency,
+        f"{succeeded}; each load was sent {bench.load.visits} times. {believed}",
+        f"Not known: {', '.join(cells[0].text for cells in _unknown(bench).rows)}.",
+    ]
+    if before is not None:
+        lines.append(_changed_words(before, bench))
+    return lines
+
+
+def _changed_words(before: Bench, now: Bench) -> str:
+    if why := differences(before, now):
+        return f"Not comparable with {before.started_at}: {'; '.join(why)}."
+    found = changes(before, now)
+    told = [
+        f"{metric_label(each.metric)} with {each.point} {percent(each.change.value)}"
+        for each in found
+        if each.verdict == "worse"
+    ]
+    better = sum(each.verdict == "better" for each in found)
+    return (
+        f"Since {before.started_at}: worse: {', '.join(told) or 'nothing'}; better: {better} of {len(found)} figures."
+    )
+
+
+def _loads(points: Sequence[PointResult]) -> Table:
+    columns = ["Load", *(metric_label(name) for name in (*_RATES, *_LATENCIES)), "Requests", "Failed"]
+    rows = []
+    for point in points:
+        cells = [Cell(point.name, mark=mark(point.validity), mark_why=_why(point))]
+        for name in (*_RATES, *_LATENCIES):
+            p99 = f"P99 {figure(point.p99[name])}" if name in _LATENCIES and name in point.p99 else ""
+            cells.append(Cell(_text(point, name), note=p99))
+        rows.append([*cells, Cell(f"{point.requests:,}"), Cell(f"{point.failed:,}")])
+    return Table(columns, rows)
+
+
+def _comparison(before: Bench, now: Bench) -> Section:
+    if why := differences(before, now):
+        text = f"The loads of {before.started_at} and {now.started_at} differ: {'; '.join(why)}."
+        return Section("Compared with the earlier bench", Table([], []), f"Not comparable. {text}")
+    rows = [
+        [
+            Cell(each.point),
+            Cell(metric_label(each.metric)),
+            Cell(_estimate(each.before)),
+            Cell(_estimate(each.now)),
+            Cell(change(each.change.value, each.change.low, each.change.high), is_good=each.verdict == "better"),
+            Cell(f"{each.verdict}{', but a check failed' if each.is_doubtful else ''}"),
+        ]
+        for each in changes(before, now)
+    ]
+    text = (
+        f"Change since {before.started_at}. The two were measured at different times, and perhaps on different starts "
+        "of the server: a change includes that too. `cannot tell`: its 95 % interval over visits includes 0."
+    )
+    return Section(
+        "Compared with the earlier bench", Table(["Load", "Metric", "Earlier", "Now", "Change", ""], rows), text
+    )
+
+
+def _estimate(interval: Interval) -> str:
+    return estimate(interval.value, interval.low, interval.high)
+
+
+def _failed(points: Sequence[PointResult]) -> Table:
+    rows = [
+        [
+            Cell(point.name),
+            Cell(each.check.replace("_", " ")),
+            Cell(each.level),
+            Cell(each.saw),
+            Cell(each.action or ""),
+        ]
+        for point in points
+        for each in point.failures
+    ]
+    return Table(["Load", "Check", "Level", "Found", "What to do"], rows)
+
+
+def _checked(points: Sequence[PointResult]) -> str:
+    levels = [finding.level for point in points for finding in point.findings]
+    held, left = levels.count("ok"), levels.count("not applicable")
+    return f"{held} checks held. {left} could not be made, because they need what only the server's machine knows."
+
+
+def _facts(bench: Bench) -> Table:
+    load, asked = bench.load, bench.asked
+    forced = "exactly" if load.is_length_forced else "at most, they end by themselves;"
+    facts = [
+        ("prompts", f"random words, each different, {load.mean_input_tokens:,.1f} tokens on average by its count"),
+        ("answers", f"{forced} {load.output_tokens:,} tokens, {load.mean_output_tokens:,.1f} on average by its count"),
+        ("sent to", f"{load.endpoint}, {load.visits} visits of each load, by {bench.client} on {bench.host}"),
+        ("model", asked.model + (f"; it also has {', '.join(asked.other_models)}" if asked.other_models else "")),
+        ("longest sequence", f"{asked.longest_tokens:,} tokens" if asked.longest_tokens else "it does not say"),
+        ("measured", f"{bench.started_at} to {bench.finished_at}, Servelab {bench.servelab}, seed {load.seed}"),
+    ]
+    if bench.through_relay:
+        text = "requests went through a relay on this machine, for TLS or a key; its delay is part of every time"
+        facts.append(("relay", text))
+    return Table(["", ""], [[Cell(name), Cell(text)] for name, text in facts])
+
+
+def _unknown(bench: Bench) -> Table:
+    return Table(["", ""], [[Cell(name), Cell(text)] for name, text in _unknowns(bench)])
+
+
+def _unknowns(bench: Bench) -> Iterator[tuple[str, str]]:
+    asked = bench.asked
+    if asked.version is None:
+        said = f"; it calls itself {asked.software}" if asked.software else ""
+        yield "its version", f"it does not answer /version{said}"
+    yield "its options and hardware", "a server does not say how it was started, nor on what"
+    yield "restarts", "whether it was restarted between visits cannot be seen"
+    cached = [point.cached_percent for point in bench.points if point.cached_percent is not None]
+    hits = (
+        f"it reports {max(cached):.0f} % of a load's prompt tokens from a cache at most"
+        if cached
+        else "it does not say"
+    )
+    yield "what its caches held", f"caches cannot be emptied; no prompt was sent twice; {hits}"
+    yield "other users", "requests of others at the same time cannot be seen"
+
+
+def _why(point: PointResult) -> str:
+    return "; ".join(f"{each.check.replace('_', ' ')}: {each.saw}" for each in point.failures)
+
+
+def _mean(point: PointResult, metric: str) -> float:
+    interval = point.interval(metric)
+    return interval.value if interval else 0.0
+
+
+def _text(point: PointResult, metric: str) -> str:
+    interval = point.interval(metric)
+    return "–" if interval is None else _estimate(interval)

@@ -1,0 +1,255 @@
+"""`servelab bench`: a stub server measured by its address, what is found of it, and two benches compared."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bench_server
+import pyarrow.parquet as pq
+import pytest
+from endpoint_stub import MODEL, TEMPLATE_TOKENS, EndpointStub
+
+from servelab.bench.comparison import changes, differences
+from servelab.bench.endpoint import Asked, checked_url, key_of
+from servelab.bench.page import bench_page, plain_words
+from servelab.bench.result import Bench, BenchLoad, PointResult
+from servelab.core.errors import ConfigError, ServelabError
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--requests", "4", "--input-tokens", "40", "--output-tokens", "8", "--warmup", "1")
+KEY = "sk-never-to-be-seen-9421"
+
+
+def bench(url, output, *words, **variables):
+    command = [sys.executable, "scripts/bench_server.py", url, "--output", str(output), *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")} | variables
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def read(folder):
+    return Bench.read(folder / "bench.json")
+
+
+@pytest.fixture(scope="module")
+def benched(tmp_path_factory):
+    """A bench of a stub at two loads, with the stub and what was printed."""
+    folder, stub = tmp_path_factory.mktemp("bench") / "first", EndpointStub(longest=4096, version="1.2.3")
+    with stub.running() as url:
+        done = bench(f"{url}/v1", folder, "--concurrency", "1", "2", "--visits", "2", *SMALL)
+    assert done.returncode == 0, done.stderr
+    return folder, stub, done.stdout
+
+
+def test_it_writes_a_page_and_prints_four_lines(benched):
+    folder, _, printed = benched
+    *words, report = printed.splitlines()
+    assert len(words) == 4 and report == f"Report: {folder / 'bench.html'}"
+    assert words[0].startswith(f"{MODEL} gives at most ") and words[3].startswith("Not known: ")
+    assert "16 of 16 requests succeeded" in words[2]
+    page = (folder / "bench.md").read_text()
+    for text in ("1 at once", "2 at once", "restarts", "what its caches held", "95 % interval over visits"):
+        assert text in page and text in (folder / "bench.html").read_text()
+    assert "its version" not in page
+
+
+def test_figures_are_those_of_the_records_and_intervals_are_over_visits(benched):
+    found = read(benched[0])
+    assert (found.asked.model, found.asked.longest_tokens, found.asked.version) == (MODEL, 4096, "1.2.3")
+    assert found.load.is_length_forced and not found.through_relay
+    assert found.load.mean_input_tokens == 40 and found.load.mean_output_tokens == 8
+    records = pq.read_table(benched[0] / "requests.parquet").to_pylist()
+    for point in found.points:
+        assert (point.requests, point.failed, point.cached_percent) == (8, 0, 0)
+        rows = [row for row in records if row["load"] == point.name]
+        for visit, value in enumerate(point.visits["output_tokens_per_s"]):
+            of_visit = [row for row in rows if row["round"] == visit]
+            assert len(of_visit) == 4
+            took_s = max(row["end_s"] for row in of_visit) - min(row["sent_s"] for row in of_visit)
+            assert value == pytest.approx(4 * 8 / took_s)
+        interval = point.interval("ttft_ms")
+        assert interval.low < interval.value < interval.high
+        assert {each.check: each.level for each in point.findings}["output_length"] == "ok"
+
+
+def test_no_prompt_is_sent_twice(benched):
+    prompts = [body["messages"][0]["content"] for body in benched[1].bodies]
+    assert len(prompts) == 2 + 2 * 2 * (4 + 1)
+    assert len({prompt[:40] for prompt in prompts}) == len(prompts)
+    assert {len(prompt.split()) + TEMPLATE_TOKENS for prompt in prompts[2:]} == {40}
+
+
+def test_a_second_bench_is_compared_with_the_first(benched, tmp_path):
+    with EndpointStub(longest=4096, slower=50).running() as url:
+        words = ("--concurrency", "1", "--visits", "2", *SMALL, "--warmup", "0", "--compare", str(benched[0]))
+        done = bench(url, tmp_path / "second", *words)
+    assert done.returncode == 0, done.stderr
+    changed = done.stdout.splitlines()[4]
+    assert changed.startswith(f"Since {read(benched[0]).started_at}: worse: ")
+    found = {(each.point, each.metric): each for each in changes(read(benched[0]), read(tmp_path / "second"))}
+    assert found["1 at once", "tpot_ms"].change.value > 0
+    assert found["1 at once", "tpot_ms"].verdict != "better"
+    assert "Compared with the earlier bench" in (tmp_path / "second/bench.md").read_text()
+
+
+def test_a_key_goes_through_the_relay_and_nowhere_else(tmp_path, monkeypatch):
+    stub = EndpointStub(key=KEY)
+    with stub.running() as url:
+        words = ("--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0")
+        done = bench(url, tmp_path / "out", *words, "--api-key-env", "MY_KEY", MY_KEY=KEY)
+        monkeypatch.setenv("MY_KEY", "another")
+        wrong = refused(url, tmp_path / "wrong", *words, "--api-key-env", "MY_KEY")
+        without = refused(url, tmp_path / "without", *words)
+    assert done.returncode == 0, done.stderr
+    assert read(tmp_path / "out").through_relay and "relay" in (tmp_path / "out/bench.md").read_text()
+    posts = [head for head in stub.heads if head.startswith("POST") and KEY in head]
+    assert posts and all(head.count(f"Host: {url.removeprefix('http://')}\r\n") == 1 for head in posts)
+    written = [done.stdout, done.stderr, *(file.read_bytes().decode("latin-1") for file in tmp_path.rglob("*.*"))]
+    assert not any(KEY in text for text in written)
+    assert "status 401" in wrong[1] and "another" not in wrong[1]
+    assert "--api-key-env?" in without[1]
+
+
+@pytest.mark.parametrize("refuses", [("ignore_eos",), ()])
+def test_answers_that_end_by_themselves(refuses, tmp_path):
+    """With a server that refuses to force the length, and with one that takes the field and forces nothing."""
+    stub = EndpointStub(ends_early=True, refuses=refuses)
+    with stub.running() as url:
+        done = bench(
+            url, tmp_path, "--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0", "--endpoint", "completions"
+        )
+    assert done.returncode == 0, done.stderr
+    found = read(tmp_path)
+    assert found.load.is_length_forced is not bool(refuses)
+    assert found.load.mean_output_tokens == (4 if refuses else 8)
+    assert found.points[0].failed == 0
+    assert {each.check: each.level for each in found.points[0].findings}["output_length"] in ("ok", "not applicable")
+
+
+def test_a_rate(tmp_path):
+    with EndpointStub().running() as url:
+        done = bench(url, tmp_path, "--rate", "40", "--visits", "1", *SMALL, "--warmup", "0")
+    assert done.returncode == 0, done.stderr
+    (point,) = read(tmp_path).points
+    assert (point.name, point.request_rate, point.max_concurrency) == ("40 per second", 40, None)
+
+
+def refused(url, output, *words):
+    """The error of a bench that writes nothing."""
+    with pytest.raises(ServelabError) as error:
+        bench_server.main(bench_server.options().parse_args([url, "--output", str(output), *words]))
+    assert not output.exists()
+    return error.value.exit_code, str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--model", "stub/modle"), 2, "did you mean `stub/model`"),
+        (("--input-tokens", "5000"), 2, "stub/model takes 4,096"),
+        (("--concurrency", "2", "2"), 2, "given twice"),
+        (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "this variable is not set"),
+        (("--compare", "no/such"), 1, "no/such"),
+    ],
+)
+def test_a_mistake_is_one_line(words, code, said, tmp_path):
+    with EndpointStub(longest=4096).running() as url:
+        found, text = refused(url, tmp_path / "out", *words)
+    assert found == code and said in text and "\n" not in text
+
+
+def test_a_server_that_refuses_every_request(tmp_path):
+    with EndpointStub(refuses=("model",)).running() as url:
+        assert "unknown model" in refused(url, tmp_path / "out", *SMALL)[1]
+
+
+def test_nothing_listens(tmp_path):
+    assert "http://127.0.0.1:9/v1/models: no answer" in refused("http://127.0.0.1:9", tmp_path / "out")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("localhost:8000", "http://localhost:8000"),
+        ("http://h/v1/", "http://h:80"),
+        ("https://h", "https://h:443"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_addresses(text, url):
+    assert checked_url(text) == url
+
+
+@pytest.mark.parametrize(
+    "text", ["ftp://h", "http://", "http://user:pass@h", "http://h/api", "http://h?k=1", "http://h:x"]
+)
+def test_addresses_that_are_none(text):
+    with pytest.raises(ConfigError) as error:
+        checked_url(text)
+    assert "pass" not in str(error.value).replace("password", "")
+
+
+def test_a_key_that_would_break_the_header():
+    assert key_of("K", {"K": " abc\n"}) == "abc"
+    for value in ("", "a b", "a\r\nX: 1", "ä"):
+        with pytest.raises(ConfigError, match="--api-key-env K"):
+            key_of("K", {"K": value})
+
+
+def made(values, **load):
+    """A bench of one load with these output rates."""
+    point = PointResult(
+        name="4 at once",
+        max_concurrency=4,
+        request_rate=None,
+        requests=8,
+        failed=0,
+        cached_percent=None,
+        validity="ok",
+        findings=[],
+        visits={"output_tokens_per_s": values},
+        p99={},
+    )
+    sent = {
+        "endpoint": "chat",
+        "input_tokens": 40,
+        "output_tokens": 8,
+        "is_length_forced": True,
+        "mean_input_tokens": 40.0,
+        "mean_output_tokens": 8.0,
+        "visits": len(values),
+        "seed": 1,
+    }
+    return Bench(
+        asked=Asked(url="http://h:1", model=MODEL),
+        load=BenchLoad(**sent | load),
+        points=[point],
+        client="servelab 3",
+        servelab="0",
+        through_relay=False,
+        host="h",
+        started_at="then",
+        finished_at="now",
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        ([100, 101, 99], [120, 121, 119], "better"),
+        ([100, 101, 99], [80, 81, 79], "worse"),
+        ([100, 130, 70], [110, 140, 80], "cannot tell"),
+        ([100], [200], "cannot tell"),
+    ],
+)
+def test_verdicts(before, now, verdict):
+    (change,) = changes(made(before), made(now))
+    assert change.verdict == verdict
+
+
+def test_other_loads_are_not_compared():
+    before, now = made([1.0, 1.1]), made([2.0, 2.1], output_tokens=16, mean_output_tokens=16.0)
+    assert differences(before, now) == ["output_tokens 8 → 16", "mean_output_tokens 8.0 → 16.0"]
+    assert plain_words(now, before)[-1].startswith("Not comparable with then: ")
+    assert "Not comparable" in json.dumps([section.text for section in bench_page(now, before).sections])
