@@ -75,6 +75,7 @@ rule recommend:
 
 rule list_candidates:
     input:
+        unpack(lambda wildcards: FILES.first_pairs(wildcards.search)),
         plans=lambda wildcards: FILES.of_stages(wildcards.search, "plan.json"),
         tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
         decisions=lambda wildcards: FILES.of_deciding_stages(
@@ -90,9 +91,10 @@ rule list_candidates:
         "../envs/workflow.yaml"
     params:
         study=lambda wildcards: study_path(wildcards.search),
+        first=lambda wildcards: options(FILES.first_pairs(wildcards.search)),
     shell:
         "python scripts/list_candidates.py --study {params.study} --plans {input.plans} --tables {input.tables}"
-        " --decisions {input.decisions} --output {output.search} > {log} 2>&1"
+        " {params.first} --decisions {input.decisions} --output {output.search} > {log} 2>&1"
 
 
 rule describe_study:

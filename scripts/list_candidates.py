@@ -9,6 +9,7 @@ from servelab.metrics.tables.io import read_table, write_table
 from servelab.search.candidates_table import CandidatesStage, candidates_table
 from servelab.search.decision import Decision
 from servelab.study.kinds import load_searched, read_plan
+from servelab.study.plan import Plan
 
 
 def main() -> None:
@@ -19,6 +20,8 @@ def main() -> None:
     parser.add_argument(
         "--decisions", type=Path, nargs="+", required=True, help="decision.json of every stage but the last"
     )
+    parser.add_argument("--first-plan", type=Path, help="plan of `confirm-first`, of a live study")
+    parser.add_argument("--first-table", type=Path, help="its table")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
@@ -27,6 +30,10 @@ def main() -> None:
         CandidatesStage(read_plan(plan), read_table(table, schemas.STAGE_TABLE), decision)
         for plan, table, decision in zip(arguments.plans, arguments.tables, [*decisions, None], strict=True)
     ]
+    last = stages[-1].plan
+    if arguments.first_plan and isinstance(last, Plan) and last.left_out:  # else `confirm` has all of its runs
+        first = read_plan(arguments.first_plan), read_table(arguments.first_table, schemas.STAGE_TABLE)
+        stages.insert(-1, CandidatesStage(*first, None))
     study = load_searched(arguments.study)
     write_table(candidates_table(study, stages), arguments.output)
 

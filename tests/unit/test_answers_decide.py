@@ -1,12 +1,14 @@
 """A candidate that answers worse never wins, however fast it is, and the answer says so first."""
 
 import math
+import subprocess
+import sys
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from made_results import write_run
-from made_study import demo_study
+from made_study import ROOT, demo_study
 
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
@@ -126,19 +128,45 @@ def test_a_proof_fails_if_its_winner_changes_answers(project, tmp_path):
 
 def test_the_next_best_is_proved_if_the_first_pairs_show_that_answers_change(project, tmp_path):
     searched = stage(project)
-    tables = measured(project, searched, tmp_path, {}, PACES)["table"].to_pandas()
-    past = [PastStage(searched, decide_stage(project.study, searched, tables), tables)]
+    given = measured(project, searched, tmp_path, {}, PACES)["table"]
+    past = [PastStage(searched, decide_stage(project.study, searched, given.to_pandas()), given.to_pandas())]
     assert past[0].winner.candidate == BROKEN  # its loss was not seen yet
     first = plan_proof(project, CONFIRM_FIRST, past)
-    seen = measured(project, first, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"].to_pandas()
-    plan = plan_proof(project, CONFIRM, past, FirstPairs(first, seen))
+    seen = measured(project, first, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"]
+    plan = plan_proof(project, CONFIRM, past, FirstPairs(first, seen.to_pandas()))
     assert plan.proposed == SOUND and plan.candidates[1].configuration.model == SOUND
     assert plan.left_out.candidate == BROKEN and "60 of 120 questions right" in plan.left_out.why
     assert Plan.parse(plan.model_dump_json().encode(), tmp_path / "plan.json") == plan
     starts = {run.start for candidate in (*first.candidates, *plan.candidates) for run in candidate.runs}
     assert len(starts) <= project.study.proof.most_pairs
-    table = measured(project, plan, tmp_path, {}, {"winner": 1.3})["table"].to_pandas()
-    assert judge(project.study, table, promised_percent(project.study, past, plan.candidates[1].configuration)).holds
+    table = measured(project, plan, tmp_path, {}, {"winner": 1.3})["table"]
+    promised = promised_percent(project.study, past, plan.candidates[1].configuration)
+    assert judge(project.study, table.to_pandas(), promised).holds
+    listed = listed_candidates(project, tmp_path, [(searched, given), (first, seen), (plan, table)], past[0].decision)
+    assert [row["stage"] for row in listed if row["candidate"] == "winner"] == [CONFIRM_FIRST, CONFIRM]
+    of_first = {run.run_id for candidate in first.candidates for run in candidate.runs}
+    assert of_first <= {run for row in listed for run in row["run_ids"]}
+
+
+def listed_candidates(project, folder, stages, decision):
+    """What `list_candidates.py` writes of a search stage, the first pairs and the proof."""
+    for plan, table in stages:
+        plan.write(folder / f"{plan.stage}.json")
+        pq.write_table(table, folder / f"{plan.stage}.parquet")
+    decision.write(folder / "decision.json")
+    (searched, first, last) = (plan.stage for plan, _ in stages)
+    files = {
+        "--study": [project.file],
+        "--plans": [folder / f"{name}.json" for name in (searched, last)],
+        "--tables": [folder / f"{name}.parquet" for name in (searched, last)],
+        "--decisions": [folder / "decision.json"],
+        "--first-plan": [folder / f"{first}.json"],
+        "--first-table": [folder / f"{first}.parquet"],
+        "--output": [folder / "search.parquet"],
+    }
+    arguments = [str(part) for name, paths in files.items() for part in (name, *paths)]
+    subprocess.run([sys.executable, str(ROOT / "scripts/list_candidates.py"), *arguments], check=True)
+    return pq.read_table(folder / "search.parquet").to_pylist()
 
 
 def test_a_second_start_of_one_configuration_is_never_called_different(project, tmp_path):

@@ -342,6 +342,7 @@ def test_tasks_have_each_figure_with_its_interval_and_floor() -> None:
     assert (shown["mcnemar_p"].value, shown["mcnemar_p"].unit) == (pytest.approx(p), "probability")
     assert shown["mcnemar_p"].questions == TOTAL
     assert found.smallest_loss == pytest.approx(3 + 2.5 - 100 * wide.low) and found.loss_unit == "points"
+    assert "right answers 55.0 % with the baseline, 52.5 % with the candidate, of 200 questions" in found.why
     assert "10 lost, 5 gained, a loss of 2.5 points" in found.why
     assert f"(95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f}), 3 allowed" in found.why
     floor_lost = find("tasks", graded(110), candidate, graded(100)).figures[2].floor

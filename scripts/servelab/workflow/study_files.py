@@ -70,10 +70,16 @@ class StudyFiles:
         files: Files = {
             option: [stage_file(search, each, name) for each in past] for option, name in names.items() if past
         }
-        if stage == CONFIRM:
-            files["first_plan"] = stage_file(search, CONFIRM_FIRST, "plan.json")
-            files["first_table"] = stage_file(search, CONFIRM_FIRST, "table.parquet")
-        return files
+        return files | self.first_pairs(search) if stage == CONFIRM else files
+
+    def first_pairs(self, search: str) -> Files:
+        """Plan and table of `confirm-first`; a recorded study has none."""
+        if not is_live(search):
+            return {}
+        return {
+            "first_plan": stage_file(search, CONFIRM_FIRST, "plan.json"),
+            "first_table": stage_file(search, CONFIRM_FIRST, "table.parquet"),
+        }
 
     def referred(self, search: str) -> Files:
         """What a live study's file refers to; a recorded one's refers to nothing that the script reads.
