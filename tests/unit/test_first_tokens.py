@@ -35,12 +35,17 @@ def test_each_shape_is_read_and_tokens_without_an_id_or_a_figure_are_left_out(lo
     assert list(first_tokens(printed(logprobs)).items()) == list(FOUND.items())  # the likeliest first
 
 
+def test_a_token_that_is_a_part_of_a_character_is_read():
+    assert first_tokens(printed(OBJECTS).replace(b'"token": "a"', b'"token": "\xe2\x82"')) == FOUND
+
+
 @pytest.mark.parametrize(
     "content",
     [
         b"",
         b"{}",
         b"[1]",
+        b"[" * 100_000,
         b'{"choices": []}',
         b'{"choices": [{"text": "a", "logprobs": null}]}',
         printed({"content": []}),

@@ -72,7 +72,8 @@ def first_tokens(content: bytes) -> dict[str, float] | None:
     (`top_logprobs`, vLLM). A token without an id is left out: different tokens may have the same text.
     """
     try:
-        printed = orjson.loads(content)["choices"][0]["logprobs"]
+        # a token may be a part of a character, and its text then no UTF-8
+        printed = orjson.loads(content.decode(errors="replace"))["choices"][0]["logprobs"]
         if printed.get("content"):
             pairs = [(_id(each), each["logprob"]) for each in printed["content"][0]["top_logprobs"]]
         else:
