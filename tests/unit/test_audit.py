@@ -153,6 +153,16 @@ def test_figure(made, printed, metric, verdict, recomputed):
     assert (row["where"], row["line"], row["candidate"], row["source"]) == ("slide 1", 7, FIRST, "publication")
 
 
+@pytest.mark.parametrize(
+    ("printed", "verdict", "recomputed"), [("0.15", "rounded", "0.14756"), ("0.16", "contradicted", "0.15")]
+)
+def test_a_time_printed_in_seconds(made, printed, verdict, recomputed):
+    made.claim(kind="figure", candidate=FIRST, metric="tpot_ms", printed=printed, unit="s")
+    (row,) = made.audit("figure")
+    assert (row["verdict"], row["recomputed"], row["published"]) == (verdict, recomputed, printed)
+    assert (row["published_value"], row["recomputed_value"]) == (1000 * float(printed), 147.56)
+
+
 @pytest.mark.parametrize(("times", "verdict"), [(2, "confirmed"), (4, "contradicted")])
 def test_a_figure_times_deployments_says_that_it_is_extrapolated(made, times, verdict):
     made.claim(kind="figure", candidate=SECOND, printed="7527.80", times=times)

@@ -60,7 +60,9 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         verdict,
         reason,
         published=claim.printed + (f" ×{claim.times}" if claim.times > 1 else ""),
-        recomputed=plain(quantity.value) if verdict == "rounded" else in_digits(quantity.value, claim.printed),
+        recomputed=plain(quantity.value / claim.scale)
+        if verdict == "rounded"
+        else in_digits(quantity.value / claim.scale, claim.printed),
         published_value=claim.value,
         recomputed_value=quantity.value,
         cause=cause,
@@ -283,7 +285,7 @@ def _number(
         judge(claim.value, claim.half_unit, computed),
         reason,
         published=claim.printed,
-        recomputed=in_digits(computed.value, claim.printed),
+        recomputed=in_digits(computed.value / getattr(claim, "scale", 1.0), claim.printed),
         published_value=claim.value,
         recomputed_value=computed.value,
         **_facts(claim),

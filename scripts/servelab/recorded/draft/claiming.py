@@ -52,7 +52,15 @@ class Context:
         self.unplaced.append(Unplaced(spot, what, why))
 
     def figure(
-        self, cell: Cell, printed: str, spot: Spot, where: str, times: int = 1, guess: str | None = None
+        self,
+        cell: Cell,
+        printed: str,
+        spot: Spot,
+        where: str,
+        times: int = 1,
+        guess: str | None = None,
+        *,
+        in_seconds: bool = False,
     ) -> bool:
         """Adds a figure, if the candidate was measured on the workload."""
         if not self.figures.has(cell.candidate, cell.workload) or cell.metric not in METRICS.names():
@@ -60,6 +68,8 @@ class Context:
         keys: dict[str, Any] = {"candidate": cell.candidate, **_cell_keys(cell), "printed": printed.lstrip("+")}
         if times > 1:
             keys["times"] = times
+        if in_seconds and cell.metric.endswith("_ms"):
+            keys["unit"] = "s"
         self.add("figure", spot, where, keys, guess)
         return True
 
@@ -91,13 +101,23 @@ class Context:
         return True
 
     def difference(
-        self, candidate: Candidate, against: Candidate, cell: Cell, printed: str, spot: Spot, where: str
+        self,
+        candidate: Candidate,
+        against: Candidate,
+        cell: Cell,
+        printed: str,
+        spot: Spot,
+        where: str,
+        *,
+        in_seconds: bool = False,
     ) -> bool:
         """Adds a difference in a metric's unit, if both were measured on the workload."""
         sides = (candidate.reference, against.reference)
         if candidate is against or not all(self.figures.has(side, cell.workload) for side in sides):
             return False
         keys = {"candidate": sides[0], "against": sides[1], **_cell_keys(cell), "printed": printed}
+        if in_seconds and cell.metric.endswith("_ms"):
+            keys["unit"] = "s"
         self.add("difference", spot, where, keys)
         return True
 

@@ -6,18 +6,29 @@ import re
 
 from servelab.recorded.draft.observed import Observed, Serving
 from servelab.recorded.draft.serving import EngineName, engine_of_command, engines_named, model_of
+from servelab.recorded.draft.workloads import slug
 from servelab.study.recorded.commands import read_command
 
 MODEL_NAME = re.compile(
     r"\b[\w.-]+/[A-Za-z][\w.]*-[\w.-]*\d[\w.-]*\b|\b[A-Za-z][\w.]*(?:-[\w.]+)*-\d[\w.]*[BbMm](?:-[\w.]+)*\b"
 )
 """What looks like a model's name."""
+_QUANTISED = re.compile(
+    r"quanti[sz]|\b(?:optimi[sz]ed|awq|gptq|int[48]|w\d+a\d+|fp8(?!\W*(?:e\dm\d\W*)?kv))\b", re.IGNORECASE
+)
+"""What says that weights are quantised; an optimised configuration of a page has all that it chose."""
 
 
 def complete(observed: Observed) -> None:
-    """Turns each serving command that is options only into a whole one, by the engine that its place names."""
+    """Turns each serving command that is options only into a whole one, by the engine that its place names.
+
+    Where the page is about one model and its complete commands serve a quantised form of it, that form is served where
+    label or headings say so.
+    """
     whole = [each for each in observed.servings if each.printed is None]
     model = next((found for each in whole if (found := model_of(each.text))), None) or model_named(observed)
+    plain = _model_of_setup(observed)
+    has_form = model is not None and plain is not None and _is_form_of(model, plain)
     starts: dict[str, str] = {}
     for each in whole:
         its = engine_of_command(each.text)
@@ -30,6 +41,8 @@ def complete(observed: Observed) -> None:
             start = starts.get(engine.key) if engine else None
             if start is None and engine is not None and engine.start is not None:
                 start = engine.start.format(model=model or "unknown")
+            if start is not None and has_form and not _is_quantised(serving, observed):
+                start = start.replace(str(model), str(plain))
             serving.text = f"{start or 'unknown'} {serving.printed}"
             serving.is_rewritten = True
 
@@ -40,6 +53,25 @@ def model_named(observed: Observed) -> str | None:
     found = [match[0] for text in texts for match in MODEL_NAME.finditer(text) if "://" not in text]
     first = next(iter(found), None)
     return next((each for each in found if first and "/" in each and each.endswith(first)), first)
+
+
+def _model_of_setup(observed: Observed) -> str | None:
+    """The model that a page names under a heading `Model`."""
+    lines = [text for text, spot in observed.lines if spot.path and slug(spot.path[-1]) == "model"]
+    return next((match[0] for text in lines if (match := MODEL_NAME.search(text))), None)
+
+
+def _is_form_of(model: str, plain: str) -> bool:
+    """Whether a model's name is that of another with something behind it, such as `-FP8`."""
+    whole, beginning = (name.rsplit("/", 1)[-1].lower() for name in (model, plain))
+    return whole.startswith(f"{beginning}-")
+
+
+def _is_quantised(serving: Serving, observed: Observed) -> bool:
+    """By what stands above it, or above its results."""
+    spots = [serving.spot, *(each.spot for each in observed.results if each.serving is serving)]
+    texts = [text for spot in spots for text in (spot.label or "", spot.above, *spot.path[1:])]
+    return any(map(_QUANTISED.search, texts))
 
 
 def _start(command: str) -> str:

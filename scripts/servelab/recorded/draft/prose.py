@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 
+from servelab.metrics.definitions import METRICS
 from servelab.recorded.draft.candidates import Candidate, Stage
 from servelab.recorded.draft.claiming import DEFAULT_METRIC, Context, fits, metric_of
 from servelab.recorded.draft.figures import Cell
@@ -16,7 +17,7 @@ from servelab.recorded.draft.tables import is_of_performance
 from servelab.recorded.draft.words import OTHER, THROUGHPUT, Number, falls, metric_in, numbers_in
 
 _SENTENCE = re.compile(r"(?<=[.;!?。])\s+(?=[A-Z(`\"*])")
-_MORE = re.compile(r"\s+(?:>{1,2}|&gt;)\s+")
+_MORE = re.compile(r"\s+(?:>{1,2}|&gt;|<{1,2}|&lt;)\s+")
 _FROM_TO = re.compile(r"\bfrom\b.{0,40}$", re.IGNORECASE)
 _TO = re.compile(r"^.{0,12}\bto\b", re.IGNORECASE)
 _BY = re.compile(
@@ -76,15 +77,20 @@ def _claim_order(sentence: str, spot: Spot, context: Context) -> bool:
     if not all(context.figures.has(each.reference, workload) for each in sides):
         context.leave(spot, f"`{sentence[:100]}`", f"not all have a log of `{workload}`")
         return True
-    keys = {"candidates": [each.reference for each in sides], "workload": workload}
+    rises = {"<" in sign or "lt" in sign for sign in _MORE.findall(sentence)}
+    best_first = sides[::-1] if rises == {True} and METRICS.get(metric).higher_is_better else sides
+    keys = {"candidates": [each.reference for each in best_first], "workload": workload}
     if metric != DEFAULT_METRIC:
         keys["metric"] = metric
-    context.add("order", spot, spot.where, keys)
+    if len(rises) == 1:
+        context.add("order", spot, spot.where, keys)
+    else:
+        context.leave(spot, f"`{sentence[:100]}`", "it rises and falls: no order from best to worst")
     for part, side in zip(parts, sides, strict=True):
         for number in numbers_in(part):
             if not number.is_percent and (is_of_performance(number) or len(number.printed) > 3):
                 cell = Cell(side.reference, workload, metric, statistic or "mean")
-                context.figure(cell, number.printed, spot, spot.where, number.times)
+                context.figure(cell, number.printed, spot, spot.where, number.times, in_seconds=number.is_in_seconds)
     return True
 
 
@@ -151,12 +157,15 @@ def _claim_pair(
         return False
     is_rate = by.unit.startswith("tok")
     metric = DEFAULT_METRIC if is_rate or named[0] == THROUGHPUT else named[0]
+    if by.is_in_seconds and not metric.endswith("_ms"):  # `faster by 0.1 s` is a latency
+        metric = "e2el_ms"
     workload = _workload(sentence, spot, list(pair[:2]), context)
     ahead = [each for each in numbers if each.end <= by.start and is_of_performance(each)]
     sides = pair[:2]
     if len(ahead) == 2 and not context.names.candidates(sentence, spot):
         for side, number in zip(sides, ahead, strict=True):
-            context.figure(Cell(side.reference, workload, metric, named[1] or "mean"), number.printed, spot, spot.where)
+            cell = Cell(side.reference, workload, metric, named[1] or "mean")
+            context.figure(cell, number.printed, spot, spot.where, in_seconds=number.is_in_seconds)
     elif ahead:
         for position, number in enumerate(numbers):
             if number in ahead:
@@ -169,7 +178,8 @@ def _claim_pair(
         metric.endswith("_ms") and _FASTER.search(by.before) is not None
     )
     sign = "-" if falls_by and not by.is_signed else ""
-    context.difference(sides[0], sides[1], cell, sign + by.printed, spot, spot.where)
+    printed = sign + by.printed
+    context.difference(sides[0], sides[1], cell, printed, spot, spot.where, in_seconds=by.is_in_seconds)
     for number in numbers[numbers.index(by) + 1 :]:
         if number.is_percent:
             printed = number.printed if number.is_signed else sign + number.printed
@@ -182,18 +192,20 @@ def _claim_figure(
 ) -> Candidate | None:
     number = numbers[position]
     what = f"`{number.printed} {number.unit}`".replace(" `", "`") + f" in `{sentence[:100]}`"
-    if number.unit in ("s", "sec", "second", "seconds", "k", "m", "x", "×") or number.unit.endswith("b"):
+    if number.unit in ("k", "m", "x", "×") or number.unit.endswith("b"):
         return None
     before = sentence[: number.start]
     named = metric_in(number.before, last=True) or metric_in(number.unit) or metric_in(before, last=True)
     named = named or metric_in(sentence)
+    if number.is_in_seconds and (named is None or not named[0].endswith("_ms")):
+        return None
     if number.unit.startswith("tok") and (named is None or named[0].endswith("_ms")):
         named = (THROUGHPUT, None)
     if named is None:
         context.leave(spot, what, "no metric is named")
         return None
     metric, statistic = named
-    hits = [each for each in context.figures.like(number.printed) if fits(each, metric, statistic or "mean")]
+    hits = [each for each in context.figures.like(number.in_metric) if fits(each, metric, statistic or "mean")]
     candidate = _subject(sentence, numbers, position, spot, context)
     candidates = {each.candidate for each in hits}
     everyone = {each.reference: each for stage in context.names.stages for each in stage.candidates}
@@ -206,7 +218,8 @@ def _claim_figure(
     workload = own[0].workload if own else _workload(sentence, spot, [candidate], context)
     cell = own[0] if own else Cell(candidate.reference, workload, str(metric_of(metric)), statistic or "mean")
     guess = None if own else "the log has another figure; see whose figure it is"
-    if not context.figure(cell, number.printed, spot, spot.where, number.times, guess):
+    seconds = number.is_in_seconds
+    if not context.figure(cell, number.printed, spot, spot.where, number.times, guess, in_seconds=seconds):
         context.leave(spot, what, f"`{cell.candidate}` has no log of `{cell.workload}`")
         return None
     return candidate

@@ -77,7 +77,7 @@ def _entries(rows: list[tuple[str, ...]], header: tuple[str, ...], spot: Spot, c
                     statistic = next(
                         (each[1] for each in (metric_in(head), metric_in(cells[0])) if each and each[0] == metric), None
                     )
-                hits = [] if number.is_percent else context.figures.like(number.printed)
+                hits = [] if number.is_percent else context.figures.like(number.in_metric)
                 hits = [each for each in hits if fits(each, metric, statistic or ("mean" if metric else None))]
                 if metric is None and not number.is_percent and not hits:
                     continue  # a setting, a size, a count
@@ -256,6 +256,9 @@ def _claim(
     if number.is_percent:
         _claim_percent(entry, entries, rows, spots, where, what, context)
         return
+    if number.unit in ("x", "×"):
+        context.leave(spot, what, "a ratio, which no claim has; write it as a change in percent")
+        return
     if entry.candidate is None or entry.workload is None or entry.metric is None:
         _claim_by_value(entry, spot, where, what, context)
         return
@@ -264,9 +267,12 @@ def _claim(
     if own:
         cell = next((each for each in own if each.metric == cell.metric), own[0])
     guess = None if own else "the log has another figure; see whether row and column are understood"
+    seconds = number.is_in_seconds and cell.metric.endswith("_ms")
     if number.unit in ("k", "m"):
         context.leave(spot, what, "it is in thousands or millions")
-    elif not context.figure(cell, number.printed, spot, where, number.times, guess):
+    elif number.is_in_seconds and not seconds:
+        context.leave(spot, what, f"it is in seconds, {cell.metric} is not")
+    elif not context.figure(cell, number.printed, spot, where, number.times, guess, in_seconds=seconds):
         context.leave(spot, what, f"`{cell.candidate}` has no log of `{cell.workload}`")
 
 
@@ -274,7 +280,9 @@ def _claim_by_value(entry: _Entry, spot: Spot, where: str, what: str, context: C
     """A figure whose place says too little: claimed if only one figure of all logs prints so."""
     if len(entry.hits) == 1 and len(entry.number.printed.replace(".", "")) > 3:
         guess = "the only figure of all logs that prints so"
-        context.figure(entry.hits[0], entry.number.printed, spot, where, entry.number.times, guess)
+        number = entry.number
+        seconds = number.is_in_seconds
+        context.figure(entry.hits[0], number.printed, spot, where, number.times, guess, in_seconds=seconds)
     elif entry.metric is not None or entry.hits:
         context.leave(spot, what, "its row and column do not say whose figure it is")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from servelab.recorded.draft.candidates import Candidate, Stage
 from servelab.recorded.draft.observed import Spot
 from servelab.recorded.draft.serving import ENGINES
-from servelab.recorded.draft.workloads import Workload, slug
+from servelab.recorded.draft.workloads import Workload, rate_said, slug
 from servelab.study.recorded.commands import read_command
 
 THROUGHPUT = "throughput"
@@ -34,7 +34,11 @@ _METRICS = (
     ("ttft_ms", r"\bttft\b|time[- ]to[- ]first[- ]token|first[- ]token\s+latency"),
     ("tpot_ms", r"\btpot\b|time[- ]per[- ]output[- ]token"),
     ("itl_ms", r"\bitl\b|inter[- ]token\s+latency"),
-    ("e2el_ms", r"\be2el?\b(?:\s+latency)?|end[- ]to[- ]end\s+latency|request\s+latency"),
+    (
+        "e2el_ms",
+        r"\be2el?\b(?:\s+latency)?|end[- ]to[- ]end\s+latency|request\s+latency"
+        r"|\b(?:mean|average|avg|median|p\d\d)\s+latency",
+    ),
     (
         THROUGHPUT,
         r"throughput|\btps\b|tok(?:en)?s?\s*/\s*(?:s|sec|second)\b|tokens?\s+per\s+(?:sec|second)|\bfaster\b|\bslower\b"
@@ -51,7 +55,7 @@ _NUMBER = re.compile(
     r"(?<![\w.,/#@:=-])(?P<sign>[+\-−–↑↓▲▼]\s?|~\s?|≈\s?)?(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)"
     r"(?P<percent>\s?[%％])?(?:\s?[x×](?P<times>[2-9]|\d\d)(?![\w.]))?"
     r"(?P<unit>\s?(?:tok(?:en)?s?\s*/\s*(?:s|sec|second)|tokens?\s+per\s+second|(?:req|request)s?\s*/\s*s|ms|milliseconds?"
-    r"|s|seconds?|sec|TPS|tps|K|k|M|x|×|[GT]i?B)\b)?(?![\w%％]|[.,]\d|-[A-Za-z\d])",
+    r"|s\s?/\s?(?:request|req)|s|seconds?|sec|TPS|tps|K|k|M|x|×|[GT]i?B)\b)?(?![\w%％]|[.,]\d|-[A-Za-z\d])",
 )
 OTHER = re.compile(
     r"accura|quality|perplex|utili[sz]ation|memory|vram|score|confidence|hit[- ]rate|mmlu|gsm8k|aime|loss|power|cost"
@@ -105,6 +109,7 @@ _STOP = frozenset(
         "number",
     ]
 )
+_AT_ONCE = re.compile(r"\b(?:bs|batch[- ]?size|concurren\w*)\W{0,3}(\d{1,6})\b", re.IGNORECASE)
 _ALSO_METRICS = frozenset({"throughput", "latency"})
 """Names of workloads that are metrics in a sentence."""
 BASELINE = re.compile(r"\bbase-?line\b|\bdefaults?\b|\bbefore\b|\bvanilla\b|\bout[- ]of[- ]the[- ]box\b", re.IGNORECASE)
@@ -123,8 +128,19 @@ class Number:
     is_signed: bool
     times: int
     unit: str
+    """As the text has it, in small letters."""
     before: str
     """The text between the last number and this one."""
+
+    @property
+    def is_in_seconds(self) -> bool:
+        """Whether it is a time in seconds, which metrics have in milliseconds."""
+        return self.unit.replace(" ", "") in ("s", "sec", "second", "seconds", "s/req", "s/request")
+
+    @property
+    def in_metric(self) -> str:
+        """As figures of metrics print: a time in seconds as whole milliseconds."""
+        return f"{1000 * float(self.printed):.0f}" if self.is_in_seconds else self.printed
 
 
 def numbers_in(text: str) -> Iterator[Number]:
@@ -239,7 +255,10 @@ class Names:
         return best
 
     def workload(self, text: str) -> Workload | None:
-        """The workload that a text names, by its title, data set or lengths."""
+        """The workload that a text names, by its limit, title, data set or lengths."""
+        by_limit = self._by_limit(text)
+        if by_limit is not None:
+            return by_limit
         padded = f"-{slug_all(text)}-"
         for words, workload in self._workload_words:
             if words in _ALSO_METRICS and len(text.split()) > 2:
@@ -249,6 +268,16 @@ class Names:
                 if len(same) == 1:
                     return workload
         return self._by_lengths(text)
+
+    def _by_limit(self, text: str) -> Workload | None:
+        """The only workload with the concurrency (`BS=2`) or request rate (`8 RPS`) that a text names."""
+        at_once, rate = _AT_ONCE.search(text), rate_said([text])
+        fitting = [
+            each
+            for each in self.workloads
+            if (at_once and each.max_concurrency == int(at_once[1])) or (rate is not None and each.request_rate == rate)
+        ]
+        return fitting[0] if len(fitting) == 1 else None
 
     def _by_lengths(self, text: str) -> Workload | None:
         values = [

@@ -34,6 +34,10 @@ _PROMPTS = re.compile(
     re.IGNORECASE,
 )
 _CONCURRENCY = re.compile(r"concurren\w*\D{0,12}?(\d+)|(\d+)\s*(?:-way )?concurren", re.IGNORECASE)
+_RATE = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(?:rps|qps|(?:requests?|req)\s*/\s*s)\b|\b(?:request[- ])?rate\W{0,3}(\d+(?:\.\d+)?)(?!\S*%)",
+    re.IGNORECASE,
+)
 _OPTIONS = {
     "dataset": ("--dataset-name", "--dataset", "--data-type"),
     "inputs": ("--random-input-len", "--random-input", "--input-len", "--isl", "--synthetic-input-tokens-mean"),
@@ -148,6 +152,10 @@ def _sent(result: Result) -> _Sent:
         found = next((match for text in texts if (match := _CONCURRENCY.search(text))), None)
         concurrency = float(found[1] or found[2]) if found else None
     rate = block.settings.get("request_rate_per_s")
+    if rate is None and (said := rate_said(texts)) is not None:
+        rate = said
+        if concurrency == block.value("peak_concurrency"):  # what was reached, printed as a limit
+            concurrency = None
     return _Sent(
         (completed or 0) + (failed or 0) if completed is not None else None,
         failed is not None,
@@ -157,6 +165,12 @@ def _sent(result: Result) -> _Sent:
         float(rate) if isinstance(rate, int | float) and rate != float("inf") else None,
         frozenset() if completed and inputs is not None else frozenset(texts[:-2]) or frozenset(texts),
     )
+
+
+def rate_said(texts: list[str]) -> float | None:
+    """Requests per second that the nearest text names."""
+    found = next((match for text in texts if (match := _RATE.search(text))), None)
+    return float(found[1] or found[2]) if found else None
 
 
 def _said_of(result: Result) -> list[str]:
@@ -235,6 +249,8 @@ def _describe(
     limits = {_sent(each).concurrency for each in workload.results}
     workload.max_concurrency = int(sent.concurrency) if sent.concurrency and len(limits) == 1 else None
     workload.request_rate = sent.rate
+    if sent.rate is not None and "request_rate_per_s" not in workload.results[0].block.settings:
+        workload.guesses["request_rate"] = "from the text above its logs"
     client = _client_of(sent, own, clients)
     if client is not None:
         settings = client_settings(client.text)

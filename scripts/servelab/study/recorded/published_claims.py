@@ -7,9 +7,9 @@ digits give the precision.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from servelab.core.run_spec import Strict
 from servelab.metrics.objective import Basis
@@ -62,7 +62,36 @@ class _NumberClaim(_PrintedClaim):
     workload: str = Field(description="Workload.")
 
 
-class FigureClaim(_NumberClaim):
+class _FigureClaim(_NumberClaim):
+    """A claim whose number has the metric's unit."""
+
+    unit: Literal["s"] | None = Field(
+        None, description="`s` if the number is in seconds and the metric in milliseconds; null for the metric's unit."
+    )
+
+    @model_validator(mode="after")
+    def _is_of_milliseconds(self) -> Self:
+        if self.unit is not None and not self.metric.endswith("_ms"):
+            raise ValueError(f"unit: seconds are printed for a metric in milliseconds, {self.metric} is none")
+        return self
+
+    @property
+    def scale(self) -> float:
+        """What a number as printed is multiplied by to have the metric's unit."""
+        return 1.0 if self.unit is None else 1000.0
+
+    @property
+    def value(self) -> float:
+        """The printed number in the metric's unit."""
+        return float(self.printed) * self.scale
+
+    @property
+    def half_unit(self) -> float:
+        """Half a unit of the last printed digit, in the metric's unit."""
+        return super().half_unit * self.scale
+
+
+class FigureClaim(_FigureClaim):
     """A candidate's figure: a cell of a table, or a number in a line."""
 
     kind: Literal["figure"] = "figure"
@@ -79,7 +108,7 @@ class ChangeClaim(_NumberClaim):
     basis: Basis = Field("deployment", description="What both figures are brought to before they are compared.")
 
 
-class DifferenceClaim(_NumberClaim):
+class DifferenceClaim(_FigureClaim):
     """A difference in the metric's unit: candidate − against."""
 
     kind: Literal["difference"] = "difference"
