@@ -71,6 +71,14 @@ def test_the_best_configuration_of_an_engine_has_both_figures_and_links(results)
     assert all(cell.link.startswith("recorded/example/") for cell in row)
 
 
+def test_what_cannot_win_is_not_the_best(results):
+    path = results / "recorded/example/study.json"
+    content = json.loads(path.read_text())
+    content["objective"]["min_success_rate"] = 0.999
+    path.write_text(json.dumps(content))
+    assert board(results).rows == []
+
+
 def test_an_unfinished_study_is_not_on_the_board(results):
     (results / "recorded/example/claims.parquet").write_bytes(b"none")
     assert board(results).rows == []

@@ -63,7 +63,7 @@ def _rows_of(folder: Path, address: str) -> Iterator[list[Cell]]:
         each
         for stage in (*(stage.name for stage in study.stages), COMPARISON)
         if (folder / "stages" / stage / "plan.json").exists()
-        for each in _entries(folder / "stages" / stage, stage)
+        for each in _entries(folder / "stages" / stage, stage, study.objective.min_success_rate)
     ]
     best: dict[tuple[str, str], _Entry] = {}
     baseline: dict[str, float] = {}
@@ -86,12 +86,13 @@ def _rows_of(folder: Path, address: str) -> Iterator[list[Cell]]:
             yield _cells(study, address, entry, engine, float(sound), base, _published(claims, entry, workload))
 
 
-def _entries(folder: Path, stage: str) -> Iterator[_Entry]:
-    """Every configuration of a stage that has figures, by workload."""
+def _entries(folder: Path, stage: str, least: float) -> Iterator[_Entry]:
+    """Configurations of a stage with figures that may win, by workload; `least` is the success rate they need."""
     plan = RecordedPlan.read(folder / "plan.json")
     for row in read_table(folder / "table.parquet", schemas.STAGE_TABLE).to_dict("records"):
-        is_sound = row["outcome"] == "ok" and row["validity"] != "invalid"
-        if is_sound and value_or_none(row["objective_value"]) is not None:
+        fits = row["outcome"] == "ok" and row["validity"] != "invalid" and pd.isna(row["constraints_missed"])
+        rate = value_or_none(row["success_rate"])
+        if fits and value_or_none(row["objective_value"]) is not None and (rate is None or rate >= least):
             planned = plan.candidates[int(row["position"])]
             logs = next((run.spec.logs for run in planned.runs if run.workload == row["workload"]), {})
             yield _Entry(planned, stage, row, next(iter(logs), None))
@@ -117,8 +118,8 @@ def _cells(
     published: Row | None,
 ) -> list[Cell]:
     report, row = f"{address}/report.html", entry.row
-    comparison, audit = f"{report}#comparison", f"{report}#audit"
-    about = comparison if entry.stage == COMPARISON else f"{report}#stage-{entry.stage}"
+    stages, audit = f"{report}#stages", f"{report}#audit"
+    about = stages if entry.stage == COMPARISON else f"{report}#stage-{entry.stage}"
     has = study.engines.get(engine, {})
     printed = value_or_none(published["published_value"]) if published else None
     text = str(published["published"]) if published else "–"
@@ -130,7 +131,7 @@ def _cells(
         Cell(str(study.model["id"]), link=report),
         Cell(f"{node} × {study.hardware.accelerator}", link=f"{report}#provenance"),
         Cell(f"{has.get('title') or engine} {has.get('version', '')}".strip(), link=about),
-        Cell(study.workloads[row["workload"]], link=f"{report}#comparison"),
+        Cell(study.workloads[row["workload"]], link=stages),
         Cell(entry.planned.reference, link=about, note=f"on {used} of {node}" if used != node else ""),
         Cell(text, link=audit if published else "", note=_source(study, published)),
         Cell(
@@ -141,7 +142,7 @@ def _cells(
             value=sound,
         ),
         Cell(percent(100 * (printed / sound - 1)) if printed and sound else "–", link=audit if printed else ""),
-        Cell("–" if change is None else "baseline" if not change else percent(change), link=f"{report}#comparison"),
+        Cell("–" if change is None else "baseline" if not change else percent(change), link=stages),
     ]
 
 
