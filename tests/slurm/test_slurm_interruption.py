@@ -71,21 +71,21 @@ def test_terminated_it_waits_for_its_jobs_and_keeps_what_they_measured(slow, clu
     assert slow.measured_by() & {job["run"]} == set()
 
 
-def test_killed_its_jobs_are_cancelled_before_their_runs_start_again(slow, cluster):
-    workflow, job = started(slow)
+def test_killed_its_jobs_are_cancelled_before_their_runs_start_again(slower, cluster):
+    workflow, job = started(slower)
     workflow.kill()
     workflow.wait()
-    slow.snakemake("--unlock")
-    output = slow.snakemake()
+    slower.snakemake("--unlock")
+    output = slower.snakemake()
     assert f"cancelled job {job['id']} of an earlier workflow" in output
     jobs = {int(each["id"]): each["state"] for each in cluster.jobs("all") if each["run"] == job["run"]}
     since = [
         state for number, state in sorted(jobs.items()) if number >= int(job["id"])
     ]  # other tests have this run too
     assert since == ["CANCELLED", "COMPLETED"]
-    assert len(slow.runs()) == 2
-    assert slow.left_overs() == []
-    slow.until_no_process_is_left()
+    assert len(slower.runs()) == 2
+    assert slower.left_overs() == []
+    slower.until_no_process_is_left()
 
 
 def test_killed_its_jobs_may_end_and_are_not_measured_again(slow, cluster):

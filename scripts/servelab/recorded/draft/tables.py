@@ -272,6 +272,8 @@ def _claim(
         context.leave(spot, what, "it is in thousands or millions")
     elif number.is_in_seconds and not seconds:
         context.leave(spot, what, f"it is in seconds, {cell.metric} is not")
+    elif not context.figures.has(cell.candidate, cell.workload) and len(entry.hits) == 1:
+        _claim_by_value(entry, spot, where, what, context)
     elif not context.figure(cell, number.printed, spot, where, number.times, guess, in_seconds=seconds):
         context.leave(spot, what, f"`{cell.candidate}` has no log of `{cell.workload}`")
 
