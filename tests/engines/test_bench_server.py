@@ -35,5 +35,6 @@ def test_a_real_server_is_measured_by_its_address(installed, tmp_path):
     assert found.load.mean_input_tokens == pytest.approx(120, rel=0.15)
     assert found.asked.longest_tokens
     one, four = found.points
-    assert (one.failed, four.failed, one.validity) == (0, 0, "ok"), one.failures
+    assert (one.failed, four.failed) == (0, 0)
+    assert one.validity != "invalid" and four.validity != "invalid", one.failures + four.failures
     assert len(done.stdout.splitlines()) == 5

@@ -65,7 +65,8 @@ def key_of(variable: str | None, environment: Mapping[str, str] = os.environ) ->
 def ask(url: str, key: str | None, model: str | None = None) -> Asked:
     """What a server says about itself; `ServelabError` if it does not answer, `ConfigError` if it has no such model."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False) as client:
+    alone = httpx.Limits(max_keepalive_connections=0)  # a server may close a connection just as it is used again
+    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False, limits=alone) as client:
         try:
             answer = client.get("/v1/models")
         except httpx.HTTPError as error:

@@ -18,6 +18,10 @@ _REMARK = (
     "again between them, so the interval does not include what differs from start to start, which a study measures. "
     "P99 is over the requests of all visits. Metrics are those of docs/metrics.md, checks those of docs/validity.md."
 )
+_CHECKS = (
+    "Those that could not be made need telemetry of the server's machine, the model's tokenizer, three visits, or "
+    "another kind of load."
+)
 
 
 def bench_page(bench: Bench, before: Bench | None = None) -> Page:
@@ -26,7 +30,8 @@ def bench_page(bench: Bench, before: Bench | None = None) -> Page:
     if before is not None:
         sections.append(_comparison(before, bench))
     sections += [
-        Section("Checks that failed", _failed(bench.points), _checked(bench.points)),
+        Section("Checks", _checked(bench.points), _CHECKS),
+        *([Section("Checks that failed", failed)] if (failed := _failed(bench.points)).rows else []),
         Section("What was sent, and what the server says", _facts(bench)),
         Section("What cannot be known of a server that already runs", _unknown(bench)),
     ]
@@ -95,8 +100,8 @@ def _loads(points: Sequence[PointResult]) -> Table:
 
 def _comparison(before: Bench, now: Bench) -> Section:
     if why := differences(before, now):
-        text = f"The loads of {before.started_at} and {now.started_at} differ: {'; '.join(why)}."
-        return Section("Compared with the earlier bench", Table([], []), f"Not comparable. {text}")
+        text = f"Not comparable: the benches of {before.started_at} and {now.started_at} are of different loads."
+        return Section("Compared with the earlier bench", Table(["What differs"], [[Cell(each)] for each in why]), text)
     rows = [
         [
             Cell(each.point),
@@ -113,7 +118,7 @@ def _comparison(before: Bench, now: Bench) -> Section:
         "of the server: a change includes that too. `cannot tell`: its 95 % interval over visits includes 0."
     )
     return Section(
-        "Compared with the earlier bench", Table(["Load", "Metric", "Earlier", "Now", "Change", ""], rows), text
+        "Compared with the earlier bench", Table(["Load", "Metric", "Earlier", "Now", "Change", "Verdict"], rows), text
     )
 
 
@@ -136,10 +141,13 @@ def _failed(points: Sequence[PointResult]) -> Table:
     return Table(["Load", "Check", "Level", "Found", "What to do"], rows)
 
 
-def _checked(points: Sequence[PointResult]) -> str:
-    levels = [finding.level for point in points for finding in point.findings]
-    held, left = levels.count("ok"), levels.count("not applicable")
-    return f"{held} checks held. {left} could not be made, because they need what only the server's machine knows."
+def _checked(points: Sequence[PointResult]) -> Table:
+    rows = []
+    for point in points:
+        levels = [finding.level for finding in point.findings]
+        counts = (levels.count("ok"), len(point.failures), levels.count("not applicable"))
+        rows.append([Cell(point.name), *(Cell(str(count)) for count in counts)])
+    return Table(["Load", "Held", "Failed", "Could not be made"], rows)
 
 
 def _facts(bench: Bench) -> Table:
@@ -156,11 +164,11 @@ def _facts(bench: Bench) -> Table:
     if bench.through_relay:
         text = "requests went through a relay on this machine, for TLS or a key; its delay is part of every time"
         facts.append(("relay", text))
-    return Table(["", ""], [[Cell(name), Cell(text)] for name, text in facts])
+    return Table(["Of", "Found"], [[Cell(name), Cell(text)] for name, text in facts])
 
 
 def _unknown(bench: Bench) -> Table:
-    return Table(["", ""], [[Cell(name), Cell(text)] for name, text in _unknowns(bench)])
+    return Table(["What", "Why"], [[Cell(name), Cell(text)] for name, text in _unknowns(bench)])
 
 
 def _unknowns(bench: Bench) -> Iterator[tuple[str, str]]:
@@ -171,11 +179,7 @@ def _unknowns(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "its options and hardware", "a server does not say how it was started, nor on what"
     yield "restarts", "whether it was restarted between visits cannot be seen"
     cached = [point.cached_percent for point in bench.points if point.cached_percent is not None]
-    hits = (
-        f"it reports {max(cached):.0f} % of a load's prompt tokens from a cache at most"
-        if cached
-        else "it does not say"
-    )
+    hits = f"it reports {max(cached):.0f} % of a load's prompt tokens from a cache" if cached else "it does not say"
     yield "what its caches held", f"caches cannot be emptied; no prompt was sent twice; {hits}"
     yield "other users", "requests of others at the same time cannot be seen"
 
