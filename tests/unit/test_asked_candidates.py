@@ -1,12 +1,19 @@
 """Who is asked a study's questions, on which server start, and what that reruns."""
 
+import json
+
+import pyarrow.parquet as pq
 import pytest
 from made_study import demo_study
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from servelab.answers.workload import QUESTIONS
+from servelab.assets.datasets import Dataset, fetch_dataset
 from servelab.core.errors import ConfigError
+from servelab.core.identity import file_sha256
 from servelab.engines.adapters import ENGINES
+from servelab.measure.load import LoadPlan
+from servelab.measure.load.sender import send_load
 from servelab.metrics.tables import schemas
 from servelab.search.course import most_runs
 from servelab.search.forecast import forecast
@@ -175,6 +182,43 @@ def test_questions_become_requests(make_project):
     assert set(schemas.WORKLOAD_REQUESTS.names) < set(table.column_names)
     assert all(row["prompt"] and row["expected"] and row["question"] for row in table.to_pylist())
     assert table.equals(QUESTIONS.make(parameters, tokenizer, None))
+
+
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital of France?"}]
+
+
+@pytest.fixture
+def own_questions(tmp_path):
+    """Makes the requests of one question with these messages, from a file of one's own."""
+
+    def make(*messages):
+        file = tmp_path / "own.jsonl"
+        file.write_text(json.dumps({"messages": messages, "expected": "Paris"}) + "\n")
+        source = {"kind": "path", "path": str(file)}
+        described = {"title": "Mine", "file": file.name, "license": "own", "size_bytes": file.stat().st_size}
+        dataset = Dataset.model_validate({**described, "sha256": file_sha256(file), "sources": [source]})
+        given = {"questions": "own", "set_version": "1", "dataset_sha256": dataset.sha256}
+        parameters = QUESTIONS.Parameters(**given, num_requests=1, seed=0, endpoint="chat")
+        tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        return QUESTIONS.make(parameters, tokenizer, fetch_dataset("mine", dataset, tmp_path / "stored"))
+
+    return make
+
+
+def test_a_question_of_several_messages_is_sent_with_all_of_them(own_questions, tmp_path, stub, server):
+    table = own_questions(*MESSAGES)
+    assert table["input_tokens"].to_pylist() == [7]
+    requests = tmp_path / "requests.parquet"
+    pq.write_table(table, requests)
+    plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": requests}
+    send_load(LoadPlan(**plan, keep_answers=True))
+    assert [body["messages"] for body in stub.bodies] == [MESSAGES]
+
+
+def test_the_last_message_of_a_question_asks_it(own_questions):
+    with pytest.raises(ConfigError, match="line-1: messages: the last one must be of role `user`"):
+        own_questions(*MESSAGES[::-1])
 
 
 def test_the_forecast_counts_the_questions(make_project, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,15 @@ class Questions:
         if parameters.dataset_sha256 is not None:
             _, file = open_dataset(dataset, parameters.dataset_sha256)
         asked = QUESTION_SETS.get(parameters.questions).questions(file, parameters.num_requests, parameters.seed)
-        prompts = [_prompt(each, parameters.endpoint) for each in asked]
+        texts = [_texts(each, parameters.endpoint) for each in asked]
         rows: list[dict[str, Any]] = [
             {
-                "prompt": prompt,
-                "input_tokens": len(tokenizer.encode(prompt, add_special_tokens=False).ids),
+                "prompt": said[-1],
+                "input_tokens": sum(len(tokenizer.encode(text, add_special_tokens=False).ids) for text in said),
                 "output_tokens": each.max_tokens,
+                "earlier": _earlier(each),
             }
-            for prompt, each in zip(prompts, asked, strict=True)
+            for said, each in zip(texts, asked, strict=True)
         ]
         found = table(rows, [])
         columns: dict[str, list[Any]] = {
@@ -71,17 +73,23 @@ class Questions:
         return found
 
 
-def _prompt(question: Question, endpoint: str) -> str:
-    """The text that is sent; `ConfigError` for a question that the endpoint does not take."""
+def _texts(question: Question, endpoint: str) -> list[str]:
+    """The texts that are sent, the prompt last; `ConfigError` for a question that the endpoint does not take."""
     if (endpoint == "chat") != (question.messages is not None):
         given = "messages" if question.messages is not None else "a prompt"
         other = "chat" if endpoint == "completions" else "completions"
         raise ConfigError(f"question {question.id} has {given}, but answers.endpoint is {endpoint}: set it to {other}")
     if question.messages is None:
-        return str(question.prompt)
-    if len(question.messages) > 1 or question.messages[0]["role"] != "user":
-        raise ConfigError(f"question {question.id}: messages: only one message, of role `user`, can be sent")
-    return question.messages[0]["content"]
+        return [str(question.prompt)]
+    if question.messages[-1]["role"] != "user":
+        raise ConfigError(f"question {question.id}: messages: the last one must be of role `user`: it is what is asked")
+    return [message["content"] for message in question.messages]
+
+
+def _earlier(question: Question) -> str | None:
+    """The messages before the one that asks, as `schemas.TURNS` has them."""
+    before = [dict(message) for message in (question.messages or ())[:-1]]
+    return json.dumps(before, ensure_ascii=False) if before else None
 
 
 QUESTIONS: Workload = Questions()
