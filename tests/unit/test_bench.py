@@ -1,9 +1,13 @@
 """`servelab bench`: a stub server measured by its address, what is found of it, and two benches compared."""
 
+import asyncio
 import json
 import os
+import shutil
+import ssl
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import bench_server
@@ -109,6 +113,26 @@ def test_a_key_goes_through_the_relay_and_nowhere_else(tmp_path, monkeypatch):
     assert not any(KEY in text for text in written)
     assert "status 401" in wrong[1] and "another" not in wrong[1]
     assert "--api-key-env?" in without[1]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_tls_and_only_with_a_certificate_that_is_trusted(tmp_path, monkeypatch):
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    monkeypatch.setattr(asyncio, "start_server", partial(asyncio.start_server, ssl=context))
+    with EndpointStub(key=KEY).running() as url:
+        url = url.replace("http://", "https://")
+        words = ("--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0", "--api-key-env", "MY_KEY")
+        done = bench(url, tmp_path / "out", *words, MY_KEY=KEY, SSL_CERT_FILE=str(certificate))
+        refused_by_us = bench(url, tmp_path / "no", *words, MY_KEY=KEY)
+    assert done.returncode == 0, done.stderr
+    found = read(tmp_path / "out")
+    assert found.through_relay and found.asked.url == url and found.points[0].failed == 0
+    assert refused_by_us.returncode == 1 and "certificate" in refused_by_us.stderr.lower()
 
 
 @pytest.mark.parametrize("refuses", [("ignore_eos",), ()])

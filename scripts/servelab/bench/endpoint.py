@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -66,7 +67,9 @@ def ask(url: str, key: str | None, model: str | None = None) -> Asked:
     """What a server says about itself; `ServelabError` if it does not answer, `ConfigError` if it has no such model."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     alone = httpx.Limits(max_keepalive_connections=0)  # a server may close a connection just as it is used again
-    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False, limits=alone) as client:
+    with httpx.Client(
+        base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False, limits=alone, verify=trusted()
+    ) as client:
         try:
             answer = client.get("/v1/models")
         except httpx.HTTPError as error:
@@ -85,6 +88,11 @@ def ask(url: str, key: str | None, model: str | None = None) -> Asked:
             version=_version(client),
             software=answer.headers.get("server"),
         )
+
+
+def trusted() -> ssl.SSLContext:
+    """The certificates that count: those of the system, or of SSL_CERT_FILE."""
+    return ssl.create_default_context()
 
 
 def without_key(text: str, key: str | None) -> str:

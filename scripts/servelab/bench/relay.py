@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from servelab.bench.endpoint import trusted
+
 _HEAD_BYTES = 1 << 16
 _PIECE_BYTES = 1 << 16
 _BACKLOG = 4096
@@ -47,7 +49,7 @@ class _Relay:
         parts = urlsplit(url)
         assert parts.hostname is not None and parts.port is not None
         self._host, self._port, self._netloc = parts.hostname, parts.port, parts.netloc
-        self._context = ssl.create_default_context() if parts.scheme == "https" else None
+        self._context = trusted() if parts.scheme == "https" else None
         self._added = f"Authorization: Bearer {key}\r\n".encode() if key else b""
         self.name = secrets.token_hex(16)
 
