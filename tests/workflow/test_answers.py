@@ -20,7 +20,7 @@ from servelab.core.identity import content_id
 from servelab.metrics.tables import schemas
 
 STUDY = "results/studies/tiny"
-QUESTIONS = 32
+QUESTIONS = 16
 
 
 def asking_study(damaged):
@@ -57,14 +57,15 @@ def test_damaged_weights_are_not_recommended(asked):
     assert recommended["configuration"]["model"] == "base"
     table = pd.read_parquet(asked.folder / STUDY / "stages/weights/table.parquet").set_index("candidate")
     assert table.loc["damaged", "answers"] == "changes answers"
-    assert recommended["answers"]["asked"] == QUESTIONS and recommended["answers"]["baseline_right"] > 8
+    assert recommended["answers"]["asked"] == QUESTIONS and recommended["answers"]["baseline_right"] > 4
     decision = asked.json(f"{STUDY}/stages/weights/decision.json")
     verdict = next(each for each in decision["candidates"] if each["candidate"] == "damaged")
     assert verdict["verdict"] == "changes answers" and "more is lost than is allowed" in verdict["why"]
     found = json.loads(table.loc["damaged", "answers_found"])
     distance = next(each for each in found["findings"] if each["instrument"] == "distance")
     (kl,) = distance["figures"]
-    assert kl["questions"] == QUESTIONS and kl["low"] > 10 * kl["floor"]  # far beyond two starts of the same weights
+    assert kl["questions"] > QUESTIONS / 2  # llama.cpp prints none for a part of a character, as damage makes them
+    assert kl["low"] > 10 * kl["floor"]  # far beyond two starts of the same weights
     shown = subprocess.run(
         [sys.executable, "scripts/show_recommendation.py", STUDY],
         cwd=asked.folder,
@@ -86,7 +87,7 @@ def test_a_second_start_of_the_baseline_is_not_called_different(asked):
     answers = pd.read_parquet(asked.folder / STUDY / "stages/weights/answers.parquet")
     again = answers[(answers["position"] == 0) & (answers["start"] == "search-1")]
     assert len(again) == QUESTIONS
-    assert abs(int(again["right"].sum()) - int(again["baseline_right"].sum())) <= 6
+    assert abs(int(again["right"].sum()) - int(again["baseline_right"].sum())) <= 4
 
 
 @pytest.mark.slow
@@ -102,7 +103,9 @@ def test_answers_are_of_the_start_that_was_timed_and_sealed(asked):
             assert set(texts["finish_reason"].to_pylist()) <= {"stop", "length"}
             assert "stop" in texts["finish_reason"].to_pylist()
             assert "answers.parquet" in status["seal"]["files"]
-            assert texts["first_tokens"].null_count == 0 and len(texts["first_logprobs"][0]) >= 20
+            printed = [each for each in texts["first_logprobs"].to_pylist() if each is not None]
+            assert all(len(each) >= 20 for each in printed)
+            assert len(printed) == QUESTIONS or (key[0] == "damaged" and len(printed) > QUESTIONS / 2)
     for variant, start, _ in starts:
         assert starts[variant, start, True] == starts[variant, start, False]
 
