@@ -66,7 +66,7 @@ def scan_task(task: Task) -> Iterator[Block | ReadError]:
     if task.is_named and not task.path.name.lower().endswith(_ARCHIVES):
         yield from scan_file(task.path)
         return
-    for found in read_anything(task.path) if task.is_named else _file(task.path):
+    for found in read_anything(task.path) if task.is_named else _file(task.path, with_places=False):
         yield from found.errors
         yield from (block for block, _ in found.blocks)
 
@@ -100,8 +100,8 @@ def _folder(folder: Path) -> Iterator[Found]:
         yield from _file(path)
 
 
-def _file(path: Path) -> Iterator[Found]:
-    """What a file of a folder had."""
+def _file(path: Path, *, with_places: bool = True) -> Iterator[Found]:
+    """What a file of a folder had; the places of blocks take a second look at it."""
     if path.is_symlink() or not path.is_file():
         yield Found(str(path), notes=[f"{path}: not read: a link or no ordinary file"])
     elif path.suffix.lower() in _NO_TEXT:
@@ -111,7 +111,7 @@ def _file(path: Path) -> Iterator[Found]:
     else:
         try:
             with path.open("rb") as file:
-                yield _read(str(path), file)
+                yield _read(str(path), file, with_places=with_places)
         except OSError as error:
             yield Found(str(path), errors=[ReadError(f"{path}: {error.strerror}")])
 
@@ -171,10 +171,10 @@ def _member(name: str, stream: IO[bytes]) -> Found:
         return _read(name, cast("BinaryIO", copy))
 
 
-def _read(name: str, file: BinaryIO) -> Found:
+def _read(name: str, file: BinaryIO, *, with_places: bool = True) -> Found:
     found = Found(name)
     _sort(found, scan_stream(name, file, found.notes), must=False)
-    if found.blocks:
+    if found.blocks and with_places:
         file.seek(0, io.SEEK_SET)
         _place(found, file)
     return found

@@ -242,8 +242,9 @@ def _reader_of(piece: Piece) -> Reader:
         return reader
     relatives = [other for other in READERS if other.form == piece.form and other.markers & reader.markers]
     for name, line in piece.lines.items():
-        owners = sorted({other.tool for other in relatives if other.knows(name)})
-        if owners and not reader.knows(name):
+        if reader.knows(name):
+            continue
+        if owners := sorted({other.tool for other in relatives if other.knows(name)}):
             raise ReadError(
                 f"{piece.file}:{line}: `{name}` is a line of {', '.join(owners)}, but the others are from "
                 f"{reader.tool}: lines are missing, or two results are mixed"

@@ -45,16 +45,14 @@ def blocks_table(blocks: Iterable[Block]) -> pa.Table:
     """A row for each figure of some blocks."""
     columns: dict[str, list[object]] = {name: [] for name in BLOCKS.names}
     for block in blocks:
-        for figure in block.figures:
-            columns["file"].append(block.file.encode(errors="backslashreplace").decode())
-            columns["block_line"].append(block.first_line)
-            columns["line"].append(figure.line)
-            columns["tool"].append(block.tool)
-            columns["tool_version"].append(block.tool_version)
-            columns["metric"].append(figure.metric)
-            columns["statistic"].append(figure.statistic)
-            columns["value"].append(figure.value)
-            columns["definition"].append(block.definitions.get(figure.metric))
+        count = len(block.figures)
+        columns["file"] += [block.file.encode(errors="backslashreplace").decode()] * count
+        columns["block_line"] += [block.first_line] * count
+        columns["tool"] += [block.tool] * count
+        columns["tool_version"] += [block.tool_version] * count
+        for name in ("line", "metric", "statistic", "value"):
+            columns[name] += [getattr(figure, name) for figure in block.figures]
+        columns["definition"] += [block.definitions.get(figure.metric) for figure in block.figures]
     return pa.table(columns, schema=BLOCKS)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 Key = tuple[str, str]
@@ -164,8 +165,13 @@ def not_above(spans: Mapping[Key, Span], part: str, whole: str) -> tuple[Key, st
 
 def _out_of_order(spans: Mapping[Key, Span]) -> tuple[Key, str] | None:
     """A percentile that exceeds a higher one, or a mean outside minimum and maximum."""
-    for metric in {metric: None for metric, _ in spans}:
-        ranked = sorted((rank, key) for key in spans if key[0] == metric and (rank := _rank(key[1])) is not None)
+    by_metric: dict[str, list[tuple[float, Key]]] = {}
+    for key in spans:
+        ranks = by_metric.setdefault(key[0], [])
+        if (rank := _rank(key[1])) is not None:
+            ranks.append((rank, key))
+    for metric, ranks in by_metric.items():
+        ranked = sorted(ranks)
         for (_, lower), (_, upper) in pairwise(ranked):
             if spans[lower].low > spans[upper].high:
                 return lower, (
@@ -179,6 +185,7 @@ def _out_of_order(spans: Mapping[Key, Span]) -> tuple[Key, str] | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _rank(statistic: str) -> float | None:
     fixed = {"minimum": 0.0, "median": 50.0, "maximum": 100.0}
     percentile = re.fullmatch(r"p(\d+(?:\.\d+)?)", statistic)

@@ -195,7 +195,8 @@ def _number(piece: Piece, row: Row, number: Number) -> tuple[float | None, Span 
     if match is None or len(match["decimals"] or "") != number.decimals:
         form = f"a number with {number.decimals} decimals" if number.decimals else "a whole number"
         raise _error(piece, row.line, f"`{row.label}` is `{row.text}`, not {form} as the tool prints it")
-    value = float(Decimal(row.text.rstrip("%").replace(",", "")) * number.factor)
+    digits = row.text.rstrip("%").replace(",", "")
+    value = float(digits) if number.factor == 1 else float(Decimal(digits) * number.factor)
     if not math.isfinite(value):
         raise _error(piece, row.line, f"`{row.label}` has {len(row.text):,} digits")
     return value, Span.around(value, number.half_unit)

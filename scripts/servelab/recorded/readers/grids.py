@@ -17,6 +17,7 @@ _RULES = (
 """A line between rows. Each part of a line can be matched in one way only, so the time is in proportion to it."""
 _BOX = frozenset("─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
 _BOTTOM = frozenset("└╘╚╰┗╙")
+_BEGINS = re.compile("[|+┏╒┌╔╭┣]")
 _BARS = "|│┃║"
 _CELL = re.compile(f"[{_BARS}]")
 _MOST_ROWS, _MOST_FOREIGN, _MOST_CHARACTERS = 2000, 50, 1 << 20
@@ -96,7 +97,7 @@ class Grids:
             yield from self._close(None)
             table = None
         if table is None:
-            if any(bar in line for bar in "|+┏╒┌╔╭┣") and (start := _rule(line)) is not None:
+            if _BEGINS.search(line) and (start := _rule(line)) is not None:
                 self._begin(number, line, start)
         else:
             matched = table.prefix.match(line)

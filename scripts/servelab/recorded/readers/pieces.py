@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from servelab.recorded.readers.lines import is_docker_log, unwrapped, visible_lines
 
@@ -34,8 +34,7 @@ MOST_PREFIX = 500
 """Characters before a block's header: what a logger writes before each line."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A line of a console block, `label: text`; a heading has no `text`, any other line no `label`."""
 
     line: int
