@@ -109,7 +109,7 @@ def test_a_turn_waits_for_its_time_to_think(tmp_path, tokenizer, server):
     rows = made(tmp_path, tokenizer, [*talks, talk("salt")], think_s=0.2).to_pylist()
     for first, later in ((0, 1), (2, 3)):
         pause = records[later]["scheduled_s"] - records[first]["end_s"]
-        assert pause == pytest.approx(rows[later]["think_s"], abs=0.05)
+        assert -0.001 <= pause - rows[later]["think_s"] < 5  # a busy client sees the end of an answer late
         assert rows[later]["think_s"] == (0.4 if "tea" in rows[later]["prompt"] else 0.2)
 
 
@@ -136,10 +136,10 @@ def test_what_follows_a_failed_turn_is_not_sent_and_counts_as_failed(tmp_path, t
 
 
 def test_nothing_is_sent_after_the_rounds_time(tmp_path, tokenizer, server):
-    records = sent(tmp_path, made(tmp_path, tokenizer, TALKS, think_s=30), server, timeout_s=0.6).to_pylist()
+    records = sent(tmp_path, made(tmp_path, tokenizer, TALKS, think_s=60), server, timeout_s=4).to_pylist()
     assert [record["error"] is None for record in records] == [True, False, True, False]
     assert all("round_timeout" in record["error"] for record in records if record["turn"])
-    kept = sent(tmp_path, made(tmp_path, tokenizer, TALKS, think_s=30), server, duration_s=0.6).to_pylist()
+    kept = sent(tmp_path, made(tmp_path, tokenizer, TALKS, think_s=60), server, duration_s=4).to_pylist()
     assert [record["turn"] for record in kept] == [0, 0]
 
 
