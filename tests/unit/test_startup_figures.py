@@ -26,13 +26,13 @@ def test_each_group_has_its_mean_and_interval() -> None:
     found = columns((40.0, 0.0), (44.0, 0.05), (9.0, 1.0), (11.0, 0.95), (20.0, 0.5), (30.0, None), (None, 1.0))
     assert found["startup_s"] == pytest.approx((40 + 44 + 9 + 11 + 20 + 30) / 6)
     assert found["startup_cold_s"] == 42 and found["startup_warm_s"] == 10
-    assert found["startup_warm_ci95_low"] == pytest.approx(10 - 12.7062, rel=1e-4)  # t(0.975, 1) · 1
-    assert found["startup_cold_ci95_high"] == pytest.approx(42 + 2 * 12.7062, rel=1e-4)
+    assert found["startup_warm_s_ci95_low"] == pytest.approx(10 - 12.7062, rel=1e-4)  # t(0.975, 1) · 1
+    assert found["startup_cold_s_ci95_high"] == pytest.approx(42 + 2 * 12.7062, rel=1e-4)
     assert set(found) <= set(schemas.STAGE_TABLE.names)
 
 
 def test_one_start_has_no_interval_and_none_has_no_column() -> None:
-    assert columns((9.0, None)) == {"startup_s": 9.0, "startup_ci95_low": None, "startup_ci95_high": None}
+    assert columns((9.0, None)) == {"startup_s": 9.0, "startup_s_ci95_low": None, "startup_s_ci95_high": None}
     assert columns((None, 1.0)) == {}
 
 

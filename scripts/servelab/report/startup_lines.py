@@ -12,7 +12,7 @@ from servelab.report.limit_lines import SIDES
 from servelab.study.study import LAST_STAGES
 from servelab.study.summary import StudySummary
 
-_KINDS = {"startup_cold": "cold {}", "startup_warm": "warm {}"}
+_KINDS = {"startup_cold_s": "cold {}", "startup_warm_s": "warm {}"}
 _UNKNOWN = "whether its weights were in the page cache is not known, or only some were"
 
 
@@ -31,11 +31,11 @@ def startup_lines(study: StudySummary, table: pd.DataFrame) -> list[str]:
 
 def _text(row: dict[Any, Any]) -> str:
     """Cold and warm starts; a mean of both would be neither."""
-    found = [words.format(_seconds(row, name)) for name, words in _KINDS.items() if value_or_none(row[f"{name}_s"])]
-    return "; ".join(found) or f"{_seconds(row, 'startup')}; {_UNKNOWN}"
+    found = [words.format(_seconds(row, name)) for name, words in _KINDS.items() if value_or_none(row[name])]
+    return "; ".join(found) or f"{_seconds(row, 'startup_s')}; {_UNKNOWN}"
 
 
 def _seconds(row: dict[Any, Any], name: str) -> str:
-    value, low, high = (value_or_none(row[f"{name}{end}"]) for end in ("_s", "_ci95_low", "_ci95_high"))
+    value, low, high = (value_or_none(row[f"{name}{end}"]) for end in ("", "_ci95_low", "_ci95_high"))
     interval = "" if low is None or high is None else f" (95 % interval {figure(low)} to {figure(high)})"
     return f"{figure(value)} s{interval}"

@@ -177,13 +177,13 @@ def startup_columns(starts: Sequence[Start]) -> dict[str, float | None]:
     healthy = [start.status for start in starts if start.status.startup_s is not None]
     known = [status for status in healthy if status.weights_cached_share is not None]
     groups = {
-        "startup": healthy,
-        "startup_cold": [status for status in known if (status.weights_cached_share or 0.0) <= COLD_SHARE],
-        "startup_warm": [status for status in known if (status.weights_cached_share or 0.0) >= WARM_SHARE],
+        "startup_s": healthy,
+        "startup_cold_s": [status for status in known if (status.weights_cached_share or 0.0) <= COLD_SHARE],
+        "startup_warm_s": [status for status in known if (status.weights_cached_share or 0.0) >= WARM_SHARE],
     }
     found: dict[str, float | None] = {}
     for name, statuses in groups.items():
-        found |= interval_columns(name, "_s", [status.startup_s for status in statuses if status.startup_s is not None])
+        found |= interval_columns(name, "", [status.startup_s for status in statuses if status.startup_s is not None])
     return found
 
 
