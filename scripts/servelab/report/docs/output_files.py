@@ -216,6 +216,7 @@ _OTHER_UNITS = {
     "factor": "ratio",
     "level": "that of `load`",
     "percentile": "%",
+    "points": "points of percent",
     "requests_in_flight": "requests",
     "seconds": "s",
     "slo_attainment": "share, 0 to 1",
