@@ -345,7 +345,7 @@ def test_an_unfinished_study_is_named(base, tmp_path):
     done = subprocess.run(
         [sys.executable, SCRIPT, base.folder, tmp_path / "nothing"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1 and "nothing/study.json: No such file" in done.stderr
+    assert done.returncode == 2 and "nothing: no such folder, and no study" in done.stderr
 
 
 def test_what_the_configuration_asks_to_compare(base, tmp_path):
