@@ -17,7 +17,7 @@ rule aggregate:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/aggregate.py --tables {input.tables} --metrics {input.metrics} --rounds {input.rounds}"
+        'python "$SERVELAB_SCRIPTS"/aggregate.py --tables {input.tables} --metrics {input.metrics} --rounds {input.rounds}'
         " --checks {input.checks} --output-metrics {output.metrics} --output-checks {output.checks}"
         " --output-improvements {output.improvements} > {log} 2>&1"
 
@@ -39,7 +39,7 @@ rule join_curves:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/join_curves.py --study {input.study} --tables {input.tables} --points {input.points}"
+        'python "$SERVELAB_SCRIPTS"/join_curves.py --study {input.study} --tables {input.tables} --points {input.points}'
         " --output {output.curves} > {log} 2>&1"
 
 
@@ -68,7 +68,7 @@ rule recommend:
         ),
         curves=lambda wildcards: options(tables_of_runs(wildcards.search, "curves")),
     shell:
-        "python scripts/recommend.py --study {params.study} --plans {input.plans} --tables {input.tables}"
+        'python "$SERVELAB_SCRIPTS"/recommend.py --study {params.study} --plans {input.plans} --tables {input.tables}'
         " --decisions {input.decisions} --improvements {input.improvements} {params.runs} {params.curves}"
         " --output {output.recommended} > {log} 2>&1"
 
@@ -93,7 +93,7 @@ rule list_candidates:
         study=lambda wildcards: study_path(wildcards.search),
         first=lambda wildcards: options(FILES.first_pairs(wildcards.search)),
     shell:
-        "python scripts/list_candidates.py --study {params.study} --plans {input.plans} --tables {input.tables}"
+        'python "$SERVELAB_SCRIPTS"/list_candidates.py --study {params.study} --plans {input.plans} --tables {input.tables}'
         " {params.first} --decisions {input.decisions} --output {output.search} > {log} 2>&1"
 
 
@@ -111,4 +111,4 @@ rule describe_study:
     params:
         study=lambda wildcards: study_path(wildcards.search),
     shell:
-        "python scripts/describe_study.py --study {params.study} --output {output.study} > {log} 2>&1"
+        'python "$SERVELAB_SCRIPTS"/describe_study.py --study {params.study} --output {output.study} > {log} 2>&1'

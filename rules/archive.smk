@@ -3,7 +3,12 @@
 An archive's name holds the day on which the study's last run ended, which is known when it has ended.
 """
 
-from servelab.workflow.archives import archive_name, archived_search, workflow_id
+from servelab.workflow.archives import (
+    archive_name,
+    archived_search,
+    check_checkout,
+    workflow_id,
+)
 
 
 checkpoint name_archive:
@@ -18,7 +23,7 @@ checkpoint name_archive:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/name_archive.py --search {wildcards.search} --output {output.name} > {log} 2>&1"
+        'python "$SERVELAB_SCRIPTS"/name_archive.py --search {wildcards.search} --output {output.name} > {log} 2>&1'
 
 
 rule archive_study:
@@ -49,13 +54,14 @@ rule archive_study:
         sign=SIGNING.option,
     shell:
         "(trap 'rm -f {output}' EXIT;"
-        " python scripts/archive_study.py --search {params.search} {params.beside} {params.sign}"
-        " && python scripts/verify_archive.py --accept-unsigned {output.archive} && trap - EXIT) 2>&1 | tee -i {log}"
+        ' python "$SERVELAB_SCRIPTS"/archive_study.py --search {params.search} {params.beside} {params.sign}'
+        ' && python "$SERVELAB_SCRIPTS"/verify_archive.py --accept-unsigned {output.archive} && trap - EXIT) 2>&1 | tee -i {log}'
 
 
 rule archive:
     input:
-        lambda wildcards: [
+        lambda wildcards: check_checkout(SCRIPTS)
+        or [
             f"results/archives/{archive_name(checkpoints.name_archive.get(search=search).output.name)}"
             for search in STUDIES.searches
         ],

@@ -22,5 +22,5 @@ rule check_environment:
             wildcards.tool, wildcards.lock_hash
         ),
     shell:
-        "python scripts/check_environment.py --studies {params.studies:q} --environment {input.environment}"
+        'python "$SERVELAB_SCRIPTS"/check_environment.py --studies {params.studies:q} --environment {input.environment}'
         " --model {input.model} --output {output.checked} 2>&1 | tee -i {log}"

@@ -7,10 +7,23 @@ gc.set_threshold(1_000_000, 20, 100)
 
 import os
 import shlex
+import sys
 from pathlib import Path
 
 from snakemake.exceptions import IncompleteCheckpointException, WorkflowError
 from snakemake.logging import logger
+
+if not workflow.current_basedir.is_local:
+    raise WorkflowError(
+        "Servelab runs from a checkout: clone it, and name <checkout>/Snakefile as the module's snakefile"
+    )
+# The folder of this workflow's scripts: where another workflow uses this one as a module, not below the current folder.
+SCRIPTS = Path(
+    os.path.relpath(workflow.current_basedir.join("../scripts").get_path_or_uri(False))
+)
+if SCRIPTS.parts[0] == os.pardir:
+    SCRIPTS = SCRIPTS.resolve()
+sys.path.insert(0, str(SCRIPTS.resolve()))
 
 from servelab.assets.requantize import FORMATS
 from servelab.core.errors import ServelabError
@@ -22,7 +35,7 @@ from servelab.workflow.foreseen import ForeseenPlans
 from servelab.workflow.imports import import_option, use_imported_runs
 from servelab.workflow.orphan import end_with_parent
 from servelab.workflow.needs import Needs, spec_json, with_signature
-from servelab.workflow.placement import Placements
+from servelab.workflow.placement import Placements, measuring_rule
 from servelab.workflow.plan_index import Plans
 from servelab.workflow.prepared_inputs import Sources
 from servelab.workflow.signing import Signing
@@ -70,11 +83,12 @@ RUNS = StageRuns(
     lambda study, stage: FORESEEN.path(study, stage, is_dry_run=workflow.dryrun),
     is_main_process=workflow.is_main_process,
 )
+MEASURING = measuring_rule(workflow)
 NAMES = shlex.quote(stated_json(STUDIES.stated_names()))
 CODE = Path(".snakemake/code")
 # The code that decides what a cheap rule's script writes, as one file. A job on another node has what this process wrote.
 code_of = (
-    CodeFiles(Path("scripts"), CODE).digest
+    CodeFiles(SCRIPTS, CODE).digest
     if workflow.is_main_process
     else lambda script: str(digest_file(script, CODE))
 )
@@ -82,8 +96,13 @@ code_of = (
 if workflow.remote_exec:  # the process of a job on a cluster
     end_with_parent()
 
-# A measure job ends its server when the workflow goes away, however that happens.
-os.environ.update(SERVELAB_COORDINATOR_PID=str(os.getpid()), **PLACEMENTS.variables)
+# A measure job ends its server when the workflow goes away, however that happens. Every rule's command names its script
+# below SERVELAB_SCRIPTS: a variable, as jobs are not repeated when the workflow's folder is another.
+os.environ.update(
+    SERVELAB_COORDINATOR_PID=str(os.getpid()),
+    SERVELAB_SCRIPTS=str(SCRIPTS),
+    **PLACEMENTS.variables,
+)
 
 try:
     COURSES = STUDIES.courses(RESULTS) if workflow.is_main_process else {}

@@ -21,7 +21,7 @@ rule compare_studies:
         names=lambda wildcards: COMPARISONS.names(wildcards.comparison),
         elsewhere=lambda wildcards: COMPARISONS.elsewhere(wildcards.comparison),
     shell:
-        "python scripts/compare_studies.py {params.folders:q} --names {params.names:q}"
+        'python "$SERVELAB_SCRIPTS"/compare_studies.py {params.folders:q} --names {params.names:q}'
         " --output $(dirname {output.table}) > {log} 2>&1"
 
 
@@ -45,5 +45,5 @@ rule render_index:
     params:
         searches=list(STUDIES.searches),
     shell:
-        "python scripts/render_index.py --results results --expected {params.searches:q}"
+        'python "$SERVELAB_SCRIPTS"/render_index.py --results results --expected {params.searches:q}'
         " --output-html {output.html} --output-md {output.markdown} > {log} 2>&1"

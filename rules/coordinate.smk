@@ -25,7 +25,9 @@ onstart:
         except ServelabError as error:
             raise WorkflowError(str(error))
         live = [project.study for project in STUDIES.live.values()]
-        logger.addHandler(ProgressHandler(live, RESULTS, NEEDS.runs, logger))
+        logger.addHandler(
+            ProgressHandler(live, RESULTS, NEEDS.runs, logger, MEASURING)
+        )
         for line in lines:
             logger.warning(line)
 

@@ -29,7 +29,7 @@ rule parse_stage:
         "../envs/workflow.yaml"
     threads: min(workflow.cores or 1, 8)
     shell:
-        "python scripts/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs"
+        'python "$SERVELAB_SCRIPTS"/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs'
         " --kept results/parsed/{wildcards.study} --processes {threads}"
         " --output-table {output.table} --output-points {output.points} --output-metrics {output.metrics} --output-rounds {output.rounds}"
         " --output-checks {output.checks} --output-timeline {output.timeline} --output-answers {output.answers}"
@@ -51,5 +51,5 @@ rule decide_stage:
     params:
         study=lambda wildcards: study_path(wildcards.search),
     shell:
-        "python scripts/decide_stage.py --study {params.study} --plan {input.plan} --table {input.table}"
+        'python "$SERVELAB_SCRIPTS"/decide_stage.py --study {params.study} --plan {input.plan} --table {input.table}'
         " --output {output.decision} > {log} 2>&1"

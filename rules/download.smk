@@ -14,7 +14,7 @@ rule download_dataset:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/download_dataset.py --datasets config/datasets.yaml --name {wildcards.dataset}"
+        'python "$SERVELAB_SCRIPTS"/download_dataset.py --datasets config/datasets.yaml --name {wildcards.dataset}'
         " --content {wildcards.content} --output {output.dataset} 2>&1 | tee -i {log}"
 
 
@@ -29,7 +29,7 @@ rule download_model:
     params:
         source=lambda wildcards: spec_json(SOURCES.model(wildcards.model_key)),
     shell:
-        "python scripts/download_model.py --source {params.source:q}"
+        'python "$SERVELAB_SCRIPTS"/download_model.py --source {params.source:q}'
         " --output {output.model} 2>&1 | tee -i {log}"
 
 
@@ -50,5 +50,5 @@ rule build_environment:
             SOURCES.environment(wildcards.tool, wildcards.lock_hash).runtime
         ),
     shell:
-        "python scripts/build_environment.py --tool {wildcards.tool} --runtime {params.runtime}"
+        'python "$SERVELAB_SCRIPTS"/build_environment.py --tool {wildcards.tool} --runtime {params.runtime}'
         " --lock {input.lock:q} --output {output.environment} 2>&1 | tee -i {log}"

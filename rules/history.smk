@@ -23,7 +23,7 @@ rule keep_answer:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/keep_answer.py --study {input.study} --recommended {input.recommended}"
+        'python "$SERVELAB_SCRIPTS"/keep_answer.py --study {input.study} --recommended {input.recommended}'
         " --decision {input.decision} --table {input.table} --runs results/runs --output {output.answer} > {log} 2>&1"
 
 
@@ -51,6 +51,6 @@ rule build_history:
         answers=lambda wildcards: f"results/studies/{wildcards.study}/answers",
         imported="" if USE_IMPORTED else "--without-imported",
     shell:
-        "python scripts/build_history.py --study {input.study} --plans {input.plans} --answers {params.answers}"
+        'python "$SERVELAB_SCRIPTS"/build_history.py --study {input.study} --plans {input.plans} --answers {params.answers}'
         " --runs results/runs --output-history {output.history} --output-answers {output.answers} {params.imported}"
         " > {log} 2>&1"

@@ -33,6 +33,6 @@ rule measure:
         names=NAMES,
         imported=import_option(USE_IMPORTED),
     shell:
-        "python scripts/measure.py --job {params.job} --names {params.names} --runs results/runs {params.sign}"
+        'python "$SERVELAB_SCRIPTS"/measure.py --job {params.job} --names {params.names} --runs results/runs {params.sign}'
         " {params.imported}"
         " 2>&1 | tee -i {log}"

@@ -18,5 +18,5 @@ checkpoint plan_stage:
             FILES.past_stages(wildcards.study, wildcards.stage)
         ),
     shell:
-        "python scripts/plan_stage.py --study {input.study} --stage {wildcards.stage} {params.past}"
+        'python "$SERVELAB_SCRIPTS"/plan_stage.py --study {input.study} --stage {wildcards.stage} {params.past}'
         " --output {output.plan} > {log} 2>&1"

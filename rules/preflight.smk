@@ -13,4 +13,4 @@ rule preflight:
     params:
         studies=[f"config/studies/{study}.yaml" for study in STUDIES.live],
     shell:
-        "python scripts/preflight.py --studies {params.studies} --results results 2> {log}"
+        'python "$SERVELAB_SCRIPTS"/preflight.py --studies {params.studies} --results results 2> {log}'

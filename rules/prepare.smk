@@ -12,7 +12,7 @@ rule convert_model:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "PYTHONPATH=scripts $(dirname {input.environment})/venv/bin/python scripts/convert_model.py --model {input.model}"
+        'PYTHONPATH="$SERVELAB_SCRIPTS" $(dirname {input.environment})/venv/bin/python "$SERVELAB_SCRIPTS"/convert_model.py --model {input.model}'
         " --output {output.model} > {log} 2>&1"
 
 
@@ -26,7 +26,7 @@ rule quantize_model:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/quantize_model.py --model {input.model} --quantization {wildcards.quantization}"
+        'python "$SERVELAB_SCRIPTS"/quantize_model.py --model {input.model} --quantization {wildcards.quantization}'
         " --output {output.model} > {log} 2>&1"
 
 
@@ -47,5 +47,5 @@ rule prepare_workload:
             for dataset in SOURCES.datasets(wildcards.workload_id)
         ],
     shell:
-        "python scripts/prepare_workload.py --spec {params.spec:q} --model {input.model} {params.dataset:q}"
+        'python "$SERVELAB_SCRIPTS"/prepare_workload.py --spec {params.spec:q} --model {input.model} {params.dataset:q}'
         " --output {output.requests} > {log} 2>&1"

@@ -31,7 +31,7 @@ rule parse_recorded:
             FILES.previous_stage(f"recorded/{wildcards.study}", wildcards.stage)
         ),
     shell:
-        "python scripts/parse_recorded.py --study config/recorded/{wildcards.study} --stage {wildcards.stage}"
+        'python "$SERVELAB_SCRIPTS"/parse_recorded.py --study config/recorded/{wildcards.study} --stage {wildcards.stage}'
         " {params.previous} --output-plan {output.plan} --output-table {output.table}"
         " --output-metrics {output.metrics} --output-rounds {output.rounds} --output-checks {output.checks}"
         " --output-timeline {output.timeline} > {log} 2>&1"
@@ -57,7 +57,7 @@ rule audit_claims:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/audit_claims.py --study config/recorded/{wildcards.study} --plans {input.plans}"
+        'python "$SERVELAB_SCRIPTS"/audit_claims.py --study config/recorded/{wildcards.study} --plans {input.plans}'
         " --decisions {input.decisions} --recommended {input.recommended} --output {output.claims} > {log} 2>&1"
 
 

@@ -25,7 +25,7 @@ rule condense_records:
     conda:
         "../envs/workflow.yaml"
     shell:
-        "python scripts/condense_records.py --table {input.table} --runs results/runs"
+        'python "$SERVELAB_SCRIPTS"/condense_records.py --table {input.table} --runs results/runs'
         " --output-distributions {output.distributions} --output-device-series {output.device_series} > {log} 2>&1"
 
 
@@ -60,7 +60,7 @@ rule plot_charts:
             tables_of_runs(wildcards.search, *OF_LIVE_RUNS)
         ),
     shell:
-        "python scripts/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
+        'python "$SERVELAB_SCRIPTS"/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}'
         " --improvements {input.improvements} --timeline {input.timeline} {params.of_runs} --output {output.charts} > {log} 2>&1"
 
 
@@ -117,7 +117,7 @@ rule render_report:
             f"--asked={path}" for path in answers_of_stages(FILES, wildcards.search)
         ],
     shell:
-        "python scripts/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}"
+        'python "$SERVELAB_SCRIPTS"/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}'
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
         " --search {input.candidates} --recommended {input.recommended}"
         " {params.origin} {params.beside} {params.history} {params.asked} --charts-dir {input.charts}"

@@ -10,16 +10,19 @@ from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.result_lock import claim
+from servelab.core.shipped import own_or_shipped
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--datasets", type=Path, required=True, help="config/datasets.yaml")
+    parser.add_argument(
+        "--datasets", type=Path, required=True, help="config/datasets.yaml; the checkout's if it is not there"
+    )
     parser.add_argument("--name", required=True, help="name of the dataset there")
     parser.add_argument("--content", required=True, help="first characters of the sha256 that is wanted")
     parser.add_argument("--output", type=Path, required=True, help="dataset.json to write, beside the file")
     arguments = parser.parse_args()
-    datasets = load_datasets(arguments.datasets)
+    datasets = load_datasets(own_or_shipped(Path(), arguments.datasets))
     if arguments.name not in datasets:
         raise ConfigError(f"unknown dataset `{arguments.name}`{nearest(arguments.name, list(datasets))}")
     if not datasets[arguments.name].sha256.startswith(arguments.content):

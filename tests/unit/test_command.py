@@ -73,11 +73,34 @@ def test_each_command_explains_itself(name, here):
     assert " ".join(servelab.commands[name].help.partition("\n")[0].split()[:3]) in said
 
 
-def test_outside_a_checkout_it_says_so(tmp_path):
-    done = call("status", cwd=tmp_path)
+def test_where_no_study_is_it_says_so(tmp_path):
+    done = call("run", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {tmp_path}/config/studies: no study here; begin one: servelab init NAME\n"
+    assert call("--help", cwd=tmp_path).returncode == 0
+
+
+def test_installed_without_a_checkout_it_says_so(tmp_path):
+    shutil.copytree(ROOT / "scripts/servelab", tmp_path / "site/servelab")
+    done = call("status", cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ") and "not inside a checkout" in done.stderr
-    assert call("--help", cwd=tmp_path).returncode == 0
+    assert call("--help", cwd=tmp_path, PYTHONPATH=str(tmp_path / "site")).returncode == 0
+
+
+def test_any_folder_becomes_a_folder_of_studies(tmp_path):
+    """Everything but the study is the checkout's; the commands also work below that folder."""
+    folder = tmp_path / "folder of mine"
+    folder.mkdir()
+    done = call("init", "mine", *HUB, *H100, "--engines", "vllm", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "config/config.yaml").read_text() == "studies: [mine]\n"
+    schema = (folder / "config/studies/mine.yaml").read_text().partition("$schema=")[2].partition("\n")[0]
+    assert Path(schema).samefile(ROOT / "config/schema/study.schema.json")
+    planned = call("plan", cwd=folder / "config", SNAKEMAKE_PROFILE="")
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    assert "mine: " in planned.stdout + planned.stderr and "render_report" in planned.stdout + planned.stderr
+    assert completed(folder, "run", "m") == ["plain,mine"]
 
 
 @pytest.mark.parametrize(

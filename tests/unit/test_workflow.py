@@ -323,6 +323,7 @@ class Rule(SimpleNamespace):
 
 def snakemake_workflow(*rules, local=True):
     found = SimpleNamespace(rules=rules, local_exec=local, is_main_process=True, cores=4, local=[])
+    found.modifier = SimpleNamespace(rules=rules, modify_rulename=lambda name: name)
     found.localrules = lambda *names: found.local.extend(names)
     return found
 

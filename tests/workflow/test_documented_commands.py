@@ -17,6 +17,7 @@ PROGRAMS = ("make", "snakemake", "servelab", "python", "cp", "source", "export",
 IN_CI = {"make demo", "make test", "make slow-test", "make slurm-test"}
 """Shown, and run by .ci/run itself."""
 BY_OTHERS = {
+    "servelab.onstart()": "test_foreign_workflow.py",
     "make long-test": "what .ci/run has no time for",
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",

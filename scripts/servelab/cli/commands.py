@@ -15,12 +15,11 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from servelab.cli.checkout import find_checkout, this_checkout
+from servelab.cli.checkout import STUDIES, find_studies, this_place
 from servelab.cli.parsed import completions, read_from
 from servelab.cli.snakemake_line import snakemake_line
 from servelab.core.cli import run
-
-STUDIES = Path("config/studies")
+from servelab.core.errors import ConfigError
 
 
 class Delegated(click.Command, ABC):
@@ -50,11 +49,11 @@ class Delegated(click.Command, ABC):
 
     def invoke(self, ctx: click.Context) -> None:
         """Runs it; an error that the user can fix is one line."""
-        run(lambda: self.start(this_checkout(), ctx.params["words"]))
+        run(lambda: self.start(this_place(), ctx.params["words"]))
 
     @abstractmethod
     def start(self, root: Path, words: Sequence[str]) -> None:
-        """Does it for a checkout, with the words after the subcommand."""
+        """Does it in a checkout or a folder of studies, with the words after the subcommand."""
 
     @abstractmethod
     def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
@@ -106,7 +105,9 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
             print(self.help)
             return
         known = study_names(root)
-        line = snakemake_line(self._fixed, words, known, os.environ.get("SNAKEMAKE_PROFILE"))
+        if not known:
+            raise ConfigError(f"{root / STUDIES}: no study here; begin one: servelab init NAME")
+        line = snakemake_line(self._fixed, words, known, os.environ.get("SNAKEMAKE_PROFILE"), root)
         # The workflow's jobs call `python`, which must be the one of this environment.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         os.chdir(root)
@@ -115,7 +116,7 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
 
     def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
         """See `Delegated.complete`."""
-        root = find_checkout(Path.cwd())
+        root = find_studies(Path.cwd())
         if root and not incomplete.startswith("-") and not any(word.startswith("-") for word in before):
             return [CompletionItem(name) for name in study_names(root) if name.startswith(incomplete)]
         from snakemake.cli import get_argument_parser
@@ -124,7 +125,7 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
 
 
 def study_names(root: Path) -> list[str]:
-    """Names of the live studies of a checkout."""
+    """Names of the live studies of a checkout or a folder of studies."""
     return sorted(file.stem for file in (root / STUDIES).glob("*.yaml"))
 
 
@@ -147,8 +148,8 @@ class InOrder(click.Group):
 def servelab() -> None:
     """Finds the fastest way to serve a language model on your hardware, by measuring it.
 
-    Every command works from any folder of a checkout. Paths in its arguments are relative to the current folder, those
-    that it prints to the checkout.
+    Every command works from any folder of a checkout, and from any folder that `servelab init` began a study in. Paths
+    in its arguments are relative to the current folder, those that it prints to the checkout or to that folder.
     """
 
 

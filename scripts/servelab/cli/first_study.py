@@ -16,17 +16,19 @@ from typing import Any
 import yaml
 from packaging.version import Version
 
+from servelab.cli.checkout import CONFIG, STUDIES
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.files import write_text
 from servelab.core.registry import nearest
+from servelab.core.shipped import CHECKOUT, own_or_shipped
 from servelab.core.yaml_file import read_yaml
 from servelab.machine.devices import DEVICES
 from servelab.search.project import load_project
 from servelab.study.study import Study, load_study
 
-STUDIES = Path("config/studies")
+_SCHEMA = "schema/study.schema.json"
 _HEAD = """\
-# yaml-language-server: $schema=../schema/study.schema.json
+# yaml-language-server: $schema={schema}
 # Begun by `servelab init`; docs/studies.md explains every key. Edit the stages: they are the questions of this study.
 """
 
@@ -81,11 +83,18 @@ def known_engines(root: Path, device: str) -> dict[str, dict[str, Any]]:
 
 
 def write_first_study(wanted: Wanted, root: Path) -> Path:
-    """Writes config/studies/<name>.yaml of the checkout `root`; its path; `ConfigError` and no file if it is wrong."""
+    """Writes config/studies/<name>.yaml of the folder `root`; its path; `ConfigError` and no file if it is wrong.
+
+    A folder without config/config.yaml becomes a folder of studies: the file is written too, and names this study.
+    """
     file = root / STUDIES / f"{wanted.name}.yaml"
     if file.exists():
         raise ConfigError(f"{file} exists; give the study another name")
-    text = _HEAD + yaml.safe_dump(first_study(wanted, root), sort_keys=False, allow_unicode=True, width=120)
+    own = (root / "config" / _SCHEMA).exists()
+    schema = f"../{_SCHEMA}" if own else str(CHECKOUT / "config" / _SCHEMA)
+    text = _HEAD.format(schema=schema) + yaml.safe_dump(
+        first_study(wanted, root), sort_keys=False, allow_unicode=True, width=120
+    )
     text = text.replace("'on':", "on:")  # a word of its own only to other readers of YAML
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / file.name
@@ -95,6 +104,8 @@ def write_first_study(wanted: Wanted, root: Path) -> Path:
         except ConfigError as error:
             raise ConfigError(str(error).replace(str(draft), str(file))) from None
     write_text(file, text)
+    if not (root / CONFIG).exists():
+        write_text(root / CONFIG, f"studies: [{wanted.name}]\n")
     return file
 
 
@@ -153,9 +164,10 @@ def _stages(engines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _examples(root: Path, device: str) -> list[Study]:
-    """The checkout's studies on a kind of device, by name; those with a mistake are skipped."""
+    """Studies of the folder and of the checkout on a kind of device, by name; those with a mistake are skipped."""
     found = []
-    for file in sorted((root / STUDIES).glob("*.yaml")):
+    files = {file.name: file for folder in (CHECKOUT, root) for file in (folder / STUDIES).glob("*.yaml")}
+    for _, file in sorted(files.items()):
         with suppress(ConfigError):
             study = load_study(file)
             if study.hardware.device == device:
@@ -165,7 +177,7 @@ def _examples(root: Path, device: str) -> list[Study]:
 
 def _closest(root: Path, device: str, engines: Sequence[str]) -> Study:
     """The study with the most of these engines, then the fewest others, then one of config/config.yaml."""
-    usual = read_yaml(root / "config/config.yaml").get("studies") or []
+    usual = read_yaml(own_or_shipped(root, CONFIG)).get("studies") or []
     return min(
         _examples(root, device),
         key=lambda study: (

@@ -1,6 +1,7 @@
 """What `servelab` is once installed: it runs the command of the checkout that the current folder is in.
 
-So the command, its scripts and the workflow are always of one version, however the package was installed.
+Elsewhere it is that of the checkout that it was installed from, if it was installed with `--editable`. So the command,
+its scripts and the workflow are always of one version, however the package was installed.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-from servelab.cli.checkout import COMMAND, find_checkout
+from servelab.cli.checkout import COMMAND, find_checkout, is_checkout
+from servelab.core.shipped import CHECKOUT
 
 
 def main() -> None:
-    """Runs the checkout's command in place of this process; outside a checkout only help and completion work."""
-    checkout = find_checkout(Path.cwd())
+    """Runs the checkout's command in place of this process; without a checkout only help and completion work."""
+    checkout = find_checkout(Path.cwd()) or (CHECKOUT if is_checkout(CHECKOUT) else None)
     if checkout is None:
         from servelab.cli.commands import servelab
 

@@ -19,6 +19,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.identity import canonical_json, lock_sha256
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ClientSpec, WorkloadSpec
+from servelab.core.shipped import own_or_shipped
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import check_option_names
 from servelab.engines.runtimes import RUNTIMES
@@ -35,7 +36,10 @@ WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
 
 @dataclass(frozen=True)
 class Project:
-    """A checked study. `root` is the folder that contains `config/` and `envs/`."""
+    """A checked study.
+
+    `root` is the folder that contains `config/`; what it lacks of that and of `envs/` is the checkout's.
+    """
 
     study: Study
     file: Path
@@ -51,7 +55,7 @@ class Project:
     def lock(self, alias: str) -> Path:
         """The lock of an engine's environment."""
         given = self.study.engines[alias].lock
-        return self.root / (given or f"envs/{self.engine(alias).name}.lock.txt")
+        return own_or_shipped(self.root, given or f"envs/{self.engine(alias).name}.lock.txt")
 
     def environment_sha256(self, alias: str) -> str:
         """sha256 of the lock of an engine's environment, which is the environment's identity."""
@@ -102,7 +106,7 @@ class Project:
     def client_lock(self) -> Path | None:
         """The lock of the load client's environment; None if it uses the workflow's environment."""
         lock = CLIENTS.get(self.study.client).lock
-        return self.root / lock if lock else None
+        return own_or_shipped(self.root, lock) if lock else None
 
     def client_spec(self) -> ClientSpec:
         """The load client, its version with its release, and its environment."""
@@ -134,8 +138,8 @@ def read_project(file: Path, root: Path) -> Project:
     `servelab.search.project.load_project` checks the search too.
     """
     study = load_study(file)
-    datasets = load_datasets(root / "config/datasets.yaml")
-    known = load_workloads(root / "config/workloads.yaml", datasets)
+    datasets = load_datasets(own_or_shipped(root, "config/datasets.yaml"))
+    known = load_workloads(own_or_shipped(root, "config/workloads.yaml"), datasets)
     for name, entry in study.workloads.items():
         if entry.of not in known:
             key = "workloads" if entry.of == name else f"workloads.{name}.workload"

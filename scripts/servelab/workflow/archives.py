@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from servelab.archive.source import read_source
+from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, file_sha256
 from servelab.workflow.studies import LIVE, RECORDED
 
@@ -21,6 +22,12 @@ def archived_search(archive: str) -> str:
 def archive_name(named: str) -> str:
     """The archive below results/archives/ whose name `name_archive` wrote in a file."""
     return str(json.loads(Path(named).read_bytes())["archive"])
+
+
+def check_checkout(scripts: Path) -> None:
+    """`ConfigError` if the current folder is not the checkout with these scripts: an archive holds both as one."""
+    if (checkout := scripts.resolve().parent) != Path.cwd():
+        raise ConfigError(f"{Path.cwd()}: archives are made in the checkout of Servelab, {checkout}, of its studies")
 
 
 @cache

@@ -19,22 +19,28 @@ from servelab.study.study import Study
 class ProgressHandler(logging.Handler):
     """Follows Snakemake's own events, wherever its jobs run, and logs a line when a job has measured its runs.
 
-    `runs_of` gives the runs that a measuring job is about to measure.
+    `runs_of` gives the runs that a measuring job is about to measure; `measuring` is the name of their rule.
     """
 
     def __init__(
-        self, studies: Iterable[Study], results: Path, runs_of: Callable[[str], list[str]], logger: logging.Logger
+        self,
+        studies: Iterable[Study],
+        results: Path,
+        runs_of: Callable[[str], list[str]],
+        logger: logging.Logger,
+        measuring: str = "measure",
     ) -> None:
         super().__init__()
         self._progress = ProgressLines([StudyProgress(study, results) for study in studies])
         self._measuring: dict[int, list[str]] = {}
         self._runs_of = runs_of
         self._logger = logger
+        self._measuring_rule = measuring
 
     def emit(self, record: logging.LogRecord) -> None:
         """Takes note of a job that starts or has finished."""
         event: dict[str, Any] = vars(record)
-        if event.get("event") == "job_info" and event["rule_name"] == "measure":
+        if event.get("event") == "job_info" and event["rule_name"] == self._measuring_rule:
             self._measuring[event["jobid"]] = self._runs_of(event["wildcards"]["run_id"])
         elif event.get("event") == "job_finished" and event["job_id"] in self._measuring:
             for line in self._progress.ended(self._measuring.pop(event["job_id"])):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from servelab.workflow.profile import file_of_site
 from servelab.workflow.slurm_watch import SlurmWatch
 from servelab.workflow.studies import Studies
 
-MEASURING = "measure"
 HERE = ("collect_runs",)
 NEED_NETWORK = ("download_dataset", "download_model", "build_environment")
 
@@ -94,11 +93,13 @@ class Placements:
         return {name: resource(name) for name in (RESOURCES if self._cluster else [])}
 
     def place(self) -> None:
-        """Places every rule of the workflow: to be called when all are defined.
+        """Places every rule of this workflow, and none of another that uses it: to be called when all are defined.
 
         Measuring rules go where the site says; all others run here, or on the site's CPU nodes.
         """
-        cheap = [rule for rule in self._workflow.rules if rule.name != MEASURING]
+        own = [rule for rule in self._workflow.rules if rule in self._workflow.modifier.rules]
+        measuring = measuring_rule(self._workflow)
+        cheap = [rule for rule in own if rule.name != measuring]
         if self._cluster is None or self._cluster.cheap_rules is None:
             self._workflow.localrules(*(rule.name for rule in cheap))
         else:
@@ -106,12 +107,12 @@ class Placements:
             for rule in cheap:
                 rule.resources.update(self._cluster.cheap_rules.request())
         alike = self._asked_alike() if self._cluster else {}
-        for rule in [rule for rule in self._workflow.rules if rule.name == MEASURING]:
+        for rule in [rule for rule in own if rule.name == measuring]:
             for name, value in alike.items():
                 # what `--set-resources` gave is the user's: it is a text, or not a function
                 if rule.resources[name].is_evaluable() and rule.resources[name].raw is None:
                     rule.resources[name] = value
-        self._set_temporary()
+        self._set_temporary(own)
 
     def _asked_alike(self) -> dict[str, object]:
         """What all runs ask of the cluster whatever their hardware and attempt: values, not functions of each run."""
@@ -123,12 +124,12 @@ class Placements:
         asked = {name: {request.get(name) for request in requests} for name in RESOURCES}
         return {name: values.pop() for name, values in asked.items() if len(values) == 1}
 
-    def _set_temporary(self) -> None:
+    def _set_temporary(self, rules: Iterable[Any]) -> None:
         """Sets where temporary files go: Snakemake would evaluate its own default for each of thousands of runs.
 
         Without a site all jobs run here; with one they may run where the folder is another.
         """
-        for rule in self._workflow.rules:
+        for rule in rules:
             if getattr(rule.resources.get("tmpdir"), "raw", None) == "system_tmpdir":
                 there = with_signature(lambda wildcards: tempfile.gettempdir())
                 rule.resources["tmpdir"] = tempfile.gettempdir() if self._cluster is None else there
@@ -144,3 +145,8 @@ class Placements:
 
 def _unknown(spec: RunSpec) -> float | None:
     return None
+
+
+def measuring_rule(workflow: Any) -> str:
+    """The name of the rule `measure`, which a workflow that uses this one as a module may have changed."""
+    return str(workflow.modifier.modify_rulename("measure"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from servelab.core.shipped import own_or_shipped
 from servelab.search.kept_answers import study_versions, versions_id
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
 from servelab.workflow.studies import LIVE, RECORDED, Studies, is_live, name_of
@@ -91,8 +92,8 @@ class StudyFiles:
         project = self._studies.live[name_of(search)]
         locks = {project.client_lock, *(project.lock(alias) for alias in project.study.engines)}
         return {
-            "workloads": "config/workloads.yaml",
-            "datasets": "config/datasets.yaml",
+            "workloads": str(own_or_shipped(Path(), "config/workloads.yaml")),
+            "datasets": str(own_or_shipped(Path(), "config/datasets.yaml")),
             "locks": sorted(str(lock) for lock in locks if lock),
         }
 
