@@ -307,6 +307,22 @@ MISTAKES = {
         ON,
         ["`to` is 2, not above `from`, 4"],
     ),
+    "wrong key of a capacity": (
+        {"capacity": {"off": "request_rate"}},
+        ON,
+        ["capacity", "unknown key `off`", "did you mean `of`?"],
+    ),
+    "a capacity without limits": ({"capacity": {"of": "max_concurrency"}}, ON, ["capacity", "needs `slos`"]),
+    "a limit on no metric": (
+        {"capacity": {"of": "request_rate", "slos": {"ttft": {"p99": 1}}}},
+        ON,
+        ["load.capacity.slos", "did you mean `ttft_ms`?"],
+    ),
+    "too few requests": (
+        {"capacity": {"of": "request_rate", "slos": {"ttft_ms": {"p99": 1}}}},
+        ON,
+        ["load.capacity.slos.ttft_ms", "send 100 or more, or limit `p90`"],
+    ),
     "which rate decides": (RATES, ON, ["objective.on", "curve of rates", f"{ON}-r1, {ON}-r2, {ON}-r4"]),
     "no such point": (CLOSED, f"{ON}-c5", ["objective.on", "did you mean"]),
 }
@@ -320,6 +336,21 @@ def test_a_mistake_is_one_line_with_key_and_fix(make_project, case):
     message = str(raised.value)
     assert "\n" not in message
     assert all(part in message for part in expected), message
+
+
+def test_capacity_is_an_objective_of_searched_loads_only(make_project):
+    study = with_curve({"capacity": {"of": "request_rate", "lowest": 2, "slos": {"ttft_ms": {"p90": 2000}}}})
+    study["objective"]["metric"] = "capacity_per_s"
+    project = make_project(study)
+    assert project.study.capacity_of(ON).lowest == 2 and project.study.protocol_of(ON).request_rate == 2
+    assert "capacity in requests/s with ttft_ms p90 2000" in project.study.workloads[ON].titled("ShareGPT")
+    specs = [run.spec for candidate in first_stage(project).candidates for run in candidate.runs]
+    assert {(spec.capacity.of, spec.protocol.rounds, spec.most_rounds) for spec in specs} == {("request_rate", 1, 24)}
+    for metric in ("capacity_in_flight", "capacity_per_s"):
+        study["objective"]["metric"] = metric
+        study["workloads"] = study["workloads"] if metric == "capacity_in_flight" else [ON]
+        with pytest.raises(ConfigError, match=f"{metric} needs it on every workload; write"):
+            make_project(study)
 
 
 def test_a_point_with_the_name_of_a_workload_is_refused(make_project):

@@ -15,7 +15,9 @@ from servelab.core.run_spec import RunSpec
 from servelab.core.seal import faults_of_seal
 from servelab.measure.imported_run import read_import
 from servelab.measure.run_files import RunManifest, RunStatus
+from servelab.metrics.capacity import find_capacity, judge, next_load
 from servelab.metrics.tables import schemas
+from servelab.metrics.tables.record_array import by_round, record_array
 
 
 def faults_of_run(folder: Path) -> list[str]:
@@ -37,10 +39,33 @@ def _faults_of_records(folder: Path) -> Iterator[str]:
         yield str(error).removeprefix(f"{folder}/")
         return
     tables = {"requests.parquet": schemas.RUN_REQUESTS, "telemetry.parquet": schemas.TELEMETRY}
-    tables["answers.parquet"] = schemas.RUN_ANSWERS
+    tables |= {"steps.parquet": schemas.RUN_REQUESTS, "answers.parquet": schemas.RUN_ANSWERS}
     for name, schema in tables.items():
         if name == "requests.parquet" or (folder / name).exists():
             yield from _faults_of_table(folder / name, schema)
+    yield from _faults_of_steps(folder)
+
+
+def _faults_of_steps(folder: Path) -> Iterator[str]:
+    """Whether a search for capacity went as its status says, by the requests of its steps."""
+    spec, status = RunSpec.read(folder / "spec.json"), RunStatus.read(folder / "status.json")
+    if spec.capacity is None or not status.steps:
+        return
+    try:
+        rounds = by_round(record_array(pq.read_table(folder / "steps.parquet", schema=schemas.RUN_REQUESTS)))
+        kept = record_array(pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        yield f"steps.parquet: cannot be read as Parquet: {str(error).splitlines()[0]}"
+        return
+    for number, step in enumerate(status.steps):
+        of_step = rounds.get(number)
+        if of_step is None or next_load(spec.capacity, status.steps[:number]) != step.load:
+            yield f"status.json: step {number} of the search for capacity is not the one that follows"
+        elif judge(spec.capacity, step.load, of_step[of_step["phase"] != "settle"]) != step:
+            yield f"status.json: step {number} of the search for capacity is not what steps.parquet shows"
+    found = find_capacity(spec.capacity, status.steps)
+    if found is not None and len(kept) != len(rounds.get(found.step, ())):
+        yield "requests.parquet: is not the step of the search for capacity that holds"
 
 
 def faults_of_workload(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ never reused wrongly. Labels, comments, key order and the study's name are not i
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -188,6 +188,45 @@ class ProtocolSpec(Strict):
         return self
 
 
+Statistic = Literal["mean", "median", "p90", "p95", "p99", "minimum", "maximum"]
+"""Statistics that can have a limit."""
+MOST_STEPS = 24
+"""Loads that a search for capacity tries at most."""
+LoadOf = Literal["max_concurrency", "request_rate"]
+"""The key of a load that several loads of one workload differ in."""
+
+
+class CapacitySpec(Strict):
+    """The highest load that a server start bears: searched step by step, each step a round at another load."""
+
+    of: LoadOf = Field(description="What is raised: `request_rate` or `max_concurrency`.")
+    lowest: float = Field(1.0, gt=0, description="The lowest load; it is tried first.")
+    highest: float = Field(1024.0, gt=0, description="The highest load that is tried.")
+    slos: dict[str, dict[Statistic, Annotated[float, Field(gt=0)]]] = Field(
+        {},
+        description="Limits that hold at a load within the capacity: metric → statistic → limit, `{ttft_ms: {p99: "
+        "2000}, tpot_ms: {mean: 50}}`. A lower limit if higher is better.",
+    )
+    within_percent: float = Field(
+        5.0, ge=1, le=50, description="The search ends when the loads that hold and do not hold are this near."
+    )
+    min_success_rate: float = Field(
+        0.99, ge=0, le=1, description="A load at which fewer requests succeed is above the capacity."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_searched(self) -> Self:
+        if self.highest <= self.lowest:
+            raise ValueError(f"`highest` is {self.highest:g}, not above `lowest`, {self.lowest:g}")
+        if self.of == "max_concurrency" and not (self.lowest.is_integer() and self.highest.is_integer()):
+            raise ValueError("`lowest` and `highest` are numbers of requests in flight; write whole ones")
+        if self.of == "max_concurrency" and not self.slos:
+            raise ValueError("`max_concurrency` needs `slos`: in a closed loop nothing else ends the search")
+        if empty := next((metric for metric, limits in self.slos.items() if not limits), None):
+            raise ValueError(f"`slos.{empty}` names no statistic; write for example `{{p99: 2000}}`")
+        return self
+
+
 class ServedSpec(Strict):
     """What the server is given, as its adapter renders it.
 
@@ -253,6 +292,11 @@ class RunSpec(Strict, JsonFile):
         description="Whether it is not sent if the server start was saturated at a lower rate of its curve; missing if "
         "it always is.",
     )
+    capacity: CapacitySpec | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="The search for the highest load that it bears; missing if it is sent one load.",
+    )
     keeps_answers: bool = Field(
         False,
         exclude_if=lambda value: not value,
@@ -260,3 +304,15 @@ class RunSpec(Strict, JsonFile):
         "so that answers end by themselves, and their texts are kept; missing if not.",
     )
     protocol: ProtocolSpec = Field(description="Warm-up, rounds, arrivals, limits in flight and in time (studies.md).")
+
+    @property
+    def most_rounds(self) -> int:
+        """Rounds that it can take at most, a step of a search for capacity counted as one."""
+        return MOST_STEPS if self.capacity else self.protocol.rounds
+
+    def at(self, load: float) -> RunSpec:
+        """The specification of one step of the search, as if that load alone were sent."""
+        assert self.capacity is not None
+        level = int(load) if self.capacity.of == "max_concurrency" else load
+        protocol = self.protocol.model_copy(update={self.capacity.of: level})
+        return self.model_copy(update={"capacity": None, "protocol": protocol})

@@ -199,7 +199,7 @@ def _step(annotation: Any, part: int | str) -> list[Any]:
         field = annotation.model_fields.get(str(part))
         if field is None:
             kind = annotation.model_fields.get("kind")
-            return [annotation] if kind is not None and kind.default == part else []
+            return [annotation] if kind is None or kind.default == part else []  # or the name of a union's member
         return _members(field.annotation)
     arguments = typing.get_args(annotation)
     return _members(arguments[-1]) if arguments else []

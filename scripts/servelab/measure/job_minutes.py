@@ -35,7 +35,7 @@ def runtime_min(
 
 
 def _visit_s(visit: Sequence[RunSpec], about_s: Callable[[RunSpec], float | None]) -> float:
-    most_s = sum(longest_s(spec.protocol, spec.protocol.rounds) for spec in visit)
+    most_s = sum(longest_s(spec.protocol, spec.most_rounds) for spec in visit)
     past = [(about_s(spec), spec.hardware.count) for spec in visit]
     known = [_TIMES_PAST * seconds / count for seconds, count in past if seconds is not None]
     if len(known) < len(visit):

@@ -22,9 +22,10 @@ from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.run_place import place_of
 from servelab.measure.server import CandidateFailed
+from servelab.metrics.capacity import CapacityStep, capacity_values
 from servelab.metrics.definitions import RunData, round_values
 from servelab.metrics.disturbance import Taken, cpus_taken, under_load
-from servelab.metrics.saturation import QUEUE_GROWS, share_served
+from servelab.metrics.saturation import is_saturated
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.record_array import record_array
 
@@ -39,6 +40,12 @@ class Outcome:
     answers: list[pa.Table] = field(default_factory=list)
     """Texts of the answers, of a run that keeps them (schemas.RUN_ANSWERS)."""
     failure: CandidateFailed | None = None
+    steps: list[CapacityStep] = field(default_factory=list)
+    """Of a search for capacity: what each step showed; `records` are then those of the load that holds, as round 0."""
+    step_records: list[pa.Table] = field(default_factory=list)
+    """Records of all its steps, each as a round."""
+    step_telemetry: list[pa.Table] = field(default_factory=list)
+    """Telemetry of all its steps, likewise."""
     not_sent: str | None = None
     """Why nothing was sent: the server is saturated."""
     manifest: RunManifest | None = None
@@ -64,7 +71,9 @@ class Outcome:
 
     def data(self, spec: RunSpec) -> RunData:
         """The data from which the run's metrics are computed."""
-        return RunData(self.table(), spec.slos, self.telemetry_table())
+        return RunData(
+            self.table(), spec.slos, self.telemetry_table(), capacity=capacity_values(spec.capacity, self.steps)
+        )
 
     def saturated(self, spec: RunSpec) -> bool:
         """Whether the server could not keep up with the rate that it was sent; never in a closed loop."""
@@ -72,12 +81,13 @@ class Outcome:
             return False
         if self.failure is not None:
             return self.failure.reason in ("saturated", "round_timeout")
-        share = share_served(round.requests for round in self.data(spec).rounds.values())
-        return share is not None and share < QUEUE_GROWS
+        return any(is_saturated(round.requests) for round in self.data(spec).rounds.values())
 
     def taken(self) -> Taken | None:
         """What others took of the CPUs under load; None without telemetry of that."""
-        return cpus_taken(under_load(record_array(self.table()), record_array(self.telemetry_table())))
+        records = pa.concat_tables(self.step_records) if self.step_records else self.table()
+        telemetry = pa.concat_tables(self.step_telemetry) if self.step_telemetry else self.telemetry_table()
+        return cpus_taken(under_load(record_array(records), record_array(telemetry)))
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,9 @@ def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts,
     outcome.manifest.write(folder / "manifest.json")
     pq.write_table(outcome.table(), folder / "requests.parquet")
     pq.write_table(outcome.telemetry_table(), folder / "telemetry.parquet")
+    if spec.capacity is not None:
+        steps = pa.concat_tables([schemas.RUN_REQUESTS.empty_table(), *outcome.step_records])
+        pq.write_table(steps, folder / "steps.parquet")
     if spec.keeps_answers:
         answers = pa.concat_tables([schemas.RUN_ANSWERS.empty_table(), *outcome.answers])
         pq.write_table(answers, folder / "answers.parquet")
@@ -121,7 +134,7 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
     records, failure = outcome.table(), outcome.failure
     failed = records.num_rows - records["error"].null_count
     has_speed = not (failure or outcome.not_sent or spec.keeps_answers)
-    ends = [pc.max(table["end_s"]).as_py() or 0.0 for table in outcome.records]
+    ends = [pc.max(table["end_s"]).as_py() or 0.0 for table in outcome.step_records or outcome.records]
     return RunStatus(
         run_id=run_id(spec),
         outcome="failed" if failure else "saturated" if outcome.not_sent else "ok",
@@ -133,6 +146,7 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
         requests_failed=failed,
         success_rate=1 - failed / records.num_rows if records.num_rows else 0.0,
         objective_rounds=round_values(outcome.data(spec), spec.objective) if has_speed else [],
+        steps=outcome.steps,
         client_rounds=outcome.client_rounds,
         server_starts=len(set(outcome.served_by)),
         start_id=outcome.start_id,

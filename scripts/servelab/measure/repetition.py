@@ -47,7 +47,7 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
         cause = next((cause for cause in _causes(outcome, disturbed) if left[cause]), None)
         if cause is None:
             break
-        if ended - begun + ended - started > longest_s(spec.protocol, spec.protocol.rounds):
+        if ended - begun + ended - started > longest_s(spec.protocol, spec.most_rounds):
             if cause == "killed":
                 raise Outage(f"the server may have been killed, and there is no time to repeat it: {outcome.failure}")
             break

@@ -14,6 +14,7 @@ from servelab.machine.place import Place
 from servelab.machine.placement import Placement
 from servelab.machine.settings import DeviceSettings
 from servelab.measure.load.stats import LoadStats
+from servelab.metrics.capacity import CapacityStep
 
 
 class RunStatus(JsonFile):
@@ -29,6 +30,9 @@ class RunStatus(JsonFile):
     requests_failed: int = Field(description="How many of these failed.")
     success_rate: float = Field(description="Successful requests / requests.")
     objective_rounds: list[float] = Field([], description="The objective in each round, in the metric's unit.")
+    steps: list[CapacityStep] = Field(
+        [], description="Of a search for capacity: each load that was sent, in order; its records are in steps.parquet."
+    )
     client_rounds: list[LoadStats] = Field([], description="What each round cost the load client.")
     server_starts: int | None = Field(None, description="Server starts that served its rounds.")
     start_id: str | None = Field(None, description="The server start that served it, a random id.")

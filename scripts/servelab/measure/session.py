@@ -19,6 +19,7 @@ from servelab.engines.runtimes import RUNTIMES, Needs
 from servelab.machine.cpu_pinning import pinned
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease
+from servelab.measure.capacity_search import search_capacity
 from servelab.measure.clients import CLIENTS, LoadResult
 from servelab.measure.first_tokens import Asked, with_first_tokens
 from servelab.measure.inputs import RunInputs
@@ -80,8 +81,11 @@ class Session:
         """
         outcome = Outcome(log_from=self.server.log_from if self.server.process else self.log.stat().st_size)
         try:
-            for number in range(inputs.spec.protocol.rounds):
-                self._round(inputs, work, number, outcome)
+            if inputs.spec.capacity is not None:
+                search_capacity(inputs, outcome, lambda step, tried: self._round(step, work, 0, tried))
+            else:
+                for number in range(inputs.spec.protocol.rounds):
+                    self._round(inputs, work, number, outcome)
         except CandidateFailed as failure:
             self._check_disk()
             self._check_memory(failure)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from servelab.core.run_spec import Statistic
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.percentile_limits import (
     PERCENTILES,
     Beyond,
-    Statistic,
     allowed_share,
     highest_share,
     lowest_share,

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from servelab.core.run_spec import Statistic
 from servelab.metrics.definitions import METRICS, RunData
 
-Statistic = Literal["mean", "median", "p90", "p95", "p99", "minimum", "maximum"]
-"""Statistics that can have a limit."""
 PERCENTILES: dict[Statistic, float] = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 """Statistic that is a percentile → the share of the observations that is at most as large."""
 CONFIDENCE = 0.95

@@ -93,7 +93,7 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
                     Cell(title, note=name),
                     Cell(workload_id(spec.workload), link=f"../../workloads/{workload_id(spec.workload)}/"),
                     Cell(_facts(spec.workload.parameters)),
-                    Cell(_facts(spec.protocol.model_dump(mode="json", include=LOAD_KEYS))),
+                    Cell(_facts(_load(spec))),
                     *([Cell(_facts(dict(study.slos_of(name))))] if has_slos else []),
                 ]
                 for name, title in study.workloads.items()
@@ -111,6 +111,15 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
         "Machines": machines,
         **({"Imported runs": imported_table(imports, len(run_ids))} if imports else {}),
     }
+
+
+def _load(spec: RunSpec) -> dict[str, Any]:
+    """What a run is sent; of a search for capacity, what it raises in place of the load."""
+    load = spec.protocol.model_dump(mode="json", include=LOAD_KEYS)
+    if spec.capacity is None:
+        return load
+    searched = spec.capacity.model_dump(mode="json", exclude={"of"})
+    return load | {spec.capacity.of: "searched"} | {f"capacity {key}": value for key, value in searched.items()}
 
 
 def _machines(runs: Path, run_ids: Sequence[str]) -> tuple[Table, list[ManifestShell]]:

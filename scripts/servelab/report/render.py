@@ -14,6 +14,7 @@ from markupsafe import Markup
 from servelab.core.errors import ServelabError
 from servelab.core.number_text import MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.report.answers_table import answers_table
+from servelab.report.capacity_lines import capacity_lines
 from servelab.report.cells import Cell, Measured, Table
 from servelab.report.charts import CHARTS, Chart
 from servelab.report.charts.write import add_decisions
@@ -113,7 +114,7 @@ def report_content(
         "search_remark": "" if is_recorded else SEARCH_REMARK,
         "marks_key": "; ".join([*([MARKS_KEY] if marks else []), *([PLACES_KEY] if places else [])]),
         "accelerators": accelerators_text(study, table),
-        "limits": [*limit_lines(study, table), *startup_lines(study, table)],
+        "limits": [*limit_lines(study, table), *startup_lines(study, table), *capacity_lines(study, table)],
         "objective_table": marks.on(objective_table(study, recommended, improvements, measured, table)),
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured, table)),
         "front": marks.on(front_table(searched, measured)),

@@ -17,6 +17,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.run_spec import RunSpec
 from servelab.measure.clients import CLIENTS
 from servelab.measure.run_files import RunStatus
+from servelab.metrics.capacity import capacity_values, find_capacity
 from servelab.metrics.definitions import RunData, summarise, summarise_rounds
 from servelab.metrics.percentile_limits import count_beyond
 from servelab.metrics.tables import schemas
@@ -158,7 +159,9 @@ def _read(study: Study, workload: str, spec: RunSpec, folder: Path, files: RunFi
     except (OSError, ValueError, pa.ArrowException) as error:
         raise incomplete(folder, error) from None
     price = None if price is None else price * spec.hardware.count
-    return _status(files, folder), RunData(records, study.slos_of(workload), samples, price)
+    status = _status(files, folder)
+    capacity = capacity_values(spec.capacity, status.steps)
+    return status, RunData(records, study.slos_of(workload), samples, price, capacity)
 
 
 def _status(files: RunFiles, folder: Path) -> RunStatus:
@@ -177,6 +180,9 @@ def parse_run(study: Study, spec: RunSpec, status: RunStatus, data: RunData) -> 
     values: dict[str, dict[int, float]] = {}
     for entry in rounds:
         values.setdefault(entry["metric"], {})[entry["round"]] = entry["value"]
+    found = None if spec.capacity is None else find_capacity(spec.capacity, status.steps)
+    if found is not None:
+        spec = spec.at(status.steps[found.step].load)
     limit = limit_of_run(spec, status, data)
     evidence = Evidence(
         records=data.requests,
@@ -187,6 +193,7 @@ def parse_run(study: Study, spec: RunSpec, status: RunStatus, data: RunData) -> 
         client=status.client_rounds,
         telemetry=data.samples,
         limit=limit,
+        loads_sent=len(status.steps),
     )
     return {
         "metrics": summary,

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from servelab.measure.run_files import RunStatus
+from servelab.metrics.capacity import find_capacity
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.percentile_limits import Beyond
 from servelab.metrics.statistics import mean_ci95
@@ -88,6 +89,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "start_disturbed": [disturbances[start.run.run_id] is not None for start, _ in measured],
         "start_jobs": [start.status.job_id for start, _ in measured],
         "constraints_missed": _constraints(study, well),
+        "capacity_note": _capacity_note(well),
         **startup_columns(starts),
         **_outcome(starts),
         **_validity(starts),
@@ -137,6 +139,17 @@ def _limits(well: Sequence[Start]) -> dict[str, Any]:
         if values:
             found[name] = values[0] if name == "limit_note" else fmean(values)
     return found
+
+
+def _capacity_note(well: Sequence[Start]) -> str | None:
+    """Why the search for capacity ended on each start."""
+    found = {
+        start.run.start: find_capacity(spec, start.status.steps)
+        for start in well
+        if (spec := start.run.spec.capacity) is not None
+    }
+    notes = [f"{label}: {each.text}" for label, each in found.items() if each is not None]
+    return "; ".join(notes) or None
 
 
 def _constraints(study: Study, well: Sequence[Start]) -> str | None:

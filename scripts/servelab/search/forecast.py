@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from servelab.core.run_spec import RunSpec, Strict
+from servelab.core.run_spec import MOST_STEPS, RunSpec, Strict
 from servelab.measure.job_minutes import longest_s
 from servelab.results.past_runs import PastTimes
 from servelab.search.course import Step, follow
@@ -200,7 +200,8 @@ def _count_possible(step: Step, tallies: dict[str, _Tally]) -> list[int]:
 def _left(project: Project, tally: _Tally, times: PastTimes | None) -> dict[str, Any]:
     """The fields of `Left`."""
     protocol, most_accelerators = project.study.protocol, max(accelerator_counts(project.study))
-    a_run_s = longest_s(protocol, protocol.rounds)
+    rounds = max(MOST_STEPS if each.capacity else protocol.rounds for each in project.study.workloads.values())
+    a_run_s = longest_s(protocol, rounds)
     known = [spec for visit in tally.known for spec in visit]
     past = [times.of_visit(visit) for visit in tally.about] if times else [None]
     like = [time for time in past if time is not None]

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 from itertools import chain, count, islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from servelab.core.run_spec import Strict
+from servelab.core.run_spec import CapacitySpec, LoadOf, Strict
 
 MOST_POINTS = 33
 _SIGNIFICANT = 6
 """Digits of a computed rate."""
-
-CurveOf = Literal["max_concurrency", "request_rate"]
 
 
 class Spaced(Strict):
@@ -74,7 +72,7 @@ class Curve(Strict):
         return self
 
     @property
-    def of(self) -> CurveOf:
+    def of(self) -> LoadOf:
         """The key of the load in which its points differ."""
         return "request_rate" if self.max_concurrency is None else "max_concurrency"
 
@@ -85,6 +83,27 @@ class Curve(Strict):
         return sorted(given.values() if isinstance(given, Spaced) else given)
 
 
-def point_name(workload: str, of: CurveOf, value: float) -> str:
+class CapacityLoad(Strict):
+    """A search for the highest load that holds: `{capacity: {of: request_rate, slos: {ttft_ms: {p99: 2000}}}}`."""
+
+    capacity: CapacitySpec = Field(description="What is raised, between which loads, and what has to hold.")
+
+    @property
+    def of(self) -> LoadOf:
+        """The key of the load that the search raises."""
+        return self.capacity.of
+
+
+Loads = Annotated[
+    Annotated[Curve, Tag("curve")] | Annotated[CapacityLoad, Tag("capacity")],
+    Discriminator(lambda given: "capacity" if _has_capacity(given) else "curve"),
+]
+
+
+def _has_capacity(given: object) -> bool:
+    return isinstance(given, CapacityLoad) or (isinstance(given, dict) and "capacity" in given)
+
+
+def point_name(workload: str, of: LoadOf, value: float) -> str:
     """Name of a point: `sharegpt-c16` at most 16 in flight, `sharegpt-r2.5` at 2.5 requests/s."""
     return f"{workload}-{'c' if of == 'max_concurrency' else 'r'}{Decimal(repr(value)).normalize():f}"

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from servelab.core.run_spec import Arrivals, ProtocolSpec, Strict
-from servelab.study.curves import Curve, CurveOf, point_name
+from servelab.core.run_spec import Arrivals, CapacitySpec, LoadOf, ProtocolSpec, Strict
+from servelab.study.curves import CapacityLoad, Curve, Loads, point_name
 
 NAME = r"^[a-z0-9][a-z0-9._-]*$"
 """A name that a user gives: it is part of file names."""
@@ -48,8 +48,10 @@ class StudyWorkload(Strict):
         None, description="Limits of this workload for `goodput_per_s`, in place of all of `objective.slos`."
     )
 
-    load: Curve | None = Field(
-        None, description="Several loads: a curve. Each point is a load, `<name>-c<number>` or `<name>-r<rate>`."
+    load: Loads | None = Field(
+        None,
+        description="Several loads: a curve, whose points are loads, `<name>-c<number>` or `<name>-r<rate>`; or "
+        "`{capacity: {of: request_rate, slos: {ttft_ms: {p99: 2000}}}}`, which searches the highest one (metrics.md).",
     )
 
     @model_validator(mode="after")
@@ -73,13 +75,24 @@ class StudyWorkload(Strict):
         content = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return self.name if content.keys() == {"name"} else content
 
+    @property
+    def capacity(self) -> CapacitySpec | None:
+        """The search for its capacity, if that is its load."""
+        return self.load.capacity if isinstance(self.load, CapacityLoad) else None
+
     def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
-        """The protocol under which it is sent, from the study's; pydantic's `ValidationError` if they contradict."""
+        """The protocol under which it is sent, from the study's; pydantic's `ValidationError` if they contradict.
+
+        What a search for capacity raises from step to step has its lowest value.
+        """
         given = {
             key: None if value == NO_LIMIT and key != "request_rate" else value
             for key, value in self.own.items()
             if key not in _OF_REQUESTS
         }
+        if self.capacity is not None:
+            lowest = self.capacity.lowest
+            given |= {self.capacity.of: lowest if self.capacity.of == "request_rate" else int(lowest), "rounds": 1}
         return ProtocolSpec.model_validate(whole.model_dump() | given) if given else whole
 
     def titled(self, title: str) -> str:
@@ -88,8 +101,9 @@ class StudyWorkload(Strict):
 
     def _facts(self) -> list[str]:
         own = {key: value for key, value in self.own.items() if key != "slos"}
+        searched = [_capacity_words(self.capacity)] if self.capacity else []
         limits = ", ".join(f"{metric} {limit:g}" for metric, limit in (self.slos or {}).items())
-        return [_WORDS[key](value) for key, value in own.items()] + ([f"SLOs {limits}"] if limits else [])
+        return [_WORDS[key](value) for key, value in own.items()] + searched + ([f"SLOs {limits}"] if limits else [])
 
 
 class CurvePoint(StudyWorkload):
@@ -101,14 +115,14 @@ class CurvePoint(StudyWorkload):
     """Its value of what the points of the curve differ in."""
 
     @property
-    def load_of(self) -> CurveOf:
+    def load_of(self) -> LoadOf:
         """What the points of its curve differ in."""
-        assert self.load is not None
+        assert isinstance(self.load, Curve)
         return self.load.of
 
     def as_written(self) -> str | dict[str, Any]:
         """The whole curve, as a study lists it."""
-        assert self.load is not None
+        assert isinstance(self.load, Curve)
         content = self.model_dump(
             mode="json", by_alias=True, exclude_none=True, exclude={"curve", "level", self.load.of}
         )
@@ -123,7 +137,7 @@ def expand_curves(workloads: dict[str, StudyWorkload]) -> dict[str, StudyWorkloa
     """The workloads with each curve replaced by its points, the lowest first; `ValueError` if a name is taken."""
     found: dict[str, StudyWorkload] = {}
     for name, entry in workloads.items():
-        for each in [entry] if entry.load is None else _points(entry, entry.load):
+        for each in _points(entry, entry.load) if isinstance(entry.load, Curve) else [entry]:
             if each.name in found or (each.name != name and each.name in workloads):
                 raise ValueError(f"`{each.name}` is a point of `{name}` and another workload; rename one")
             found[each.name] = each
@@ -140,6 +154,14 @@ def _points(entry: StudyWorkload, curve: Curve) -> list[StudyWorkload]:
         content = {key: getattr(entry, key) for key in StudyWorkload.model_fields} | own
         found.append(CurvePoint(**content, curve=entry.name, level=level))
     return found
+
+
+def _capacity_words(spec: CapacitySpec) -> str:
+    limits = [
+        f"{metric} {statistic} {limit:g}" for metric, each in spec.slos.items() for statistic, limit in each.items()
+    ]
+    of = {"request_rate": "requests/s", "max_concurrency": "requests in flight"}[spec.of]
+    return f"capacity in {of}" + (f" with {', '.join(limits)}" if limits else "")
 
 
 def _limited(text: str, unlimited: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from servelab.core.credentials import has_credential, is_secret
 from servelab.core.errors import ConfigError
 from servelab.core.identity import canonical_json, lock_sha256
 from servelab.core.registry import nearest
-from servelab.core.run_spec import ClientSpec, WorkloadSpec
+from servelab.core.run_spec import CapacitySpec, ClientSpec, ProtocolSpec, WorkloadSpec
 from servelab.core.shipped import own_or_shipped
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import check_option_names
@@ -208,10 +209,29 @@ def _check_loads(project: Project) -> None:
             key = "protocol.arrivals" if entry.arrivals is None else f"workloads.{name}.arrivals"
             wrong = f"workload {name} has no arrival times to replay; use a workload of kind `trace`"
             raise error_at(project, key, wrong)
-        sent = canonical_json([project.workload_spec(name).model_dump(mode="json"), protocol.model_dump(mode="json")])
+        capacity = entry.capacity and entry.capacity.model_dump(mode="json")
+        content = [project.workload_spec(name).model_dump(mode="json"), protocol.model_dump(mode="json"), capacity]
+        sent = canonical_json(content)
         if sent in seen:
             raise error_at(project, f"workloads.{name}", f"sends the same load as `{seen[sent]}`; remove one")
         seen[sent] = name
+        if entry.capacity is not None:
+            _check_capacity(project, name, entry.capacity, protocol)
+
+
+def _check_capacity(project: Project, name: str, capacity: CapacitySpec, protocol: ProtocolSpec) -> None:
+    key = f"workloads.{name}.load.capacity"
+    better = [metric.tag for metric in METRICS if metric.higher_is_better is not None and metric.of_requests]
+    if protocol.arrivals == "replay":
+        raise error_at(project, key, "`arrivals: replay` has rates of its own, which cannot be raised")
+    sent = int(project.workloads[name].parameters["num_requests"]) - protocol.settle_requests
+    for metric, limits in capacity.slos.items():
+        check_name(project, f"{key}.slos", metric, better, "latency")
+        for statistic in PERCENTILES.keys() & limits.keys():
+            needed = math.ceil(round(1 / (1 - PERCENTILES[statistic]), 6))
+            if sent < needed:
+                wrong = f"the {statistic} of {sent:,} requests is their largest value"
+                raise error_at(project, f"{key}.slos.{metric}", f"{wrong}; send {needed:,} or more, or limit `p90`")
 
 
 def _check_objective(project: Project) -> None:
@@ -235,6 +255,13 @@ def _check_objective(project: Project) -> None:
             example = "`slos: {ttft_ms: 500, tpot_ms: 50}`"
             of = f" on workload {without}" if any(own.values()) else ""
             raise error_at(project, f"objective.{key}", f"{metric} needs limits{of}; add {example}")
+        if metric.startswith("capacity_") and any(
+            (capacity := project.study.capacity_of(name)) is None
+            or (metric == "capacity_in_flight" and capacity.of != "max_concurrency")
+            for name in measured
+        ):
+            example = "`load: {capacity: {of: max_concurrency, slos: {ttft_ms: {p99: 2000}}}}`"
+            raise error_at(project, f"objective.{key}", f"{metric} needs it on every workload; write {example}")
         if METRICS.get(metric).needs_price and project.study.hardware.price_per_accelerator_hour is None:
             raise error_at(project, f"objective.{key}", f"{metric} needs `hardware.price_per_accelerator_hour`")
 

@@ -84,6 +84,7 @@ def run_spec(project: Project, configuration: Configuration, load: Load) -> RunS
         slos=study.slos_of(load.workload) if objective.needs_slos else {},
         client=project.client_spec(),
         unless_saturated=load.divisor == 1 and study.is_sent_unless_saturated(load.workload),
+        capacity=study.capacity_of(load.workload),
         protocol=load.protocol(study.protocol_of(load.workload)),
     )
 
@@ -100,6 +101,7 @@ def answers_spec(project: Project, configuration: Configuration) -> RunSpec:
             "slos": {},
             "client": client_of(CLIENTS.get("servelab")),
             "unless_saturated": False,
+            "capacity": None,
             "keeps_answers": True,
             "protocol": asked.protocol(project.study.protocol),
         }

@@ -14,17 +14,18 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, m
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import (
     ArgumentValue,
+    CapacitySpec,
     HubSource,
     ModelFormat,
     ModelSource,
     ProtocolSpec,
     Quantization,
+    Statistic,
     Strict,
 )
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
-from servelab.metrics.percentile_limits import Statistic
 from servelab.study.answers import Answers, none_if_named
 from servelab.study.loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 from servelab.study.ranges import Range, expand_ranges
@@ -337,6 +338,10 @@ class Study(Strict):
     def protocol_of(self, load: str) -> ProtocolSpec:
         """How a workload is sent, by its name or that of a part: `protocol`, with what it has of its own."""
         return self._workload(load).protocol(self.protocol)
+
+    def capacity_of(self, load: str) -> CapacitySpec | None:
+        """The search for capacity that a workload's load is, by its name or that of a part; None for one load."""
+        return self._workload(load).capacity
 
     def slos_of(self, load: str) -> dict[str, float]:
         """Limits for goodput under a workload, by its name or that of a part."""

@@ -47,6 +47,8 @@ class RunData:
     """`schemas.TELEMETRY`."""
     price_per_hour: float | None = None
     """Cost of all accelerators of the run per hour; None if the study has no price."""
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    """Metric → what a search for capacity found (`servelab.metrics.capacity`); empty for one load."""
 
     @cached_property
     def requests(self) -> RecordArray:
@@ -63,7 +65,9 @@ class RunData:
         """The rounds by number, in order."""
         counted, telemetry = self.requests[self.requests["phase"] != "settle"], self.samples
         return {
-            number: Round(requests, self.slos, telemetry[telemetry["round"] == number], self.price_per_hour)
+            number: Round(
+                requests, self.slos, telemetry[telemetry["round"] == number], self.price_per_hour, self.capacity
+            )
             for number, requests in by_round(counted).items()
         }
 
@@ -85,6 +89,7 @@ class Round:
     telemetry: RecordArray = field(default_factory=lambda: record_array(schemas.TELEMETRY.empty_table()))
     """The round's rows of `TELEMETRY`; empty if none was recorded."""
     price_per_hour: float | None = None
+    capacity: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def successes(self) -> RecordArray:

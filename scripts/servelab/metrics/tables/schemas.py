@@ -179,6 +179,11 @@ STAGE_TABLE = table_schema(
         "Constraints of the objective that it misses over all starts, and by how much, or that cannot be shown with so "
         "few requests; null if it meets them, and for workloads that do not decide.",
     ),
+    (
+        "capacity_note",
+        pa.string(),
+        "Of a search for capacity: on each start, which load did not hold and what was missed; else null.",
+    ),
     *ANSWER_COLUMNS,
     (
         "startup_s",

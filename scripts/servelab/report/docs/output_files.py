@@ -73,6 +73,11 @@ FILES: tuple[OutputFile, ...] = (
         "run_requests",
     ),
     OutputFile(
+        "runs/<run_id>/steps.parquet",
+        "of a run that searched for its capacity: the requests of all its steps, each as a round",
+        "run_requests",
+    ),
+    OutputFile(
         "runs/<run_id>/answers.parquet",
         "of a run that was asked questions: what was asked and answered, a row a question",
         "run_answers",
@@ -192,7 +197,8 @@ something is made it has a name that begins with a dot.
 
 _REASONS = """\
 A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argument`, `missing_model`,
-`never_healthy`, `requests_failed`, `round_timeout`, `saturated`; a candidate that could not be run at all is `refused`,
+`never_healthy`, `requests_failed`, `round_timeout`, `saturated`, `slo_missed` (a search for capacity, at its lowest
+load); a candidate that could not be run at all is `refused`,
 a recorded one `unsupported`, or `broken_log` if no log of it could be read.
 One without a log is `not run`, with `no_log`.
 """

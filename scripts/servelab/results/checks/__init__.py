@@ -42,6 +42,8 @@ class Evidence:
     telemetry: RecordArray = field(default_factory=lambda: record_array(schemas.TELEMETRY.empty_table()))
     """`schemas.TELEMETRY`; empty if none was recorded."""
     limit: PhysicalLimit = field(default_factory=lambda: PhysicalLimit("the model's size is not known"))
+    loads_sent: int = 0
+    """Loads that a search for capacity tried; the records are then those of the highest that holds. 0 for one load."""
 
     @cached_property
     def counted(self) -> RecordArray:

@@ -45,6 +45,8 @@ def _rate_below_capacity(evidence: Evidence) -> Saw:
     objective = METRICS.get(evidence.spec.objective)
     if not objective.is_rate:
         return not_applicable("the objective is not a rate")
+    if evidence.loads_sent:
+        return not_applicable("the load was searched")
     share = _share_served(evidence)
     if share is None:
         return not_applicable("requests were not sent over time")
@@ -92,6 +94,8 @@ def _queue_grows(evidence: Evidence) -> Saw:
 def _concurrency_below_capacity(evidence: Evidence) -> Saw:
     if not METRICS.get(evidence.spec.objective).is_rate or _share_served(evidence) is not None:
         return not_applicable("the objective is not a rate, or the loop is open")
+    if evidence.loads_sent:
+        return not_applicable("the load was searched")
     waiting = evidence.samples("requests_waiting")["value"]
     busy = evidence.samples("gpu_utilization_percent")["value"]
     if not busy.size:

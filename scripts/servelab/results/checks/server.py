@@ -20,7 +20,7 @@ _HITS = 0.1
     action="Read the server's log around the restart.",
 )
 def _server_restarted(evidence: Evidence) -> Saw:
-    starts, rounds = evidence.server_starts, len(by_round(evidence.records))
+    starts, rounds = evidence.server_starts, evidence.loads_sent or len(by_round(evidence.records))
     born = {n: samples["value"] for n, samples in by_round(evidence.samples("process_start_unix_s")).items()}
     if not rounds or (starts is None and not born):
         return not_applicable("neither the server's starts nor its process's start time are known")

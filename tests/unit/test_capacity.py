@@ -1,0 +1,241 @@
+"""The search for a capacity: which loads it tries, when a load holds, and what it finds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import made_run
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from made_queue import as_table, served
+from pydantic import ValidationError
+
+from servelab.archive.run_records import faults_of_run
+from servelab.core.identity import run_id
+from servelab.core.run_spec import MOST_STEPS, CapacitySpec
+from servelab.measure.capacity_search import search_capacity
+from servelab.measure.clients import LoadResult, LoadStats
+from servelab.measure.outcome import Accounts, Outcome, check_served, write_run
+from servelab.measure.server import CandidateFailed
+from servelab.metrics.capacity import CapacityStep, capacity_values, find_capacity, judge, next_load
+from servelab.metrics.saturation import is_saturated, queue_growth
+
+RATE = CapacitySpec(of="request_rate", slos={"ttft_ms": {"p99": 1000}})
+USERS = CapacitySpec(of="max_concurrency", slos={"ttft_ms": {"p90": 1000}}, highest=64)
+
+
+def step(load, share, missed=None, ended_by="slo"):
+    return CapacityStep(
+        load=load,
+        requests_per_s=load,
+        share_of_limit=share,
+        missed=missed or ("too slow" if share > 1 else None),
+        ended_by=ended_by if missed or share > 1 else None,
+    )
+
+
+def searched(spec, share_at):
+    steps = []
+    while (load := next_load(spec, steps)) is not None:
+        steps.append(step(load, share_at(load)))
+    return steps
+
+
+@pytest.mark.parametrize("capacity", [1.01, 2.5, 7.3, 40, 999])
+def test_a_search_ends_around_the_limit(capacity):
+    steps = searched(RATE, lambda load: load / capacity)
+    holds = max(each.load for each in steps if each.missed is None)
+    misses = min(each.load for each in steps if each.missed)
+    assert holds <= capacity < misses <= 1.05 * holds
+    assert [each.load for each in steps].count(holds) == 2
+    assert len(steps) < MOST_STEPS
+    assert find_capacity(RATE, steps).load == pytest.approx(capacity, rel=1e-3)
+    assert find_capacity(RATE, steps).text == f"at {misses:g} requests/s too slow"
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 23, 63])
+def test_users_are_whole(capacity):
+    steps = searched(USERS, lambda load: (load / capacity) ** 2)
+    assert all(each.load.is_integer() for each in steps)
+    found, misses = find_capacity(USERS, steps), min(each.load for each in steps if each.missed)
+    holds = steps[found.step].load
+    assert holds <= capacity < misses <= max(holds + 1, 1.05 * holds)
+    assert holds <= capacity_values(USERS, steps)["capacity_in_flight"] == found.load < misses
+
+
+def test_the_range_and_the_lowest_load_end_a_search():
+    steps = searched(USERS, lambda load: 0.01)
+    assert [each.load for each in steps] == [1, 2, 4, 8, 16, 32, 64]
+    assert find_capacity(USERS, steps).ended_by == "range"
+    assert "64 in flight, the highest load that is tried, holds" in find_capacity(USERS, steps).text
+    steps = searched(USERS, lambda load: 2.0)
+    assert len(steps) == 1 and find_capacity(USERS, steps) is None and capacity_values(USERS, steps) == {}
+    assert capacity_values(None, []) == {}
+
+
+def test_a_load_that_held_by_luck_is_left():
+    steps = [step(1, 0.2), step(2, 0.5), step(4, 0.98), step(8, 2.0), step(6, 1.5), step(5, 1.2), step(4, 1.1)]
+    narrow = RATE.model_copy(update={"within_percent": 30})
+    assert next_load(narrow, steps) == pytest.approx(np.sqrt(8), rel=1e-3)
+    assert find_capacity(narrow, steps).step == 1
+
+
+def test_what_a_load_misses():
+    draw = np.random.default_rng(1)
+    gaps, work = draw.exponential(1, 800), draw.gamma(2, 0.5, 800)
+    assert judge(RATE, 8, served(gaps, work, rate=8)).missed is None
+    slow = judge(RATE, 15, served(gaps, work, rate=15))
+    assert slow.ended_by == "slo" and slow.missed.startswith("ttft_ms p99 is ") and slow.share_of_limit > 1
+    unlimited = CapacitySpec(of="request_rate")
+    assert judge(unlimited, 14, served(gaps, work, rate=14)).missed is None
+    over = judge(unlimited, 24, served(gaps, work, rate=24))
+    assert over.ended_by == "saturated" and over.missed.startswith("requests in flight grew by ")
+    failing = served(gaps, work, rate=8)
+    failing["error"][:20] = "HTTP 500"
+    assert judge(RATE, 8, failing).missed == "97.5 % of the requests succeeded"
+    late = served(gaps, work, rate=8)
+    late["started_s"] = late["sent_s"] = 1.2 * late["scheduled_s"]
+    assert judge(RATE, 8, late).missed == "the client sent 83 % of the rate"
+    assert judge(USERS, 4, served(gaps, work, in_flight=4)).missed is None
+    assert judge(USERS, 60, served(gaps, work, in_flight=60)).ended_by == "slo"
+
+
+def test_a_limit_without_figures_is_missed():
+    rows = served(np.ones(50), np.full(50, 0.1), rate=5)
+    rows["first_token_s"] = np.nan
+    assert judge(RATE, 5, rows).missed == "ttft_ms has no figures"
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(0.5, 0, 2), (0.8, 0, 3), (1.3, 98, 100), (1.1, 30, 100)])
+def test_saturation_is_a_trend(share, least, most):
+    """Of 100 rounds of 800 requests each; a server with 16 slots and a mean of 1 s a request serves 16/s."""
+    draw = np.random.default_rng(7)
+    found = sum(
+        is_saturated(served(draw.exponential(1, 800), draw.gamma(2, 0.5, 800), rate=16 * share)) for _ in range(100)
+    )
+    assert least <= found <= most
+
+
+def test_few_requests_and_a_closed_loop_have_no_trend():
+    assert queue_growth(served(np.ones(39), np.ones(39), rate=64)) is None
+    assert queue_growth(served(np.ones(100), np.ones(100), in_flight=64)) is None
+    assert is_saturated(served(np.ones(39), np.ones(39), rate=64))
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"of": "max_concurrency"}, "needs `slos`"),
+        ({"of": "request_rate", "lowest": 4, "highest": 4}, "not above `lowest`"),
+        ({"of": "max_concurrency", "lowest": 1.5, "slos": {"ttft_ms": {"p99": 1}}}, "write whole ones"),
+        ({"of": "request_rate", "slos": {"ttft_ms": {}}}, "names no statistic"),
+        ({"of": "rate"}, "max_concurrency"),
+    ],
+)
+def test_a_wrong_search_is_refused(given, wrong):
+    with pytest.raises(ValidationError, match=wrong):
+        CapacitySpec(**given)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the search takes of the inputs of a run."""
+
+    spec: object
+
+
+def measured(spec, slots=16, crashes_at=float("inf")):
+    """The outcome of a search on a made server, and the seeds of the arrivals at each step."""
+    seeds = []
+
+    def send(inputs, outcome):
+        protocol, seed = inputs.spec.protocol, inputs.spec.workload.parameters["seed"]
+        seeds.append(seed)
+        draw = np.random.default_rng(seed)
+        if protocol.request_rate >= crashes_at:
+            raise CandidateFailed("crashed", "it ended")
+        rows = served(draw.exponential(1, 400), draw.gamma(2, 0.5, 400), rate=protocol.request_rate, slots=slots)
+        rows["phase"][:10] = "settle"
+        outcome.records.append(as_table(rows))
+        outcome.client_rounds.append(LoadStats())
+
+    outcome = Outcome(manifest=made_run.manifest(spec), start_id="a")
+    search_capacity(Inputs(spec), outcome, send)
+    return outcome, seeds
+
+
+def of_rates(**changes):
+    return made_run.spec(
+        capacity={"of": "request_rate", "slos": {"ttft_ms": {"p90": 1000}}},
+        protocol={"request_rate": 1, "rounds": 1, "max_concurrency": None},
+        objective="capacity_per_s",
+        **changes,
+    )
+
+
+def test_a_start_draws_arrivals_of_its_own():
+    first, again = measured(of_rates(start="search-0"))[1], measured(of_rates(start="search-0"))[1]
+    other = measured(of_rates(start="proof-1"))[1]
+    assert first == again and len(set(first)) == 1 and len({first[0], other[0], 1}) == 3
+
+
+def test_a_run_of_a_search_holds_together(tmp_path):
+    spec = of_rates()
+    outcome, _ = measured(spec)
+    folder = tmp_path / run_id(spec)
+    folder.mkdir()
+    (tmp_path / "server.log").touch()
+    status = write_run(folder, spec, outcome, Accounts("job", 1, None, 2.0, datetime.now(UTC)), tmp_path / "server.log")
+    found = find_capacity(spec.capacity, status.steps)
+    assert status.is_ok and status.requests == 400 and status.objective_rounds == [found.requests_per_s]
+    assert 12 < found.load < 17 and status.steps[found.step].missed is None
+    assert pq.read_table(folder / "requests.parquet")["round"].unique().to_pylist() == [0]
+    assert pq.read_table(folder / "steps.parquet").num_rows == 400 * len(status.steps)
+    assert faults_of_run(folder) == []
+
+    better = json.loads((folder / "status.json").read_bytes())
+    for step in better["steps"]:
+        step["load"] *= 2
+        step["requests_per_s"] *= 2
+    (folder / "status.json").write_text(json.dumps(better))
+    made_run.seal(folder)
+    assert "step 0 of the search for capacity is not the one that follows" in faults_of_run(folder)[0]
+    better["steps"] = [each.model_dump() | {"requests_per_s": 99.0} for each in status.steps]
+    (folder / "status.json").write_text(json.dumps(better))
+    made_run.seal(folder)
+    assert "step 0 of the search for capacity is not what steps.parquet shows" in faults_of_run(folder)[0]
+
+
+def test_a_search_without_a_load_that_holds_is_a_failure():
+    with pytest.raises(CandidateFailed, match="slo_missed: the lowest load does not hold: 1 requests/s: ttft_ms p90"):
+        measured(of_rates(), slots=1)
+
+
+def test_a_crash_names_the_load():
+    with pytest.raises(CandidateFailed) as failed:
+        measured(of_rates(), crashes_at=4)
+    assert (failed.value.reason, failed.value.message) == ("crashed", "at 4 requests/s: it ended")
+
+
+def test_a_step_that_is_cut_off_is_above_the_capacity():
+    def send(inputs, outcome):
+        rate = inputs.spec.protocol.request_rate
+        rows = served(np.ones(400), np.full(400, 0.1), rate=rate)
+        if rate > 5:
+            rows["error"][200:] = "saturated: unfinished"
+        outcome.records.append(as_table(rows))
+        outcome.client_rounds.append(LoadStats(saturated=rate > 5))
+        spec = inputs.spec.model_copy(
+            update={"protocol": inputs.spec.protocol.model_copy(update={"saturation_in_flight": 9})}
+        )
+        check_served(LoadResult(outcome.records[0], outcome.client_rounds[0]), spec)
+
+    spec = of_rates()
+    outcome = Outcome(manifest=made_run.manifest(spec))
+    search_capacity(Inputs(spec), outcome, send)
+    found = find_capacity(spec.capacity, outcome.steps)
+    assert found.ended_by == "errors" and 4.5 < found.load <= 5.3
+    assert outcome.client_rounds == [LoadStats()]

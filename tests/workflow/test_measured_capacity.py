@@ -1,0 +1,46 @@
+"""Capacity on a real llama.cpp: one server start tries one load after the other, and its run says which holds."""
+
+import pandas as pd
+import pytest
+import yaml
+from workspace import WORKLOADS, Workspace, tiny_study
+
+TABLE = "results/studies/tiny/stages/sequences/table.parquet"
+SHORT = {
+    "title": "Short",
+    "kind": "random",
+    "parameters": {"input_tokens": 16, "output_tokens": 8, "num_requests": 20, "seed": 1},
+}
+
+
+def capacity_study(**load):
+    """Two configurations; nothing passes the margin, so there is nothing to prove."""
+    study = tiny_study()
+    study["engines"] = {"llama.cpp": study["engines"]["llama.cpp"]}
+    study["stages"] = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 2}}]}]
+    study["search"] |= {"recheck": False, "incumbent_starts": 1}
+    study["workloads"] = [{"name": "short", "load": {"capacity": load}}]
+    study["objective"] |= {"metric": "capacity_per_s", "on": "short"}
+    return study
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", ["max_concurrency", pytest.param("request_rate", marks=pytest.mark.long)])
+def test_capacity_of_a_real_server(tmp_path, of):
+    workspace = Workspace.create(tmp_path / "project")
+    workspace.write("config/workloads.yaml", yaml.safe_dump({**WORKLOADS, "short": SHORT}, sort_keys=False))
+    limits = {"ttft_ms": {"p90": 1500}}
+    workspace.write_study(capacity_study(of=of, lowest=1, highest=400, slos=limits, within_percent=50))
+    workspace.snakemake(TABLE, "results/studies/tiny/report.md")
+    table = pd.read_parquet(workspace.folder / TABLE)
+    assert list(table["outcome"]) == ["ok", "ok"]
+    assert (table["objective_value"] > 0).all() and (table["starts"] == 1).all()
+    for row in table.to_dict("records"):
+        folder = f"results/runs/{row['run_id']}"
+        status = workspace.json(f"{folder}/status.json")
+        steps = pd.read_parquet(workspace.folder / folder / "steps.parquet")
+        assert len(set(steps["round"])) == len(status["steps"]) > 1 and status["server_starts"] <= len(status["steps"])
+        holds = [step["load"] for step in status["steps"] if step["missed"] is None]
+        missed = [step["load"] for step in status["steps"] if step["missed"] is not None]
+        assert holds and missed
+        assert row["ttft_ms_p99"] > 0 and row["capacity_note"].startswith("search-0: at ")
