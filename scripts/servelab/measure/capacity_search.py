@@ -54,7 +54,7 @@ def search_capacity(inputs: RunInputs, outcome: Outcome, send: Callable[[RunInpu
 
 
 def _one_load(spec: RunSpec, load: float) -> RunSpec:
-    """A step's specification. Arrivals are drawn anew for each start, and are the same for all configurations.
+    """A step's specification. Each start draws arrivals of its own; they are the same for all configurations.
 
     Near saturation a latency is as much a figure of the arrivals as of the server: starts with the same arrivals would
     agree with each other, and not with what the next user measures.
