@@ -159,6 +159,49 @@ def test_a_rate(tmp_path):
     assert (point.name, point.request_rate, point.max_concurrency) == ("40 per second", 40, None)
 
 
+class OneAtATime(EndpointStub):
+    """Answers one request after the other, so that the others wait."""
+
+    def __init__(self):
+        super().__init__(slower=5)
+        self._turn = asyncio.Lock()
+
+    async def _stream(self, *given):
+        async with self._turn:
+            await super()._stream(*given)
+
+
+@pytest.mark.slow
+def test_a_capacity_is_searched_in_each_visit(tmp_path):
+    words = ("--concurrency", "1", "--visits", "2", *SMALL, "--requests", "20", "--slo", "ttft_ms", "p90", "800")
+    with OneAtATime().running() as url:
+        done = bench(url, tmp_path / "bench", *words, "--capacity", "concurrency")
+    assert done.returncode == 0, done.stderr
+    found = read(tmp_path / "bench").capacity
+    assert len(found.visits) == 2 and found.requests == 20
+    for visit in found.visits:
+        holds = [step.load for step in visit.steps if step.missed is None]
+        assert visit.load < min(step.load for step in visit.steps if step.missed)
+        assert holds and visit.requests_per_s > 0
+    interval = found.interval()
+    assert interval.low < interval.value < interval.high
+    line = next(line for line in done.stdout.splitlines() if line.startswith("It bears "))
+    assert "ttft_ms p90 at most 800: at " in line
+    page = (tmp_path / "bench/bench.md").read_text()
+    assert "Share of the limit" in page and "It bears" in page
+    records = pq.read_table(tmp_path / "bench/requests.parquet").to_pylist()
+    steps = sum(len(visit.steps) for visit in found.visits)
+    assert sum(row["load"] == "capacity" for row in records) == 20 * steps
+
+
+def test_a_server_that_misses_the_limit_at_once(tmp_path):
+    words = ("--concurrency", "1", "--visits", "1", *SMALL, "--slo", "ttft_ms", "mean", "0.001")
+    with EndpointStub().running() as url:
+        done = bench(url, tmp_path / "bench", *words, "--capacity", "concurrency")
+    assert done.returncode == 0, done.stderr
+    assert "No capacity with ttft_ms mean at most 0.001: the lowest load does not hold: 1 in flight" in done.stdout
+
+
 def refused(url, output, *words):
     """The error of a bench that writes nothing."""
     with pytest.raises(ServelabError) as error:
@@ -174,6 +217,11 @@ def refused(url, output, *words):
         (("--input-tokens", "5000"), 2, "stub/model takes 4,096"),
         (("--concurrency", "2", "2"), 2, "given twice"),
         (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "this variable is not set"),
+        (("--slo", "ttft_ms", "p90", "5"), 2, "give `--capacity concurrency`"),
+        (("--capacity", "concurrency"), 2, "needs `--slo METRIC STATISTIC LIMIT`"),
+        (("--capacity", "rate", "--slo", "ttft", "p90", "5"), 2, "did you mean `ttft_ms`?"),
+        (("--capacity", "rate", "--slo", "ttft_ms", "p9", "5"), 2, "slos.ttft_ms.p9"),
+        (("--capacity", "rate", "--slo", "ttft_ms", "p90", "many"), 2, "'many' is no number"),
         (("--compare", "no/such"), 1, "no/such"),
     ],
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from servelab.bench.capacity import SearchedCapacity, capacity_words
 from servelab.bench.comparison import changes, differences
 from servelab.bench.result import Bench, PointResult
 from servelab.core.number_text import change, estimate, figure, mark, metric_label, percent
+from servelab.metrics.capacity import UNITS
 from servelab.metrics.statistics import Interval
 from servelab.report.cells import Cell, Table
 from servelab.report.page import Page, Section
@@ -27,6 +29,8 @@ _CHECKS = (
 def bench_page(bench: Bench, before: Bench | None = None) -> Page:
     """The page; `before` is an earlier bench to compare with."""
     sections = [Section("Loads", _loads(bench.points), kind="figures")]
+    if bench.capacity is not None:
+        sections.append(_searched(bench.capacity))
     if before is not None:
         sections.append(_comparison(before, bench))
     sections += [
@@ -46,7 +50,7 @@ def bench_page(bench: Bench, before: Bench | None = None) -> Page:
 def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
     """Four lines: the most it gave, how long an answer takes, whether to believe it, what is not known.
 
-    With an earlier bench a fifth says what changed.
+    Further lines give the capacity, if it was searched, and what changed since an earlier bench.
     """
     best = max(bench.points, key=lambda point: _mean(point, "output_tokens_per_s"))
     first, last = bench.points[0], bench.points[-1]
@@ -66,6 +70,8 @@ def plain_words(bench: Bench, before: Bench | None = None) -> list[str]:
         f"{succeeded}; each load was sent {bench.load.visits} times. {believed}",
         f"Not known: {', '.join(cells[0].text for cells in _unknown(bench).rows)}.",
     ]
+    if bench.capacity is not None:
+        lines.append(capacity_words(bench.capacity))
     if before is not None:
         lines.append(_changed_words(before, bench))
     return lines
@@ -96,6 +102,23 @@ def _loads(points: Sequence[PointResult]) -> Table:
             cells.append(Cell(_text(point, name), note=p99))
         rows.append([*cells, Cell(f"{point.requests:,}"), Cell(f"{point.failed:,}")])
     return Table(columns, rows)
+
+
+def _searched(found: SearchedCapacity) -> Section:
+    unit = UNITS[found.spec.of]
+    rows = [
+        [
+            Cell(f"{number}"),
+            Cell(f"{step.load:g} {unit}"),
+            Cell(f"{step.requests_per_s:.3g}"),
+            Cell("–" if step.share_of_limit is None else f"{step.share_of_limit:.2f}"),
+            Cell(step.missed or "holds", is_good=step.missed is None),
+        ]
+        for number, visit in enumerate(found.visits, 1)
+        for step in visit.steps
+    ]
+    text = f"{capacity_words(found)} Each step sent {found.requests:,} requests (docs/load.md#capacity)."
+    return Section("Capacity", Table(["Visit", "Load", "Requests/s", "Share of the limit", "Found"], rows), text)
 
 
 def _comparison(before: Bench, now: Bench) -> Section:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pydantic import Field
 
+from servelab.bench.capacity import SearchedCapacity
 from servelab.bench.endpoint import Asked
 from servelab.bench.load import CLIENT, Point
 from servelab.core.json_file import JsonFile, JsonPart
@@ -75,6 +76,7 @@ class Bench(JsonFile):
     asked: Asked = Field(description="What the server says about itself.")
     load: BenchLoad
     points: list[PointResult]
+    capacity: SearchedCapacity | None = Field(None, description="The highest load that it bears, if it was searched.")
     client: str = Field(description="Load client and its version.")
     servelab: str = Field(description="Release of Servelab.")
     through_relay: bool = Field(description="Whether requests went through Servelab's relay, for TLS or a key.")
