@@ -18,6 +18,7 @@ IN_CI = {"make demo", "make test", "make slow-test", "make slurm-test"}
 """Shown, and run by .ci/run itself."""
 BY_OTHERS = {
     "servelab.onstart()": "test_foreign_workflow.py",
+    "servelab bisect my-study --engine vllm --good 0.30.0 --bad 0.33.0": "test_bisect_releases.py, with llama.cpp",
     "make long-test": "what .ci/run has no time for",
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",

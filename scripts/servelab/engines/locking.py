@@ -86,15 +86,28 @@ def package_index(variables: Mapping[str, str] = os.environ) -> str:
 
 def find_release(index: str, project: str, version: str) -> Release:
     """Looks a release up on an index; `ConfigError` if it is not there or the index has no dates."""
+    return release_in(_files_of(index, project), project, version)
+
+
+def releases_between(index: str, project: str, first: str, last: str) -> list[str]:
+    """Releases of a package from `first` to `last`, both included, in order; no others that are for trial only."""
+    low, high = Version(first), Version(last)
+    found = {each for file in _files_of(index, project) if (each := _version_of(file["filename"])) is not None}
+    chosen = {each for each in found if low < each < high and not each.is_prerelease} | {low, high}
+    return [str(each) for each in sorted(chosen)]
+
+
+def _files_of(index: str, project: str) -> list[dict[str, Any]]:
+    """Files of a package, as an index lists them."""
     import httpx  # here: it takes a tenth of a workflow's start
 
     try:
         answer = httpx.get(f"{index}/{project}/", headers={"Accept": _JSON}, follow_redirects=True, timeout=60)
         answer.raise_for_status()
-        listed = answer.json()["files"]
+        listed: list[dict[str, Any]] = answer.json()["files"]
     except (httpx.HTTPError, ValueError, KeyError) as error:
         raise ServelabError(f"{index} does not list {project} as JSON ({error}); give the date with AS_OF=") from error
-    return release_in(listed, project, version)
+    return listed
 
 
 def release_in(listed: list[dict[str, Any]], project: str, version: str) -> Release:

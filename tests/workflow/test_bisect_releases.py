@@ -1,0 +1,102 @@
+"""`servelab bisect` on real releases of llama.cpp, in one of which a slowdown is planted."""
+
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from servelab_command import SERVELAB
+from workspace import NEW, OLD, PREFILL_ONLY, Workspace, tiny_study
+
+from servelab.search.project import load_project
+
+PLANTED = """
+
+_Server = Server
+
+
+class Server(_Server):
+    def __new__(cls, params, *args, **kwargs):
+        params.n_batch = params.n_ubatch = 8
+        return _Server(params, *args, **kwargs)
+"""
+"""Prompts are read eight tokens at a time, which takes several times as long."""
+SHORT = PREFILL_ONLY | {"parameters": PREFILL_ONLY["parameters"] | {"input_tokens": 96}}
+WORDS = ("bisect", "tiny", "--engine", "llama.cpp", "--good", OLD, "--bad", NEW, "--releases", "--pairs", "4")
+
+
+def call(workspace, *words):
+    return subprocess.run(
+        [*SERVELAB, *words],
+        cwd=workspace.folder,
+        env=workspace.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    workspace = Workspace.create(tmp_path / "fresh")
+    study = tiny_study()
+    study["engines"].pop("old")
+    workspace.write("config/workloads.yaml", yaml.safe_dump({"tiny": SHORT}))
+    workspace.write_study(study | {"stages": study["stages"][1:], "workloads": ["tiny"]})
+    return workspace
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--engine", "vllm"), "config/studies/tiny.yaml: --engine vllm: the study has llama.cpp"),
+        (("--good", NEW, "--bad", OLD), "the good release must be the first"),
+        (("--releases", "2030.1.1"), "the good release must be the first"),
+        (("--good", "x"), "write versions as the package index does"),
+        (("--pairs", "2"), "--pairs: give at least 4"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_starts(words, said, fresh):
+    done = call(fresh, *WORDS, *words)
+    assert done.returncode == 2, done.stdout
+    assert done.stdout.startswith("error: ") and said in done.stdout and done.stdout.count("\n") == 1
+    assert not (fresh.folder / "results/runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_guilty_release_is_named_and_its_runs_are_kept(fresh):
+    envs = fresh.folder / "results/envs"
+    shared = envs.resolve()
+    envs.unlink()
+    envs.mkdir()
+    for version in (OLD, NEW):  # environments of this test's own, as one of them is changed
+        fresh.write_study(fresh.study() | {"engines": {"llama.cpp": {"version": version, "lock": lock(version)}}})
+        target = environment(fresh)
+        if (shared / target.name).exists():
+            shutil.copytree(shared / target.name, target, symlinks=True)
+        else:
+            fresh.snakemake("--", f"{target.relative_to(fresh.folder)}/environment.json")
+    [module] = target.glob("venv/lib/python*/site-packages/xllamacpp/__init__.py")
+    module.write_text(module.read_text() + PLANTED)
+
+    done = call(fresh, *WORDS)
+    assert done.returncode == 0, done.stdout
+    assert f"\n{NEW} made it worse: {OLD} → {NEW}: total_tokens_per_s -" in done.stdout
+    runs = fresh.runs()
+    again = call(fresh, *WORDS)
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+    assert fresh.runs() == runs
+
+
+def lock(version):
+    return "envs/llama.cpp.lock.txt" if version == NEW else f"envs/llama.cpp-{version}.lock.txt"
+
+
+def environment(workspace):
+    """The folder of the environment of the study's engine."""
+    project = load_project(workspace.folder / "config/studies/tiny.yaml", workspace.folder)
+    sha256 = project.environment_sha256("llama.cpp")
+    return workspace.folder / f"results/envs/llama.cpp-{sha256[:12]}"
