@@ -6,22 +6,20 @@ import subprocess
 import pytest
 import yaml
 from servelab_command import SERVELAB
-from workspace import NEW, OLD, PREFILL_ONLY, Workspace, tiny_study
+from workspace import NEW, OLD, WORKLOADS, Workspace, tiny_study
 
 from servelab.search.project import load_project
 
 PLANTED = """
 
-_Server = Server
+import hashlib
+import threading
 
-
-class Server(_Server):
-    def __new__(cls, params, *args, **kwargs):
-        params.n_batch = params.n_ubatch = 8
-        return _Server(params, *args, **kwargs)
+for _ in range(6):
+    threading.Thread(target=lambda: [hashlib.sha256(bytes(1 << 20)) for _ in iter(int, 1)], daemon=True).start()
 """
-"""Prompts are read eight tokens at a time, which takes several times as long."""
-SHORT = PREFILL_ONLY | {"parameters": PREFILL_ONLY["parameters"] | {"input_tokens": 96}}
+"""Other work on the server's cores: hashing leaves the interpreter's lock to others."""
+SHORT = WORKLOADS["tiny"] | {"parameters": WORKLOADS["tiny"]["parameters"] | {"output_tokens": 8}}
 WORDS = ("bisect", "tiny", "--engine", "llama.cpp", "--good", OLD, "--bad", NEW, "--releases", "--pairs", "4")
 
 
