@@ -93,7 +93,7 @@ class Search:
     """Why releases were not placed, by their version."""
     last_good: str | None = None
     suspects: list[str] = field(default_factory=list)
-    """Releases of which one made it slower, in order; none if good and bad do not differ."""
+    """The releases that may have made it slower, in order; none if good and bad do not differ."""
     evidence: Step | None = None
     """The guilty release against the one before it."""
 
