@@ -15,6 +15,7 @@ from servelab.recorded.draft.drafted import draft
 from servelab.recorded.draft.workloads import Workload, name_workloads
 from servelab.recorded.draft.writing import write_draft
 from servelab.recorded.readers import read_file
+from servelab.study.recorded.commands import read_command
 from servelab.study.recorded.study import RecordedStudy, load_recorded
 
 ROOT = Path(__file__).parents[2]
@@ -221,6 +222,53 @@ def _with_a_tuned_server(name: str) -> str:
     tuned = f"{made.FP8_KV} --max-num-seqs 64"
     more = f"## Long prompts\n\n{name}:\n\n```bash\n{tuned}\n```\n\n```text\n{made.LONG_KV.console()}\n```\n"
     return text + more
+
+
+def test_a_command_tried_under_two_questions_is_a_candidate_of_both(tmp_path: Path) -> None:
+    block = f"```text\n{made.BASE.console()}\n```"
+    other = f"```text\n{made.KV.console()}\n```"
+    page = f"""# Tiny
+
+## Sequences
+
+```bash
+vllm serve acme/tiny --max-num-seqs 64
+```
+
+{block}
+
+## Sequences and blocks
+
+### Blocks of 16
+
+```bash
+vllm serve acme/tiny --max-num-seqs 64
+```
+
+{block}
+
+### Blocks of 32
+
+```bash
+vllm serve acme/tiny --max-num-seqs 64 --block-size 32
+```
+
+{other}
+"""
+    (tmp_path / "tiny.md").write_text(page)
+    study = drafted(tmp_path, tmp_path / "tiny.md")
+    assert [(stage.name, len(stage.candidates)) for stage in study.stages] == [
+        ("sequences", 1),
+        ("sequences-and-blocks", 2),
+    ]
+
+
+def test_json_without_quotes_is_one_value() -> None:
+    text = 'vllm serve acme/tiny --speculative-config={"method":"mtp","num_speculative_tokens":1} --max-num-seqs 4'
+    quoted = (
+        """vllm serve acme/tiny --speculative-config '{"method":"mtp","num_speculative_tokens":1}' --max-num-seqs=4"""
+    )
+    assert read_command(text) == read_command(quoted)
 
 
 def test_a_candidate_has_the_command_of_each_workload(tmp_path: Path) -> None:

@@ -284,8 +284,8 @@ def _number(
         words,
         judge(claim.value, claim.half_unit, computed),
         reason,
-        published=claim.printed,
-        recomputed=in_digits(computed.value / getattr(claim, "scale", 1.0), claim.printed),
+        published=claim.printed + ("x" if isinstance(claim, ChangeClaim) and claim.unit else ""),
+        recomputed=in_digits(_as_printed(claim, computed.value), claim.printed),
         published_value=claim.value,
         recomputed_value=computed.value,
         **_facts(claim),
@@ -331,7 +331,12 @@ def _by_honest_rates(
 
 
 def _figures_text(value: float, claim: FigureClaim | ChangeClaim | DifferenceClaim) -> tuple[str, float]:
-    return in_digits(value, claim.printed), value
+    return in_digits(_as_printed(claim, value) if isinstance(claim, ChangeClaim) else value, claim.printed), value
+
+
+def _as_printed(claim: ChangeClaim | DifferenceClaim | SuccessClaim, value: float) -> float:
+    """A value in the unit that the claim prints."""
+    return claim.as_printed(value) if isinstance(claim, ChangeClaim) else value / getattr(claim, "scale", 1.0)
 
 
 def _change_of(rates: dict[str, float], claim: ChangeClaim, evidence: Evidence) -> float:
@@ -348,7 +353,7 @@ def _over_duration(claim: ChangeClaim, evidence: Evidence) -> list[str]:
     rates = honest_rates(evidence.logs, [claim.candidate, claim.against], claim.workload, claim.metric)
     if rates is None:
         return []
-    change = in_digits(_change_of(rates, claim, evidence), claim.printed)
+    change = in_digits(claim.as_printed(_change_of(rates, claim, evidence)), claim.printed)
     return [f"the logs' rates are not tokens / duration, by which it is {change}"]
 
 

@@ -66,7 +66,11 @@ def other_pages_change(claim: ChangeClaim, evidence: Evidence) -> Iterator[str]:
         return
     for logs in evidence.others:
         for other in logs.study.claims:
-            if isinstance(other, ChangeClaim) and (other.metric, other.printed) == (claim.metric, claim.printed):
+            if isinstance(other, ChangeClaim) and (other.metric, other.printed, other.unit) == (
+                claim.metric,
+                claim.printed,
+                claim.unit,
+            ):
                 pair = f"{other.candidate} against {other.against}"
                 yield f"other page's figure: study {logs.study.study} has it for {pair}, {other.workload}"
 

@@ -91,7 +91,7 @@ def guess_candidates(observed: Observed, workloads: list[Workload]) -> Candidate
         candidate = _candidate_of(result, found, observed)
         candidate.results.setdefault(workload_of[id(result)], []).append(result)
         _note_labels(candidate, result)
-    found = _split(found)
+    found = _tried_again(_split(found))
     _fail(observed, found, unplaced)
     measured = [each for each in found.values() if each.results]
     objective_on = _deciding(measured, workloads)
@@ -184,6 +184,48 @@ def _split(found: dict[Key, Candidate]) -> dict[Key, Candidate]:
                 split[own].results.setdefault(workload, []).append(result)
                 _note_labels(split[own], result)
     return split
+
+
+def _tried_again(found: dict[Key, Candidate]) -> dict[Key, Candidate]:
+    """Candidates that the page tries once more beside those of a later question are candidates of that one too."""
+    split: dict[Key, Candidate] = {}
+    for key, candidate in found.items():
+        split[key] = candidate
+        for workload, (first, *more) in list(candidate.results.items()):
+            for result in more:
+                if (question := _other_question(first, result, found)) is None:
+                    continue
+                candidate.results[workload].remove(result)
+                own = (*key, question)
+                if own not in split:
+                    split[own] = Candidate(
+                        candidate.command, result.spot, printed=candidate.printed, guesses=dict(candidate.guesses)
+                    )
+                split[own].results.setdefault(workload, []).append(result)
+                _note_labels(split[own], result)
+    return split
+
+
+def _other_question(first: Result, result: Result, found: dict[Key, Candidate]) -> int | None:
+    """The heading of a question that a result belongs to, where `first`, of the same command, belongs to another.
+
+    The command is printed again above the result, under a heading that names a candidate beside others'.
+    """
+    sections = result.spot.sections
+    if len(sections) < 2 or sections[-2] in first.spot.sections or not _is_label(result.spot.path):
+        return None
+    if names_workload(result.spot.path[-1]):
+        return None
+    if result.serving is None or result.serving.spot.section != result.spot.section:
+        return None
+    beside = {
+        other.spot.section
+        for candidate in found.values()
+        for results in candidate.results.values()
+        for other in results
+        if sections[-2] in other.spot.sections[:-1]
+    }
+    return sections[-2] if len(beside) > 1 else None
 
 
 def _is_mixed(results: list[Result]) -> bool:

@@ -83,20 +83,23 @@ class Context:
         where: str,
         *,
         per_node: bool = False,
+        is_ratio: bool = False,
         guess: str | None = None,
     ) -> bool:
-        """Adds a change, if both were measured on the workload."""
+        """Adds a change, in percent or as a ratio, if both were measured on the workload."""
         sides = (candidate.reference, against.reference)
         if candidate is against or not all(self.figures.has(side, cell.workload) for side in sides):
             return False
         if cell.metric not in METRICS.names():
             return False
-        basis = self.figures.basis_of(printed, *sides, cell)
+        basis = self.figures.basis_of(printed, *sides, cell, is_ratio=is_ratio)
         keys = {"candidate": sides[0], "against": sides[1], **_cell_keys(cell), "printed": printed}
         if basis is None and per_node and METRICS.get(cell.metric).is_rate:
             basis = "node"
         if basis not in (None, "deployment"):
             keys["basis"] = basis
+        if is_ratio:
+            keys["unit"] = "x"
         self.add("change", spot, where, keys, guess)
         return True
 
@@ -122,13 +125,13 @@ class Context:
         return True
 
     def pair_of(
-        self, printed: str, candidates: list[Candidate], against: list[Candidate], cell: Cell
+        self, printed: str, candidates: list[Candidate], against: list[Candidate], cell: Cell, *, is_ratio: bool = False
     ) -> tuple[Candidate, Candidate] | None:
         """The first pair whose change is the printed one."""
         for candidate in candidates:
             for other in against:
                 if candidate is not other and self.figures.basis_of(
-                    printed, candidate.reference, other.reference, cell
+                    printed, candidate.reference, other.reference, cell, is_ratio=is_ratio
                 ):
                     return candidate, other
         return None

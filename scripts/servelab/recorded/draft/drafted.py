@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -26,6 +27,7 @@ _PAGES = (".md", ".markdown", ".html", ".htm", ".mdx")
 _TEXTS = (".txt", ".log", ".out", ".err", ".json", ".jsonl", ".csv", ".sh", ".bash", ".yaml", ".yml", "")
 _MOST_FILES, _MOST_LINES = 20_000, 10_000
 """Files of a folder; lines with a number that are searched for claims."""
+_CALLED = re.compile(r"\bbase\s?line", re.IGNORECASE)
 
 
 @dataclass
@@ -127,12 +129,13 @@ def _is_script(name: str) -> bool:
 
 
 def _baseline(observed: Observed, measured: list[Candidate], tuned: Candidate | None) -> Candidate:
-    """The candidate that the page calls so, or the first."""
-    for serving in observed.servings:
-        if BASELINE.search(_said_of(serving)):
-            named = _of(serving.text, measured)
-            if named is not None and named is not tuned:
-                return named
+    """The candidate that the page calls so, or else default or the like, or the first."""
+    for words in (_CALLED, BASELINE):
+        for serving in observed.servings:
+            if words.search(_said_of(serving)):
+                named = _of(serving.text, measured)
+                if named is not None and named is not tuned:
+                    return named
     named = next((each for each in measured if any(map(BASELINE.search, each.labels))), None)
     return named or measured[0]
 

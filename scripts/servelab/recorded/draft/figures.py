@@ -10,6 +10,7 @@ from servelab.metrics.objective import BASES, Basis, per_basis
 from servelab.recorded.draft.candidates import Candidate
 from servelab.recorded.logs import figures_of
 from servelab.recorded.readers import VALUE
+from servelab.study.recorded.published_claims import ratio_of
 
 _STATISTICS = ("mean", "median", "p90", "p95", "p99")
 _MOST_DECIMALS = 4
@@ -53,9 +54,13 @@ class Figures:
 
     def _note(self, value: float, cell: Cell) -> None:
         for decimals in range(_MOST_DECIMALS + 1):
-            cells = self._printed.setdefault(f"{value:.{decimals}f}", [])
-            if cell not in cells:
-                cells.append(cell)
+            texts = [f"{value:.{decimals}f}"]
+            if cell.metric.endswith("_ms"):
+                texts.append(f"{value / 1000:.{decimals}f}s")
+            for text in texts:
+                cells = self._printed.setdefault(text, [])
+                if cell not in cells:
+                    cells.append(cell)
 
     def value(self, cell: Cell) -> float | None:
         """A figure; None if no log has it."""
@@ -66,8 +71,8 @@ class Figures:
         return any((each.candidate, each.workload) == (candidate, workload) for each in self._values)
 
     def like(self, printed: str) -> list[Cell]:
-        """Figures that print as this number does; none for a number of one or two digits."""
-        if len(printed.replace(".", "").lstrip("+-0")) < _LEAST_DIGITS:
+        """Figures that print as this number does, `2.62s` in seconds; none for a number of one or two digits."""
+        if len(printed.rstrip("s").replace(".", "").lstrip("+-0")) < _LEAST_DIGITS:
             return []
         return self._printed.get(printed.lstrip("+-"), [])
 
@@ -81,14 +86,16 @@ class Figures:
         factors = [per_basis(basis, self.accelerators.get(name, 1), self.per_node)[0] for name in (candidate, against)]
         return 100 * (values[0] * factors[0] / (values[1] * factors[1]) - 1) if factors[1] else None
 
-    def basis_of(self, printed: str, candidate: str, against: str, cell: Cell) -> Basis | None:
-        """The basis on which the change is the printed one; None if it is on none."""
+    def basis_of(
+        self, printed: str, candidate: str, against: str, cell: Cell, *, is_ratio: bool = False
+    ) -> Basis | None:
+        """The basis on which the change, in percent or as a ratio, is the printed one; None if it is on none."""
         same = self.accelerators.get(candidate, 1) == self.accelerators.get(against, 1)
         bases: tuple[Basis, ...] = ("deployment",) if same or not METRICS.get(cell.metric).is_rate else BASES
         preferred = sorted(bases, key=lambda each: each == "accelerator")
         for basis in preferred:
             change = self.change(candidate, against, cell, basis)
-            if change is not None and prints_as(change, printed):
+            if change is not None and prints_as(ratio_of(change, cell.metric) if is_ratio else change, printed):
                 return basis
         return None
 

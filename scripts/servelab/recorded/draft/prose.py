@@ -128,7 +128,7 @@ def _claim_numbers(sentence: str, spot: Spot, context: Context) -> None:
         return
     placed: list[tuple[Candidate, Number]] = []
     for position, number in enumerate(numbers):
-        if number.is_percent:
+        if number.is_percent or number.is_ratio:
             _claim_percent(sentence, number, spot, context)
         elif is_of_performance(number) or (whole and not number.unit and "." in number.printed):
             found = _claim_figure(sentence, numbers, position, spot, context)
@@ -181,9 +181,10 @@ def _claim_pair(
     printed = sign + by.printed
     context.difference(sides[0], sides[1], cell, printed, spot, spot.where, in_seconds=by.is_in_seconds)
     for number in numbers[numbers.index(by) + 1 :]:
-        if number.is_percent:
-            printed = number.printed if number.is_signed else sign + number.printed
-            context.change(sides[0], sides[1], cell, printed, spot, spot.where)
+        if number.is_percent or number.is_ratio:
+            printed = number.printed if number.is_signed or number.is_ratio else sign + number.printed
+            one, other = (sides[1], sides[0]) if number.is_worse else sides
+            context.change(one, other, cell, printed, spot, spot.where, is_ratio=number.is_ratio)
     return True
 
 
@@ -209,6 +210,8 @@ def _claim_figure(
     candidate = _subject(sentence, numbers, position, spot, context)
     candidates = {each.candidate for each in hits}
     everyone = {each.reference: each for stage in context.names.stages for each in stage.candidates}
+    if candidate is None and len(candidates) > 1:  # several logs have the figure: one of them may be named
+        candidates &= {each.reference for each in context.names.candidates(sentence, spot)}
     if candidate is None and len(candidates) == 1:
         candidate = everyone[next(iter(candidates))]
     if candidate is None:
@@ -228,9 +231,10 @@ def _claim_figure(
 def _subject(sentence: str, numbers: list[Number], position: int, spot: Spot, context: Context) -> Candidate | None:
     """The candidate that a figure is of: the last one named before it, or the sides of `from … to …`."""
     number = numbers[position]
-    named = context.names.candidates(number.before, spot)
-    if named:
-        return named[-1]
+    since = max((each.end for each in numbers[:position] if is_of_performance(each)), default=0)
+    for text in (number.before, sentence[since : number.start]):  # the second where a name has numbers in it
+        if named := context.names.candidates(text, spot):
+            return named[-1]
     stage = _stage_of(spot, context)
     if _FROM_TO.search(number.before):
         return _before_stage(stage, context)
@@ -258,7 +262,8 @@ def _before_stage(stage: Stage | None, context: Context) -> Candidate | None:
 
 
 def _claim_percent(sentence: str, number: Number, spot: Spot, context: Context) -> None:
-    what = f"`{number.printed}%` in `{sentence[:100]}`"
+    is_ratio = number.is_ratio
+    what = f"`{number.printed}{'x' if is_ratio else '%'}` in `{sentence[:100]}`"
     near = sentence[max(0, number.start - 80) : number.end + 60]
     metric = metric_in(number.before, last=True) or metric_in(near) or metric_in(sentence)
     sides = context.names.candidates(sentence, spot)
@@ -281,19 +286,23 @@ def _claim_percent(sentence: str, number: Number, spot: Spot, context: Context) 
         (metric or ("", None))[1] or "mean",
     )
     printed = number.printed
-    if not number.is_signed and falls(near):
+    if not number.is_signed and falls(near) and not is_ratio:
         printed = f"-{printed}"
     candidate, against = _sides(sentence, number, spot, context)
+    if number.is_worse:
+        candidate, against = against, candidate
     workload = _workload(sentence, spot, [each for each in (candidate, against) if each], context)
     cell = Cell("", workload, cell.metric, cell.statistic)
     if candidate is not None and against is not None and (metric is not None or number.is_signed):
-        is_right = context.figures.basis_of(printed, candidate.reference, against.reference, cell) is not None
+        names = (candidate.reference, against.reference)
+        is_right = context.figures.basis_of(printed, *names, cell, is_ratio=is_ratio) is not None
         guess = None if is_right else "the logs give another percentage; see what is compared with what"
-        if context.change(candidate, against, cell, printed, spot, spot.where, guess=guess):
+        if context.change(candidate, against, cell, printed, spot, spot.where, is_ratio=is_ratio, guess=guess):
             return
-    pair = _pair_by_value(printed, candidate, spot, cell, context)
+    pair = _pair_by_value(printed, candidate, spot, cell, context, is_ratio=is_ratio)
     if pair is not None:
-        context.change(*pair, cell, printed, spot, spot.where, guess="the pair whose figures give it")
+        guess = "the pair whose figures give it"
+        context.change(*pair, cell, printed, spot, spot.where, is_ratio=is_ratio, guess=guess)
     else:
         context.leave(spot, what, "the line does not say what is compared with what")
 
@@ -316,7 +325,7 @@ def _sides(sentence: str, number: Number, spot: Spot, context: Context) -> tuple
 
 
 def _pair_by_value(
-    printed: str, candidate: Candidate | None, spot: Spot, cell: Cell, context: Context
+    printed: str, candidate: Candidate | None, spot: Spot, cell: Cell, context: Context, *, is_ratio: bool
 ) -> tuple[Candidate, Candidate] | None:
     """The pair of the section, or of the recommended and the baseline, whose change is the printed one."""
     stage, names = _stage_of(spot, context), context.names
@@ -327,4 +336,4 @@ def _pair_by_value(
     against = [each for each in (before, names.baseline, *(stage.candidates if stage else [])) if each is not None]
     if len(printed.lstrip("+-").replace(".", "")) < 2:
         return None
-    return context.pair_of(printed, own, against, cell)
+    return context.pair_of(printed, own, against, cell, is_ratio=is_ratio)

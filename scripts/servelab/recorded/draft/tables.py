@@ -17,10 +17,12 @@ from servelab.recorded.draft.observed import Spot
 from servelab.recorded.draft.page import Table
 from servelab.recorded.draft.serving import inline_command
 from servelab.recorded.draft.stage_tables import claim_stages, is_of_stages
-from servelab.recorded.draft.words import BASELINE, OTHER, Number, falls, metric_in, numbers_in
+from servelab.recorded.draft.words import BASELINE, OTHER, THROUGHPUT, Number, falls, metric_in, numbers_in
 from servelab.recorded.draft.workloads import Workload
 
 _PERFORMANCE_UNITS = ("tok", "req", "ms", "s", "tps")
+_UNNAMED_TIME = ("e2el_ms", "mean")
+"""What a time in seconds is that nothing names: that of a request."""
 _MOST_NUMBERS = 4000
 """Of one table; a longer one is a data set, and listed."""
 
@@ -61,6 +63,8 @@ def claim_table(table: Table, lines: list[int], spot: Spot, context: Context) ->
 def _entries(rows: list[tuple[str, ...]], header: tuple[str, ...], spot: Spot, context: Context) -> list[_Entry]:
     found: list[_Entry] = []
     by_default = metric_in(spot.above) or (metric_in(spot.path[-1]) if spot.path else None)
+    if by_default is None and _has_unnamed_times(rows, header):
+        by_default = _UNNAMED_TIME
     for row, cells in enumerate(rows[1:], start=1):
         for column, cell in enumerate(cells):
             if (column == 0 and len(cells) > 1) or " --" in cell or inline_command(cell):
@@ -83,6 +87,13 @@ def _entries(rows: list[tuple[str, ...]], header: tuple[str, ...], spot: Spot, c
                     continue  # a setting, a size, a count
                 found.append(_Entry(row, column, number, metric, statistic, hits))
     return found
+
+
+def _has_unnamed_times(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> bool:
+    """Whether figures of a table are times in seconds, and nothing in it names a metric."""
+    cells = [cell for each in rows[1:] for cell in each]
+    named = any(metric is not None and metric[0] != THROUGHPUT for metric in map(metric_in, (*header, *cells)))
+    return not named and any(number.is_in_seconds for cell in cells for number in numbers_in(cell))
 
 
 def _is_count(head: str, first: str) -> bool:
@@ -124,7 +135,7 @@ def _place_candidates(
     columns_tell = score(by_column, "column") >= score(by_row, "row")
     only = _only(context, spots[0])
     for entry in entries:
-        stage = context.names.stage(rows[entry.row][0])
+        stage = _stage_of_row(rows[entry.row], context)
         first, second = by_column.get(entry.column), by_row.get(entry.row)
         entry.candidate = (first or second) if columns_tell else (second or first)
         entry.candidate = entry.candidate or only
@@ -138,6 +149,12 @@ def _place_candidates(
             and not _is_candidate(first, header, entry)
         ):
             entry.candidate = _of_stage(entry, entries, stage, context) or entry.candidate
+
+
+def _stage_of_row(cells: tuple[str, ...], context: Context) -> Stage | None:
+    """The question that a row is about: its first cell names it, or the one beside."""
+    heads = [cells[0], *(cell for cell in cells[1:2] if not any(map(is_of_performance, numbers_in(cell))))]
+    return next((stage for cell in heads if (stage := context.names.stage(cell)) is not None), None)
 
 
 def _others(entry: _Entry, entries: list[_Entry], header: tuple[str, ...], context: Context) -> Candidate | None:
@@ -164,15 +181,20 @@ def _is_candidate(candidate: Candidate | None, header: tuple[str, ...], entry: _
 
 
 def _of_stage(entry: _Entry, entries: list[_Entry], stage: Stage, context: Context) -> Candidate | None:
-    """The candidate of a stage whose logs have the figures of the entry's cell; or its best one."""
-    votes: Counter[str] = Counter()
-    for each in entries:
-        if (each.row, each.column) == (entry.row, entry.column):
+    """The candidate of a stage whose logs have the figures of the entry's cell, or of its row; or its best one."""
+    row = [each for each in entries if each.row == entry.row]
+    for beside in ([each for each in row if each.column == entry.column], row):
+        votes: Counter[str] = Counter()
+        for each in beside:
             votes.update({hit.candidate for hit in each.hits})
-    own = [each for each in stage.candidates if votes[each.reference]]
+        if votes:
+            break
+    tried = [each for each in stage.candidates if beside is not row or each is not context.names.baseline]
+    own = [each for each in tried if votes[each.reference]]
     if own:
         return max(own, key=lambda each: votes[each.reference])
-    return context.best(stage, Cell("", context.objective_on, DEFAULT_METRIC)) if not votes else None
+    metric = str(metric_of(entry.metric) or DEFAULT_METRIC)
+    return context.best(stage, Cell("", context.objective_on, metric)) if not votes else None
 
 
 def _only(context: Context, spot: Spot) -> Candidate | None:
@@ -253,11 +275,11 @@ def _claim(
     head = rows[0][entry.column] if entry.column < len(rows[0]) else ""
     where = f"{spot.where}, {rows[entry.row][0]}"[:120]
     what = f"`{number.printed}{'%' if number.is_percent else ''}` of row `{rows[entry.row][0]}`, column `{head}`"
-    if number.is_percent:
+    if number.is_percent or number.is_ratio or (number.unit in ("x", "×") and "speed" in head.lower()):
         _claim_percent(entry, entries, rows, spots, where, what, context)
         return
     if number.unit in ("x", "×"):
-        context.leave(spot, what, "a ratio, which no claim has; write it as a change in percent")
+        context.leave(spot, what, "a number of times, of what it does not say")
         return
     if entry.candidate is None or entry.workload is None or entry.metric is None:
         _claim_by_value(entry, spot, where, what, context)
@@ -311,27 +333,32 @@ def _claim_percent(
         return
     metric = str(metric_of(_metric_of_percent(entry, entries)))
     cell = Cell("", entry.workload or context.objective_on, metric, entry.statistic or "mean")
-    printed = number.printed
-    if not number.is_signed and falls(words):
+    printed, is_ratio = number.printed, not number.is_percent
+    if not number.is_signed and falls(words) and not is_ratio:
         printed = f"-{printed}"
     candidate, baseline = entry.candidate, _baseline_of(entry, rows, spots, context)
+    if number.is_worse:
+        candidate, baseline = baseline, candidate
     times = any(each.number.times > 1 for each in entries)
     if candidate is None or candidate is baseline:
         everyone = [each for stage in context.names.stages for each in stage.candidates]
-        pair = context.pair_of(printed, everyone, [baseline] if baseline else everyone, cell)
-        if pair and context.change(*pair, cell, printed, spot, where, guess="the pair whose figures give it"):
+        pair = context.pair_of(printed, everyone, [baseline] if baseline else everyone, cell, is_ratio=is_ratio)
+        by_value = "the pair whose figures give it"
+        if pair and context.change(*pair, cell, printed, spot, where, is_ratio=is_ratio, guess=by_value):
             return
         context.leave(spot, what, "row and column do not say what is compared with what")
         return
     guess = None
-    if baseline is None or not context.figures.basis_of(printed, candidate.reference, baseline.reference, cell):
+    if baseline is None or not context.figures.basis_of(
+        printed, candidate.reference, baseline.reference, cell, is_ratio=is_ratio
+    ):
         others = [each for stage in context.names.stages for each in stage.candidates]
-        pair = context.pair_of(printed, [candidate], others, cell)
+        pair = context.pair_of(printed, [candidate], others, cell, is_ratio=is_ratio)
         if pair is not None and (baseline is None or not number.is_signed):
             baseline = pair[1]
         guess = "the logs give another percentage; see what it is compared with"
     if baseline is None or not context.change(
-        candidate, baseline, cell, printed, spot, where, per_node=times, guess=guess
+        candidate, baseline, cell, printed, spot, where, per_node=times, is_ratio=is_ratio, guess=guess
     ):
         context.leave(spot, what, "not known what it is compared with, or that has no log")
 

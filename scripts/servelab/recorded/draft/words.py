@@ -57,6 +57,12 @@ _NUMBER = re.compile(
     r"(?P<unit>\s?(?:tok(?:en)?s?\s*/\s*(?:s|sec|second)|tokens?\s+per\s+second|(?:req|request)s?\s*/\s*s|ms|milliseconds?"
     r"|s\s?/\s?(?:request|req)|s|seconds?|sec|TPS|tps|K|k|M|x|×|[GT]i?B)\b)?(?![\w%％]|[.,]\d|-[A-Za-z\d])",
 )
+_RATIO = re.compile(
+    r"\s*(?:(?:the|a|an|in|of|as|total|mean|average|median|overall|token|output)\s+)*"
+    r"(?:fast|quick|high|better|improve|speed|throughput|gain|lower|less|short|latency|ttft|tpot|tps|(?P<worse>slow|worse))",
+    re.IGNORECASE,
+)
+"""What follows a number of times that is a change, and not a number of devices."""
 OTHER = re.compile(
     r"accura|quality|perplex|utili[sz]ation|memory|vram|score|confidence|hit[- ]rate|mmlu|gsm8k|aime|loss|power|cost"
     r"|price|acceptance|discount|size",
@@ -131,6 +137,10 @@ class Number:
     """As the text has it, in small letters."""
     before: str
     """The text between the last number and this one."""
+    is_ratio: bool = False
+    """Whether it says how many times as good something is: `1.23x faster`."""
+    is_worse: bool = False
+    """Whether it says how many times as bad: `1.03x slower`."""
 
     @property
     def is_in_seconds(self) -> bool:
@@ -139,8 +149,8 @@ class Number:
 
     @property
     def in_metric(self) -> str:
-        """As figures of metrics print: a time in seconds as whole milliseconds."""
-        return f"{1000 * float(self.printed):.0f}" if self.is_in_seconds else self.printed
+        """As `Figures.like` takes it: a time in seconds ends with `s`."""
+        return f"{self.printed}s" if self.is_in_seconds else self.printed
 
 
 def numbers_in(text: str) -> Iterator[Number]:
@@ -153,6 +163,7 @@ def numbers_in(text: str) -> Iterator[Number]:
             printed = f"-{printed}"
         elif sign in ("+", "↑", "▲"):
             printed = f"+{printed}"
+        unit = (match["unit"] or "").strip().lower()
         yield Number(
             printed,
             match.start(),
@@ -160,8 +171,10 @@ def numbers_in(text: str) -> Iterator[Number]:
             match["percent"] is not None,
             printed[0] in "+-",
             int(match["times"] or 1),
-            (match["unit"] or "").strip().lower(),
+            unit,
             text[last : match.start()],
+            unit in ("x", "×") and (said := _RATIO.match(text, match.end())) is not None,
+            unit in ("x", "×") and said is not None and said["worse"] is not None,
         )
         last = match.end()
 

@@ -6,6 +6,8 @@ import re
 import shlex
 from dataclasses import dataclass
 
+_BARE_JSON = re.compile(r"""(?<=[=\s])\{[^\s']*"[^\s']*\}(?=\s|$)""")
+"""JSON that a page prints without quotes; a shell would take its quotes away and split it at its commas."""
 VARIABLE = re.compile(r"^[A-Za-z_]\w*=")
 
 
@@ -41,9 +43,10 @@ MODEL_OPTIONS = ("--model", "--model-path", "-m")
 def read_command(text: str) -> ServingCommand:
     """A command in its parts; `ValueError` if it is empty or a quote is not closed.
 
-    `--name value` and `--name=value` are the same; a word after an option is its value.
+    `--name value` and `--name=value` are the same; a word after an option is its value. JSON without quotes around it
+    is read as it is meant.
     """
-    tokens = shlex.split(text)
+    tokens = shlex.split(_BARE_JSON.sub(lambda found: shlex.quote(found[0]), text))
     variables: dict[str, str] = {}
     while tokens and VARIABLE.match(tokens[0]):
         name, value = tokens.pop(0).split("=", 1)

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from servelab.core.run_spec import Strict
+from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 
 Statistic = Literal["mean", "median", "p90", "p95", "p99"]
@@ -21,6 +22,12 @@ Number = Annotated[str, Field(pattern=r"^[+-]?\d+(\.\d+)?$")]
 def decimals(printed: str) -> int:
     """Digits after the point of a printed number."""
     return max(0, -int(Decimal(printed).as_tuple().exponent))
+
+
+def ratio_of(change_percent: float, metric: str) -> float:
+    """How many times as good a candidate is: the quotient, or its inverse where lower is better."""
+    quotient = 1 + change_percent / 100
+    return 1 / quotient if METRICS.get(metric).higher_is_better is False and quotient else quotient
 
 
 class _Claim(Strict):
@@ -100,12 +107,43 @@ class FigureClaim(_FigureClaim):
 
 
 class ChangeClaim(_NumberClaim):
-    """A change in percent of one candidate against another: 100 × (candidate / against − 1)."""
+    """A change of one candidate against another: 100 × (candidate / against − 1) percent, or a number of times."""
 
     kind: Literal["change"] = "change"
     candidate: str = Field(description="The candidate that changed.")
     against: str = Field(description="The candidate it is compared with.")
     basis: Basis = Field("deployment", description="What both figures are brought to before they are compared.")
+    unit: Literal["x"] | None = Field(
+        None,
+        description="`x` if the number is how many times as good it is (`1.50x faster`): candidate / against, or "
+        "against / candidate where lower is better; null for percent.",
+    )
+
+    @model_validator(mode="after")
+    def _is_above_zero(self) -> Self:
+        if self.unit is not None and float(self.printed) - super().half_unit <= 0:
+            raise ValueError(f"printed: {self.printed} times is no ratio of two figures")
+        return self
+
+    @property
+    def value(self) -> float:
+        """The printed number in percent."""
+        return self._percent(float(self.printed))
+
+    @property
+    def half_unit(self) -> float:
+        """Half a unit of the last printed digit, in percent."""
+        half, printed = super().half_unit, float(self.printed)
+        return max(abs(self._percent(printed + sign * half) - self.value) for sign in (-1, 1))
+
+    def as_printed(self, change_percent: float) -> float:
+        """A change as the claim prints it."""
+        return change_percent if self.unit is None else ratio_of(change_percent, self.metric)
+
+    def _percent(self, number: float) -> float:
+        if self.unit is None:
+            return number
+        return 100 * (number - 1 if METRICS.get(self.metric).higher_is_better is not False else 1 / number - 1)
 
 
 class DifferenceClaim(_FigureClaim):
