@@ -90,6 +90,10 @@ def trend_rows() -> Iterator[dict[str, object]]:
 
 def test_capacity_of_a_made_server():
     found, trends = pd.DataFrame(case_rows()), pd.DataFrame(trend_rows())
-    publish("capacity", f"Searched capacity, {STUDIES} studies a row", {"Capacity": found, "Called saturated": trends})
+    publish(
+        "capacity-search",
+        f"Searched capacity, {STUDIES} studies a row",
+        {"Capacity": found, "Called saturated": trends},
+    )
     assert (trends["at 0.8 of what it serves"] <= (1 - LEAST) * STUDIES).all()
     assert (found["within 5 %"] >= LEAST * STUDIES).all()
