@@ -162,6 +162,7 @@ def test_ratios_are_changes_of_what_they_stand_beside(study):
     vllm, sglang, quantised, cached = study.candidates
     changes = [each for each in study.claims if each.kind == "change"]
     assert {(each.metric, each.unit) for each in changes} == {("e2el_ms", "x")}
+    assert study.objective.metric == "e2el_ms"
     found = [
         (each.candidate, each.against, study.workloads[each.workload].request_rate, each.printed) for each in changes
     ]

@@ -263,6 +263,20 @@ vllm serve acme/tiny --max-num-seqs 64 --block-size 32
     ]
 
 
+def test_figures_in_brackets_are_of_those_that_have_them(tmp_path: Path) -> None:
+    fast, slow = made.KV.total, made.BASE.total
+    (tmp_path / "tiny.md").write_text(
+        f"# Tiny\n\n## Plain\n\n```bash\n{made.VLLM}\n```\n\n```text\n{made.BASE.console()}\n```\n\n"
+        f"## Cache\n\n```bash\n{made.FP8_KV}\n```\n\n```text\n{made.KV.console()}\n```\n\n"
+        f"`Cache` is faster than `Plain` ({fast} vs {slow} tok/s).\n\n"
+        f"| | Plain | Cache |\n|---|---|---|\n| Speedup | | {float(fast) / float(slow):.2f}x |\n"
+    )
+    study = drafted(tmp_path, tmp_path / "tiny.md")
+    plain, cache = study.candidates
+    assert [(each[0], each[-1]) for each in claims_of(study, "figure")] == [(cache, fast), (plain, slow)]
+    assert [each[:2] for each in claims_of(study, "change")] == [(cache, plain)]
+
+
 def test_json_without_quotes_is_one_value() -> None:
     text = 'vllm serve acme/tiny --speculative-config={"method":"mtp","num_speculative_tokens":1} --max-num-seqs 4'
     quoted = (

@@ -198,9 +198,8 @@ def _tried_again(found: dict[Key, Candidate]) -> dict[Key, Candidate]:
                 candidate.results[workload].remove(result)
                 own = (*key, question)
                 if own not in split:
-                    split[own] = Candidate(
-                        candidate.command, result.spot, printed=candidate.printed, guesses=dict(candidate.guesses)
-                    )
+                    guesses = dict(candidate.guesses)
+                    split[own] = Candidate(candidate.command, result.spot, printed=candidate.printed, guesses=guesses)
                 split[own].results.setdefault(workload, []).append(result)
                 _note_labels(split[own], result)
     return split
@@ -212,19 +211,13 @@ def _other_question(first: Result, result: Result, found: dict[Key, Candidate]) 
     The command is printed again above the result, under a heading that names a candidate beside others'.
     """
     sections = result.spot.sections
-    if len(sections) < 2 or sections[-2] in first.spot.sections or not _is_label(result.spot.path):
+    if len(sections) < 2 or sections[-2] in first.spot.sections:
         return None
-    if names_workload(result.spot.path[-1]):
+    is_printed_again = result.serving is not None and result.serving.spot.section == result.spot.section
+    if not is_printed_again or not _is_label(result.spot.path) or names_workload(result.spot.path[-1]):
         return None
-    if result.serving is None or result.serving.spot.section != result.spot.section:
-        return None
-    beside = {
-        other.spot.section
-        for candidate in found.values()
-        for results in candidate.results.values()
-        for other in results
-        if sections[-2] in other.spot.sections[:-1]
-    }
+    results = [other for candidate in found.values() for each in candidate.results.values() for other in each]
+    beside = {other.spot.section for other in results if sections[-2] in other.spot.sections[:-1]}
     return sections[-2] if len(beside) > 1 else None
 
 

@@ -12,6 +12,7 @@ from servelab.recorded.draft.observed import Spot, Unplaced
 from servelab.recorded.draft.words import THROUGHPUT, Names
 
 DEFAULT_METRIC = "total_tokens_per_s"
+BY_VALUE = "the pair whose figures give it"
 
 
 @dataclass

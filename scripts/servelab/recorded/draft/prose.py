@@ -10,7 +10,7 @@ import re
 
 from servelab.metrics.definitions import METRICS
 from servelab.recorded.draft.candidates import Candidate, Stage
-from servelab.recorded.draft.claiming import DEFAULT_METRIC, Context, fits, metric_of
+from servelab.recorded.draft.claiming import BY_VALUE, DEFAULT_METRIC, Context, fits, metric_of
 from servelab.recorded.draft.figures import Cell
 from servelab.recorded.draft.observed import Spot
 from servelab.recorded.draft.tables import is_of_performance
@@ -210,6 +210,8 @@ def _claim_figure(
     candidate = _subject(sentence, numbers, position, spot, context)
     candidates = {each.candidate for each in hits}
     everyone = {each.reference: each for stage in context.names.stages for each in stage.candidates}
+    if len(candidates) == 1 and candidate is not None and _begins_pair(sentence, numbers, position):
+        candidate = everyone[next(iter(candidates))]
     if candidate is None and len(candidates) > 1:  # several logs have the figure: one of them may be named
         candidates &= {each.reference for each in context.names.candidates(sentence, spot)}
     if candidate is None and len(candidates) == 1:
@@ -226,6 +228,13 @@ def _claim_figure(
         context.leave(spot, what, f"`{cell.candidate}` has no log of `{cell.workload}`")
         return None
     return candidate
+
+
+def _begins_pair(sentence: str, numbers: list[Number], position: int) -> bool:
+    """Whether a number is the first of two in brackets, as in `A is faster than B (5 vs 4)`: it need not be of B."""
+    number = numbers[position]
+    closing = sentence.find(")", number.end)
+    return number.before.rstrip().endswith("(") and any(each.end <= closing for each in numbers[position + 1 :])
 
 
 def _subject(sentence: str, numbers: list[Number], position: int, spot: Spot, context: Context) -> Candidate | None:
@@ -301,8 +310,7 @@ def _claim_percent(sentence: str, number: Number, spot: Spot, context: Context) 
             return
     pair = _pair_by_value(printed, candidate, spot, cell, context, is_ratio=is_ratio)
     if pair is not None:
-        guess = "the pair whose figures give it"
-        context.change(*pair, cell, printed, spot, spot.where, is_ratio=is_ratio, guess=guess)
+        context.change(*pair, cell, printed, spot, spot.where, is_ratio=is_ratio, guess=BY_VALUE)
     else:
         context.leave(spot, what, "the line does not say what is compared with what")
 

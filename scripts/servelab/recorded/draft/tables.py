@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from servelab.recorded.draft.candidates import Candidate, Stage
-from servelab.recorded.draft.claiming import DEFAULT_METRIC, Context, fits, metric_of
+from servelab.recorded.draft.claiming import BY_VALUE, DEFAULT_METRIC, Context, fits, metric_of
 from servelab.recorded.draft.figures import Cell
 from servelab.recorded.draft.observed import Spot
 from servelab.recorded.draft.page import Table
@@ -92,7 +92,7 @@ def _entries(rows: list[tuple[str, ...]], header: tuple[str, ...], spot: Spot, c
 def _has_unnamed_times(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> bool:
     """Whether figures of a table are times in seconds, and nothing in it names a metric."""
     cells = [cell for each in rows[1:] for cell in each]
-    named = any(metric is not None and metric[0] != THROUGHPUT for metric in map(metric_in, (*header, *cells)))
+    named = any(metric and metric[0] != THROUGHPUT for metric in map(metric_in, (*header, *cells)))
     return not named and any(number.is_in_seconds for cell in cells for number in numbers_in(cell))
 
 
@@ -275,7 +275,11 @@ def _claim(
     head = rows[0][entry.column] if entry.column < len(rows[0]) else ""
     where = f"{spot.where}, {rows[entry.row][0]}"[:120]
     what = f"`{number.printed}{'%' if number.is_percent else ''}` of row `{rows[entry.row][0]}`, column `{head}`"
-    if number.is_percent or number.is_ratio or (number.unit in ("x", "×") and "speed" in head.lower()):
+    if (
+        number.is_percent
+        or number.is_ratio
+        or (number.unit in ("x", "×") and "speed" in f"{head} {rows[entry.row][0]}".lower())
+    ):
         _claim_percent(entry, entries, rows, spots, where, what, context)
         return
     if number.unit in ("x", "×"):
@@ -343,8 +347,7 @@ def _claim_percent(
     if candidate is None or candidate is baseline:
         everyone = [each for stage in context.names.stages for each in stage.candidates]
         pair = context.pair_of(printed, everyone, [baseline] if baseline else everyone, cell, is_ratio=is_ratio)
-        by_value = "the pair whose figures give it"
-        if pair and context.change(*pair, cell, printed, spot, where, is_ratio=is_ratio, guess=by_value):
+        if pair and context.change(*pair, cell, printed, spot, where, is_ratio=is_ratio, guess=BY_VALUE):
             return
         context.leave(spot, what, "row and column do not say what is compared with what")
         return

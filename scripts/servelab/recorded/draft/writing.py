@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from servelab.core.errors import ConfigError
 from servelab.core.files import write_text
 from servelab.recorded.draft.candidates import Candidate, Stage
+from servelab.recorded.draft.claiming import DEFAULT_METRIC
 from servelab.recorded.draft.drafted import Draft
 from servelab.recorded.draft.facts import variant_of
 from servelab.recorded.draft.observed import Result
@@ -133,7 +135,12 @@ def _study(draft: Draft, files: dict[int, str]) -> Iterator[str]:
 def _objective(draft: Draft) -> Iterator[str]:
     doubled = any(claim.keys.get("times", 1) > 1 or claim.keys.get("basis") == "node" for claim in draft.claims)
     yield "objective:"
-    yield f"  metric: total_tokens_per_s{_mark('the usual one; docs/metrics.md lists all')}"
+    changed = [claim.keys.get("metric", DEFAULT_METRIC) for claim in draft.claims if claim.kind == "change"]
+    metric, count = Counter(changed).most_common(1)[0] if changed else (DEFAULT_METRIC, 0)
+    if 2 * count > len(changed) and metric != DEFAULT_METRIC:
+        yield f"  metric: {metric}{_mark('most changes that the page claims are of it')}"
+    else:
+        yield f"  metric: {DEFAULT_METRIC}{_mark('the usual one; docs/metrics.md lists all')}"
     yield f"  per: {'node' if doubled else 'deployment'}{_mark('whether the page multiplies figures to a whole node')}"
     yield f"  on: {_q(draft.candidates.objective_on)}{_mark('the workload that most candidates were measured on')}"
     prompts = {each.name: each.prompts for each in draft.workloads}[draft.candidates.objective_on]
