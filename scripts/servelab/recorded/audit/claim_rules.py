@@ -284,8 +284,8 @@ def _number(
         words,
         judge(claim.value, claim.half_unit, computed),
         reason,
-        published=claim.printed + ("x" if isinstance(claim, ChangeClaim) and claim.unit else ""),
-        recomputed=in_digits(_as_printed(claim, computed.value), claim.printed),
+        published=claim.printed + _times(claim),
+        recomputed=in_digits(_as_printed(claim, computed.value), claim.printed) + _times(claim),
         published_value=claim.value,
         recomputed_value=computed.value,
         **_facts(claim),
@@ -331,7 +331,13 @@ def _by_honest_rates(
 
 
 def _figures_text(value: float, claim: FigureClaim | ChangeClaim | DifferenceClaim) -> tuple[str, float]:
-    return in_digits(_as_printed(claim, value) if isinstance(claim, ChangeClaim) else value, claim.printed), value
+    printed = claim.as_printed(value) if isinstance(claim, ChangeClaim) else value
+    return in_digits(printed, claim.printed) + _times(claim), value
+
+
+def _times(claim: Claim) -> str:
+    """What follows the number of a ratio."""
+    return "x" if isinstance(claim, ChangeClaim) and claim.unit else ""
 
 
 def _as_printed(claim: ChangeClaim | DifferenceClaim | SuccessClaim, value: float) -> float:
