@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servelab.bench.capacity import RAISED, SearchedCapacity, SearchedVisit, search_visit, searched_spec
-from servelab.bench.endpoint import Asked, ask, checked_url, key_of
+from servelab.bench.endpoint import Asked, ask, checked_url
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
-from servelab.bench.relay import relayed
 from servelab.bench.result import Bench, BenchLoad, means, point_result
+from servelab.core.api_key import key_of
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import CapacitySpec
@@ -86,20 +86,13 @@ def main(arguments: argparse.Namespace) -> None:
     asked = ask(url, key, arguments.model)
     _check_limit(asked, arguments)
     seed = secrets.randbits(31)
-    with relayed(url, key) as base_url:
-        target = Target(
-            base_url,
-            asked.model,
-            arguments.endpoint,
-            arguments.output_tokens,
-            arguments.timeout,
-            key,
-            arguments.api_key_env,
-        )
-        _say(f"{asked.model} at {url}: asking how it counts tokens")
-        accepted = find_accepted(target, seed)
-        results = _visits(target, accepted, points, arguments, seed)
-        capacity, steps = _capacity(target, accepted, searched, arguments, seed) if searched else (None, [])
+    target = Target(
+        url, asked.model, arguments.endpoint, arguments.output_tokens, arguments.timeout, key, arguments.api_key_env
+    )
+    _say(f"{asked.model} at {url}: asking how it counts tokens")
+    accepted = find_accepted(target, seed)
+    results = _visits(target, accepted, points, arguments, seed)
+    capacity, steps = _capacity(target, accepted, searched, arguments, seed) if searched else (None, [])
     tables = [pa.concat_tables([result.records for result in results[point]]) for point in points]
     counted = means(tables)
     client = CLIENTS.get(CLIENT)
@@ -122,7 +115,6 @@ def main(arguments: argparse.Namespace) -> None:
         capacity=capacity,
         client=f"{client.name} {client.version}",
         servelab=version("servelab"),
-        through_relay=base_url != url,
         host=socket.gethostname(),
         started_at=started.isoformat(timespec="seconds"),
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -3,22 +3,21 @@
 import asyncio
 import json
 import os
-import shutil
-import ssl
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import bench_server
 import pyarrow.parquet as pq
 import pytest
+from behind_tls import behind_tls, make_certificate
 from endpoint_stub import MODEL, TEMPLATE_TOKENS, EndpointStub
 
 from servelab.bench.comparison import changes, differences
-from servelab.bench.endpoint import Asked, checked_url, key_of
+from servelab.bench.endpoint import Asked, checked_url
 from servelab.bench.page import bench_page, plain_words
 from servelab.bench.result import Bench, BenchLoad, PointResult
+from servelab.core.api_key import key_of
 from servelab.core.errors import ConfigError, ServelabError
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +60,7 @@ def test_it_writes_a_page_and_prints_four_lines(benched):
 def test_figures_are_those_of_the_records_and_intervals_are_over_visits(benched):
     found = read(benched[0])
     assert (found.asked.model, found.asked.longest_tokens, found.asked.version) == (MODEL, 4096, "1.2.3")
-    assert found.load.is_length_forced and not found.through_relay
+    assert found.load.is_length_forced
     assert found.load.mean_input_tokens == 40 and found.load.mean_output_tokens == 8
     records = pq.read_table(benched[0] / "requests.parquet").to_pylist()
     for point in found.points:
@@ -97,7 +96,7 @@ def test_a_second_bench_is_compared_with_the_first(benched, tmp_path):
     assert "Compared with the earlier bench" in (tmp_path / "second/bench.md").read_text()
 
 
-def test_a_key_goes_through_the_relay_and_nowhere_else(tmp_path, monkeypatch):
+def test_a_key_goes_to_the_server_and_nowhere_else(tmp_path, monkeypatch):
     stub = EndpointStub(key=KEY)
     with stub.running() as url:
         words = ("--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0")
@@ -106,7 +105,6 @@ def test_a_key_goes_through_the_relay_and_nowhere_else(tmp_path, monkeypatch):
         wrong = refused(url, tmp_path / "wrong", *words, "--api-key-env", "MY_KEY")
         without = refused(url, tmp_path / "without", *words)
     assert done.returncode == 0, done.stderr
-    assert read(tmp_path / "out").through_relay and "relay" in (tmp_path / "out/bench.md").read_text()
     posts = [head for head in stub.heads if head.startswith("POST") and KEY in head]
     assert posts and all(head.count(f"Host: {url.removeprefix('http://')}\r\n") == 1 for head in posts)
     written = [done.stdout, done.stderr, *(file.read_bytes().decode("latin-1") for file in tmp_path.rglob("*.*"))]
@@ -115,15 +113,9 @@ def test_a_key_goes_through_the_relay_and_nowhere_else(tmp_path, monkeypatch):
     assert "--api-key-env?" in without[1]
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_tls_and_only_with_a_certificate_that_is_trusted(tmp_path, monkeypatch):
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*made, *names], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    monkeypatch.setattr(asyncio, "start_server", partial(asyncio.start_server, ssl=context))
+    certificate = make_certificate(tmp_path)
+    behind_tls(monkeypatch, certificate)
     with EndpointStub(key=KEY).running() as url:
         url = url.replace("http://", "https://")
         words = ("--concurrency", "2", "--visits", "1", *SMALL, "--warmup", "0", "--api-key-env", "MY_KEY")
@@ -131,7 +123,7 @@ def test_tls_and_only_with_a_certificate_that_is_trusted(tmp_path, monkeypatch):
         refused_by_us = bench(url, tmp_path / "no", *words, MY_KEY=KEY)
     assert done.returncode == 0, done.stderr
     found = read(tmp_path / "out")
-    assert found.through_relay and found.asked.url == url and found.points[0].failed == 0
+    assert found.asked.url == url and found.points[0].failed == 0
     assert refused_by_us.returncode == 1 and "certificate" in refused_by_us.stderr.lower()
 
 
@@ -216,7 +208,7 @@ def refused(url, output, *words):
         (("--model", "stub/modle"), 2, "did you mean `stub/model`"),
         (("--input-tokens", "5000"), 2, "stub/model takes 4,096"),
         (("--concurrency", "2", "2"), 2, "given twice"),
-        (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "this variable is not set"),
+        (("--api-key-env", "NO_SUCH_VARIABLE_HERE"), 2, "this environment variable"),
         (("--slo", "ttft_ms", "p90", "5"), 2, "give `--capacity concurrency`"),
         (("--capacity", "concurrency"), 2, "needs `--slo METRIC STATISTIC LIMIT`"),
         (("--capacity", "rate", "--slo", "ttft", "p90", "5"), 2, "did you mean `ttft_ms`?"),
@@ -265,7 +257,7 @@ def test_addresses_that_are_none(text):
 def test_a_key_that_would_break_the_header():
     assert key_of("K", {"K": " abc\n"}) == "abc"
     for value in ("", "a b", "a\r\nX: 1", "ä"):
-        with pytest.raises(ConfigError, match="--api-key-env K"):
+        with pytest.raises(ConfigError, match="K: "):
             key_of("K", {"K": value})
 
 

@@ -20,7 +20,7 @@ from stub_server import FIRST_TOKEN_S, INPUT_TOKENS, StubServer
 from servelab.core.errors import ServelabError
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.loop import resolve
+from servelab.measure.load.connections import resolve
 from servelab.measure.load.sender import ERRORS, run_load
 from servelab.metrics.tables import schemas
 
@@ -274,7 +274,7 @@ def test_requests_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"base_url": "https://127.0.0.1:1"},
+        {"base_url": "ftp://127.0.0.1:1"},
         {"base_url": "http://127.0.0.1"},
         {"base_url": "http://127.0.0.1:99999"},
         {"base_url": "http://127.0.0.1:1/v1"},

@@ -50,8 +50,6 @@ def differences(before: Bench, now: Bench) -> list[str]:
             found.append(f"{name} {old:.1f} → {new:.1f}")
     if before.client != now.client:
         found.append(f"load client {before.client} → {now.client}")
-    if before.through_relay != now.through_relay:
-        found.append(f"through the relay {before.through_relay} → {now.through_relay}")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import Field
 
+from servelab.core.api_key import without_key
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.json_file import JsonPart
 from servelab.core.registry import nearest
@@ -52,23 +52,17 @@ def checked_url(text: str) -> str:
     return f"{url.scheme}://{host}:{port}"
 
 
-def key_of(variable: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The value of the environment variable that has the key; `ConfigError` if it is not set."""
-    if variable is None:
-        return None
-    if not (key := environment.get(variable, "").strip()):
-        raise ConfigError(f"--api-key-env {variable}: this variable is not set")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError(f"--api-key-env {variable}: its value cannot be sent in a header")
-    return key
-
-
 def ask(url: str, key: str | None, model: str | None = None) -> Asked:
     """What a server says about itself; `ServelabError` if it does not answer, `ConfigError` if it has no such model."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     alone = httpx.Limits(max_keepalive_connections=0)  # a server may close a connection just as it is used again
     with httpx.Client(
-        base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False, limits=alone, verify=trusted()
+        base_url=url,
+        headers=headers,
+        timeout=_TIMEOUT_S,
+        trust_env=False,
+        limits=alone,
+        verify=ssl.create_default_context(),
     ) as client:
         try:
             answer = client.get("/v1/models")
@@ -88,16 +82,6 @@ def ask(url: str, key: str | None, model: str | None = None) -> Asked:
             version=_version(client),
             software=answer.headers.get("server"),
         )
-
-
-def trusted() -> ssl.SSLContext:
-    """The certificates that count: those of the system, or of SSL_CERT_FILE."""
-    return ssl.create_default_context()
-
-
-def without_key(text: str, key: str | None) -> str:
-    """A text of the server without the key, which a server may repeat."""
-    return text.replace(key, "redacted-secret") if key else text
 
 
 def _models(answer: httpx.Response, url: str, key: str | None) -> list[dict[str, Any]]:

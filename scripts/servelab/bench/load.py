@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from servelab.bench.endpoint import without_key
 from servelab.bench.prompts import texts, write_requests
+from servelab.core.api_key import without_key
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.log_ends import last_text
 from servelab.core.processes import Supervised
@@ -65,13 +65,13 @@ class Target:
     """How requests reach the server."""
 
     base_url: str
-    """The server's address, or that of the relay before it."""
     model: str
     endpoint: str
     output_tokens: int
     timeout_s: float
     key: str | None
     key_variable: str | None
+    """Environment variable that has the key."""
 
 
 def find_accepted(target: Target, seed: int) -> Accepted:
@@ -142,6 +142,7 @@ def _send(
         write_requests(folder / "requests.parquet", prompts, warmup or [], target.output_tokens)
         plan = LoadPlan(
             base_url=target.base_url,
+            api_key_env=target.key_variable,
             endpoint=target.endpoint,
             model=target.model,
             requests=folder / "requests.parquet",
@@ -157,13 +158,11 @@ def _send(
 
 
 def _run(plan: LoadPlan, target: Target, folder: Path) -> LoadResult:
-    """Runs the client once; errors that the server wrote are kept without the key."""
+    """Runs the client once."""
     client, log = CLIENTS.get(CLIENT), folder.with_suffix(".log")
     folder.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name != target.key_variable}
-    running = Supervised(
-        client.command(plan, folder, Path(sys.executable)), environment=environment, log=log, grace_s=2.0
-    )
+    command = client.command(plan, folder, Path(sys.executable))
+    running = Supervised(command, environment=dict(os.environ), log=log, grace_s=2.0)
     try:
         code = running.wait(plan.timeout_s + CLIENT_SLACK_S)
     finally:
@@ -172,10 +171,4 @@ def _run(plan: LoadPlan, target: Target, folder: Path) -> LoadResult:
         raise Outage(f"the load client failed: {without_key(last_text(log, 500), target.key) or f'exit code {code}'}")
     if code is None:
         raise Outage(f"the load client did not end within {CLIENT_SLACK_S:g} s after the time limit")
-    result = client.read(plan, folder)
-    errors = [
-        None if error is None else without_key(error, target.key) for error in result.records["error"].to_pylist()
-    ]
-    position = result.records.column_names.index("error")
-    field = result.records.schema.field("error")
-    return LoadResult(result.records.set_column(position, field, pa.array(errors, pa.string())), result.stats)
+    return client.read(plan, folder)

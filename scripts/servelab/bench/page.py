@@ -184,9 +184,6 @@ def _facts(bench: Bench) -> Table:
         ("longest sequence", f"{asked.longest_tokens:,} tokens" if asked.longest_tokens else "it does not say"),
         ("measured", f"{bench.started_at} to {bench.finished_at}, Servelab {bench.servelab}, seed {load.seed}"),
     ]
-    if bench.through_relay:
-        text = "requests went through a relay on this machine, for TLS or a key; its delay is part of every time"
-        facts.append(("relay", text))
     return Table(["Of", "Found"], [[Cell(name), Cell(text)] for name, text in facts])
 
 

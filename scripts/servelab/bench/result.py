@@ -79,7 +79,6 @@ class Bench(JsonFile):
     capacity: SearchedCapacity | None = Field(None, description="The highest load that it bears, if it was searched.")
     client: str = Field(description="Load client and its version.")
     servelab: str = Field(description="Release of Servelab.")
-    through_relay: bool = Field(description="Whether requests went through Servelab's relay, for TLS or a key.")
     host: str = Field(description="Name of the machine that sent the load.")
     started_at: str
     finished_at: str

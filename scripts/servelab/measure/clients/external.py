@@ -80,6 +80,8 @@ class ExternalClient(ABC):
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
         """See `Client.command`."""
+        if plan.api_key_env is not None or plan.base_url.startswith("https:"):
+            raise ConfigError(f"client {self.name} is used without TLS and without a key: use client `servelab`")
         rows = _workload_rows(plan)
         turns = any(row.get("earlier") or row.get("turn") for row in rows)
         self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows), turns=turns)

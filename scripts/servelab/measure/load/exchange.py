@@ -7,11 +7,10 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+from servelab.measure.load.connections import TlsSocket
 from servelab.measure.load.framing import DONE_AND_LAST_CHUNK, LAST_CHUNK, EndFinder, Head, read_head
 from servelab.measure.load.tape import Tape
 
-SO_TIMESTAMPNS = 35
-"""Linux: `recvmsg` gives the time at which the kernel received the data, as a `struct timespec`."""
 STAMP_BYTES = socket.CMSG_SPACE(16)
 NO_STAMP = bytes(16)
 _RECENT = 8
@@ -46,6 +45,7 @@ class Exchange:
         "read_at",
         "receive",
         "sent_at",
+        "shaking",
         "sizes",
         "sock",
         "stamps",
@@ -61,7 +61,9 @@ class Exchange:
         """Bytes left to send; None when all are sent."""
         self.address = 0
         """Index of the server's address to connect to."""
-        self.sock: socket.socket | None = None
+        self.sock: socket.socket | TlsSocket | None = None
+        self.shaking: TlsSocket | None = None
+        """The socket while its TLS handshake is not done."""
         self.receive: Callable[..., Any]
         self.started_at = started_at
         self.sent_at: float | None = None

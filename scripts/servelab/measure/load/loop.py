@@ -7,7 +7,6 @@ checks whether the answer may have ended; everything else is done after the roun
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import heapq
 import os
@@ -16,13 +15,15 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from servelab.measure.load.board import Board, Totals
 from servelab.measure.load.clock import ClockDifference, clock
+from servelab.measure.load.connections import Address, TlsSocket, open_socket, resolve, trusted
 from servelab.measure.load.conversations import Conversations
-from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, SO_TIMESTAMPNS, STAMP_BYTES, Exchange, most_bytes
+from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, most_bytes
 from servelab.measure.load.framing import decode
 from servelab.measure.load.plan import LoadPlan
 from servelab.measure.load.queues import RequestQueue
@@ -41,14 +42,6 @@ _LINGER_S = 0.1
 """Time for the server to close an answered connection, as it was asked to: then its port is free at once."""
 _FINE_S = 0.002
 """`epoll` counts in milliseconds; shorter waits use `select`, which counts in microseconds."""
-
-Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
-
-
-def resolve(plan: LoadPlan) -> list[Address]:
-    """The server's addresses, in the order to try them; `OSError` if its name cannot be resolved."""
-    found = socket.getaddrinfo(*plan.address, type=socket.SOCK_STREAM)
-    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
 
 
 class Loop:
@@ -78,7 +71,7 @@ class Loop:
         self._epoll = select.epoll()
         self._open: dict[int, Exchange] = {}
         self._unfinished: deque[Exchange] = deque()
-        self._lingering: deque[tuple[float, socket.socket]] = deque()
+        self._lingering: deque[tuple[float, socket.socket | TlsSocket]] = deque()
         self._in_flight = self._done = self._failed = 0
         self._received_bytes = 0
         self._tokens_per_byte = 0.0
@@ -87,6 +80,7 @@ class Loop:
         self._turns: list[tuple[float, int]] = []
         """Later turns of conversations that are not sent yet: a heap of when each is due, and which it is."""
         self._wake = self._tick_at = 0.0
+        self._trusted = trusted(plan)
         self._addresses: list[Address] = []
         self._unresolved: str | None = None
         try:
@@ -266,40 +260,51 @@ class Loop:
     def _connect(self, exchange: Exchange) -> None:
         family, address = self._addresses[exchange.address]
         try:
-            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            sock = open_socket(family)
         except OSError as error:
             self._end(exchange, f"connect_failed: {error}")
             return
-        exchange.sock, exchange.receive = sock, sock.recvmsg_into
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with contextlib.suppress(OSError):  # without stamps, the time of the read is used
-            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        if self._trusted is None:
+            exchange.sock, exchange.receive = sock, sock.recvmsg_into
+        else:
+            exchange.sock = exchange.shaking = TlsSocket(sock, self._trusted, self._plan.address[0])
+            exchange.receive = partial(self._shake, exchange)
         failure = sock.connect_ex(address)
         if failure not in (0, errno.EINPROGRESS):
-            self._connect_failed(exchange, failure)
+            self._connect_failed(exchange, OSError(failure, os.strerror(failure)))
             return
         self._write(exchange)  # on loopback the connection is already established
 
-    def _connect_failed(self, exchange: Exchange, failure: int) -> None:
+    def _connect_failed(self, exchange: Exchange, failure: OSError) -> None:
         """Tries the server's next address, if it has one."""
         self._release(exchange)
         if exchange.address + 1 < len(self._addresses):
             exchange.address += 1
             self._connect(exchange)
         else:
-            self._end(exchange, f"connect_failed: [Errno {failure}] {os.strerror(failure)}")
+            self._end(exchange, f"connect_failed: {failure}")
+
+    def _shake(self, exchange: Exchange, *_: object) -> None:
+        """Reads an answer that is part of the TLS handshake, so that no piece of the answer has arrived."""
+        self._write(exchange)
+        raise BlockingIOError
 
     def _write(self, exchange: Exchange) -> None:
         """Sends what the socket accepts; the rest follows when it accepts more, and the answer is read meanwhile."""
         assert exchange.sock is not None and exchange.unsent is not None
-        at = clock()
         try:
+            if exchange.shaking is not None:
+                if events := exchange.shaking.handshake():
+                    self._watch(exchange, events)
+                    return
+                exchange.receive, exchange.shaking = exchange.shaking.recvmsg_into, None
+            at = clock()
             exchange.unsent = exchange.unsent[exchange.sock.send(exchange.unsent) :]
         except BlockingIOError:
             pass
         except OSError as error:
             if exchange.sent_at is None:
-                self._connect_failed(exchange, error.errno or 0)
+                self._connect_failed(exchange, error)
                 return
             exchange.unsent = None  # the server reads no more; its answer may say why
         else:
@@ -310,6 +315,10 @@ class Loop:
             events |= select.EPOLLOUT
         else:
             exchange.unsent = None
+        self._watch(exchange, events)
+
+    def _watch(self, exchange: Exchange, events: int) -> None:
+        assert exchange.sock is not None
         descriptor = exchange.sock.fileno()
         if descriptor in self._open:
             self._epoll.modify(descriptor, events)
@@ -323,7 +332,7 @@ class Loop:
         if exchange.sent_at is None and events & (select.EPOLLERR | select.EPOLLHUP):
             # 0: the event belongs to an earlier connection with the same descriptor.
             if failure := exchange.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self._connect_failed(exchange, failure)
+                self._connect_failed(exchange, OSError(failure, os.strerror(failure)))
             return False
         if exchange.unsent is not None:
             self._write(exchange)

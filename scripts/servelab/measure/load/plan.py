@@ -19,7 +19,10 @@ RESERVED = ("model", "messages", "prompt", "stream", "stream_options", "max_toke
 class LoadPlan(Strict):
     """One round of load on one server."""
 
-    base_url: str = Field(description="Root of the server, without `/v1`: `http://host:port`.")
+    base_url: str = Field(description="Root of the server, without `/v1`: `http://host:port` or `https://host:port`.")
+    api_key_env: str | None = Field(
+        None, description="Name of the environment variable with the key that is sent as `Authorization: Bearer …`."
+    )
     endpoint: Endpoint = Field(description="`chat` sends text to `/v1/chat/completions`.")
     model: str = Field(description="Model name to send.")
     requests: Path = Field(description="The workload's `requests.parquet`.")
@@ -73,8 +76,8 @@ class LoadPlan(Strict):
 
 
 def _address(base_url: str) -> tuple[str, int]:
-    """Host and port; `ValueError` unless it is `http://host:port`."""
+    """Host and port; `ValueError` unless it is `http://host:port` or the same with `https`."""
     url = urlsplit(base_url)
-    if url.scheme != "http" or not url.hostname or url.port is None or url.path not in ("", "/"):
-        raise ValueError(f"must be http://host:port, not {base_url}")
+    if url.scheme not in ("http", "https") or not url.hostname or url.port is None or url.path not in ("", "/"):
+        raise ValueError(f"must be http://host:port or https://host:port, not {base_url}")
     return url.hostname, url.port

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from servelab.core.api_key import without_key
 from servelab.measure.load.clock import ClockDifference, Floats
 from servelab.measure.load.exchange import Exchange
 from servelab.measure.load.framing import Decoded, decode
@@ -84,11 +85,19 @@ def read_exchanges(
         unread_ms = 1000 * (np.asarray(exchange.read_at) - arrivals)
         unread.append(unread_ms)
         decoded = decode(exchange.raw(tape), np.cumsum(exchange.sizes, dtype=np.int64))
+        if requests.key is not None:
+            decoded = replace(decoded, body=_masked(decoded.body, requests.key))
+            exchange.error = exchange.error and without_key(exchange.error, requests.key)
         output_tokens = int(requests.output_tokens[exchange.index])
         scheduled_s = requests.scheduled_s[exchange.index]
         record = _record(exchange, decoded, output_tokens, scheduled_s, arrivals, unread_ms, origin, keep_answers)
         records.append(record)
     return records, np.concatenate([np.empty(0), *unread])
+
+
+def _masked(body: bytes, key: str) -> bytes:
+    """The body without the key, every byte at its place."""
+    return body.replace(key.encode(), b"*" * len(key))
 
 
 def _record(

@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from servelab.core.api_key import key_of
 from servelab.core.errors import ServelabError
 from servelab.measure.load.arrivals import arrival_times
 from servelab.measure.load.conversations import Conversations, Message
@@ -37,6 +38,8 @@ class Requests:
     """Turn of its conversation; None for a request of its own."""
     conversations: Conversations | None = None
     """None if each request is one of its own."""
+    key: str | None = None
+    """The server's API key; never to be written, so an answer that repeats it is changed."""
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -87,6 +90,7 @@ def prepare(plan: LoadPlan) -> Requests:
         messages=messages,
         turn=turn,
         conversations=conversations,
+        key=key_of(plan.api_key_env),
     )
 
 
@@ -144,6 +148,7 @@ def _encoder(
     asked = read_asked(plan) if plan.keep_answers else {}
     index = table["request_index"].to_numpy()
     opening = _opener(table, rows)
+    authorization = f"Authorization: Bearer {key}\r\n" if (key := key_of(plan.api_key_env)) else ""
     # One connection per request: a server that drops idle or old connections then fails no request.
     head = (
         f"POST {_PATHS[plan.endpoint]} HTTP/1.1\r\n"
@@ -151,6 +156,7 @@ def _encoder(
         "Content-Type: application/json\r\n"
         "Accept: text/event-stream\r\n"
         "Connection: close\r\n"
+        f"{authorization}"
         "Content-Length: "
     ).encode()
 

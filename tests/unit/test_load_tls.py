@@ -1,0 +1,150 @@
+"""The load client over TLS and with a key: the records of a plain connection, and no trace of the key."""
+
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+
+import pytest
+from behind_tls import behind_tls, make_certificate
+from endpoint_stub import MODEL, EndpointStub
+from made_load import OUTPUT_TOKENS, load, plan_for
+from stub_server import FIRST_TOKEN_S, GAP_S, StubServer
+from test_load import FAULTS, SUCCESSES
+
+from servelab.core.errors import ConfigError
+from servelab.measure.clients import CLIENTS
+
+KEY = "-".join(("sk", "never", "to", "be", "seen", "7730"))  # in one piece no archive would take this file
+LONG = "long " * 200_000
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+def secured(certificate, monkeypatch):
+    """Stubs speak TLS, and the client trusts their certificate."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    behind_tls(monkeypatch, certificate)
+
+
+def over_tls(url):
+    return url.replace("http://", "https://")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_answers_of_every_form_are_read(version, certificate, tmp_path, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    behind_tls(monkeypatch, certificate, minimum_version=version, maximum_version=version)
+    with StubServer().running() as url:
+        records = load(tmp_path, over_tls(url), list(SUCCESSES))
+    for (behaviour, chunks), record in zip(SUCCESSES.items(), records, strict=True):
+        assert record["error"] is None, (behaviour, record["error"])
+        assert record["chunks"] == chunks, behaviour
+        assert record["output_tokens"] == OUTPUT_TOKENS
+
+
+def test_faults_have_their_names(secured, tmp_path):
+    # of a connection that breaks below TLS nothing is left to be read, and what stalls takes its time
+    found = {name: fault for name, fault in FAULTS.items() if name not in ("stall", "silence")}
+    with StubServer().running() as url:
+        records = load(tmp_path, over_tls(url), list(found), request_timeout_s=30.0)
+    for (behaviour, (_, error)), record in zip(found.items(), records, strict=True):
+        assert record["error"].startswith(error), (behaviour, record["error"])
+
+
+def test_times_are_those_of_the_packets(secured, tmp_path):
+    with StubServer().running() as url:
+        records = load(tmp_path, over_tls(url), ["normal"] * 4)
+    for record in records:
+        # a handshake is no part of the time to the first token
+        assert record["started_s"] < record["sent_s"]
+        assert record["first_token_s"] - record["sent_s"] >= FIRST_TOKEN_S
+        assert record["last_token_s"] - record["first_token_s"] >= (OUTPUT_TOKENS - 1) * GAP_S
+        assert record["end_s"] >= record["last_token_s"]
+
+
+def test_a_prompt_that_the_socket_does_not_take_at_once(secured, tmp_path):
+    stub = StubServer()
+    with stub.running() as url:
+        records = load(tmp_path, over_tls(url), [f"normal {LONG}"] * 3)
+    assert [record["error"] for record in records] == [None] * 3
+    assert all(len(body["messages"][0]["content"]) > len(LONG) for body in stub.bodies)
+
+
+def test_several_processes(secured, tmp_path):
+    with StubServer().running() as url:
+        records = load(tmp_path, over_tls(url), ["normal"] * 40, processes=2, max_concurrency=8)
+    assert [record["error"] for record in records] == [None] * 40
+
+
+def test_a_certificate_that_is_not_trusted(certificate, tmp_path, monkeypatch):
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    behind_tls(monkeypatch, certificate)
+    with StubServer().running() as url:
+        (record,) = load(tmp_path, over_tls(url), ["normal"])
+    assert record["error"].startswith("connect_failed: [SSL: CERTIFICATE_VERIFY_FAILED]")
+    assert record["sent_s"] is None
+
+
+@pytest.mark.parametrize(
+    "answer, said", [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "[SSL"), (b"", "the server closed the connection during")]
+)
+def test_a_server_that_does_not_speak_tls(answer, said, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse():
+            connection, _ = listening.accept()
+            connection.recv(1 << 16)
+            connection.sendall(answer)
+            connection.close()
+
+        server = threading.Thread(target=refuse)
+        server.start()
+        (record,) = load(tmp_path, f"https://127.0.0.1:{listening.getsockname()[1]}", ["normal"])
+        server.join()
+    assert record["error"].startswith(f"connect_failed: {said}")
+
+
+def test_the_key_is_sent_and_written_nowhere(secured, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_KEY", KEY)
+    stub = EndpointStub(key=KEY)
+    with stub.running() as url:
+        sent = run(tmp_path / "right", over_tls(url))
+        monkeypatch.setenv("MY_KEY", f"{KEY}0")
+        stub.key = f"{KEY}0."  # its refusal repeats what begins with the key
+        refused = run(tmp_path / "wrong", over_tls(url))
+    assert [record["error"] for record in sent] == [None, None]
+    assert all(f"\r\nAuthorization: Bearer {KEY}\r\n" in head for head in stub.heads[:2])
+    assert all(record["error"].startswith("http_error: 401 wrong key, not ***") for record in refused)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(files) >= 8 and not any(KEY.encode() in file.read_bytes() for file in files)
+
+
+def run(folder, url):
+    """The records of the client's own process."""
+    folder.mkdir()
+    plan = plan_for(folder, url, ["two words", "three more words"], model=MODEL, api_key_env="MY_KEY")
+    client = CLIENTS.get("servelab")
+    command = client.command(plan, folder, sys.executable)
+    with (folder / "log").open("wb") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log)
+    return client.read(plan, folder).records.to_pylist()
+
+
+def test_a_variable_that_is_not_set(tmp_path, monkeypatch):
+    monkeypatch.delenv("MY_KEY", raising=False)
+    with pytest.raises(ConfigError, match="MY_KEY: this environment variable"):
+        load(tmp_path, "http://127.0.0.1:9", ["normal"], api_key_env="MY_KEY")
+
+
+@pytest.mark.parametrize("settings", [{"base_url": "https://127.0.0.1:9"}, {"api_key_env": "MY_KEY"}])
+def test_other_clients_refuse_both(settings, tmp_path):
+    plan = plan_for(tmp_path, "http://127.0.0.1:9", ["normal"]).model_copy(update=settings)
+    for name in ("aiperf", "guidellm", "vllm-bench"):
+        with pytest.raises(ConfigError, match="use client `servelab`"):
+            CLIENTS.get(name).command(plan, tmp_path, sys.executable)
