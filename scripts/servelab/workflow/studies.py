@@ -148,7 +148,7 @@ class Studies:
             "\n".join(forecast(project, results, is_complete, steps=courses[name], use_imported=use_imported).lines())
             for name, project in self.live.items()
         ]
-        logs = {study.study: len(list(study.log_files())) for study in self.recorded.values()}
+        logs = {study.study: len({file for _, _, file in study.log_files()}) for study in self.recorded.values()}
         return live + [f"{name}: {count} recorded logs, nothing to measure" for name, count in logs.items()]
 
     def troubles(self, results: Path) -> list[str]:

@@ -104,7 +104,8 @@ class StudyFiles:
     def logs(self, study: str) -> list[str]:
         """The logs of a recorded study that are there; the audit lists the others."""
         folder = study_path(f"{RECORDED}/{study}")
-        named = [f"{folder}/logs/{file}" for _, _, file in self._studies.recorded[study].log_files()]
+        files = dict.fromkeys(file for _, _, file in self._studies.recorded[study].log_files())
+        named = [f"{folder}/logs/{file}" for file in files]
         return [path for path in named if Path(path).is_file()]
 
     def siblings(self, study: str) -> list[str]:

@@ -153,7 +153,7 @@ def recorded_run(study: RecordedStudy, folder: Path, reference: str, workload: s
         command=candidate.command_on(workload),
         accelerator=study.hardware.accelerator,
         accelerators=candidate.accelerators,
-        workload=study.workloads[workload].model_dump(mode="json", exclude={"title", "note", "command"}),
+        workload=study.workloads[workload].model_dump(mode="json", exclude={"title", "note", "command", "load"}),
         outcome=candidate.outcome_on(workload),
         logs={file: file_sha256(folder / LOGS / file) for file in files if (folder / LOGS / file).is_file()},
     )

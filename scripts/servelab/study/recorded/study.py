@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,9 +17,11 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
+from servelab.study.curves import Curve
 from servelab.study.loads import NAME
 from servelab.study.recorded.commands import read_command
 from servelab.study.recorded.published_claims import ChosenClaim, Claim, candidates_of
+from servelab.study.recorded.sweeps import with_points
 from servelab.study.study import COMPARISON, Hardware, Objective
 
 FILE = "study.yaml"
@@ -84,7 +86,16 @@ class RecordedWorkload(Strict):
     """What was sent; only what is known of it."""
 
     title: str
-    prompts: int = Field(ge=1, description="Requests that were to be sent: what successes are counted against.")
+    prompts: Annotated[int, Field(ge=1)] = Field(
+        description="Requests that were to be sent: what successes are counted against. With `load` one number, or a "
+        "list with one for each point, the lowest first.",
+        json_schema_extra={"type": ["integer", "array"], "items": {"type": "integer", "minimum": 1}},
+    )
+    load: Curve | None = Field(
+        None,
+        description="The loads of a sweep, `{max_concurrency: [1, 4, 16]}` or `{request_rate: [1, 2, 4]}`: a workload "
+        "for each, whose logs are the results at this load in all files that are named.",
+    )
     input_tokens: int | None = Field(None, ge=1, description="Length of each prompt; null where it varies.")
     output_tokens: int | None = Field(None, ge=1, description="Length of each output; null where it varies.")
     request_rate: float | Literal["inf"] = Field("inf", description="Requests per second.")
@@ -172,6 +183,11 @@ class RecordedStudy(Strict):
     stages: list[RecordedStage] = Field(min_length=1, description="Questions, in order.")
     claims: list[Claim] = Field([], description="What was published on these logs.")
     note: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_points(cls, given: Any) -> Any:
+        return with_points(given)
 
     @cached_property
     def candidates(self) -> dict[str, RecordedCandidate]:
@@ -289,9 +305,11 @@ def _log_problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str
         key = f"{reference}.logs.{workload}"
         if left or "/" in file:
             yield from _unknown(key, file, there, f"file in {folder / LOGS}")
-        if file in named:
+        # all points of a sweep read the same files
+        is_point = study.workloads[workload].load is not None
+        if file in named and not (is_point and named[file] == reference):
             yield key, f"`{file}` is already the log of {named[file]}"
-        named[file] = f"{reference}, {workload}"
+        named[file] = reference if is_point else f"{reference}, {workload}"
     for file in left:
         yield LOGS, f"no candidate names `{file}`; add it to a candidate's `logs` or remove it"
 

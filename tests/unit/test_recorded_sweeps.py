@@ -1,0 +1,192 @@
+"""Sweeps in recorded studies: each point has the results at its load, whichever files they are in.
+
+The results are one run of each tool (tests/data/readers), written at several loads in the form of the tool's sweep.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from servelab.core.errors import ConfigError
+from servelab.core.yaml_file import read_yaml
+from servelab.recorded.log_tables import parse_recorded
+from servelab.recorded.logs import Logs
+from servelab.report.recorded_logs import RecordedLogs
+from servelab.study.recorded.plan import plan_recorded
+from servelab.study.recorded.study import load_recorded
+from servelab.study.study import COMPARISON
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "tests/data/readers"
+LEVELS = {1: 1.0, 4: 3.0, 16: 5.0}
+"""Most in flight → output tokens/s of the baseline; the other candidate gives twice as many."""
+
+
+def vllm(level, times, of="max_concurrency"):
+    """A result of `vllm bench serve --save-result` in which only load, time and what follows from it differ."""
+    result = json.loads((SAMPLES / "vllm-0.32.json").read_text())
+    result["duration"] = result["total_output_tokens"] / (times * LEVELS[level])
+    result["output_throughput"] = result["total_output_tokens"] / result["duration"]
+    tokens = result["total_output_tokens"] + result["total_input_tokens"]
+    result["total_token_throughput"] = tokens / result["duration"]
+    result["request_throughput"] = result["completed"] / result["duration"]
+    others = {"max_concurrency": None, "request_rate": "inf"}
+    return result | others | {of: level}
+
+
+def sglang(level, times):
+    """A line of SGLang's JSONL."""
+    tokens, seconds = 600, 600 / (times * LEVELS[level])
+    result = {"backend": "sglang", "request_rate": float(level), "max_concurrency": None, "duration": seconds}
+    result |= {"completed": 6, "total_input_tokens": 300, "total_output_tokens": tokens}
+    result |= {"total_output_tokens_retokenized": tokens, "request_throughput": 6 / seconds}
+    return result | {"output_throughput": tokens / seconds, "total_throughput": 900 / seconds}
+
+
+def guidellm(levels, of):
+    """A file of a sweep: one benchmark for each load, of the one in the sample."""
+    document = json.loads((SAMPLES / "guidellm-0.8.1.json").read_text())
+    (benchmark,) = document["benchmarks"]
+    found = []
+    for level in levels:
+        own = json.loads(json.dumps(benchmark))
+        strategy = own["config"]["strategy"]
+        strategy.update({"type_": "constant", "rate": level + 0.0001, "max_concurrency": None})
+        if of == "max_concurrency":
+            strategy.update({"type_": "concurrent", "rate": None, "max_concurrency": level})
+        found.append(own)
+    return document | {"benchmarks": found}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Writes the example as a sweep with two candidates: files of each, the load, and further keys."""
+    folder = shutil.copytree(ROOT / "config/recorded/example", tmp_path / "example")
+    shutil.rmtree(folder / "logs")
+    (folder / "logs").mkdir()
+
+    def write(logs, load, on, prompts=6):
+        content = read_yaml(ROOT / "config/recorded/example/study.yaml")
+        content["workloads"] = {"sharegpt": {"title": "ShareGPT", "prompts": prompts, "load": load}}
+        content["objective"] |= {"on": on, "metric": "output_tokens_per_s", "min_success_rate": 0.8}
+        content["claims"] = []
+        for candidate, files in zip(content["stages"][0]["candidates"], logs, strict=True):
+            for name, text in files.items():
+                (folder / "logs" / name).write_text(text)
+            candidate["logs"] = {"sharegpt": list(files)}
+        (folder / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        return load_recorded(folder), folder
+
+    return write
+
+
+def rates(found, folder):
+    """Candidate and workload → output tokens/s, of the comparison of both."""
+    plan = plan_recorded(found, folder, COMPARISON, "parallelism/fp8-tp4")
+    rows = parse_recorded(found, plan, folder)["metrics"].to_pandas()
+    rows = rows[rows["metric"] == "output_tokens_per_s"].set_index("run_id")["mean"]
+    return {(each.candidate, run.workload): rows[run.run_id] for each in plan.candidates for run in each.runs}
+
+
+def in_files(times):
+    """A folder of `vllm bench sweep`: a file for each load."""
+    return {f"x{times}-c{level}.json": json.dumps(vllm(level, times)) for level in LEVELS}
+
+
+def in_one_list(times):
+    """Its summary: a list of all results."""
+    return {f"x{times}.json": json.dumps([vllm(level, times) for level in LEVELS])}
+
+
+@pytest.mark.parametrize("written", [in_files, in_one_list])
+def test_a_sweep_of_vllm(written, study):
+    found, folder = study([written(1), written(2)], {"max_concurrency": [4, 1, 16]}, "sharegpt-c16")
+    assert {name: each.max_concurrency for name, each in found.workloads.items()} == {
+        "sharegpt-c1": 1,
+        "sharegpt-c4": 4,
+        "sharegpt-c16": 16,
+    }
+    assert found.workloads["sharegpt-c4"].title == "ShareGPT, 4 in flight"
+    expected = {
+        (side, f"sharegpt-c{level}"): pytest.approx(times * rate)
+        for side, times in (("baseline", 1), ("winner", 2))
+        for level, rate in LEVELS.items()
+    }
+    assert rates(found, folder) == expected
+
+
+def test_lines_of_sglang_at_several_rates(study):
+    lines = [{f"x{times}.jsonl": "\n".join(json.dumps(sglang(each, times)) for each in LEVELS)} for times in (1, 2)]
+    found, folder = study(lines, {"request_rate": [1, 4, 16]}, "sharegpt-r4")
+    assert found.workloads["sharegpt-r4"].request_rate == 4
+    assert rates(found, folder)["winner", "sharegpt-r16"] == pytest.approx(2 * LEVELS[16])
+
+
+@pytest.mark.parametrize("of, letter", [("max_concurrency", "c"), ("request_rate", "r")])
+def test_a_sweep_of_guidellm(of, letter, study):
+    logs = [{f"{name}.json": json.dumps(guidellm(LEVELS, of))} for name in ("base", "other")]
+    found, folder = study(logs, {of: [1, 4]}, f"sharegpt-{letter}4")
+    read = Logs(found, folder)
+    assert [len(read.rounds("parallelism/tp8", f"sharegpt-{letter}{level}")) for level in (1, 4)] == [1, 1]
+    assert not read.broken("parallelism/tp8", f"sharegpt-{letter}4")
+
+
+def test_each_point_names_its_own_files(study):
+    found, folder = study([in_files(1), in_files(2)], {"max_concurrency": [1, 4]}, "sharegpt-c4")
+    assert Logs(found, folder).files("parallelism/tp8", "sharegpt-c4") == ["x1-c4.json"]
+    evidence = RecordedLogs(folder)
+    plan = plan_recorded(found, folder, COMPARISON, "parallelism/fp8-tp4")
+    run = next(run for run in plan.candidates[1].runs if run.workload == "sharegpt-c4")
+    assert evidence.href(run.run_id) == "logs/x2-c4.json"
+
+
+def test_several_results_at_a_load_are_rounds(study):
+    again = {"again.json": json.dumps(vllm(4, 1.5))}
+    found, folder = study([in_one_list(1) | again, in_files(2)], {"max_concurrency": [1, 4]}, "sharegpt-c4")
+    assert len(Logs(found, folder).rounds("parallelism/tp8", "sharegpt-c4")) == 2
+    assert rates(found, folder)["baseline", "sharegpt-c4"] == pytest.approx(1.25 * LEVELS[4])
+
+
+def test_a_point_without_a_result(study):
+    found, folder = study([in_files(1), in_files(2)], {"max_concurrency": [4, 8]}, "sharegpt-c4")
+    (broken,) = Logs(found, folder).broken("parallelism/tp8", "sharegpt-c8")
+    assert broken.reason == "no result at 8 in flight, nor in the other files of this sweep"
+    assert not Logs(found, folder).broken("parallelism/tp8", "sharegpt-c4")
+
+
+def test_prompts_of_each_point(study):
+    found, _ = study([in_files(1), in_files(2)], {"max_concurrency": [1, 4]}, "sharegpt-c4", prompts=[6, 7])
+    assert [each.prompts for each in found.workloads.values()] == [6, 7]
+    for prompts, said in (
+        ([6], "sharegpt.prompts has 1 numbers, and `load` 2 points"),
+        ([6, 0], "sharegpt-c4.prompts"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            study([in_files(1), in_files(2)], {"max_concurrency": [1, 4]}, "sharegpt-c4", prompts=prompts)
+
+
+@pytest.mark.parametrize(
+    "load, said",
+    [
+        ({"max_concurency": [1]}, "max_concurrency"),
+        ({"max_concurrency": [4, 4]}, "twice"),
+        ({"capacity": {"of": "request_rate"}}, "capacity"),
+    ],
+)
+def test_a_load_that_is_none(load, said, study):
+    with pytest.raises(ConfigError, match=said) as caught:
+        study([in_files(1), in_files(2)], load, "sharegpt")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_workload_that_decides_is_a_point(study):
+    with pytest.raises(ConfigError, match=r"objective.on: unknown workload `sharegpt`; did you mean `sharegpt-c"):
+        study([in_files(1), in_files(2)], {"max_concurrency": [1, 4]}, "sharegpt")
+
+
+def test_a_file_of_two_candidates_is_a_mistake(study):
+    with pytest.raises(ConfigError, match="already the log of parallelism/tp8"):
+        study([in_one_list(1), in_one_list(1)], {"max_concurrency": [1, 4]}, "sharegpt-c4")
