@@ -24,7 +24,7 @@ define BUILD_VENV
 	touch $@
 endef
 
-.PHONY: setup tools demo status publish test check slow-test long-test slurm-test bench docs format lock lock-tools
+.PHONY: setup tools demo status publish test check slow-test long-test slurm-test gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
 
 setup: $(VENV)/.complete
 
@@ -67,6 +67,20 @@ slurm-test: PARALLEL := -n 3 --dist loadfile
 slurm-test: tools  ## studies on a Slurm that the tests start and end; docs/cluster.md
 	-tests/install_packages.sh
 	$(PYTEST) $(PARALLEL) -m "slurm and not long" tests/slurm
+
+GPU_TEST := -m pytest -p no:xdist -p no:cacheprovider -m gpu -s tests/gpu
+
+gpu-pack:  ## with a network: what gpu-test takes to a machine without one; PYTHON as there, python3.12 say
+	$(PYTHON) -m venv results/gpu-pack-venv
+	results/gpu-pack-venv/bin/python -m pip install --quiet --disable-pip-version-check pydantic pyyaml
+	PYTHONPATH=scripts results/gpu-pack-venv/bin/python tests/gpu/pack.py --output .gpu-pack --downloads results/downloads
+
+gpu-test:  ## on one NVIDIA GPU, no network: llama.cpp built with CUDA, a whole small study; docs/devices.md
+	@$(PYTHON) tests/gpu/prepare.py
+	.venv-gpu/bin/python $(GPU_TEST)
+
+gpu-rehearsal: tools  ## the same without a GPU: doubles of its tools, and the CPU's llama.cpp
+	SERVELAB_GPU=doubles $(BIN)/python $(GPU_TEST)
 
 bench: tools  ## the client beside others, and what it can tell apart; docs/benchmarks.md
 	$(PYTEST) -m bench -p no:xdist -s tests/bench

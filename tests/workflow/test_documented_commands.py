@@ -19,6 +19,9 @@ IN_CI = {"make demo", "make test", "make slow-test", "make slurm-test"}
 BY_OTHERS = {
     "servelab.onstart()": "test_foreign_workflow.py",
     "servelab bisect my-study --engine vllm --good 0.30.0 --bad 0.33.0": "test_bisect_releases.py, with llama.cpp",
+    "make gpu-test": "nobody: it needs a GPU; test_gpu_target.py has how it ends without one",
+    "make gpu-pack PYTHON=python3.12": "nobody: it takes minutes; test_gpu_target.py has its parts",
+    "make gpu-rehearsal": "nobody: CI has no time for it",
     "make long-test": "what .ci/run has no time for",
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",
