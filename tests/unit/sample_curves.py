@@ -37,6 +37,7 @@ def curves() -> pd.DataFrame:
                 "ttft_ms_mean": 20 * level / factor,
                 "ttft_ms_p99": 90 * level / factor,
                 "tpot_ms_mean": 5 + level / factor,
+                "tpot_ms_p99": 7 + level / factor,
             }
             if stage == "confirm":
                 row |= {"total_tokens_per_s_ci95_low": 0.95 * value, "total_tokens_per_s_ci95_high": 1.05 * value}

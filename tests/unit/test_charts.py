@@ -19,6 +19,7 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables
 from servelab.report.cells import Measured
 from servelab.report.charts import CHARTS
+from servelab.report.charts.curves import LIMIT_COLUMNS, with_limits
 from servelab.report.charts.write import add_decisions, add_sides, select, write_chart
 from servelab.report.pareto_table import front_table
 from servelab.search.decision import Decision
@@ -46,7 +47,7 @@ def frame_of(name: str, study: Path, stage: str = "parallelism") -> pd.DataFrame
     if reads == "history":
         return sample_history.history()
     if reads == "curves":
-        return sample_curves.curves()
+        return with_limits(sample_curves.curves(), StudySummary.read(study / "study.json"))
     stages = [study / "stages" / stage for stage in sample_study.TITLES]
     frame = read_tables([stage / "table.parquet" for stage in stages])
     decisions = [Decision.read(stage / "decision.json") for stage in stages]
@@ -142,7 +143,7 @@ def test_chart_fits_a_page(name, study, tmp_path):
 
 @pytest.mark.parametrize("name", CHARTS.names())
 def test_chart_columns_are_in_the_schemas(name):
-    known = {"is_winner", "stage_title", "change_percent", "too_many_failed"}
+    known = {"is_winner", "stage_title", "change_percent", "too_many_failed", *LIMIT_COLUMNS}
     tables = (schemas.STAGE_TABLE, schemas.IMPROVEMENTS, schemas.HISTORY, schemas.TIMELINE)
     for table in (*tables, schemas.DISTRIBUTIONS, schemas.DEVICE_SERIES, schemas.CURVES):
         known |= set(table.names)
@@ -242,15 +243,15 @@ def test_a_run_with_too_many_failed_requests_is_not_on_the_front_of_chart_and_ta
 
 
 @pytest.mark.parametrize("name", ["curves", "users"])
-def test_each_point_of_a_curve_says_its_name_and_figures_when_pointed_at(tmp_path, name):
-    found = sample_curves.curves()
+def test_each_point_of_a_curve_says_its_name_and_figures_when_pointed_at(study, tmp_path, name):
+    found = frame_of(name, study)
     found.loc[found["candidate"] == "SGLang", "candidate"] = 'a <b> & "c"'
     write_chart(CHARTS.get(name), found, {"svg": tmp_path / "chart.svg"})
     parts = list(ET.parse(tmp_path / "chart.svg").iter())
     points = [part for part in parts if part.find("{http://www.w3.org/2000/svg}title") is not None]
     titles = [str(point[0].text) for point in points]
     drawn = (found["outcome"] == "ok").sum()
-    assert len(titles) == drawn * (3 if name == "curves" else 1)
+    assert len(titles) == drawn * (5 if name == "curves" else 1)
     assert any(title.startswith('engine: a <b> & "c", 1 requests/s: ') for title in titles)
     assert not any("aria-label" in point.attrib for point in points)
     if name == "users":
@@ -258,3 +259,25 @@ def test_each_point_of_a_curve_says_its_name_and_figures_when_pointed_at(tmp_pat
         user, whole = 1000 / row["tpot_ms_mean"], row["total_tokens_per_s"] / 2
         expected = f"confirm: winner, 4 requests/s: {user:.0f} tokens/s per user, {whole:.0f} total tokens/s"
         assert any(title.startswith(expected) for title in titles), (expected, titles)
+
+
+def test_limits_on_latency_are_drawn_where_a_study_has_them(study, tmp_path):
+    summary = StudySummary.read(study / "study.json")
+    given = {"slos": {"ttft_ms": 500.0}, "constraints": {"tpot_ms": {"mean": 12.5}, "ttft_ms": {"p99": 700.0}}}
+    bare = summary.model_copy(
+        update={"objective": summary.objective.model_copy(update={"slos": {}, "constraints": {}}), "loads": {}}
+    )
+    limited = bare.model_copy(update={"objective": bare.objective.model_copy(update=given)})
+    drawn = draw("curves", with_limits(sample_curves.curves(), limited), tmp_path)
+    said = [text for text in drawn if text.startswith(("SLO", "limit"))]
+    assert sorted(said) == ["SLO of a request: 500 ms", "limit: 12.5 ms", "limit: 700 ms"]
+    assert "P99 TTFT (ms)" in drawn and "P99 TPOT (ms)" not in drawn
+    spec = json.loads((tmp_path / "c.json").read_text())
+    drawn_limits = [row["limit"] for rows in spec["datasets"].values() for row in rows if "limit" in row]
+    assert sorted(set(drawn_limits)) == [12.5, 500, 700]
+    others = draw("curves", with_limits(sample_curves.curves().assign(decides=False), limited), tmp_path)
+    assert [text for text in others if text.startswith(("SLO", "limit"))] == ["SLO of a request: 500 ms"]
+    own = limited.model_copy(update={"loads": {f"sharegpt-r{level}": {"slos": {}} for level in sample_curves.LEVELS}})
+    assert "P99 TTFT (ms)" in draw("curves", with_limits(sample_curves.curves(), own), tmp_path)
+    without = draw("curves", with_limits(sample_curves.curves(), bare), tmp_path)
+    assert not [text for text in without if text.startswith(("SLO", "limit", "P99"))]

@@ -93,7 +93,7 @@ def rates(found, folder):
 
 def in_files(times):
     """A folder of `vllm bench sweep`: a file for each load."""
-    return {f"x{times}-c{level}.json": json.dumps(vllm(level, times)) for level in LEVELS}
+    return {f"x{times}-c{level}.json": json.dumps(vllm(level, times) | {"run_number": 0}) for level in LEVELS}
 
 
 def in_one_list(times):
@@ -116,6 +116,9 @@ def test_a_sweep_of_vllm(written, study):
         for level, rate in LEVELS.items()
     }
     assert rates(found, folder) == expected
+    assert not [
+        block.unknown for block in Logs(found, folder).rounds("parallelism/tp8", "sharegpt-c4") if block.unknown
+    ]
 
 
 def test_lines_of_sglang_at_several_rates(study):

@@ -8,9 +8,9 @@ import pandas as pd
 
 from servelab.core.number_text import estimate, figure, mark
 from servelab.report.cells import Cell, Table, value_or_none
-from servelab.report.charts.curves import AT
+from servelab.report.charts.curves import AT, LIMITED, SHOWN
 
-_LATENCIES = {"ttft_ms_mean": "Mean TTFT (ms)", "ttft_ms_p99": "P99 TTFT (ms)", "tpot_ms_mean": "Mean TPOT (ms)"}
+_LATENCIES = {name: title for name, title in SHOWN.items() if name in LIMITED}
 
 
 def curves_table(curves: pd.DataFrame) -> Table:

@@ -186,7 +186,7 @@ JSON = DocumentReader(
         "probe_p99_e2el_ms": ("probe_e2el_ms", "p99"),
         "probe_max_e2el_ms": ("probe_e2el_ms", "maximum"),
     },
-    details=JSON_DETAILS | {"rps_change_events", "spec_decode_per_position_acceptance_rates"},
+    details=JSON_DETAILS | {"run_number", "rps_change_events", "spec_decode_per_position_acceptance_rates"},
     identities=(*TOKEN_RATES, *SPECULATION),
     within_run=LATENCIES,
     releases={

@@ -15,6 +15,7 @@ import vl_convert
 from servelab.core.errors import ConfigError
 from servelab.core.files import replacing
 from servelab.report.charts import CHARTS, Chart
+from servelab.report.charts.curves import with_limits
 from servelab.search.decision import Decision
 from servelab.study.study import AFTER_SEARCH, LAST_STAGES
 from servelab.study.summary import StudySummary
@@ -49,7 +50,10 @@ def study_charts(
         "search": search,
     }
     optional = {name: add_sides(rows, study, comparison) for name, rows in (of_runs or {}).items()}
-    optional |= {name: rows for name, rows in (("history", history), ("curves", curves)) if rows is not None}
+    if history is not None:
+        optional["history"] = history
+    if curves is not None:
+        optional["curves"] = with_limits(curves, study)
     for chart in CHARTS:
         if chart.reads == "stage":
             for stage in study.stages:
