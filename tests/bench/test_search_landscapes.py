@@ -2,7 +2,11 @@
 
 Each study is drawn anew: the effects of its options, the noise of each server start (1.5 %) and of each round (2 %,
 three rounds a start). Searches go through the real plans and decisions, without the proof. `SEARCHED_STUDIES` sets the
-number of studies; the adaptive search takes about a third of a second each.
+number of studies; the adaptive search takes about a third of a second each, among 1,000 configurations several.
+
+Beside them, at the cost of the adaptive search: configurations at random, and the tree-structured Parzen estimator of
+Optuna (Bergstra et al. 2011, "Algorithms for hyper-parameter optimization"). Optuna is no part of this project; the
+comparison is skipped where it is not installed.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from servelab.core.yaml_file import read_yaml
 from servelab.search.options_space import Space, space_of
 from servelab.search.project import load_project
 from servelab.search.simulate import Measured, run_search
+from servelab.search.strategies.adaptive import visits_of
 from servelab.study.configuration import key_of
 from servelab.study.project import Project
 
@@ -153,6 +158,13 @@ def stage(option: int, count: int, options: int) -> dict[str, object]:
     return found | ({"when": {"options.max_num_seqs": 1}} if option == 5 and options == 6 else {})
 
 
+def started(draw: Draw, truth: float, divisor: int = 1) -> list[float]:
+    """The rounds of one start of a configuration whose logarithm is `truth`."""
+    off = draw.normal(0, BETWEEN_STARTS) + (draw.normal(0, SHORT_LOAD_DIFFERS) if divisor > 1 else 0.0)
+    rounds = 100 * np.exp(truth + off) * (1 + draw.normal(0, BETWEEN_ROUNDS * math.sqrt(divisor), ROUNDS))
+    return [float(value) for value in rounds]
+
+
 def searched(draw: Draw, project: Project, landscape: Landscape) -> tuple[float, float]:
     """What a search loses against the best, as a logarithm, and the whole loads that it sent; a short one is a part."""
     space, (truth, is_working) = space_of(project.study), landscape
@@ -164,12 +176,59 @@ def searched(draw: Draw, project: Project, landscape: Landscape) -> tuple[float,
         loads.append(1 / load.divisor)
         if not is_working[at]:
             return Measured(failed="crashed", accelerator_s=60.0)
-        off = draw.normal(0, BETWEEN_STARTS) + (draw.normal(0, SHORT_LOAD_DIFFERS) if load.divisor > 1 else 0.0)
-        rounds = 100 * np.exp(truth[at] + off) * (1 + draw.normal(0, BETWEEN_ROUNDS * math.sqrt(load.divisor), ROUNDS))
-        return Measured([float(value) for value in rounds], 60.0 / load.divisor)
+        return Measured(started(draw, truth[at], load.divisor), 60.0 / load.divisor)
 
     winner = positions[key_of(run_search(project, measure)[-1].winner.configuration)]
     return float(truth[is_working].max() - truth[winner]), sum(loads)
+
+
+def sampled_at_random(draw: Draw, space: Space, visits: int, measure: Callable[[int], float | None]) -> None:
+    """Measures the baseline and other configurations, each once."""
+    for at in [0, *(1 + draw.choice(len(space) - 1, visits - 1, replace=False))]:
+        measure(int(at))
+
+
+def sampled_by_tpe(draw: Draw, space: Space, visits: int, measure: Callable[[int], float | None]) -> None:
+    """Measures the baseline and what Optuna's sampler asks for; it may ask for a configuration again.
+
+    Half of the visits are at random before its model begins, as many as the adaptive search's design has. An option
+    that is there only with another's choice is asked for only then.
+    """
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = optuna.samplers.TPESampler(seed=int(draw.integers(2**31)), n_startup_trials=-(-visits // 2))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.enqueue_trial({str(option): 0 for option in range(len(space.counts))})
+    for _ in range(visits):
+        trial, fits = study.ask(), np.ones(len(space), dtype=bool)
+        for option in range(len(space.counts)):
+            if len(np.unique(space.levels[fits, option])) > 1:
+                choices = list(range(space.counts[option]))
+                fits &= space.levels[:, option] == trial.suggest_categorical(str(option), choices)
+        value = measure(int(np.flatnonzero(fits)[0]))
+        study.tell(trial, value, state=optuna.trial.TrialState.FAIL if value is None else None)
+
+
+SAMPLERS = {"random": sampled_at_random, "tpe": sampled_by_tpe}
+
+
+def sampled(draw: Draw, space: Space, visits: int, landscape: Landscape, sampler: str) -> float:
+    """What the best measured configuration loses against the best, as a logarithm, after as many starts as `visits`."""
+    truth, is_working = landscape
+    values: dict[int, list[float]] = {}
+    starts = []
+
+    def measure(at: int) -> float | None:
+        starts.append(at)
+        if not is_working[at]:
+            return None
+        values.setdefault(at, []).append(float(np.log(started(draw, truth[at])).mean()))
+        return values[at][-1]
+
+    SAMPLERS[sampler](draw, space, visits, measure)
+    assert len(starts) == visits
+    winner = max(values, key=lambda at: float(np.mean(values[at])))
+    return float(truth[is_working].max() - truth[winner])
 
 
 def searches(project_of, strategy: str, family: str, shapes, studies: int) -> tuple[list[float], list[float]]:
@@ -195,6 +254,29 @@ def test_48_configurations(strategy, family, project_of, capsys):
     if strategy == "adaptive":
         assert near >= LEAST[family] * STUDIES
         assert max(loads) <= 13
+
+
+@pytest.mark.parametrize(
+    ("family", "shapes"),
+    [*((family, SHAPES) for family in sorted(FAMILIES)), ("pairs", LARGE)],
+    ids=[*sorted(FAMILIES), "pairs-of-1000"],
+)
+@pytest.mark.parametrize("sampler", sorted(SAMPLERS))
+def test_samplers_at_equal_cost(sampler, family, shapes, project_of, capsys):
+    """Random configurations and TPE measure the most that the adaptive search may; nothing is asked of them."""
+    losses, visits = [], set()
+    for seed in range(STUDIES):
+        draw, project = np.random.default_rng(seed), project_of(shapes[seed % len(shapes)], "adaptive")
+        space = space_of(project.study)
+        visits.add(visits_of(project.study))
+        losses.append(sampled(draw, space, max(visits), FAMILIES[family](draw, space), sampler))
+    near = sum(loss <= NEAR for loss in losses)
+    with capsys.disabled():
+        print(
+            f"\n{family}, {sampler}, {len(space)} configurations: within 3 % in {near} of {STUDIES}, "
+            f"mean loss {100 * np.mean(losses):.2f} %, {max(visits)} starts"
+        )
+    assert len(visits) == 1
 
 
 @pytest.mark.parametrize("strategy", ["adaptive", "staged"])

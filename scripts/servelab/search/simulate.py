@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,7 +25,7 @@ from servelab.search.proof_plan import FirstPairs, judge, promised_percent
 from servelab.search.proof_verdict import ProofVerdict
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Load
-from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
+from servelab.study.plan import ANSWERS, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
 
@@ -55,7 +55,8 @@ Measure = Callable[[Configuration, Load, str], Measured]
 """(configuration, load, start) → the result of measuring it.
 
 `start` is the label of a server start, such as `search-0` or `proof-2`. It is called in the order in which the runs
-would be measured on one device: once per run, and again for a disturbed one.
+would be measured on one device: once per run, and again for a disturbed one. Questions are asked on the start of a
+load: what they lose is in the load's `Measured`.
 """
 
 
@@ -71,7 +72,7 @@ class StudyResult:
     """Verdict, promised change and published change of `proposed` with its 95 % interval; None if the search found
     nothing to prove."""
     runs: int
-    """Runs measured, those of the proof included."""
+    """Runs measured, those of the proof included; questions of a study (`answers`) are no run, and take no time."""
     accelerator_s: float
 
     @property
@@ -96,16 +97,21 @@ class _Runs:
         self._measure, self._random = measure, random.Random(seed)  # noqa: S311 - names of jobs
         self.known: dict[str, Measured] = {}
         self.jobs: dict[str, str] = {}
-        self.accelerator_s = 0.0
+        self.measured, self.accelerator_s = 0, 0.0
 
     def measure(self, study: Study, plan: Plan) -> None:
         configurations = {run.run_id: each.configuration for each in plan.candidates for run in each.measured_runs}
         for job in plan.jobs():
             job_id = UUID(int=self._random.getrandbits(128)).hex
-            for run in (run for visit in job for run in visit):
-                if run.run_id not in self.known:
-                    self.known[run.run_id] = self._measured(configurations[run.run_id], _load(study, plan, run), run)
-                    self.jobs[run.run_id] = job_id
+            for load, run in ((visit[0], run) for visit in job for run in visit):
+                if run.run_id in self.known:
+                    continue
+                self.jobs[run.run_id] = job_id
+                if run.workload == ANSWERS:  # asked on the start of the load, which comes first and says what they lose
+                    self.known[run.run_id] = replace(self.known[load.run_id], accelerator_s=0.0)
+                    continue
+                self.known[run.run_id] = self._measured(configurations[run.run_id], _load(study, plan, run), run)
+                self.measured += 1
 
     def _measured(self, configuration: Configuration, load: Load, run: PlannedRun) -> Measured:
         for _ in range(MOST_ATTEMPTS):
@@ -140,7 +146,7 @@ def simulate_project(project: Project, measure: Measure, seed: int = 0) -> Study
         winner=proposed if proof is not None and proof.holds else baseline,
         proposed=proposed,
         proof=proof,
-        runs=len(runs.known),
+        runs=runs.measured,
         accelerator_s=runs.accelerator_s,
     )
 
