@@ -291,7 +291,6 @@ def made(values, **load):
         points=[point],
         client="servelab 3",
         servelab="0",
-        through_relay=False,
         host="h",
         started_at="then",
         finished_at="now",
