@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -240,6 +241,33 @@ def json_number(draw: random.Random, content: bytes) -> bytes:
     return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
+def in_manifest(change: Callable[[dict[str, Any]], None]) -> Change:
+    """A change of the manifest, which is written as a build writes it."""
+
+    def make(draw: random.Random, content: bytes) -> bytes:
+        manifest = json.loads(content)
+        change(manifest)
+        return json_bytes(manifest)
+
+    return put(named(MANIFEST), make)
+
+
+def call_redacted(manifest: dict[str, Any], end: str) -> None:
+    for name, member in manifest["members"].items():
+        if name.startswith("results/runs/") and name.endswith(end):
+            member["redacted"] = True
+
+
+def said_to_be_left_out(draw: random.Random, members: Members) -> str:
+    """A workload's requests are gone, and the manifest says why."""
+    name = one(draw, members, "/requests.parquet", within="results/workloads/")
+    manifest = json.loads(members[MANIFEST])
+    digest = hashlib.sha256(members.pop(name)).hexdigest()
+    manifest["omitted"][name] = f"it has 300,000,000 bytes; its sha256 is {digest}"
+    members[MANIFEST] = json_bytes(manifest)
+    return name
+
+
 EMPTY = whole(b"")
 CLASSES: dict[str, dict[str, list[Change]]] = {
     "computed": {
@@ -295,6 +323,10 @@ CLASSES: dict[str, dict[str, list[Change]]] = {
                     else content.replace(b'"omitted": {}', b'"omitted": {"a": "b"}')
                 ),
             ),
+            in_manifest(lambda manifest: manifest["omitted"].update({"results/runs/x/more.log": "too large"})),
+            in_manifest(lambda manifest: manifest["omitted"].update(dict.fromkeys(manifest["members"], "not ours"))),
+            in_manifest(lambda manifest: manifest["members"]["workflow/Snakefile"].update(redacted=True)),
+            in_manifest(lambda manifest: call_redacted(manifest, "/requests.parquet")),
             put(named(MANIFEST), spaced),
         ],
         "emptied": [put(named("README.md"), EMPTY), put(named(CRATE), EMPTY), put(below("recipe/"), EMPTY)],
@@ -351,6 +383,7 @@ CLASSES: dict[str, dict[str, list[Change]]] = {
         "job logs": [put(below("results/logs/"), lambda draw, content: content + b"all fine\n")],
         "descriptions": [put(below("provenance/"), json_number)],
         "a log or description removed": [removed(below("results/logs/")), removed(below("provenance/"))],
+        "said to be left out": [said_to_be_left_out],
         "server.log removed": [removed(below("results/runs/", "/server.log"))],
     },
 }

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from servelab.archive import record_faults
+from servelab.archive.absent import descriptions
 from servelab.archive.layout import PROVENANCE, RESULTS, WORKFLOW
+from servelab.archive.left_out import requests_of, why_left_out
 from servelab.archive.references import read_json, referenced_runs
 from servelab.archive.source import Source
 from servelab.assets.datasets import folder_name
 from servelab.core.errors import ServelabError
-from servelab.core.identity import content_id, file_sha256, workload_id
+from servelab.core.identity import content_id, workload_id
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.search.project import load_project
 from servelab.search.strategies import loads, stage_names
@@ -22,10 +24,6 @@ from servelab.study.project import Project
 from servelab.study.recorded.study import LOGS, load_recorded
 
 LIVE = "studies"
-OPEN_LICENSES = {"Apache-2.0", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-SA-4.0", "CC0-1.0", "MIT", "ODC-By-1.0"}
-"""Licences (SPDX) under which a data set's prompts may be redistributed."""
-MOST_REQUESTS_BYTES = 256 * 2**20
-"""Larger requests of a workload are omitted; their hash and how to make them stay."""
 _NOT_OF_A_STUDY = ("preflight.json",)
 """Files about one machine, made before anything was measured."""
 _NEEDED = ("report.html", "report.md", "recommended.json", "improvements.parquet")
@@ -144,7 +142,7 @@ def _live(root: Path, results: Path, search: str) -> Contents:
         results, _logs(results, search, stage_names(project.study), chain.from_iterable(ids.values()))
     )
     contents.runs = [_archived(results, run_id, spec) for run_id, spec in specs.items()]
-    _leave_out_requests(project, contents)
+    _leave_out_requests(project, results, ids["workloads"], contents)
     return contents
 
 
@@ -215,14 +213,10 @@ def _provenance(project: Project, results: Path, specs: Iterable[dict[str, Any]]
     datasets = {dataset for name in project.study.workloads if (dataset := project.workloads[name].dataset)}
     folders = [folder_name(name, project.datasets[name].sha256) for name in sorted(datasets)]
     found = {f"datasets/{folder}.json": results / "datasets" / folder / "dataset.json" for folder in folders}
+    named = {f"{PROVENANCE}/{name}": path for name, path in found.items()}
     for spec in specs:
-        for model in sorted((results / "models").glob(f"{content_id(spec['model']['source'])}*/model.json")):
-            found[f"models/{model.parent.name}.json"] = model
-        for tool in (spec["engine"], spec["client"]):
-            if lock := tool.get("environment_sha256"):
-                name = f"{tool['name']}-{lock[:12]}"
-                found[f"environments/{name}.json"] = results / "envs" / name / "environment.json"
-    return {f"{PROVENANCE}/{name}": path for name, path in found.items() if path.is_file()}
+        named |= {name: results / file for name, file in descriptions(spec).items()}
+    return {name: path for name, path in named.items() if path.is_file()}
 
 
 def _logs(results: Path, search: str, stages: list[str], ids: Iterable[str]) -> list[Path]:
@@ -237,23 +231,17 @@ def _logs(results: Path, search: str, stages: list[str], ids: Iterable[str]) -> 
     ]
 
 
-def _leave_out_requests(project: Project, contents: Contents) -> None:
+def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str], contents: Contents) -> None:
     """Omits requests that may not be redistributed or are too large, and records the licence of the others."""
     datasets = {
         workload_id(load.requests(project.workload_spec(load.workload))): project.datasets[made_from]
         for load in loads(project.study)
         if (made_from := project.workloads[load.workload].dataset)
     }
-    for name, path in list(contents.files.items()):
-        if not name.startswith(f"{RESULTS}/workloads/") or path.name != "requests.parquet":
-            continue
-        dataset, why = datasets.get(path.parent.name), None
-        if dataset is not None and dataset.license not in OPEN_LICENSES:
-            why = f"its prompts are from {dataset.title}, under {dataset.license}"
-        elif path.stat().st_size > MOST_REQUESTS_BYTES:
-            why = f"it has {path.stat().st_size:,} bytes"
-        if why:
-            del contents.files[name]
-            contents.omitted[name] = f"{why}; its sha256 is {file_sha256(path)}"
+    for workload in workloads:
+        name, dataset = requests_of(workload), datasets.get(workload)
+        if why := why_left_out(dataset, contents.files.get(name), results / "workloads" / workload / "workload.json"):
+            contents.files.pop(name, None)
+            contents.omitted[name] = why
         elif dataset is not None:
             contents.licenses[name] = dataset.license

@@ -20,7 +20,8 @@ class Coverage:
     signed: set[str] = field(default_factory=set)
     """Covered by a signature."""
     unproved: dict[str, str] = field(default_factory=dict)
-    """Others, each with what it is: consistent with the rest as far as that can be checked, and no more."""
+    """Others, each with what it is: consistent with the rest as far as that can be checked, and no more. Also files
+    that the archive could have and has not."""
 
     @property
     def is_whole(self) -> bool:
@@ -35,9 +36,13 @@ def sort_members(
     matched: set[str],
     signed: set[str],
     known: Mapping[str, str],
+    absent: Mapping[str, str],
 ) -> Coverage:
-    """Puts each member into the first list that has it; `known` says what some of the others are."""
-    coverage = Coverage()
+    """Puts each member into the first list that has it; `known` says what some of the others are.
+
+    `absent` has what is not in the archive, and what it is.
+    """
+    coverage = Coverage(unproved=dict(absent))
     for name in sorted(members):
         if name in reproduced:
             coverage.reproduced.add(name)

@@ -79,6 +79,8 @@ def _match(
     found = _object_id((folder / member).read_bytes(), len(manifest.commit or ""))
     if found == tree.get(name) and (changed is None or found == changed.get(name)):
         match.matched.add(member)
+        if manifest.members[member].redacted:
+            match.faults.append(f"{member}: is called redacted, but is the file of {match.known_as}")
     elif changed is None or (name in changed and found == changed[name]):
         match.unproved[member] = "files of the workflow that are not those of its commit"
     elif name not in tree and (name.split("/")[0] in CODE or _STUDIES_OWN.match(name)):

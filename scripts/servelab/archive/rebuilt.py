@@ -15,10 +15,23 @@ from servelab.archive.build import json_bytes, readme
 from servelab.archive.contents import LIVE, study_contents
 from servelab.archive.crate import crate_metadata
 from servelab.archive.file_difference import of_text
-from servelab.archive.layout import CRATE, DIFF, MANIFEST, PROVENANCE, README, RECIPE, RESULTS, WORKFLOW, Manifest
+from servelab.archive.layout import (
+    CRATE,
+    DIFF,
+    MANIFEST,
+    PROVENANCE,
+    README,
+    RECIPE,
+    RESULTS,
+    WORKFLOW,
+    Manifest,
+    Member,
+)
+from servelab.archive.left_out import left_out_again
 from servelab.archive.recipe import recipe
 from servelab.archive.source import Source
 from servelab.core.errors import ServelabError
+from servelab.core.seal import STATUS
 from servelab.report.docs.output_files import FILES
 from servelab.study.plan import Plan
 
@@ -54,17 +67,18 @@ def rebuild(folder: Path, manifest: Manifest, work: Path, day: str | None) -> Re
     contents = study_contents(work, work / RESULTS, list(manifest.searches), source)
     made = {README: readme(contents, manifest.commit).encode()}
     made |= {f"{RECIPE}/{name}": text.encode() for name, text in recipe(work, contents).items()}
+    members = {name: _described(folder, name, member) for name, member in sorted(manifest.members.items())}
     again = manifest.model_copy(
         update={
             "study": contents.study,
             "title": contents.title,
             "date": contents.date,
-            "omitted": dict(sorted({**manifest.omitted, **contents.omitted}.items())),
-            "members": {name: member for name, member in sorted(manifest.members.items()) if name != CRATE},
+            "omitted": left_out_again(manifest.omitted, contents.omitted),
+            "members": {name: member for name, member in members.items() if name != CRATE},
         }
     )
     made[CRATE] = json_bytes(crate_metadata(again, contents))
-    again = again.model_copy(update={"members": dict(sorted(manifest.members.items()))})
+    again = again.model_copy(update={"members": members})
     made |= _specifications(work, manifest)
     return Rebuilt({*contents.files, *made, *({DIFF} & manifest.members.keys())}, made, again)
 
@@ -114,6 +128,20 @@ def _difference(content: bytes, again: bytes) -> str | None:
         return None if content == again else of_text(content.decode(), again.decode()) or "its bytes"
     except UnicodeDecodeError as error:
         return f"cannot be read: {error}"
+
+
+def _described(folder: Path, name: str, member: Member) -> Member:
+    """The manifest's entry of a member, which can be called redacted only if a redaction may have changed it.
+
+    A run's seal has the digest of each of its redacted files as it was measured.
+    """
+    if not member.redacted or not name.startswith(f"{RESULTS}/runs/"):
+        may_be = not name.startswith(WORKFLOW) or name.startswith(f"{WORKFLOW}/config/")
+    else:
+        status, file = json.loads((folder / name).with_name(STATUS).read_bytes()), name.rpartition("/")[2]
+        files = (status.get("seal") or {}).get("files", {})
+        may_be = file not in files or files[file].get("measured_sha256") is not None
+    return member.model_copy(update={"redacted": member.redacted and may_be and name not in (CRATE, MANIFEST)})
 
 
 def _lay_out(folder: Path, manifest: Manifest, work: Path) -> None:

@@ -13,6 +13,7 @@ from posixpath import join, normpath
 from urllib.parse import unquote
 
 from servelab.archive import record_faults
+from servelab.archive.absent import absent
 from servelab.archive.contents import study_files
 from servelab.archive.coverage import Coverage, sort_members
 from servelab.archive.known_workflow import match_workflow
@@ -108,7 +109,15 @@ def _verify(folder: Path, work: Path, root: Path, code: Path, signed: set[str], 
         matched=match.matched,
         signed=signed,
         known=match.unproved,
+        absent={} if MANIFEST in signed else _absent(folder, manifest),
     )
+
+
+def _absent(folder: Path, manifest: Manifest) -> dict[str, str]:
+    try:
+        return absent(folder, manifest)
+    except (ServelabError, *_NOT_WRITTEN_HERE):  # a fault of the records, which has its line
+        return {}
 
 
 def _signed_records(folder: Path, manifest: Manifest, allowed_signers: Path | None) -> tuple[set[str], list[str]]:
