@@ -132,12 +132,12 @@ def test_the_limit_of_a_distance_keeps_its_error(spread):
     """Log-normal distances, as skewed as real ones, whose mean is the limit."""
     draw = np.random.default_rng(37)
     found: Counter[str] = Counter()
-    allowed = Allowed(task_loss_points=99, most_perplexity_percent=100 * float(np.expm1(0.05)))
-    baseline = [replace(answer, text_logprob=0.0, text_tokens=1) for answer in _answers(np.ones(200))]
+    allowed = Allowed(task_loss_points=99, most_kl_nats=0.05)
+    baseline = [replace(answer, first_token_logprobs={"1": 0.0}) for answer in _answers(np.ones(200))]
     for _ in range(STUDIES):
         distances = 0.05 * np.exp(draw.normal(-(spread**2) / 2, spread, 200))
         pairs = zip(baseline, distances, strict=True)
-        candidate = [replace(answer, text_logprob=-float(distance)) for answer, distance in pairs]
+        candidate = [replace(answer, first_token_logprobs={"1": -float(distance)}) for answer, distance in pairs]
         found[judge({"b": baseline}, {"c": candidate}, allowed).verdict] += 1
     publish(f"answers-distance-{spread:g}", f"Distance at its limit, spread {spread:g}", {"": pd.DataFrame([found])})
     assert found[CHANGES] <= _most(STUDIES)

@@ -233,19 +233,6 @@ def test_a_token_that_is_not_printed_has_at_most_the_smallest_probability_printe
     assert kl.value == pytest.approx(0.9 * math.log(9) + 0.1 * math.log(0.1))
 
 
-def test_the_rise_of_perplexity():
-    def texts(logprob: float, tokens: int = 10) -> list[Answer]:
-        return [replace(answer, text_logprob=logprob, text_tokens=tokens) for answer in graded(400, 300)]
-
-    found = verdict(texts(-20.0), texts(-21.0))
-    rise = next(figure for figure in found.figures if figure.name == "perplexity_rise")
-    assert rise.value == pytest.approx(100 * math.expm1(0.1))
-    assert verdict(texts(-20.0), texts(-21.0), most_perplexity_percent=5).verdict == CHANGES
-    assert verdict(texts(-20.0), texts(-20.0), most_perplexity_percent=5).verdict == SAME
-    for unlike in (texts(-20.0, tokens=11), texts(math.nan), texts(-math.inf), graded(400, 300)):
-        assert verdict(texts(-20.0), unlike, most_perplexity_percent=5).verdict == CANNOT_TELL
-
-
 def test_the_verdict_is_a_file():
     found = verdict(graded(200, 120), graded(200, 100))
     assert AnswersVerdict.model_validate_json(found.model_dump_json()) == found

@@ -30,9 +30,6 @@ class Allowed(Strict):
     most_kl_nats: float | None = Field(
         None, gt=0, description="Largest mean KL divergence of the first token, in nats; null for no limit."
     )
-    most_perplexity_percent: float | None = Field(
-        None, gt=0, description="Largest rise of the perplexity of fixed texts, in percent; null for no limit."
-    )
 
 
 class Figure(JsonPart):

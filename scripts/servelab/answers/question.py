@@ -54,10 +54,6 @@ class Answer:
     """The grade; None if the question is not graded."""
     first_token_logprobs: Mapping[str, float] | None = None
     """Natural log-probabilities of the likeliest first tokens, by token; None if the engine gives none."""
-    text_logprob: float | None = None
-    """Natural log-probability of a fixed text, summed over its tokens, if the question asked for it."""
-    text_tokens: int | None = None
-    """Tokens of that text; the same tokenizer counts them for baseline and candidate."""
     failure: str | None = None
     """Why there is no answer (a refused request, a time limit); None if there is one, even an empty one."""
 
