@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from damaged_weights import damage
 from engines import jobs
-from engines.conftest import install
+from engines.conftest import ARGUMENTS, install
 from tokenizers import Tokenizer
 
 from servelab.answers.comparison import CHANGES, Allowed
@@ -21,8 +21,22 @@ from servelab.answers.workload import QUESTIONS
 from servelab.metrics.tables import schemas
 
 COUNT = 16
-KEPT = {"vllm": {"prefix_caching": True, "chunked_prefill": True}, "llama.cpp": {"prefix_caching": True}}
-"""Options that should leave greedy answers as they are."""
+NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
+"""Speculative decoding that needs no second model: the next tokens are guessed from the prompt's own."""
+WITHOUT = {"vllm": {"prefix_caching": False, "chunked_prefill": False}, "llama.cpp": {"prefix_caching": False}}
+"""Options of the baseline, by engine."""
+KEPT = {
+    "vllm": {
+        "prefix caching": {"options": {"prefix_caching": True}},
+        "chunked prefill": {"options": {"chunked_prefill": True}},
+        "compiled instead of eager": {
+            "arguments": {k: v for k, v in ARGUMENTS["vllm"].items() if k != "enforce-eager"}
+        },
+        "speculative decoding": {"arguments": ARGUMENTS["vllm"] | {"speculative-config": json.dumps(NGRAMS)}},
+    },
+    "llama.cpp": {"prefix caching": {"options": {"prefix_caching": True}}},
+}
+"""Changes that should leave greedy answers as they are, by engine and name."""
 TRIALS, QUESTIONS_OF_A_TRIAL = 20, 32
 
 
@@ -36,10 +50,10 @@ def questions(installed, path, count, seed=1):
     return {"kind": "questions", "parameters": content}
 
 
-def asking(installed, path, workload, start, **options):
-    """A run that asks the questions of `path`."""
+def asking(installed, path, workload, start, arguments=None, **options):
+    """A run that asks the questions of `path`; with the arguments of each start, if none are given."""
     options = {"context_length": 1024, "max_num_seqs": 4} | options
-    spec = installed.spec(start=start, options=options, warmup_requests=0, max_concurrency=4)
+    spec = installed.spec(start=start, options=options, arguments=arguments, warmup_requests=0, max_concurrency=4)
     asked = spec.workload.model_copy(update=workload)
     return installed.run(spec.model_copy(update={"workload": asked, "keeps_answers": True}), path)
 
@@ -62,30 +76,36 @@ def answers(runs, run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("installed", ["llama.cpp", pytest.param("vllm", marks=pytest.mark.long)], indirect=True)
-def test_caches_leave_greedy_answers_as_they_are_and_log_probabilities_are_printed(installed, tmp_path):
+def test_greedy_answers_stay_as_they_are_or_the_difference_is_named(installed, tmp_path):
     path, runs = tmp_path / "questions.parquet", tmp_path / "runs"
-    workload = questions(installed, path, COUNT)
+    workload, engine = questions(installed, path, COUNT), installed.engine
 
-    def run(start, **options):
-        return asking(installed, path, workload, start, **{"prefix_caching": False} | options)
+    def run(start, options=None, arguments=None):
+        for setting in (*(options or {}), *(arguments or {})):
+            assert engine.should_keep_answers(setting), setting  # so that a difference is a warning
+        settings = WITHOUT[engine.name] | (options or {})
+        return asking(installed, path, workload, start, arguments, **settings)
 
-    base, again, kept = run("search-0"), run("search-1"), run("search-0", **KEPT[installed.engine.name])
-    code, said = jobs.measure(runs, [base], [again], [kept])
+    base, again = run("search-0"), run("search-1")
+    kept = {name: run("search-0", **changes) for name, changes in KEPT[engine.name].items()}
+    code, said = jobs.measure(runs, [base], [again], *([each] for each in kept.values()))
     assert code == 0, said
-    of_base, of_again, of_kept = (answers(runs, each) for each in (base, again, kept))
-    for found in (of_base, of_again, of_kept):
+    of_base, of_again = (answers(runs, each) for each in (base, again))
+    of_kept = {name: answers(runs, each) for name, each in kept.items()}
+    for found in (of_base, of_again, *of_kept.values()):
         assert len(found) == COUNT
         for answer in found:
             printed = usable_logprobs(answer)
             assert printed is not None and len(printed) >= 20
             assert all(token.isdigit() for token in printed)
-    verdict = judge({"search-0": of_base, "search-1": of_again}, {"search-0": of_kept}, Allowed(), expect_same=True)
-    shown = {figure.name: (figure.value, figure.floor) for figure in verdict.figures}
-    print(installed.engine.name, installed.environment.version, shown, verdict.warnings)
-    assert verdict.verdict != CHANGES, verdict.why
-    assert shown["equal_answers"][0] == 100 or verdict.differences or verdict.warnings  # the difference is named
-    assert shown["first_token_kl"][0] < 0.05 and shown["first_token_kl"][1] < 0.05
-    statuses = [jobs.status(runs, each) for each in (base, again, kept)]
+    for name, found in of_kept.items():
+        verdict = judge({"search-0": of_base, "search-1": of_again}, {"search-0": found}, Allowed(), expect_same=True)
+        shown = {figure.name: (figure.value, figure.floor) for figure in verdict.figures}
+        print(engine.name, installed.environment.version, name, shown, verdict.warnings)
+        assert verdict.verdict != CHANGES, (name, verdict.why)
+        assert shown["equal_answers"][0] == 100 or verdict.differences or verdict.warnings  # the difference is named
+        assert shown["first_token_kl"][0] < 0.05 and shown["first_token_kl"][1] < 0.05
+    statuses = [jobs.status(runs, each) for each in (base, again, *kept.values())]
     assert all(each["startup_s"] > 0 for each in statuses)
     assert all(0 <= each["weights_cached_share"] <= 1 for each in statuses if each["weights_cached_share"] is not None)
 
