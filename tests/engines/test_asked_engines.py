@@ -21,8 +21,6 @@ from servelab.answers.workload import QUESTIONS
 from servelab.metrics.tables import schemas
 
 COUNT = 16
-NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
-"""Speculative decoding that needs no second model: the next tokens are guessed from the prompt's own."""
 WITHOUT = {"vllm": {"prefix_caching": False, "chunked_prefill": False}, "llama.cpp": {"prefix_caching": False}}
 """Options of the baseline, by engine."""
 KEPT = {
@@ -32,7 +30,7 @@ KEPT = {
         "compiled instead of eager": {
             "arguments": {k: v for k, v in ARGUMENTS["vllm"].items() if k != "enforce-eager"}
         },
-        "speculative decoding": {"arguments": ARGUMENTS["vllm"] | {"speculative-config": json.dumps(NGRAMS)}},
+        "speculative decoding": {"options": {"speculative_decoding": "ngram", "speculative_tokens": 3}},
     },
     "llama.cpp": {"prefix caching": {"options": {"prefix_caching": True}}},
 }
