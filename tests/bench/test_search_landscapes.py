@@ -139,6 +139,8 @@ def project_of(tmp_path_factory):
             content = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
             content["stages"] = [stage(option, count, len(shape)) for option, count in enumerate(shape)]
             content |= {"study": name, "search": {"strategy": strategy, **SEARCHES[strategy]}}
+            content |= {"proof": {}, "workloads": ["cpu-sharegpt", "cpu-generation"]}
+            content["protocol"]["rounds"] = 2
             content["objective"]["margin_percent"] = 2
             file = folder / f"{name}.yaml"
             file.write_text(yaml.safe_dump(content, sort_keys=False))

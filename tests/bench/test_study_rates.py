@@ -84,7 +84,8 @@ class Machine:
 def project(tmp_path):
     """Five stages of four candidates, so 20 besides the baseline; one workload."""
     content = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
-    content["workloads"] = [content["objective"]["on"]]
+    content |= {"proof": {}, "workloads": [content["objective"]["on"]]}
+    content["protocol"]["rounds"] = 2
     content["stages"] = [
         {"name": f"s{stage}", "candidates": [{"arguments": {f"--x{stage}": value}} for value in range(1, 5)]}
         for stage in range(5)
