@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from servelab.report.cells import value_or_none
 from servelab.report.limit_lines import SIDES
 from servelab.study.study import LAST_STAGES
 from servelab.study.summary import StudySummary
@@ -16,7 +15,7 @@ def capacity_lines(study: StudySummary, table: pd.DataFrame) -> list[str]:
         return []
     rows = table[table["stage"].isin(LAST_STAGES) & table["capacity_note"].notna()].to_dict("records")
     return [
-        f"{title}: {study.workloads[row['workload']]}, was searched up to {value_or_none(row['capacity_note'])}."
+        f"{title}, {study.workloads[row['workload']]}: why the search for the capacity ended: {row['capacity_note']}."
         for side, title in SIDES.items()
         for row in rows
         if row["candidate"] == side
