@@ -13,7 +13,7 @@ ROUND_COLUMNS = ("run_id", "start", "workload", "metric", "round", "value")
 
 
 def demo_study():
-    """The demo study as plain data without questions, with stages and a proof of its own: no test hangs on the demo's."""
+    """The demo study without questions, with stages and a proof of its own: no test hangs on what the demo tries."""
     stages = [
         {"name": "sequences", "candidates": [{"options": {"max_num_seqs": count}} for count in (8, 16, 32)]},
         {"name": "attention", "candidates": [{"arguments": {"--flash-attn": "off"}}]},
