@@ -38,6 +38,8 @@ EXPECTED = {
     "evalscope-1.14.txt": ("evalscope", ">=1.0.0", {"requests_completed value": 8.0, "ttft_ms p99": 51.37}),
     "evalscope-0.x.txt": ("evalscope", "<1.0.0", {"e2el_ms mean": 8636.0, "output_tokens_per_s value": 1727.453}),
     "aisbench-3.1.txt": ("aisbench", None, {"duration_s value": 0.5341828, "ttft_ms mean": 37.9}),
+    "aisbench-3.1.json": ("aisbench", None, {"duration_s value": 0.5341828, "requests_completed value": 8.0}),
+    "aisbench-3.1.csv": ("aisbench", None, {"ttft_ms mean": 37.9, "e2el_ms p99": 149.7}),
     "genai-perf-0.0.16.txt": ("genai-perf", None, {"requests_per_s value": 14.98, "ttft_ms mean": 37.91}),
     "lmdeploy.txt": ("lmdeploy", ">=0.7.0", {"output_tokens_per_s value": 179.714, "e2el_ms p95": 148.0}),
     "trtllm-bench.txt": ("trtllm-bench", None, {"duration_s value": 120.7364401, "e2el_ms median": 54486.1063}),

@@ -77,6 +77,45 @@ def test_guidellm_prints_what_it_saved(run: str) -> None:
         assert figure.value == pytest.approx(value, abs=max(figure.half_unit, 0.5) * 1.001), figure
 
 
+def test_aisbench_saves_what_it_prints() -> None:
+    """The totals in one file, the latencies in the other."""
+    (printed,) = read_file(RUNS["aisbench"])
+    saved = {}
+    for ending in ("json", "csv"):
+        (block,) = read_file(DATA / f"readers/aisbench-3.1.{ending}")
+        assert block.definitions.items() <= printed.definitions.items()
+        saved |= figures(block)
+    assert saved == figures(printed) and len(saved) > 30
+
+
+@pytest.mark.parametrize(
+    ("ending", "old", "new", "said"),
+    [
+        ("json", '"Failed Requests"', '"Failed"', "the row of requests_failed is missing"),
+        ("json", "534.1828 ms", "534.1828 s", "not a number in ms"),
+        (
+            "json",
+            '"Success Requests": {\n        "total": 8',
+            '"Success Requests": {\n        "total": 7',
+            "contradicts",
+        ),
+        ("json", '"total": 8', '"total": [8]', "one value for each stage"),
+        ("csv", "E2EL,total,133.3 ms", "E2EL,total,133.3", "not a number in ms"),
+        ("csv", "E2EL,total,133.3 ms,", "E2EL,total,", "a row is cut off"),
+        ("csv", "Average,Min", "Mean,Min", "the row of e2el_ms is missing"),
+        ("csv", "133.3 ms,122.1 ms", "133.3 ms,222.1 ms", "contradicts"),
+        ("csv", "TTFT,total", "E2EL,total", "`E2EL` occurs twice"),
+    ],
+)
+def test_a_damaged_saved_result_of_aisbench_is_refused(
+    ending: str, old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    text = (DATA / f"readers/aisbench-3.1.{ending}").read_text(encoding="utf-8")
+    assert old in text
+    (error,) = read(text.replace(old, new, 1), tmp_path)
+    assert isinstance(error, ReadError) and said in str(error)
+
+
 def test_evalscope_prints_what_it_saved() -> None:
     """The run's `benchmark_summary.json`."""
     (block,) = read_file(RUNS["evalscope"])

@@ -6,6 +6,7 @@ Source: `ais_bench/benchmark/calculators/base_perf_metric_calculator.py` and `su
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import REQUESTS, TOKEN_RATES
@@ -33,6 +34,8 @@ _COMMON = {
 _COUNTS = ("requests", "requests_completed", "requests_failed", "input_tokens", "output_tokens")
 _SETTINGS = {"Max Concurrency": "max_concurrency"}
 _REQUIRED = ("duration_s", "requests", "requests_failed", "requests_completed", "requests_per_s")
+_LATENCY = ("e2el_ms", "mean")
+"""In every table of latencies; the others are of streams only."""
 _TEXT = re.compile(r"(?P<number>\S+)(?: (?P<unit>ms|req/s|token/s))?")
 
 
@@ -53,58 +56,69 @@ class AISBenchReader:
         saved = Cells(piece).saved
         if len(piece.grids) != 2:
             raise saved.error("the table `Common Metric` is missing: the output is cut off")
-        stages = dict.fromkeys(row.cells[1] for grid in piece.grids for row in grid.rows)
-        return [self._block(piece, stage) for stage in stages]
-
-    def _block(self, piece: Piece, stage: str) -> readers.Block:
-        cells = Cells(piece)
         latencies, common = piece.grids
-        unknown = []
-        settings: dict[str, object] = {"stage": stage}
-        seen: dict[str, int] = {}
-        for grid in (latencies, common):
-            for row in (row for row in grid.rows if row.cells[1] == stage):
-                name = row.cells[0]
-                if name in seen:
-                    raise cells.saved.error(f"`{name}` occurs twice, first in line {seen[name]}", row.line)
-                seen[name] = row.line
-                if grid is latencies and name in _PARAMETERS:
-                    for column, text in zip(grid.header[2:], row.cells[2:], strict=True):
-                        if column in _STATISTICS or re.fullmatch(r"P\d\d?", column):
-                            statistic = _STATISTICS.get(column, column.lower())
-                            self._add(cells, (_PARAMETERS[name], statistic), text, row, "ms", 1)
-                elif grid is common and name in _COMMON:
-                    metric, unit, factor = _COMMON[name]
-                    self._add(cells, (metric, readers.VALUE), row.cells[2], row, unit, factor)
-                elif name in _SETTINGS:
-                    settings[_SETTINGS[name]] = cells.number(row.cells[2], row, None)[0]
-                else:
-                    unknown.append(readers.UnknownLine(row.line, f"{name}: {', '.join(row.cells[2:])}"))
-        for metric in _REQUIRED:
-            if (metric, readers.VALUE) not in cells.saved.figures:
-                raise cells.saved.error(f"the row of {metric} is missing: the table is cut off")
-        return cells.saved.block(
-            tool=self.tool,
-            version=None,
-            definitions={
-                "itl_ms": "the gaps of a request's events, averaged over the request",
-                "concurrency": "sum of E2EL / duration",
-            },
-            settings=settings,
-            unknown=unknown,
-            identities=(REQUESTS, *TOKEN_RATES),
-            within_run=("ttft_ms", "tpot_ms", "e2el_ms"),
-        )
+        return blocks(piece, latencies.rows, latencies.header, common.rows)
 
-    @staticmethod
-    def _add(cells: Cells, key: tuple[str, str], text: str, row: GridRow, unit: str, factor: float) -> None:
-        match = _TEXT.fullmatch(text)
-        if match is None or ((match["unit"] or "") != unit and text != "0"):
-            raise cells.saved.error(f"`{row.cells[0]}` is `{text}`, not a number in {unit or 'no unit'}", row.line)
-        number = match["number"]
-        if key[0] in _COUNTS and number.endswith((".0", ".00")):
-            number = number.partition(".")[0]
-        cells.add(key, number, row, 0 if key[0] in _COUNTS else None, factor)
+
+def blocks(
+    piece: Piece, latencies: Sequence[GridRow], header: Sequence[str], common: Sequence[GridRow]
+) -> list[readers.Block]:
+    """A block for each stage of the rows of both tables; `header` is of the latencies, and one of both may be empty."""
+    stages = dict.fromkeys(row.cells[1] for row in (*latencies, *common))
+    return [_block(piece, stage, latencies, header, common) for stage in stages]
+
+
+def _block(
+    piece: Piece, stage: str, latencies: Sequence[GridRow], header: Sequence[str], common: Sequence[GridRow]
+) -> readers.Block:
+    cells = Cells(piece)
+    unknown = []
+    settings: dict[str, object] = {"stage": stage}
+    seen: dict[str, int] = {}
+    for rows in (latencies, common):
+        for row in (row for row in rows if row.cells[1] == stage):
+            name = row.cells[0]
+            if name in seen:
+                raise cells.saved.error(f"`{name}` occurs twice, first in line {seen[name]}", row.line)
+            seen[name] = row.line
+            if rows is latencies and name in _PARAMETERS:
+                for column, text in zip(header[2:], row.cells[2:], strict=True):
+                    if column in _STATISTICS or re.fullmatch(r"P\d\d?", column):
+                        statistic = _STATISTICS.get(column, column.lower())
+                        _add(cells, (_PARAMETERS[name], statistic), text, row, "ms", 1)
+            elif rows is common and name in _COMMON:
+                metric, unit, factor = _COMMON[name]
+                _add(cells, (metric, readers.VALUE), row.cells[2], row, unit, factor)
+            elif name in _SETTINGS:
+                settings[_SETTINGS[name]] = cells.number(row.cells[2], row, None)[0]
+            else:
+                unknown.append(readers.UnknownLine(row.line, f"{name}: {', '.join(row.cells[2:])}"))
+    required = [(metric, readers.VALUE) for metric in _REQUIRED if common] + [_LATENCY for _ in latencies[:1]]
+    for metric, statistic in required:
+        if (metric, statistic) not in cells.saved.figures:
+            raise cells.saved.error(f"the row of {metric} is missing: the table is cut off")
+    return cells.saved.block(
+        tool=AISBenchReader.tool,
+        version=None,
+        definitions={
+            "itl_ms": "the gaps of a request's events, averaged over the request",
+            "concurrency": "sum of E2EL / duration",
+        },
+        settings=settings,
+        unknown=unknown,
+        identities=(REQUESTS, *TOKEN_RATES),
+        within_run=("ttft_ms", "tpot_ms", "e2el_ms"),
+    )
+
+
+def _add(cells: Cells, key: tuple[str, str], text: str, row: GridRow, unit: str, factor: float) -> None:
+    match = _TEXT.fullmatch(text)
+    if match is None or ((match["unit"] or "") != unit and text != "0"):
+        raise cells.saved.error(f"`{row.cells[0]}` is `{text}`, not a number in {unit or 'no unit'}", row.line)
+    number = match["number"]
+    if key[0] in _COUNTS and number.endswith((".0", ".00")):
+        number = number.partition(".")[0]
+    cells.add(key, number, row, 0 if key[0] in _COUNTS else None, factor)
 
 
 readers.READERS.register("AISBench, console", AISBenchReader())

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from servelab.recorded.readers.lines import is_docker_log, unwrapped, visible_lines
 
+_TABLES = ("Metric,", "Performance Parameters,Stage,")
+"""How the first line of a saved table begins."""
 _JSON = re.compile(r"\{\s*(?:[\"}]|$)|\[\s*(?:[\[{\"]|$|-?\d+(?:\.\d+)?\s*[,\]])|\{(?=\S*$)")
 """How JSON begins; a log line may begin `[2026-01-02`, too."""
 HEADER = re.compile(r"={12} Serving Benchmark Result ={12}(?=\s|$)")
@@ -89,7 +91,7 @@ def split(
         yield from text(chain([first], texts))
     elif _JSON.match(start):
         yield from _json_or_text(file, chain([first], texts), text)
-    elif start.startswith("Metric,"):
+    elif start.startswith(_TABLES):
         yield _table(file, chain([first], texts))
     else:
         yield from text(chain([first], texts))
