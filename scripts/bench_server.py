@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servelab.bench.capacity import RAISED, SearchedCapacity, SearchedVisit, search_visit, searched_spec
-from servelab.bench.endpoint import Asked, ask, checked_url
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
 from servelab.bench.result import Bench, BenchLoad, means, point_result
@@ -24,6 +23,7 @@ from servelab.core.api_key import key_of
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import CapacitySpec
+from servelab.engines.endpoint import Asked, ask, checked_url
 from servelab.measure.clients import CLIENTS, LoadResult
 from servelab.report.page import write_page
 

@@ -14,11 +14,11 @@ from behind_tls import behind_tls, make_certificate
 from endpoint_stub import MODEL, TEMPLATE_TOKENS, EndpointStub
 
 from servelab.bench.comparison import changes, differences
-from servelab.bench.endpoint import Asked, checked_url
 from servelab.bench.page import bench_page, plain_words
 from servelab.bench.result import Bench, BenchLoad, PointResult
 from servelab.core.api_key import key_of
 from servelab.core.errors import ConfigError, ServelabError
+from servelab.engines.endpoint import Asked, checked_url
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--requests", "4", "--input-tokens", "40", "--output-tokens", "8", "--warmup", "1")

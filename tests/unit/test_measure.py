@@ -52,6 +52,7 @@ def test_round_ended_for_saturation():
 def test_warm_up_is_nothing_but_its_requests(tmp_path):
     plan = LoadPlan(
         base_url="http://127.0.0.1:1",
+        api_key_env="A_KEY",
         endpoint="chat",
         model="m",
         requests=tmp_path / "requests.parquet",
@@ -69,7 +70,7 @@ def test_warm_up_is_nothing_but_its_requests(tmp_path):
     warmup = warmup_plan(plan, 4)
     given = {"phase": "warmup", "limit": 4, "round": 2, "body": {"ignore_eos": True}}
     assert warmup == LoadPlan(
-        **{name: getattr(plan, name) for name in ("base_url", "endpoint", "model", "requests")}, **given
+        **{name: getattr(plan, name) for name in ("base_url", "api_key_env", "endpoint", "model", "requests")}, **given
     )
 
 

@@ -70,6 +70,9 @@ def test_promise_and_finding_are_side_by_side():
         "(95 % interval -12.6 to -7.3 %)"
     )
 
+    visited = judge_proof(pairs_with(10, 3), margin_percent=2, higher_is_better=True, of="visits")
+    assert visited.why.startswith("the gain holds: 3 pairs of visits found +10.0 %")
+
 
 def test_cannot_tell_gives_the_smallest_change_that_could_have_been_seen():
     for change, half, text in (

@@ -8,6 +8,7 @@ from servelab.bench.capacity import SearchedCapacity, capacity_words
 from servelab.bench.comparison import changes, differences
 from servelab.bench.result import Bench, PointResult
 from servelab.core.number_text import change, estimate, figure, mark, metric_label, percent
+from servelab.engines.endpoint import not_known
 from servelab.metrics.capacity import UNITS
 from servelab.metrics.statistics import Interval
 from servelab.report.cells import Cell, Table
@@ -192,16 +193,9 @@ def _unknown(bench: Bench) -> Table:
 
 
 def _unknowns(bench: Bench) -> Iterator[tuple[str, str]]:
-    asked = bench.asked
-    if asked.version is None:
-        said = f"; it calls itself {asked.software}" if asked.software else ""
-        yield "its version", f"it does not answer /version{said}"
-    yield "its options and hardware", "a server does not say how it was started, nor on what"
-    yield "restarts", "whether it was restarted between visits cannot be seen"
     cached = [point.cached_percent for point in bench.points if point.cached_percent is not None]
     hits = f"it reports {max(cached):.0f} % of a load's prompt tokens from a cache" if cached else "it does not say"
-    yield "what its caches held", f"caches cannot be emptied; no prompt was sent twice; {hits}"
-    yield "other users", "requests of others at the same time cannot be seen"
+    return not_known(bench.asked, f"no prompt was sent twice; {hits}")
 
 
 def _why(point: PointResult) -> str:

@@ -8,10 +8,10 @@ import pyarrow as pa
 from pydantic import Field
 
 from servelab.bench.capacity import SearchedCapacity
-from servelab.bench.endpoint import Asked
 from servelab.bench.load import CLIENT, Point
 from servelab.core.json_file import JsonFile, JsonPart
 from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, PathSource, ProtocolSpec, RunSpec, WorkloadSpec
+from servelab.engines.endpoint import Asked
 from servelab.measure.clients import CLIENTS, LoadStats, client_of
 from servelab.metrics.definitions import METRICS, RunData, summarise, summarise_rounds
 from servelab.metrics.statistics import Interval, mean_ci95

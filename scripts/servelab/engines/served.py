@@ -47,7 +47,7 @@ def render_served(engine: Engine, serve: Serve, runtime: str, device: str) -> Se
         command=tuple(_named_by_content(part) for part in engine.command(trial)),
         environment=engine.environment(trial),
         files=engine.files(trial),
-        request_body=dict(engine.request_body),
+        request_body=engine.body(trial.arguments),
         container=tuple(map(_named_by_content, RUNTIMES.get(runtime).container(DEVICES.get(device), serve.count))),
         cache_reset=engine.cache_reset,
     )

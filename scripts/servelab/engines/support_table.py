@@ -74,6 +74,7 @@ def render_docs() -> str:
             HEAD + _meanings(),
             WORDS + words + refused,
             *(_engine(engine) for engine in ENGINES if engine.checked),
+            *(_running(engine) for engine in ENGINES if engine.already_runs),
             OWNED + _owned(ALL_ENGINES),
             TAIL,
         ]
@@ -82,9 +83,10 @@ def render_docs() -> str:
 
 def _meanings() -> str:
     """Every option with its meaning and the engines that have it."""
-    head = f"| option | meaning | {' | '.join(ENGINES.names())} |\n|---|---|{'---|' * len(ENGINES.names())}\n"
+    engines = [engine for engine in ENGINES if engine.options]
+    head = f"| option | meaning | {' | '.join(each.name for each in engines)} |\n|---|---|{'---|' * len(engines)}\n"
     rows = [
-        [f"`{name}`", option.description, *("yes" if name in engine.options else "no" for engine in ENGINES)]
+        [f"`{name}`", option.description, *("yes" if name in engine.options else "no" for engine in engines)]
         for name, option in OPTIONS.items()
     ]
     return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -99,6 +101,11 @@ def _engine(engine: Engine) -> str:
     refused = f"\n{textwrap.fill(refused, 120)}\n" if lacks else ""
     owned = f"\n{_owned(engine.owned)}" if engine.owned else ""
     return f"{head}{''.join(rows)}{refused}\n{_answers(engine)}{owned}"
+
+
+def _running(engine: Engine) -> str:
+    where = "[engines.md](engines.md#a-server-that-already-runs)"
+    return f"## {engine.name}\n\nIt has no options: it already runs ({where}).\n\n{_owned(engine.owned)}"
 
 
 def _answers(engine: Engine) -> str:

@@ -110,7 +110,7 @@ class Wanted:
     def _unfit(self, device: Device) -> str | None:
         """The accelerator's name that does not fit the device; None if all do."""
         found = found_name(device)
-        for name in self.accelerators:
+        for name in self.accelerators if device.is_seen else ():
             aliases = self.stated[name].found_as if name in self.stated else ()
             same = found.casefold() in (alias.casefold() for alias in aliases)
             if not same and not fits(name, found, self.kind.words):

@@ -8,12 +8,16 @@ from functools import cached_property
 from pathlib import Path
 
 from servelab.assets.asset_files import StoredModel
+from servelab.core.api_key import key_of
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import RunSpec
 from servelab.engines.adapters import ENGINES, Engine, Serve
 from servelab.engines.runtimes import Environment
 from servelab.engines.served import render_served
 from servelab.measure.clients import CLIENTS, version_in_identity
+
+OWN_CLIENT = "servelab"
+"""The load client that speaks TLS and sends a key."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,12 @@ class RunInputs:
         """The engine that serves."""
         return ENGINES.get(self.spec.engine.name)
 
+    @property
+    def served_name(self) -> str:
+        """The model's name in requests."""
+        named = self.engine.address(self.spec.arguments).model if self.engine.already_runs else None
+        return named or self.engine.served_name(self.spec.model.id)
+
     @cached_property
     def model(self) -> StoredModel:
         """The model's files."""
@@ -52,7 +62,7 @@ class RunInputs:
         return Serve(
             python=self.environment.python,
             model_path=self.model_path,
-            model_name=self.engine.served_name(self.spec.model.id),
+            model_name=self.served_name,
             port=0,
             options=self.spec.options,
             arguments=self.spec.arguments,
@@ -82,8 +92,17 @@ class RunInputs:
         for path in (self.model_json, self.requests):
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file")
+        if self.engine.already_runs:
+            self._check_reach()
         served = render_served(self.engine, self.serve(Path()), spec.engine.runtime, spec.hardware.device)
         if served != spec.served:
             raise ConfigError(
                 "the code of the adapter or the runtime has changed since this run was planned; run the workflow again"
             )
+
+    def _check_reach(self) -> None:
+        """Raises `ConfigError` if the key of a server that already runs is not set, or the client cannot reach it."""
+        address, client = self.engine.address(self.spec.arguments), self.spec.client.name
+        key_of(address.key_variable)
+        if address.needs_own_client and client != OWN_CLIENT:
+            raise ConfigError(f"client {client} cannot reach {address.url}: TLS and keys need `client: {OWN_CLIENT}`")

@@ -22,6 +22,7 @@ from servelab.measure.run_files import (
     GitState,
     Machine,
     ManifestDevice,
+    ManifestEndpoint,
     ManifestEngine,
     ManifestEnvironment,
     ManifestModel,
@@ -40,6 +41,7 @@ def make_manifest(
     launch: Launch,
     model: StoredModel,
     requests: Path,
+    endpoint: ManifestEndpoint | None = None,
 ) -> RunManifest:
     """The manifest of a run; paths in its command are relative to the project."""
     image = environment.image
@@ -78,6 +80,7 @@ def make_manifest(
             python=platform.python_version(),
         ),
         git=git_state(Path(__file__).parent),
+        endpoint=endpoint,
     )
 
 

@@ -148,7 +148,7 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
         objective_rounds=round_values(outcome.data(spec), spec.objective) if has_speed else [],
         steps=outcome.steps,
         client_rounds=outcome.client_rounds,
-        server_starts=len(set(outcome.served_by)),
+        server_starts=None if outcome.manifest and outcome.manifest.endpoint else len(set(outcome.served_by)),
         start_id=outcome.start_id,
         job_id=accounts.job_id,
         attempts=accounts.attempts,

@@ -8,6 +8,7 @@ from servelab.assets.model_work import ModelWork
 from servelab.core.json_file import JsonFile, JsonPart
 from servelab.core.run_spec import ClientSpec, ModelFormat, ModelSource
 from servelab.core.seal import Seal
+from servelab.engines.endpoint import Asked
 from servelab.machine.cpu_facts import CpuSettings
 from servelab.machine.device_rates import DeviceRates
 from servelab.machine.place import Place
@@ -34,8 +35,10 @@ class RunStatus(JsonFile):
         [], description="Of a search for capacity: each load that was sent, in order; its records are in steps.parquet."
     )
     client_rounds: list[LoadStats] = Field([], description="What each round cost the load client.")
-    server_starts: int | None = Field(None, description="Server starts that served its rounds.")
-    start_id: str | None = Field(None, description="The server start that served it, a random id.")
+    server_starts: int | None = Field(
+        None, description="Server starts that served its rounds; null for a server that already ran."
+    )
+    start_id: str | None = Field(None, description="The server start, or the visit, that served it: a random id.")
     job_id: str | None = Field(None, description="The job that measured it, a random id; a pair's runs have the same.")
     attempts: int = Field(1, description="Times it was measured: again if disturbed, killed, or a request failed.")
     place: Place | None = None
@@ -129,8 +132,19 @@ class GitState(JsonPart):
     dirty: bool | None = Field(description="Whether tracked files were changed.")
 
 
+class ManifestEndpoint(JsonPart):
+    """A server that already ran, as it was visited."""
+
+    asked: Asked
+    process_seen: bool = Field(description="Whether it runs on this machine, and its use of it was sampled.")
+    not_known: dict[str, str] = Field(description="What cannot be known of it: what → why.")
+
+
 class RunManifest(JsonFile):
-    """`manifest.json`: what a run was made with. No user's or host's name is in it, but for `placement.batch.node`."""
+    """`manifest.json`: what a run was made with.
+
+    No user's or host's name is in it, but for `placement.batch.node` and the address of a server that already ran.
+    """
 
     run_id: str = Field(description="Run: the name of its folder, a hash of its specification.")
     engine: ManifestEngine
@@ -147,3 +161,6 @@ class RunManifest(JsonFile):
     placement: Placement | None = None
     machine: Machine
     git: GitState
+    endpoint: ManifestEndpoint | None = Field(
+        None, exclude_if=lambda value: value is None, description="The server, if it already ran; missing otherwise."
+    )

@@ -122,8 +122,20 @@ class Server:
         """Seconds from the command until the server was healthy, at the last start; None if it did not become so."""
         self.weights_cached_share: float | None = None
         """Share of the model's bytes in the page cache before the last start: 1 is warm, 0 cold; None if unknown."""
+        self.endpoint = self.api_key_env = None
+        """For a server that already ran (`servelab.measure.visited`): what its manifest says, and where its key is."""
         self.launch = self._launch(0)
         """Command and variables of the last start."""
+
+    @property
+    def processes(self) -> list[Supervised]:
+        """The process whose end ends a load; empty if the server is not up."""
+        return [self.process] if self.process else []
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it was started, and not stopped."""
+        return self.process is not None
 
     @property
     def base_url(self) -> str:

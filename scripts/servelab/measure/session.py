@@ -29,6 +29,7 @@ from servelab.measure.manifest import make_manifest
 from servelab.measure.outcome import Outcome, check_served, failed_requests, log_line, out_of_time
 from servelab.measure.server import CandidateFailed, KilledForMemory, Server
 from servelab.measure.telemetry.sampler import Sampler
+from servelab.measure.visited import VisitedServer
 from servelab.metrics.definitions import round_values
 
 _LOG_LINES = 12
@@ -50,8 +51,14 @@ class Session:
         self.log = folder / "server.log"
         """Output of all server starts."""
         self.log.touch()
-        runtime = RUNTIMES.get(inputs.environment.runtime)
-        self.server = Server(
+        self.server = self._visited(inputs) if self._engine.already_runs else self._own(inputs, startup_timeout_s)
+
+    def _visited(self, inputs: RunInputs) -> VisitedServer:
+        return VisitedServer(self._engine.address(inputs.spec.arguments), inputs.served_name, self.log)
+
+    def _own(self, inputs: RunInputs, startup_timeout_s: float) -> Server:
+        runtime, leased, folder = RUNTIMES.get(inputs.environment.runtime), self._leased, self._folder
+        return Server(
             self._engine,
             inputs.serve(folder),
             variables={**inputs.spec.environment_variables, **leased.environment},
@@ -79,7 +86,7 @@ class Session:
         If the candidate fails, `Outcome.failure` says how, and the server is stopped: the next load gets a new start.
         But a configuration that did not become healthy is not started again. Raises `Outage`.
         """
-        outcome = Outcome(log_from=self.server.log_from if self.server.process else self.log.stat().st_size)
+        outcome = Outcome(log_from=self.server.log_from if self.server.is_up else self.log.stat().st_size)
         try:
             if inputs.spec.capacity is not None:
                 search_capacity(inputs, outcome, lambda step, tried: self._round(step, work, 0, tried))
@@ -112,6 +119,7 @@ class Session:
             launch=self.server.launch,
             model=inputs.model,
             requests=inputs.requests,
+            endpoint=self.server.endpoint,
         )
         return outcome
 
@@ -163,7 +171,7 @@ class Session:
         asked = Asked(
             url=f"{self.server.base_url}/v1/{path}",
             endpoint=endpoint,
-            body={"model": self._engine.served_name(inputs.spec.model.id), "seed": _SEED, **fields},
+            body={"model": inputs.served_name, "seed": _SEED, **fields},
             max_concurrency=inputs.spec.protocol.max_concurrency or 1,
             until=until,
         )
@@ -179,12 +187,12 @@ class Session:
             failed = self._failed_start  # a finding by now, also if it was killed
             raise CandidateFailed(failed.reason, failed.message, failed.log_lines)
         try:
-            if keep and self.server.process is not None:
+            if keep and self.server.is_up:
                 self.server.check_alive()
             else:
                 self.server.reset_caches()
         except CandidateFailed as failure:
-            if self.server.process is None:
+            if not self.server.is_up:
                 self._failed_start = failure
             raise
 
@@ -199,14 +207,15 @@ class Session:
         return result
 
     def _serving(self) -> tuple[str, int] | None:
-        return None if self.server.process is None else (self.server.base_url, self.server.pid)
+        return (self.server.base_url, self.server.pid) if self.server.is_up else None
 
     def _plan(self, inputs: RunInputs, number: int) -> LoadPlan:
         protocol, parameters = inputs.spec.protocol, inputs.spec.workload.parameters
         return LoadPlan(
             base_url=self.server.base_url,
+            api_key_env=self.server.api_key_env,
             endpoint=parameters["endpoint"],
-            model=self._engine.served_name(inputs.spec.model.id),
+            model=inputs.served_name,
             requests=inputs.requests.absolute(),
             tokenizer=(inputs.model_json.parent / inputs.model.tokenizer).absolute(),
             round=number,
@@ -223,7 +232,7 @@ class Session:
             keep_answers=inputs.spec.keeps_answers,
             timeout_s=protocol.round_timeout_s,
             request_timeout_s=protocol.round_timeout_s,
-            body={"seed": _SEED} if inputs.spec.keeps_answers else dict(self._engine.request_body),
+            body={"seed": _SEED} if inputs.spec.keeps_answers else dict(inputs.spec.served.request_body),
         )
 
     def _load(self, inputs: RunInputs, work: Path, plan: LoadPlan) -> LoadResult:
@@ -238,7 +247,6 @@ class Session:
         client = CLIENTS.get(inputs.spec.client.name)
         folder, log = temporary / "client", temporary / "client.log"
         folder.mkdir()
-        assert self.server.process is not None
         command = client.command(plan, folder, inputs.client_python)
         with pinned(self._leased.client_cpus):
             running = Supervised(command, environment=os.environ, log=log, grace_s=2.0)
@@ -246,7 +254,7 @@ class Session:
         try:
             left_s = plan.timeout_s + CLIENT_SLACK_S
             while left_s > 0 and running.poll() is None:
-                wait_any([running, self.server.process], _FORWARD_EVERY_S)
+                wait_any([running, *self.server.processes], _FORWARD_EVERY_S)
                 forwarded_bytes = _forward(log, forwarded_bytes)
                 left_s -= _FORWARD_EVERY_S
                 self.server.check_alive()
@@ -281,6 +289,7 @@ def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:
     """The warm-up of a plan: `requests` requests of the workload's phase `warmup`, sent at once."""
     return LoadPlan(
         base_url=plan.base_url,
+        api_key_env=plan.api_key_env,
         endpoint=plan.endpoint,
         model=plan.model,
         requests=plan.requests,

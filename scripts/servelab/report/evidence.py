@@ -26,6 +26,10 @@ class Origin(Protocol):
         """A sentence that says which of these runs were restored from an archive; empty if none was."""
         ...
 
+    def visited(self, run_ids: Sequence[str]) -> str:
+        """A sentence on the servers that already ran, and what cannot be known of them; empty if there was none."""
+        ...
+
     @property
     def target(self) -> str:
         """Arguments for Snakemake that make the report again."""

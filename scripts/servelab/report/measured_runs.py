@@ -13,6 +13,7 @@ from servelab.core.run_spec import HubSource, ModelSource, RunSpec
 from servelab.measure.run_files import ManifestShell, RunManifest
 from servelab.report.cells import Cell, Table
 from servelab.report.imported_runs import imported_sentence, imported_table, imports_of
+from servelab.report.visited_servers import not_known_table, visited_sentence, visited_table, visits_of
 from servelab.study.loads import LOAD_KEYS
 from servelab.study.summary import StudySummary
 
@@ -49,9 +50,15 @@ class MeasuredRuns:
         """How many of the runs were restored from which archives; empty if none was."""
         return imported_sentence(imports_of(self._folder, run_ids), len(run_ids))
 
+    def visited(self, run_ids: Sequence[str]) -> str:
+        """Which servers already ran."""
+        return visited_sentence(visits_of(self._folder, run_ids))
+
     def model_has_name(self, run_id: str) -> bool:
-        """True for weights of the hub that were not converted or quantised here."""
+        """True for weights of the hub that were not converted or quantised here; no command starts a visited server."""
         model = RunSpec.read(self._folder / run_id / "spec.json").model
+        if visits_of(self._folder, [run_id]):
+            return False
         return isinstance(model.source, HubSource) and model.source.file is None and model.conversion is None
 
     def image(self, run_id: str) -> str | None:
@@ -81,7 +88,7 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
     protocol = {key: value for key, value in study.protocol.model_dump(mode="json").items() if key not in LOAD_KEYS}
     has_slos = any(study.slos_of(name) for name in study.workloads)
     machines, shells = _machines(runs, run_ids)
-    imports = imports_of(runs, run_ids)
+    imports, visits = imports_of(runs, run_ids), visits_of(runs, run_ids)
     clients = sorted({f"{spec.client.name} {spec.client.version}" for spec in specs.values()})
     return {
         "Engines": Table(["Engine", "Environment (sha256 of its lock)"], _unique(engines)),
@@ -109,6 +116,7 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
             ],
         ),
         "Machines": machines,
+        **({"Servers that already ran": visited_table(visits), "Not known": not_known_table(visits)} if visits else {}),
         **({"Imported runs": imported_table(imports, len(run_ids))} if imports else {}),
     }
 

@@ -56,6 +56,10 @@ class RecordedLogs:
         """Empty: logs are no runs of a results folder."""
         return ""
 
+    def visited(self, run_ids: Sequence[str]) -> str:
+        """Empty: what published logs say of their servers is all that is known."""
+        return ""
+
     def model_has_name(self, run_id: str) -> bool:
         """True: the command is printed as it was published."""
         return True

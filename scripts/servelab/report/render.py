@@ -48,7 +48,9 @@ from servelab.study.summary import StudySummary
 ALWAYS_DRAWN = ("improvements", "comparison", "search", "stage")
 """Tables that every study has; charts of these are always drawn."""
 
-SEARCH_REMARK = "These figures chose what to prove, most of them on a single server start. They are no claim."
+SEARCH_REMARK = "These figures chose what to prove, most of them on a single {}. They are no claim."
+PAIR_OF_STARTS = "a fresh server start of each side, one after the other on the same devices"
+PAIR_OF_VISITS = "a visit of each side, one after the other"
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def report_content(
     ran = table.dropna(subset=["run_id"])
     measured_rows = [*ran.to_dict("records"), *([] if curves is None else curves.to_dict("records"))]
     workload_of = {run_id: row["workload"] for row in measured_rows for run_id in row["run_ids"]}
+    provenance, visited = origin.provenance(study, workload_of), origin.visited(list(workload_of))
     searched = add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions, study)
     return {
         "study": study,
@@ -109,9 +112,11 @@ def report_content(
         "headline": headline(study, recommended, improvements),
         "headline_mark": marks.of(recommended.run_id, recommended.baseline_run_id) + (PLACES_MARK if places else ""),
         "place_warning": places,
-        "unit": "logs" if is_recorded else "server starts",
-        "pairs": "logs" if is_recorded else "pairs of server starts",
-        "search_remark": "" if is_recorded else SEARCH_REMARK,
+        "unit": "logs" if is_recorded else "visits" if visited else "server starts",
+        "pairs": "logs" if is_recorded else "pairs of visits" if visited else "pairs of server starts",
+        "pair": PAIR_OF_VISITS if visited else PAIR_OF_STARTS,
+        "visited": visited,
+        "search_remark": "" if is_recorded else SEARCH_REMARK.format("visit" if visited else "server start"),
         "marks_key": "; ".join([*([MARKS_KEY] if marks else []), *([PLACES_KEY] if places else [])]),
         "accelerators": accelerators_text(study, table),
         "limits": [*limit_lines(study, table), *startup_lines(study, table), *capacity_lines(study, table)],
@@ -137,7 +142,7 @@ def report_content(
         "audit": None if claims is None else audit_section(claims),
         "origin": origin,
         "imported": origin.imported(list(workload_of)),
-        "provenance": _named("provenance", origin.provenance(study, workload_of)),
+        "provenance": _named("provenance", provenance),
         "checks_summary": checks_summary(checks),
         "checks": checks_table(study, checks, table),
         "commit": origin.commit(recommended.run_id),

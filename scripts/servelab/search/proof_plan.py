@@ -176,6 +176,7 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
         promised_percent=promised,
         failed=failed,
         disturbed=f"{lost} of its {planned} pairs do not count" if lost and len(pairs) < study.proof.pairs else None,
+        of="visits" if study.visits_servers else "fresh starts",
     )
     differs = unequal_places([baseline_row, winner_row])
     why = f"{found.why}; not measured at one place: {differs}" if differs else found.why

@@ -54,8 +54,9 @@ def judge_proof(
     promised_percent: float | None = None,
     failed: str | None = None,
     disturbed: str | None = None,
+    of: str = "fresh starts",
 ) -> ProofVerdict:
-    """The verdict on the winner, from the `pairs` whose sides are both sound.
+    """The verdict on the winner, from the `pairs` whose sides are both sound; `of` says of what they are.
 
     `failed` says which side failed and how, `disturbed` what disturbed pairs also when they were measured again; None
     if neither happened. A failure weighs more. Both are verdicts of their own, and the figures of the sound pairs are
@@ -78,7 +79,7 @@ def judge_proof(
     low, high = (None, None) if change is None else change[1:]
     return ProofVerdict(
         verdict=verdict,
-        why=_side_by_side(reason, promised_percent, change, len(pairs)),
+        why=_side_by_side(reason, promised_percent, change, f"{_counted(len(pairs))} of {of}"),
         pairs=len(pairs),
         promised_change_percent=promised_percent,
         change_percent=None if change is None else change.value,
@@ -105,11 +106,11 @@ def _compare(change: Interval | None, margin: float, higher_is_better: bool) -> 
     )
 
 
-def _side_by_side(reason: str, promised: float | None, change: Interval | None, pairs: int) -> str:
+def _side_by_side(reason: str, promised: float | None, change: Interval | None, pairs: str) -> str:
     parts = [] if promised is None else [f"the search promised {promised:+.1f} %"]
     if change is not None:
         interval = "" if change.low is None else f" (95 % interval {change.low:+.1f} to {change.high:+.1f} %)"
-        parts.append(f"{_counted(pairs)} of fresh starts found {change.value:+.1f} %{interval}")
+        parts.append(f"{pairs} found {change.value:+.1f} %{interval}")
     return f"{reason}: {', '.join(parts)}" if parts else reason
 
 

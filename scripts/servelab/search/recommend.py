@@ -227,9 +227,11 @@ def _note(variant: str, answers: AnswersFound | None) -> str | None:
     return f"It serves the weights of variant {variant}: speed was measured, the quality of the answers was not."
 
 
-def _launch_command(path: Path) -> str:
-    """The command as it ran, preceded by its environment variables, from the run's manifest."""
+def _launch_command(path: Path) -> str | None:
+    """The command as it ran, after its environment variables, from the run's manifest; None if nothing was started."""
     manifest = RunManifest.read(path)
+    if not manifest.command:
+        return None
     variables = [f"{name}={value}" for name, value in sorted(manifest.environment_variables.items())]
     return shlex.join([*(["env", *variables] if variables else []), *manifest.command])
 

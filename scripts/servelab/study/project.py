@@ -31,6 +31,7 @@ from servelab.metrics.percentile_limits import PERCENTILES, allowed_share, obser
 from servelab.study.given_settings import refused_settings
 from servelab.study.loads import StudyWorkload
 from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Study, load_study
+from servelab.study.where_it_runs import wrong_place
 
 WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
 
@@ -56,7 +57,8 @@ class Project:
     def lock(self, alias: str) -> Path:
         """The lock of an engine's environment."""
         given = self.study.engines[alias].lock
-        return own_or_shipped(self.root, given or f"envs/{self.engine(alias).name}.lock.txt")
+        kind = "none.yaml" if self.engine(alias).already_runs else "lock.txt"
+        return own_or_shipped(self.root, given or f"envs/{self.engine(alias).name}.{kind}")
 
     def environment_sha256(self, alias: str) -> str:
         """sha256 of the lock of an engine's environment, which is the environment's identity."""
@@ -370,6 +372,8 @@ def _check_engine(project: Project, alias: str) -> None:
     key = f"engines.{alias}"
     check_name(project, key, entry.engine or alias, ENGINES.names(), "engine")
     check_name(project, f"{key}.runtime", entry.runtime, RUNTIMES.names(), "runtime")
+    if wrong := wrong_place(project.study, alias, project.engine(alias)):
+        raise error_at(project, *wrong)
     lock = project.lock(alias)
     if not lock.exists():
         raise error_at(project, f"{key}.lock", f"{lock} does not exist; see 'Another version' in docs/engines.md")

@@ -130,15 +130,17 @@ class Hardware(Strict):
 class Engine(Strict):
     """One engine at one version. A version is written only here: changing it reruns exactly this engine's runs."""
 
-    version: str = Field(description="The engine's version, as its package names it.")
+    version: str = Field(
+        description="The engine's version, as its package names it; `unknown` for a server that already runs."
+    )
     engine: str | None = Field(
         None, description="The engine, if the key is your own name, for example for two versions side by side."
     )
-    runtime: str = Field("venv", description="Where the engine runs.")
+    runtime: str = Field("venv", description="Where the engine runs; `none`: it already runs (docs/engines.md).")
     lock: str | None = Field(
         None,
         description="File that describes its environment: a lock, or the file its runtime needs (docs/engines.md). "
-        "Default: `envs/<engine>.lock.txt`.",
+        "Default: `envs/<engine>.lock.txt`; none is needed for a server that already runs.",
     )
     joined_values: bool = Field(
         False,
@@ -302,6 +304,11 @@ class Study(Strict):
         if not points or self.workloads[points[-1]].max_concurrency is None:
             return self
         return self.model_copy(update={"objective": self.objective.model_copy(update={"on": points[-1]})})
+
+    @property
+    def visits_servers(self) -> bool:
+        """Whether it measures servers that already run, in visits."""
+        return any(engine.runtime == "none" for engine in self.engines.values())
 
     @property
     def curves(self) -> dict[str, list[str]]:

@@ -22,6 +22,7 @@ from packaging.version import Version
 from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
+from servelab.engines.endpoint import Address
 from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import OPTIONS, Checked, argument, check_option_names
 from servelab.engines.owned import ALL_ENGINES, Names, Owned, bare, refused_arguments, refused_variables
@@ -109,6 +110,8 @@ class Engine(ABC):
     """Begins the names of arguments that are settings of its configuration file, which may be flags too."""
     checks_arguments: ClassVar[bool] = False
     """Whether `command` refuses every argument that the engine does not have, so that its help is not needed."""
+    already_runs: ClassVar[bool] = False
+    """Whether it is reached by its address (`address`), with `runtime: none`, and never started."""
     reserves_context: ClassVar[bool] = False
     """Whether it reserves memory for `max_num_seqs` sequences of `context_length` tokens when it starts."""
     more_ports: ClassVar[int] = 0
@@ -190,6 +193,14 @@ class Engine(ABC):
         if serve.count > 1 and not any(part.partition("=")[0] in named for part in flags):
             wrong = f"engine {self.name} would use 1 of {serve.count} accelerators"
             raise ConfigError(f"{wrong}; set {' or '.join(self.parallel_flags)}")
+
+    def address(self, arguments: Mapping[str, ArgumentValue]) -> Address:
+        """Where it is, if it already runs; `ConfigError` if the arguments do not say so."""
+        raise NotImplementedError
+
+    def body(self, arguments: Mapping[str, ArgumentValue]) -> dict[str, Any]:
+        """Fields of every request to a server with these arguments."""
+        return dict(self.request_body)
 
     def files(self, serve: Serve) -> dict[str, str]:
         """Files that the server reads, name in `serve.folder` → content; written before each start."""

@@ -41,6 +41,8 @@ class Device:
     """Key of the device that this one is part of: a lease of the whole includes its parts."""
     settings: DeviceSettings | None = None
     """None if they were not read, or are not known."""
+    is_seen: bool = True
+    """Whether its name was read; one that is not seen from here is what the study says."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Machine(Source):
     def read(self) -> Iterator[Reading]:
         """See `Source.read`."""
         server = self._server()
-        server_pid = server[1] if server else None
+        server_pid = server[1] or None if server else None  # 0: of another machine
         own_s, rss = self._use(server_pid)
         now, before = _times(own_s), self._before
         if before is None or now.stamp_s - before.stamp_s >= _SHORTEST_S:

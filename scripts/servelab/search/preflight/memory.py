@@ -38,6 +38,8 @@ class Demand:
 def look(place: Place) -> Iterator[Finding]:
     """One finding per candidate."""
     for known in place.candidates:
+        if place.engine(known).already_runs:
+            continue
         facts = place.facts(known.planned.runs[0].spec.model)
         if facts.weights_bytes is None or facts.shape is None:
             yield Finding(known.name, "unknown", "size and shape of the model are not known here", MODEL_ACTION)

@@ -1,9 +1,10 @@
-"""A server that already runs: its address, and what it says about itself."""
+"""A server that already runs: where it is, what it says about itself, and what it cannot say."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,10 +16,35 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.json_file import JsonPart
 from servelab.core.registry import nearest
 
+NOT_KNOWN = "unknown"
+"""The version of a server that somebody else started."""
 _TIMEOUT_S = 30.0
 _MOST_TEXT = 300
 _LIMITS = ("max_model_len", "context_length", "max_context_length", "n_ctx", "n_ctx_train")
 """Names that servers have for the longest sequence, in order of trust."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a study's server is."""
+
+    url: str
+    """Without `/v1`."""
+    model: str | None
+    """Its model in requests; None: the study's name for the model."""
+    key_variable: str | None
+    """Name of the environment variable that has its key; None if it needs none."""
+
+    @property
+    def needs_own_client(self) -> bool:
+        """Whether it is reached by what only Servelab's load client speaks: TLS, or a key in a header."""
+        return self.key_variable is not None or not self.url.startswith("http://")
+
+    @property
+    def port(self) -> int | None:
+        """Its port if it is on this machine, by a loopback address; None otherwise."""
+        parts = urlsplit(self.url)
+        return parts.port if parts.hostname in ("127.0.0.1", "localhost", "::1") else None
 
 
 class Asked(JsonPart):
@@ -82,6 +108,17 @@ def ask(url: str, key: str | None, model: str | None = None) -> Asked:
             version=_version(client),
             software=answer.headers.get("server"),
         )
+
+
+def not_known(asked: Asked, caches: str) -> Iterator[tuple[str, str]]:
+    """What nobody can know of such a server, and why; `caches` is what is known of its caches."""
+    if asked.version is None:
+        said = f"; it calls itself {asked.software}" if asked.software else ""
+        yield "its version", f"it does not answer /version{said}"
+    yield "its options and hardware", "a server does not say how it was started, nor on what"
+    yield "restarts", "whether it was restarted between visits cannot be seen"
+    yield "what its caches held", f"caches cannot be emptied; {caches}"
+    yield "other users", "requests of others at the same time cannot be seen"
 
 
 def _models(answer: httpx.Response, url: str, key: str | None) -> list[dict[str, Any]]:

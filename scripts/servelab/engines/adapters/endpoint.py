@@ -1,0 +1,99 @@
+"""A server that already runs, reached by its address: nothing is started, and nothing is ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from servelab.core.errors import ConfigError
+from servelab.core.registry import nearest
+from servelab.core.run_spec import ArgumentValue
+from servelab.engines.adapters import ENGINES, Engine, Options, Serve, Sign
+from servelab.engines.endpoint import NOT_KNOWN, Address, checked_url
+from servelab.engines.owned import Owned
+from servelab.engines.parallelism import Parallel
+
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_ARGUMENTS = ("url", "model", "api-key-env", "state", "request-fields")
+
+
+class Endpoint(Engine):
+    """Any server with OpenAI's API. Its arguments say where it is; its options and variables are its own."""
+
+    name = "endpoint"
+    packages = ()
+    model_formats = ("safetensors", "gguf")
+    option_flags: ClassVar = {}
+    already_runs = True
+    checks_arguments = True
+    owned = (Owned("the server already runs, and its variables are its own", variables=("*",)),)
+    answer_settings = ("url", "model", "state", "request-fields")
+    lossless_settings = ()
+    request_body: ClassVar = {"ignore_eos": True}
+    failure_signs: ClassVar[list[Sign]] = []
+    log_prefix: ClassVar = re.compile(r"")
+
+    def command(self, serve: Serve) -> list[str]:
+        """Where it is and what it is asked for; nothing starts this. `ConfigError` for wrong arguments."""
+        self.flags(serve.options, serve.arguments)
+        address = self.address(serve.arguments)
+        named = {**serve.arguments, "url": address.url, "request-fields": json.dumps(self.body(serve.arguments))}
+        return [self.name, *(f"{name}={value}" for name, value in sorted(named.items()) if value is not False)]
+
+    def address(self, arguments: Mapping[str, ArgumentValue]) -> Address:
+        """See `Engine.address`."""
+        if unknown := next((name for name in arguments if name not in _ARGUMENTS), None):
+            raise ConfigError(f"engine {self.name} has no argument `{unknown}`{nearest(unknown, list(_ARGUMENTS))}")
+        given = {name: str(value) for name, value in arguments.items() if value not in (None, False, "")}
+        if "url" not in given:
+            raise ConfigError(f"engine {self.name} needs the argument `url`: `{{url: http://host:port}}`")
+        variable = given.get("api-key-env")
+        if variable is not None and not _VARIABLE.fullmatch(variable):
+            raise ConfigError(f"engine {self.name}: `api-key-env` takes the name of a variable, never the key itself")
+        return Address(url=checked_url(given["url"]), model=given.get("model"), key_variable=variable)
+
+    def body(self, arguments: Mapping[str, ArgumentValue]) -> dict[str, Any]:
+        """See `Engine.body`; `request-fields` adds fields, and removes those that it sets to null."""
+        text = arguments.get("request-fields") or "{}"
+        try:
+            fields = json.loads(str(text))
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            raise ConfigError(
+                f"engine {self.name}: `request-fields` takes a JSON object as text, as in '{{\"cache_prompt\": false}}'"
+            )
+        return {name: value for name, value in {**self.request_body, **fields}.items() if value is not None}
+
+    def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
+        """See `Engine.parallel`; how it uses them is not known, and it uses all that the study says."""
+        return Parallel(data=count)
+
+    def version_command(self, python: Path) -> list[str]:
+        """See `Engine.version_command`; what a server says of itself is in each run's manifest."""
+        return [str(python), "-c", f"print('{NOT_KNOWN}')"]
+
+    def display_command(
+        self,
+        model_id: str,
+        options: Options,
+        arguments: Mapping[str, ArgumentValue],
+        environment_variables: Mapping[str, str],
+        *,
+        joined: bool = False,
+    ) -> str:
+        """A command that asks it for its models: there is none that starts it."""
+        address = self.address(arguments)
+        key = f' --header "Authorization: Bearer ${address.key_variable}"' if address.key_variable else ""
+        return f"curl{key} {shlex.quote(f'{address.url}/v1/models')}"
+
+    def display_base(self, model_id: str) -> list[str]:
+        """See `Engine.display_base`; nothing starts it."""
+        return []
+
+
+ENGINES.register("endpoint", Endpoint())

@@ -1,0 +1,186 @@
+"""Engine `endpoint`: a server that already runs is visited and measured, and left as it is."""
+
+from pathlib import Path
+
+import pytest
+from endpoint_stub import MODEL, EndpointStub
+from made_study import demo_study
+
+from servelab.bench.prompts import texts, write_requests
+from servelab.core.errors import ConfigError, Outage
+from servelab.core.identity import lock_sha256, run_id
+from servelab.core.run_spec import RunSpec
+from servelab.engines.adapters import ENGINES
+from servelab.engines.runtimes import RUNTIMES
+from servelab.engines.served import render_served, serve_of
+from servelab.machine.device_names import Wanted
+from servelab.machine.devices import DEVICES
+from servelab.measure.clients import CLIENTS, client_of
+from servelab.measure.job import Job, JobRun
+from servelab.measure.run_files import RunManifest, RunStatus
+from servelab.measure.visits import measure_job
+from servelab.report.visited_servers import not_known_table, visited_sentence, visited_table, visits_of
+from servelab.study.study import Study
+from servelab.study.where_it_runs import wrong_place
+
+ROOT = Path(__file__).parents[2]
+ENDPOINT = ENGINES.get("endpoint")
+LOCK = ROOT / "envs/endpoint.none.yaml"
+KEY = "-".join(("sk", "never", "to", "be", "seen", "7713"))  # in one piece no archive would take this file
+ASKED = {"max_concurrency": 2, "rounds": 1, "warmup_requests": 0, "max_others_cpu_percent": 100}
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Makes a run of a server at a URL, as a rule would."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "scripts"))
+    environment = tmp_path / "env"
+    environment.mkdir()
+    RUNTIMES.get("none").build(ENDPOINT, LOCK, environment)
+    write_requests(tmp_path / "requests.parquet", texts(1, [20] * 4), texts(2, [20]), 6)
+    (tmp_path / "weights").touch()
+    source = {"kind": "path", "path": "/models/m", "revision": "1"}
+    model = '{"path": "weights", "format": "gguf", "tokenizer": "weights", "source": %s}'
+    (tmp_path / "model.json").write_text(model % str(source).replace("'", '"'))
+
+    def run(url, start="search-0", client="servelab", **arguments):
+        arguments = {"url": url, "model": MODEL} | {name.replace("_", "-"): value for name, value in arguments.items()}
+        spec = RunSpec(
+            engine={
+                **{"name": "endpoint", "version": "unknown", "runtime": "none"},
+                "environment_sha256": lock_sha256(LOCK),
+            },
+            model={"id": "m", "variant": "base", "source": source, "format": "gguf"},
+            arguments=arguments,
+            served=render_served(ENDPOINT, serve_of(ENDPOINT, "m", {}, arguments, 8), "none", "elsewhere"),
+            start=start,
+            hardware={"accelerator": "NVIDIA H100", "device": "elsewhere", "count": 8},
+            workload={
+                **{"kind": "random_text", "parameters": {"endpoint": "chat", "seed": 1}},
+                **{"tokenizer": source, "generator_version": "1"},
+            },
+            objective="total_tokens_per_s",
+            client=client_of(CLIENTS.get("servelab")).model_copy(update={"name": client}),
+            protocol=ASKED,
+        )
+        return JobRun(
+            spec=spec,
+            environment=environment / "environment.json",
+            model=tmp_path / "model.json",
+            requests=tmp_path / "requests.parquet",
+        )
+
+    return run
+
+
+def measured(folder, *runs):
+    """Measures visits of a run each; the status and the manifest of each."""
+    statuses = measure_job(Job(visits=[[run] for run in runs]), folder)
+    return [(each, RunManifest.read(folder / each.run_id / "manifest.json")) for each in statuses]
+
+
+def test_two_visits_of_a_server_that_runs_before_and_after(made, tmp_path):
+    stub = EndpointStub(longest=4096, version="1.2.3")
+    with stub.running() as url:
+        runs = [made(url, start=f"proof-{number}", request_fields='{"cache_prompt": false}') for number in range(2)]
+        (first, manifest), (second, _) = measured(tmp_path / "runs", *runs)
+        with EndpointStub().running() as other:
+            assert run_id(made(other).spec) != run_id(made(url).spec)
+    assert [first.outcome, second.outcome] == ["ok", "ok"]
+    assert first.start_id != second.start_id and first.server_starts is None and first.startup_s is None
+    assert manifest.command == [] and manifest.endpoint.asked.version == "1.2.3"
+    assert set(manifest.endpoint.not_known) == {
+        *("its options and hardware", "restarts", "what its caches held", "other users")
+    }
+    assert manifest.endpoint.process_seen  # the stub is a thread of this process
+    assert all(body["cache_prompt"] is False and body["ignore_eos"] is True for body in stub.bodies)
+    assert {body["model"] for body in stub.bodies} == {MODEL}
+    assert len(stub.bodies) == 2 * 4
+    assert RunStatus.read(tmp_path / "runs" / first.run_id / "status.json").seal is not None
+    visits = visits_of(tmp_path / "runs", [first.run_id, second.run_id])
+    said = visited_sentence(visits)
+    assert said.startswith(f"{url} already ran and was not started here. Not known: its options and hardware,")
+    assert "over visits, not over server starts" in said
+    ((server, runs, model, version, *_),) = visited_table(visits).rows
+    assert (server.text, runs.text, model.text, version.text) == (url, "2", MODEL, "1.2.3")
+    assert [row[0].text for row in not_known_table(visits).rows] == list(visits[server.run_id].not_known)
+    assert visited_sentence({}) == ""
+
+
+def test_a_key_is_sent_and_written_nowhere(made, tmp_path, monkeypatch):
+    stub = EndpointStub(key=KEY)
+    with stub.running() as url:
+        run = made(url, api_key_env="MY_SERVER")
+        with pytest.raises(ConfigError, match="MY_SERVER: this environment variable"):
+            measured(tmp_path / "runs", run)
+        monkeypatch.setenv("MY_SERVER", KEY)
+        ((status, _),) = measured(tmp_path / "runs", run)
+        with pytest.raises(ConfigError, match="need `client: servelab`"):
+            made(url, client="guidellm", api_key_env="MY_SERVER").inputs()._check_reach()
+    assert status.outcome == "ok" and status.requests_failed == 0
+    assert not any(KEY.encode() in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+def test_a_server_that_does_not_answer_is_no_finding(made, tmp_path):
+    with EndpointStub().running() as url:
+        pass
+    with pytest.raises(Outage, match="no answer"):
+        measured(tmp_path / "runs", made(url))
+    assert not list((tmp_path / "runs").glob("*/status.json"))
+
+
+def test_a_model_that_it_does_not_have(made, tmp_path):
+    with EndpointStub().running() as url, pytest.raises(ConfigError, match="did you mean `stub/model`"):
+        measured(tmp_path / "runs", made(url, model="stub/modle"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, "needs the argument `url`"),
+        ({"url": "ftp://a"}, "not the address of a server"),
+        ({"url": "http://u:p@a"}, "credentials"),
+        ({"url": "http://a", "urls": "b"}, "no argument `urls`"),
+        ({"url": "http://a", "api-key-env": "sk-12 34"}, "never the key itself"),
+        ({"url": "http://a", "request-fields": "[1]"}, "JSON object"),
+    ],
+)
+def test_wrong_arguments(arguments, expected):
+    with pytest.raises(ConfigError, match=expected):
+        ENDPOINT.command(serve_of(ENDPOINT, "m", {}, arguments, 1))
+
+
+def test_it_has_no_options_and_no_variables():
+    with pytest.raises(ConfigError, match="engine endpoint has no option `max_num_seqs`"):
+        ENDPOINT.check_options({"max_num_seqs": 8})
+    assert "already runs" in ENDPOINT.refused_variables({}, {"VLLM_X": "1"})["VLLM_X"]
+
+
+def test_its_command_asks_it():
+    given = {"url": "https://a.example", "api-key-env": "MY_SERVER", "request-fields": '{"ignore_eos": null}'}
+    expected = 'curl --header "Authorization: Bearer $MY_SERVER" https://a.example:443/v1/models'
+    assert ENDPOINT.display_command("m", {}, given, {}) == expected
+    assert ENDPOINT.body(given) == {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "key"),
+    [
+        ({"version": "unknown"}, "cpu", "engines.endpoint.runtime"),
+        ({"version": "1.0", "runtime": "none"}, "cpu", "engines.endpoint.version"),
+        ({"version": "1.0", "engine": "llama.cpp", "runtime": "none"}, "cpu", "engines.endpoint.runtime"),
+        ({"version": "1.0", "engine": "llama.cpp"}, "elsewhere", "hardware.device"),
+        ({"version": "unknown", "runtime": "none"}, "elsewhere", None),
+    ],
+)
+def test_what_a_study_says_of_it(engine, device, key):
+    content = demo_study() | {"engines": {"endpoint": engine}, "baseline": {"engine": "endpoint"}}
+    study = Study.model_validate(content | {"hardware": content["hardware"] | {"device": device}})
+    wrong = wrong_place(study, "endpoint", ENGINES.get(engine.get("engine", "endpoint")))
+    assert (wrong and wrong[0]) == key
+
+
+def test_devices_elsewhere_have_the_name_that_a_study_gives_them():
+    kind = DEVICES.get("elsewhere")
+    Wanted(kind, ["NVIDIA H100"], {}).check(kind.find(), "this machine")
+    assert kind.threads(16, 8) == 16
