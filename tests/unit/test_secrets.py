@@ -1,6 +1,7 @@
 """Made secrets of every kind do not get into an archive; what only looks like one does not end a build."""
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -8,13 +9,16 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from foreign_secrets import carried, foreign_secrets, left_of
 from made_secrets import ALNUM, HEX, KINDS, base64_of, carriers, secrets, some
 
 from servelab.archive import secret_scan
 from servelab.archive.redaction import Redactor
 from servelab.archive.secret_scan import refuse_secrets
+from servelab.core.credentials import without_credentials
 from servelab.core.errors import ServelabError
 
+ROOT = Path(__file__).parents[2]
 NOWHERE = Redactor(project=Path("/srv/nowhere"), environment={})
 
 
@@ -136,3 +140,48 @@ def test_the_rules_of_others_refuse_what_ours_let_through(tmp_path):
 
 def test_the_rules_of_others_need_no_network():
     assert len(secret_scan.rules()) >= 20
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_secret_of_the_second_set_is_left(seed):
+    """Formats that others document, in carriers of their own; each in all of them."""
+    random, missed = Random(seed), []
+    made = foreign_secrets(seed)
+    assert len(made) >= 98
+    for foreign in made:
+        for carrier, text in carried(foreign, random).items():
+            said, left = without_credentials(text), left_of(foreign, carrier, text)
+            assert left in text, (foreign.kind, carrier)
+            missed += [(foreign.kind, carrier)] if left in said else []
+            assert without_credentials(said) == said, (foreign.kind, carrier)
+    assert not missed
+
+
+@pytest.mark.parametrize("name", ["workflow.lock.txt", "vllm.lock.txt"])
+def test_a_lock_has_no_secret(name):
+    text = (ROOT / "envs" / name).read_text()
+    assert without_credentials(text) == text
+
+
+def test_documents_have_no_secret():
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = path.read_text()
+        assert without_credentials(text) == text, path
+
+
+def test_recorded_logs_have_no_secret():
+    for path in sorted((ROOT / "config/recorded").rglob("*.txt")):
+        text = path.read_text(errors="replace")
+        assert without_credentials(text) == text, path
+
+
+def test_a_long_line_of_short_words_is_read_in_linear_time():
+    """Twenty times the text takes about twenty times as long, where a quadratic pattern takes 400 times."""
+
+    def seconds(words):
+        start = time.process_time()
+        without_credentials("ab.cd." * words + "key-" * words)
+        return time.process_time() - start
+
+    seconds(100)
+    assert seconds(20_000) < 100 * max(min(seconds(1_000) for _ in range(3)), 0.001)

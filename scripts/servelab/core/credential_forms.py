@@ -26,9 +26,21 @@ PREFIXES = {
     "jina_": f"{_WORD}{{32,}}",
     "lsv2_(?:pt|sk)_": "[a-f0-9]{32}_[a-f0-9]{8,}",
     "wandb_v1_": f"{_WORD}{{20,}}",
+    "pnu_": "[a-z0-9]{36}",  # Prefect
     # code, packages, images
     "gh[opsur]_": "[A-Za-z0-9]{20,}",
     "github_pat_": f"{_WORD}{{20,}}",
+    "GR1348941": r"[\w-]{20,}",  # runners of GitLab
+    "ATBB": "[A-Za-z0-9]{32}(?![A-Za-z0-9])",  # Bitbucket
+    "ATATT3xFfGF0": f"{_WORD}{{40,}}",  # Atlassian
+    "cio": "[A-Za-z0-9]{32}(?![A-Za-z0-9])",  # crates.io
+    "CLOJARS_": "[a-z0-9]{60}",
+    "AKCp": "[A-Za-z0-9]{50,}",  # Artifactory
+    "cmVmdGtu": "[A-Za-z0-9]{50,}",
+    "bkua_": "[a-z0-9]{40}",  # Buildkite
+    "sgp_": "(?:[a-f0-9]{16}_|local_)?[a-f0-9]{40}",  # Sourcegraph
+    "sq[apu]_": "[a-f0-9]{40}",  # SonarQube
+    r"(?:pat|sat)\.": r"[\w-]{22}\.[a-f0-9]{24}\.[A-Za-z0-9]{20}",  # Harness
     "gl(?:pat|dt|rt|ptt|cbt|soat|agent|ft|imt|ffct)-": r"[\w.-]{16,}",
     "npm_": "[A-Za-z0-9]{30,}",
     "pypi-": f"{_WORD}{{50,}}",
@@ -36,6 +48,20 @@ PREFIXES = {
     "dckr_(?:pat|oat)_": f"{_WORD}{{20,}}",
     # clouds and stores
     "A[KS]IA": "[A-Z0-9]{16}(?![A-Za-z0-9])",
+    "ABSK": "[A-Za-z0-9+/]{100,}={0,2}",  # Bedrock
+    "AKLT": "[A-Za-z0-9]{40,}",  # Volcengine
+    "HRKU-AA": r"[\w-]{50,}",  # Heroku
+    "fo1_": r"[\w-]{43}",  # Fly
+    "fm[12][ar]?_": r"[\w+/-]{100,}={0,3}",
+    r"v1\.0-": "[a-f0-9]{100,}",  # Cloudflare
+    r"atlasv1\.": r"[\w=-]{40,}",  # Terraform
+    r"dp\.(?:audit|ct|pt|sa|scim|st)\.": r"[\w.-]{40,}",  # Doppler
+    "ops_eyJ": r"[\w+/-]{100,}={0,3}",  # 1Password
+    "ico-": "[A-Za-z0-9]{32}(?![A-Za-z0-9])",  # Infracost
+    "pscale_(?:tkn|pw|oauth)_": r"[\w=.-]{32,}",
+    "sbp_": "[a-f0-9]{40}",  # Supabase
+    "napi_": "[a-z0-9]{60,}",  # Neon
+    "tk-us-": r"[\w-]{48}",  # Scalingo
     "LTAI": "[A-Za-z0-9]{16,24}(?![A-Za-z0-9])",  # Alibaba Cloud
     "AKID": "[A-Za-z0-9]{32}(?![A-Za-z0-9])",  # Tencent Cloud
     "AIza": r"[\w-]{30,}",
@@ -44,6 +70,7 @@ PREFIXES = {
     "do[opr]_v1_": "[a-f0-9]{40,}",
     "dapi": "[a-f0-9]{32}(?:-[0-9])?(?![A-Za-z0-9])",  # Databricks
     r"hv[bsr]\.": f"{_WORD}{{20,}}",  # HashiCorp Vault
+    r"(?<!\.)s\.": "(?=[A-Za-z]*[0-9])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{24}(?![A-Za-z0-9])",  # its former tokens
     "tskey-[a-z]+-": f"{_WORD}{{16,}}",
     "pul-": "[a-f0-9]{40}",
     # messages, mail, payment
@@ -52,13 +79,30 @@ PREFIXES = {
     r"SG\.": r"[\w-]{16,}\.[\w-]{16,}",
     "(?:sk|rk|pk)_(?:live|test|prod)_": "[A-Za-z0-9]{10,}",
     "whsec_": "[A-Za-z0-9+/=]{20,}",
+    "SK": "[0-9a-f]{32}(?![A-Za-z0-9])",  # Twilio
+    "(?<!-)key-": "[0-9a-f]{32}(?![A-Za-z0-9])",  # Mailgun
+    "[0-9a-f]{32}-us": r"\d{1,2}(?!\w)",  # Mailchimp
+    "xkeysib-": "[a-f0-9]{64}(?:-[A-Za-z0-9]+)?",
+    r"[MNO][A-Za-z0-9]{23,25}\.": r"[\w-]{6}\.[\w-]{27,}",  # bots of Discord
+    "EZ[AT]K": "[A-Za-z0-9]{54}",  # EasyPost
+    "duffel_(?:live|test)_": r"[\w=-]{43}",
+    "fio-u-": r"[\w=-]{64}",  # Frame.io
+    "ntn_": "[A-Za-z0-9]{40,}",  # Notion
+    r"pat[A-Za-z0-9]{14}\.": "[a-f0-9]{64}",  # Airtable
+    "PMAK-": "[a-f0-9-]{50,}",  # Postman
+    "figd_": r"[\w-]{38,}",
+    "tfp_": r"[\w.-]{50,}",  # Typeform
+    "CFPAT-": r"[\w-]{43}",  # Contentful
+    "rdme_": "[a-z0-9]{70}",
     "shp(?:at|ca|pa|ss)_": "[a-fA-F0-9]{32}",
     "sq0(?:atp|csp|idp)-": r"[\w-]{20,}",
     "lin_(?:api|oauth)_": "[A-Za-z0-9]{32,}",
     # monitoring
     "glsa_": r"[A-Za-z0-9]{32}\\?_[A-Fa-f0-9]{8}",
     "glc_": "[A-Za-z0-9+/]{32,}={0,2}",
-    "sntry[su]_": f"{_WORD}{{30,}}",
+    "sntry[su]_": "[A-Za-z0-9+/=_-]{30,}",
+    r"dt0[a-z]\d{2}\.": r"[A-Z0-9]{24}\.[A-Z0-9]{64}",  # Dynatrace
+    "(?<!-)sdk-": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",  # LaunchDarkly
     "NRAK-": "[A-Z0-9]{27}",
     # keys and signed tokens
     "AGE-SECRET-KEY-1": "[A-Z0-9]{58}",
@@ -85,16 +129,17 @@ WEBHOOK = re.compile(
     r"(?:v\d+/)?webhooks|[\w.-]+\.webhook\.office\.com/webhookb2)/)(?!redacted-secret)[\w/@+%.-]{10,}",
     re.IGNORECASE,
 )
-URL = re.compile(r"(?<![A-Za-z0-9])([a-z][a-z0-9+.-]*://)(?!redacted-secret@)[^\s/'\"<>{}$]+@", re.IGNORECASE)
+URL = re.compile(r"(?<![A-Za-z0-9])([a-z][a-z0-9+.-]{0,30}://)(?!redacted-secret@)[^\s/'\"<>{}$]+@", re.IGNORECASE)
 _BLOCK = r"(?:[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?|PGP MESSAGE)-{4,5}"
 PRIVATE_KEY_BEGINS = re.compile(rf"-{{4,5}} ?BEGIN {_BLOCK}|PuTTY-User-Key-File-\d")
 PRIVATE_KEY_ENDS = re.compile(rf"-{{4,5}} ?END {_BLOCK}|Private-(?:MAC|Hash): ?[0-9a-f]+")
 PRIVATE_KEY = re.compile(rf"(?:{PRIVATE_KEY_BEGINS.pattern}).*?(?:{PRIVATE_KEY_ENDS.pattern}|\Z)", re.DOTALL)
 
 OPENING = (
-    r"(?:api|access|account|admin|auth|bearer|client|deploy|encryption|hf|hub|identity|master|private|refresh"
-    r"|registry|secret|service|session|shared|signing|webhook)[-_]?(?:key|token|secret)(?:[-_]?data)?|password|passwd"
-    r"|passphrase|passcode"
+    r"(?:api|access|account|admin|app|application|auth|bearer|client|deploy|encryption|hf|hub|identity|jupyter|kaggle|master|modelscope"
+    r"|private|refresh"
+    r"|registry|secret|service|session|shared|signing|storage|webhook)[-_]?(?:key|token|secret)(?:[-_]?data)?|password|passwd"
+    r"|passphrase|passcode|requirepass|masterauth"
 )
 """Names that hold a credential in every tool."""
 _PLAIN = r"[^\s'\",;&()\[\]{}<>]"
@@ -111,11 +156,18 @@ NAMED = re.compile(
     re.IGNORECASE,
 )
 PERHAPS_NAMED = re.compile(
-    rf"({_START}(?<!-)(?:(?:[A-Za-z0-9]+_){{0,4}}(?:secret|auth|pass|pw|creds?|credentials?|jwt|sid|sas)|(?<!_)token)"
+    rf"({_START}(?<!-)(?:(?:[A-Za-z0-9]+_){{0,4}}(?:secret|auth|(?:ssh)?pass|pw|creds?|credentials?|jwt|sid|sas)|(?<!_)token)"
     rf"{_GIVEN})(?!redacted-)({_PLAIN}{{8,}})",
     re.IGNORECASE,
 )
 """Names that hold a credential only if the value looks like one."""
+_AT_NAME = r"\bname\\?['\"]?[ \t]*:[ \t]*\\?['\"]?"
+_AT_VALUE = rf"\\?['\"]?,?(?:[ \t]|{_LINE}){{0,40}}\\?['\"]?value\\?['\"]?[ \t]*:[ \t]*\\?['\"]?"
+NAME_AND_VALUE = re.compile(
+    rf"({_AT_NAME}[\w-]*(?:{OPENING}|secret|pass|(?-i:TOKEN|KEY|PWD)){_AT_VALUE}){VALUE}", re.IGNORECASE
+)
+"""A variable of a container as Kubernetes writes it: `name: X` and `value: Y`."""
+
 QUERY = re.compile(
     rf"([?&](?:{OPENING}|token|key|sig|signature|X-Amz-(?:Credential|Signature|Security-Token)|X-Goog-Signature)=)"
     rf"{VALUE}",

@@ -17,6 +17,7 @@ from servelab.core.credential_forms import (
     CURL_USER,
     HEADER,
     LOGIN,
+    NAME_AND_VALUE,
     NAMED,
     OPENING,
     PERHAPS_NAMED,
@@ -43,7 +44,7 @@ _LINES = re.compile(rf"(?:(?!{BREAK.pattern}).)+(?:{BREAK.pattern})?", re.DOTALL
 _REST = re.compile(r"[\w-]*")
 _CONTINUES = re.compile(r"[\w-]+[ \t]*(?:\r?\n|\Z)|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{4,}|[\w-]*[a-z][A-Z]")
 """The end of a broken token: alone on its line, or a word that looks random."""
-_AFTER_NAME = (WEBHOOK, QUERY, HEADER, COOKIE, COOKIE_DICT, COOKIE_JAR, LOGIN, CURL_USER, NAMED)
+_AFTER_NAME = (WEBHOOK, QUERY, HEADER, COOKIE, COOKIE_DICT, COOKIE_JAR, LOGIN, CURL_USER, NAME_AND_VALUE, NAMED)
 
 
 def is_secret(name: str, value: object) -> bool:
@@ -117,7 +118,8 @@ def _opens(text: str | None) -> bool:
     if text is None:
         return False
     patterns = (TOKEN, URL, PRIVATE_KEY, *_AFTER_NAME)
-    return any(pattern.search(text) for pattern in patterns)
+    named = (match[2] for match in PERHAPS_NAMED.finditer(text))
+    return any(pattern.search(text) for pattern in patterns) or any(map(_looks_secret, named))
 
 
 def _without_broken(text: str) -> str:
