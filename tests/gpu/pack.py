@@ -66,7 +66,17 @@ def pack_packages(archive: Path) -> None:
 def pack_source(archive: Path, downloads: Path) -> None:
     """The engine's source package as its lock has it, less what no build reads."""
     if not list(downloads.glob("xllamacpp-*.tar.gz")):
-        _pip("download", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", str(LOCK), "-d", str(downloads))
+        _pip(
+            "download",
+            "--no-deps",
+            "--no-binary",
+            "xllamacpp",
+            "--require-hashes",
+            "-r",
+            str(LOCK),
+            "-d",
+            str(downloads),
+        )
     found = list(downloads.glob("xllamacpp-*.tar.gz"))
     with tempfile.TemporaryDirectory() as temporary:
         with tarfile.open(found[0]) as file:
