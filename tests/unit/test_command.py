@@ -206,7 +206,8 @@ def test_a_path_is_a_model_and_the_machine_is_the_hardware(checkout, here):
     study = load_project(checkout / "config/studies/mine.yaml", checkout).study
     assert study.model.source.path == str(checkout / "config/small.gguf")
     assert study.hardware.model_dump()["device"] == "cpu"
-    assert (study.protocol.rounds, study.objective.on) == (2, "cpu-sharegpt")
+    demo = load_project(ROOT / "config/studies/cpu-smollm2.yaml", ROOT).study
+    assert (study.protocol.rounds, study.objective.on) == (demo.protocol.rounds, "cpu-sharegpt")
 
 
 @pytest.mark.parametrize(
