@@ -122,7 +122,7 @@ class Runtime(Protocol):
         """The command before a server's own that starts a container with `count` devices, for a run's identity.
 
         It is rendered as by `enter`, with placeholders for what differs between machines and without mounts of the
-        host's files. The flags of a description are not in it. Empty if there is no container.
+        host's files. The flags of a description are in `lock_sha256` instead. Empty if there is no container.
         """
 
     def root(self, pid: int) -> int:
