@@ -20,7 +20,7 @@ from servelab.measure.capacity_search import search_capacity
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.outcome import Accounts, Outcome, check_served, write_run
 from servelab.measure.server import CandidateFailed
-from servelab.metrics.capacity import CapacityStep, capacity_values, find_capacity, judge, next_load
+from servelab.metrics.capacity import CapacityStep, capacity_values, find_capacity, judge, next_load, probe
 from servelab.metrics.saturation import is_saturated, queue_growth
 
 RATE = CapacitySpec(of="request_rate", slos={"ttft_ms": {"p99": 1000}})
@@ -37,9 +37,9 @@ def step(load, share, missed=None, ended_by="slo"):
     )
 
 
-def searched(spec, share_at):
+def searched(spec, share_at, first=None):
     steps = []
-    while (load := next_load(spec, steps)) is not None:
+    while (load := next_load(spec, steps, first)) is not None:
         steps.append(step(load, share_at(load)))
     return steps
 
@@ -147,13 +147,13 @@ class Inputs:
     spec: object
 
 
-def measured(spec, slots=16, crashes_at=float("inf")):
-    """The outcome of a search on a made server, and the seeds of the arrivals at each step."""
-    seeds = []
+def made_server(slots=16, crashes_at=float("inf"), seeds=None):
+    """Measures a load on a made server; notes the seeds of its arrivals."""
 
     def send(inputs, outcome):
         protocol, seed = inputs.spec.protocol, inputs.spec.workload.parameters["seed"]
-        seeds.append(seed)
+        if seeds is not None:
+            seeds.append(seed)
         draw = np.random.default_rng(seed)
         if protocol.request_rate >= crashes_at:
             raise CandidateFailed("crashed", "it ended")
@@ -162,8 +162,13 @@ def measured(spec, slots=16, crashes_at=float("inf")):
         outcome.records.append(as_table(rows))
         outcome.client_rounds.append(LoadStats())
 
-    outcome = Outcome(manifest=made_run.manifest(spec), start_id="a")
-    search_capacity(Inputs(spec), outcome, send)
+    return send
+
+
+def measured(spec, slots=16, crashes_at=float("inf")):
+    """The outcome of a search on a made server, and the seeds of the arrivals at each step."""
+    seeds, outcome = [], Outcome(manifest=made_run.manifest(spec), start_id="a")
+    search_capacity(Inputs(spec), outcome, made_server(slots, crashes_at, seeds))
     return outcome, seeds
 
 
@@ -212,6 +217,55 @@ def test_a_run_of_a_search_holds_together(tmp_path):
 def test_a_search_without_a_load_that_holds_is_a_failure():
     with pytest.raises(CandidateFailed, match="slo_missed: the lowest load does not hold: 1 requests/s: ttft_ms p90"):
         measured(of_rates(), slots=1)
+
+
+@pytest.mark.parametrize("borne", [2.1, 14.9, 15.1, 40.0, 900.0])
+def test_a_probe_is_below_what_the_incumbent_bears_and_holds_still(borne):
+    first = probe(RATE, borne)
+    assert borne / 1.26 < first < 0.951 * borne
+    assert sum(probe(RATE, borne * (1 + noise / 100)) == first for noise in range(-8, 9)) >= 8
+    users = probe(USERS, borne)
+    assert users is None or (users == int(users) and 1 < users <= min(0.95 * borne, USERS.highest))
+
+
+def test_without_a_load_below_the_incumbents_there_is_no_probe():
+    assert probe(RATE, 1.2) is None and probe(USERS, 2.0) is None
+    assert probe(RATE.model_copy(update={"highest": 8.0}), 20.0) == 8
+
+
+def test_a_candidate_that_bears_the_incumbents_capacity_is_searched_from_there():
+    steps = searched(RATE, lambda load: load / 20, first=13.45)
+    assert steps[0].load == 13.45 and find_capacity(RATE, steps).load == pytest.approx(20, rel=1e-3)
+    assert min(each.load for each in steps) == 13.45 and len(steps) < len(searched(RATE, lambda load: load / 20))
+
+
+def test_a_candidate_that_does_not_bear_it_is_dropped_after_one_step():
+    assert [each.load for each in searched(RATE, lambda load: load / 12, first=13.45)] == [13.45]
+    outcome = Outcome()
+    with pytest.raises(CandidateFailed) as failed:
+        search_capacity(Inputs(of_rates(incumbent_capacity=32.0)), outcome, made_server())
+    assert failed.value.reason == "below_incumbent" and len(outcome.steps) == len(outcome.step_records) == 1
+    bound = "its capacity is below 32 requests/s, which the incumbent bears: 32 requests/s: ttft_ms p90 is"
+    assert failed.value.message.startswith(bound)
+
+
+def test_a_run_that_was_dropped_holds_together(tmp_path):
+    spec = of_rates(incumbent_capacity=32.0)
+    outcome = Outcome(manifest=made_run.manifest(spec), start_id="a")
+    with pytest.raises(CandidateFailed) as failed:
+        search_capacity(Inputs(spec), outcome, made_server())
+    outcome.failure = failed.value
+    folder = tmp_path / run_id(spec)
+    folder.mkdir()
+    (tmp_path / "server.log").touch()
+    status = write_run(folder, spec, outcome, Accounts("job", 1, None, 2.0, datetime.now(UTC)), tmp_path / "server.log")
+    assert (status.outcome, status.reason, len(status.steps)) == ("failed", "below_incumbent", 1)
+    assert faults_of_run(folder) == []
+
+
+def test_what_a_step_sends_has_no_probe():
+    assert of_rates(incumbent_capacity=4.0).at(4.0) == of_rates().at(4.0)
+    assert run_id(of_rates(incumbent_capacity=4.0)) != run_id(of_rates())
 
 
 def test_a_crash_names_the_load():

@@ -51,6 +51,7 @@ def _faults_of_steps(folder: Path) -> Iterator[str]:
     spec, status = RunSpec.read(folder / "spec.json"), RunStatus.read(folder / "status.json")
     if spec.capacity is None or not status.steps:
         return
+    first = spec.incumbent_capacity
     try:
         rounds = by_round(record_array(pq.read_table(folder / "steps.parquet", schema=schemas.RUN_REQUESTS)))
         kept = record_array(pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS))
@@ -59,7 +60,7 @@ def _faults_of_steps(folder: Path) -> Iterator[str]:
         return
     for number, step in enumerate(status.steps):
         of_step = rounds.get(number)
-        if of_step is None or next_load(spec.capacity, status.steps[:number]) != step.load:
+        if of_step is None or next_load(spec.capacity, status.steps[:number], first) != step.load:
             yield f"status.json: step {number} of the search for capacity is not the one that follows"
         elif judge(spec.capacity, step.load, of_step[of_step["phase"] != "settle"]) != step:
             yield f"status.json: step {number} of the search for capacity is not what steps.parquet shows"

@@ -3,6 +3,8 @@
 Each step is a round at another load. From the lowest load on, the load doubles until a limit is missed; then the
 middle (geometric) of the highest load that holds and the lowest that does not is tried, until they are as near as the
 study asks. The load that holds is then sent once more, so that luck at one step does not decide.
+
+A candidate may be sent the incumbent's capacity first, rounded down (`probe`). If that does not hold, the search ends.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from servelab.metrics.tables.record_array import RecordArray, arrived, present
 UNITS: dict[LoadOf, str] = {"max_concurrency": "in flight", "request_rate": "requests/s"}
 _TIMES = 2.0
 _DIGITS = 4
+_PER_DOUBLING = 4
 _SENT = 0.95
 """A client that sends at less than this share of the rate asked is the limit itself."""
 
@@ -82,10 +85,22 @@ def judge(spec: CapacitySpec, load: float, requests: RecordArray) -> CapacitySte
     return step
 
 
-def next_load(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> float | None:
-    """The load of the next step; None if the search has ended."""
+def probe(spec: CapacitySpec, borne: float) -> float | None:
+    """The load that a candidate is sent first, from the one that the incumbent bears; None if that is the lowest.
+
+    It is below that load by `within_percent` at least, so that chance does not drop a candidate that is no worse, and
+    one of few values (four to a doubling): an incumbent that is measured again mostly gives the same.
+    """
+    steps = _PER_DOUBLING * math.log2(borne * (1 - spec.within_percent / 100))
+    load = min(2 ** (math.floor(steps) / _PER_DOUBLING), spec.highest)
+    load = math.floor(load) if spec.of == "max_concurrency" else float(f"{load:.{_DIGITS}g}")
+    return float(load) if load > spec.lowest else None
+
+
+def next_load(spec: CapacitySpec, steps: Sequence[CapacityStep], first: float | None = None) -> float | None:
+    """The load of the next step; None if the search has ended. It begins at `first`, by default `lowest`."""
     if not steps:
-        return spec.lowest
+        return spec.lowest if first is None else first
     if len(steps) >= MOST_STEPS:
         return None
     holds, misses = _bracket(steps)
@@ -99,7 +114,7 @@ def next_load(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> float | None
 
 
 def find_capacity(spec: CapacitySpec, steps: Sequence[CapacityStep]) -> Capacity | None:
-    """The capacity by the steps of a search that has ended; None if the lowest load does not hold."""
+    """The capacity by the steps of a search that has ended; None if its first load does not hold."""
     holds, misses = _bracket(steps)
     if holds is None:
         return None

@@ -89,7 +89,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "start_disturbed": [disturbances[start.run.run_id] is not None for start, _ in measured],
         "start_jobs": [start.status.job_id for start, _ in measured],
         "constraints_missed": _constraints(study, well),
-        "capacity_note": _capacity_note(well),
+        **_capacity(well),
         **startup_columns(starts),
         **_outcome(starts),
         **_validity(starts),
@@ -141,15 +141,17 @@ def _limits(well: Sequence[Start]) -> dict[str, Any]:
     return found
 
 
-def _capacity_note(well: Sequence[Start]) -> str | None:
-    """Why the search for capacity ended on each start."""
+def _capacity(well: Sequence[Start]) -> dict[str, Any]:
+    """The columns of a search for capacity: why it ended on each start, and the load that all of them bear."""
     found = {
-        start.run.start: find_capacity(spec, start.status.steps)
+        start.run.start: each
         for start in well
         if (spec := start.run.spec.capacity) is not None
+        if (each := find_capacity(spec, start.status.steps)) is not None
     }
-    notes = [f"{label}: {each.text}" for label, each in found.items() if each is not None]
-    return "; ".join(notes) or None
+    notes = [f"{label}: {each.text}" for label, each in found.items()]
+    loads = [each.load for each in found.values()]
+    return {"capacity_note": "; ".join(notes) or None, "capacity_load": min(loads, default=None)}
 
 
 def _constraints(study: Study, well: Sequence[Start]) -> str | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from servelab.metrics.tables import schemas
 from servelab.results.start_columns import SATURATED
-from servelab.search.decide import CONSTRAINT_MISSED, NOT_RUN, unfit
+from servelab.search.decide import CONSTRAINT_MISSED, NOT_RUN, WORSE_THAN_INCUMBENT, unfit
 from servelab.search.decision import Decision, Verdict
 from servelab.search.standing import CHANGES_ANSWERS, too_many_failed
 from servelab.search.study_summary import candidate_labels
@@ -21,7 +21,10 @@ from servelab.study.recorded.plan import RecordedPlanCandidate
 
 Row = dict[str, Any]
 
-OUTCOMES = ("tried", "suspect", CONSTRAINT_MISSED, CHANGES_ANSWERS, "invalid", "failed", "refused", NOT_RUN)
+OUTCOMES = (
+    *("tried", "suspect", WORSE_THAN_INCUMBENT, CONSTRAINT_MISSED, CHANGES_ANSWERS),
+    *("invalid", "failed", "refused", NOT_RUN),
+)
 """Possible outcomes of a candidate's run, the worst last."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id
@@ -23,8 +23,11 @@ from servelab.study.project import Project
 from servelab.study.spec_builder import RunSpecs
 from servelab.study.study import CONFIRM, Stage, Study
 
+ProbeOf = Callable[[Configuration], float | None]
+"""A configuration → the load that its search for capacity sends first (`RunSpec.incumbent_capacity`)."""
 
-def plan_stage(project: Project, stage_name: str, incumbent: Incumbent) -> Plan:
+
+def plan_stage(project: Project, stage_name: str, incumbent: Incumbent, probe_of: ProbeOf | None = None) -> Plan:
     """The plan of a stage of the study that starts from `incumbent`."""
     stage = next(stage for stage in project.study.stages if stage.name == stage_name)
     variants = [
@@ -32,7 +35,8 @@ def plan_stage(project: Project, stage_name: str, incumbent: Incumbent) -> Plan:
         for candidate in stage.candidates
     ]
     obstacle = obstacle_to(project.study, stage, incumbent.configuration)
-    return make_plan(project, stage.name, stage.title or stage.name, incumbent, variants, obstacle)
+    title = stage.title or stage.name
+    return make_plan(project, stage.name, title, incumbent, variants, obstacle, probe_of=probe_of)
 
 
 def make_plan(
@@ -44,6 +48,8 @@ def make_plan(
     obstacle: str | None = None,
     divisor: int = 1,
     incumbent_starts: int | None = None,
+    *,
+    probe_of: ProbeOf | None = None,
 ) -> Plan:
     """A plan on the workload that decides: the incumbent, and the variants without repeated configurations.
 
@@ -56,14 +62,17 @@ def make_plan(
     curve = [Load(workload=name) for name in project.study.searched] if divisor == 1 else []
     points = [load for load in curve if load not in loads]
     asks = project.study.answers is not None and divisor == 1
-    candidates = [_planned(project, first, True, loads, _starts(SEARCH, first.starts), specs, points, asks=asks)]
+    labels = _starts(SEARCH, first.starts)
+    candidates = [_planned(project, first, True, loads, labels, specs, points, asks=asks, probe_of=probe_of)]
     seen = {key_of(incumbent.configuration)}
     for variant in variants if obstacle is None else []:
         key = key_of(variant.configuration)
         if key not in seen:  # a stage may list an earlier winner again
             seen.add(key)
-            starts_of = _starts(SEARCH, variant.starts)
-            candidates.append(_planned(project, variant, False, loads, starts_of, specs, points, asks=asks))
+            labels = _starts(SEARCH, variant.starts)
+            candidates.append(
+                _planned(project, variant, False, loads, labels, specs, points, asks=asks, probe_of=probe_of)
+            )
     return Plan(
         study=project.study.study,
         stage=stage,
@@ -145,6 +154,7 @@ def _planned(
     *,
     asks: bool = False,
     asks_all: bool = False,
+    probe_of: ProbeOf | None = None,
 ) -> PlannedCandidate:
     """A candidate with its runs under `loads`, and at `points` of the curve that decides.
 
@@ -152,6 +162,7 @@ def _planned(
     with `asks_all` of any.
     """
     configuration = variant.configuration
+    probe = probe_of(configuration) if probe_of else None
     asks = asks and (asks_all or _is_asked(project, configuration))
     engine = project.engine(configuration.engine)
     model_id = project.study.model.variant_id(configuration.model)
@@ -174,7 +185,7 @@ def _planned(
         served = render_served(engine, serve, entry.runtime, project.study.hardware.device)
         for start in starts:
             for into, load in [*((runs, load) for load in loads), *((others, load) for load in points)]:
-                run_id, spec = specs(configuration, load, served, start)
+                run_id, spec = specs(configuration, load, served, start, probe)
                 level = project.study.level_of(load.workload) if points else None
                 into.append(PlannedRun(workload=load.name, start=start, run_id=run_id, spec=spec, level=level))
             if asks:

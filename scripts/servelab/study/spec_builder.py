@@ -17,13 +17,18 @@ class RunSpecs:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._answers: dict[tuple[str, str, int], tuple[RunSpec, RunIds]] = {}
-        self._shared: dict[tuple[str, str, int, str], tuple[RunSpec, RunIds]] = {}
+        self._shared: dict[tuple[str, str, int, str, float | None], tuple[RunSpec, RunIds]] = {}
 
-    def __call__(self, configuration: Configuration, load: Load, served: ServedSpec, start: str) -> tuple[str, RunSpec]:
-        """Id and `run_spec` of a run; `ConfigError` if its engine cannot serve the configuration."""
-        key = (configuration.engine, configuration.model, configuration.accelerators, load.name)
+    def __call__(
+        self, configuration: Configuration, load: Load, served: ServedSpec, start: str, probe: float | None = None
+    ) -> tuple[str, RunSpec]:
+        """Id and `run_spec` of a run; `ConfigError` if its engine cannot serve the configuration.
+
+        `probe` is `RunSpec.incumbent_capacity`.
+        """
+        key = (configuration.engine, configuration.model, configuration.accelerators, load.name, probe)
         if key not in self._shared:
-            spec = run_spec(self._project, configuration, load)
+            spec = run_spec(self._project, configuration, load).model_copy(update={"incumbent_capacity": probe})
             self._shared[key] = spec, RunIds(spec)
         return _with_settings(self._shared[key], configuration, served, start)
 

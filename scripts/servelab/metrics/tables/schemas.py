@@ -184,6 +184,11 @@ STAGE_TABLE = table_schema(
         pa.string(),
         "Of a search for capacity: on each start, which load did not hold and what was missed; else null.",
     ),
+    (
+        "capacity_load",
+        pa.float64(),
+        "Of a search for capacity: the lowest capacity of its starts, in requests/s asked for or in flight; else null.",
+    ),
     *ANSWER_COLUMNS,
     (
         "startup_s",
@@ -276,8 +281,8 @@ SEARCH = table_schema(
     (
         "outcome",
         pa.string(),
-        "`tried`, `suspect`, `constraint missed`, `changes answers`, `invalid`, `failed`, `refused` before any run, or "
-        "`not run`; the worst if it has several runs.",
+        "`tried`, `suspect`, `below the incumbent`, `constraint missed`, `changes answers`, `invalid`, `failed`, "
+        "`refused` before any run, or `not run`; the worst if it has several runs.",
     ),
     ("verdict", pa.string(), "Verdict of the stage's decision; null in the last stage, and if it was not run."),
     ("reason", pa.string(), "Why: the figures, the failure, what the checks found, or why it was not run."),

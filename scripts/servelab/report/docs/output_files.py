@@ -198,8 +198,8 @@ something is made it has a name that begins with a dot.
 _REASONS = """\
 A failed run's `reason` is one of: `crashed`, `out_of_memory`, `unsupported_argument`, `missing_model`,
 `never_healthy`, `requests_failed`, `round_timeout`, `saturated`, `slo_missed` (a search for capacity, at its lowest
-load); a candidate that could not be run at all is `refused`,
-a recorded one `unsupported`, or `broken_log` if no log of it could be read.
+load), `below_incumbent` (one that ended at the incumbent's capacity); a candidate that could not be run at all is
+`refused`, a recorded one `unsupported`, or `broken_log` if no log of it could be read.
 One without a log is `not run`, with `no_log`.
 """
 

@@ -13,6 +13,7 @@ import pandas as pd
 from servelab.core.run_spec import Strict
 from servelab.search.decide import decide_stage, gain_percent, undecided
 from servelab.search.decision import Decision
+from servelab.search.incumbent_capacity import probes
 from servelab.search.planning import make_plan, obstacle_to, plan_stage
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
@@ -70,7 +71,9 @@ class Staged:
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
         """See `Strategy.plan`."""
         incumbent = past[-1].winner if past else baseline(project.study)
-        return self._recheck(project, incumbent, past) if stage == RECHECK else plan_stage(project, stage, incumbent)
+        if stage == RECHECK:
+            return self._recheck(project, incumbent, past)
+        return plan_stage(project, stage, incumbent, probes(project.study, past))
 
     def _recheck(self, project: Project, winner: Incumbent, past: Sequence[PastStage]) -> Plan:
         choices = choices_of(past)
@@ -80,7 +83,9 @@ class Staged:
             configuration = _applied(project, [other for other in choices if other is not choice])
             changes = difference(winner.configuration, configuration)
             variants.append(Variant(f"without {choice.stage}: {choice.candidate}", configuration, changes))
-        return make_plan(project, RECHECK, _RECHECK_TITLE, winner, variants, obstacle)
+        return make_plan(
+            project, RECHECK, _RECHECK_TITLE, winner, variants, obstacle, probe_of=probes(project.study, past)
+        )
 
     def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
         """Decides as `decide_stage` does; but in the re-check a choice that does not help is dropped."""
