@@ -24,18 +24,14 @@ rule aggregate:
 
 rule join_curves:
     input:
-        study="results/studies/{study}/study.json",
-        tables=lambda wildcards: FILES.of_stages(
-            f"studies/{wildcards.study}", "table.parquet"
-        ),
-        points=lambda wildcards: FILES.of_stages(
-            f"studies/{wildcards.study}", "points.parquet"
-        ),
+        study="results/{search}/study.json",
+        tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
+        points=lambda wildcards: FILES.of_stages(wildcards.search, "points.parquet"),
         code=code_of("join_curves"),
     output:
-        curves="results/studies/{study}/curves.parquet",
+        curves="results/{search}/curves.parquet",
     log:
-        "results/logs/join_curves/{study}.log",
+        "results/logs/join_curves/{search}.log",
     conda:
         "../envs/workflow.yaml"
     shell:
@@ -46,7 +42,7 @@ rule join_curves:
 rule recommend:
     input:
         unpack(lambda wildcards: FILES.referred(wildcards.search)),
-        unpack(lambda wildcards: tables_of_runs(wildcards.search, "curves")),
+        curves="results/{search}/curves.parquet",
         plans=lambda wildcards: FILES.of_stages(wildcards.search, "plan.json"),
         tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
         decisions=lambda wildcards: FILES.of_deciding_stages(
@@ -66,10 +62,9 @@ rule recommend:
         runs=lambda wildcards: (
             "--runs results/runs" if is_live(wildcards.search) else ""
         ),
-        curves=lambda wildcards: options(tables_of_runs(wildcards.search, "curves")),
     shell:
         'python "$SERVELAB_SCRIPTS"/recommend.py --study {params.study} --plans {input.plans} --tables {input.tables}'
-        " --decisions {input.decisions} --improvements {input.improvements} {params.runs} {params.curves}"
+        " --decisions {input.decisions} --improvements {input.improvements} {params.runs} --curves {input.curves}"
         " --output {output.recommended} > {log} 2>&1"
 
 

@@ -18,6 +18,7 @@ rule parse_recorded:
     output:
         plan="results/recorded/{study}/stages/{stage}/plan.json",
         table="results/recorded/{study}/stages/{stage}/table.parquet",
+        points="results/recorded/{study}/stages/{stage}/points.parquet",
         metrics="results/recorded/{study}/stages/{stage}/metrics.parquet",
         rounds="results/recorded/{study}/stages/{stage}/rounds.parquet",
         checks="results/recorded/{study}/stages/{stage}/checks.parquet",
@@ -33,7 +34,7 @@ rule parse_recorded:
     shell:
         'python "$SERVELAB_SCRIPTS"/parse_recorded.py --study config/recorded/{wildcards.study} --stage {wildcards.stage}'
         " {params.previous} --output-plan {output.plan} --output-table {output.table}"
-        " --output-metrics {output.metrics} --output-rounds {output.rounds} --output-checks {output.checks}"
+        " --output-points {output.points} --output-metrics {output.metrics} --output-rounds {output.rounds} --output-checks {output.checks}"
         " --output-timeline {output.timeline} > {log} 2>&1"
 
 

@@ -7,7 +7,7 @@
 report: "captions/workflow.rst"
 
 
-OF_LIVE_RUNS = ("history", "curves", "distributions", "device_series")
+OF_LIVE_RUNS = ("history", "distributions", "device_series")
 
 
 rule condense_records:
@@ -33,6 +33,7 @@ rule plot_charts:
     input:
         unpack(lambda wildcards: tables_of_runs(wildcards.search, *OF_LIVE_RUNS)),
         study="results/{search}/study.json",
+        curves="results/{search}/curves.parquet",
         stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
         decisions=lambda wildcards: FILES.of_deciding_stages(
             wildcards.search, "decision.json"
@@ -61,18 +62,14 @@ rule plot_charts:
         ),
     shell:
         'python "$SERVELAB_SCRIPTS"/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}'
-        " --improvements {input.improvements} --timeline {input.timeline} {params.of_runs} --output {output.charts} > {log} 2>&1"
+        " --improvements {input.improvements} --timeline {input.timeline} --curves {input.curves} {params.of_runs} --output {output.charts} > {log} 2>&1"
 
 
 rule render_report:
     input:
         unpack(lambda wildcards: origin(wildcards.search)),
         unpack(lambda wildcards: FILES.beside(wildcards.search)),
-        unpack(
-            lambda wildcards: tables_of_runs(
-                wildcards.search, "history", "answers", "curves"
-            )
-        ),
+        unpack(lambda wildcards: tables_of_runs(wildcards.search, "history", "answers")),
         study="results/{search}/study.json",
         stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
         decisions=lambda wildcards: FILES.of_deciding_stages(
@@ -81,6 +78,7 @@ rule render_report:
         improvements="results/{search}/improvements.parquet",
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",
+        curves="results/{search}/curves.parquet",
         candidates="results/{search}/search.parquet",
         recommended="results/{search}/recommended.json",
         asked=lambda wildcards: answers_of_stages(FILES, wildcards.search),
@@ -111,7 +109,7 @@ rule render_report:
         origin=lambda wildcards: origin_options(wildcards.search),
         beside=lambda wildcards: options(FILES.beside(wildcards.search)),
         history=lambda wildcards: options(
-            tables_of_runs(wildcards.search, "history", "answers", "curves")
+            tables_of_runs(wildcards.search, "history", "answers")
         ),
         asked=lambda wildcards: [
             f"--asked={path}" for path in answers_of_stages(FILES, wildcards.search)
@@ -120,5 +118,5 @@ rule render_report:
         'python "$SERVELAB_SCRIPTS"/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}'
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
         " --search {input.candidates} --recommended {input.recommended}"
-        " {params.origin} {params.beside} {params.history} {params.asked} --charts-dir {input.charts}"
+        " --curves {input.curves} {params.origin} {params.beside} {params.history} {params.asked} --charts-dir {input.charts}"
         " --output-md {output.markdown} --output-html {output.html} --output-tables {output.tables} > {log} 2>&1"

@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--decisions", required=True, nargs="+", type=Path, help="decision.json of the stages")
     parser.add_argument("--improvements", required=True, type=Path)
     parser.add_argument("--history", type=Path, help="history.parquet, of a live study")
-    parser.add_argument("--curves", type=Path, help="curves.parquet, of a live study")
+    parser.add_argument("--curves", type=Path, help="curves.parquet")
     parser.add_argument("--timeline", type=Path, help="timeline.parquet of the comparison, of a live study")
     parser.add_argument("--distributions", type=Path, help="distributions.parquet, of a live study")
     parser.add_argument("--device-series", type=Path, help="device_series.parquet, of a live study")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.metrics.tables import schemas
+from servelab.metrics.tables.curve_schema import CURVES
 from servelab.metrics.tables.io import read_table
 from servelab.search.decision import Decision
 from servelab.search.proof_plan import promised_percent, promised_places
@@ -27,7 +28,7 @@ def main() -> None:
     )
     parser.add_argument("--improvements", type=Path, required=True)
     parser.add_argument("--runs", type=Path, help="folder of the runs, results/runs; leave it out if nothing ran here")
-    parser.add_argument("--curves", type=Path, help="curves.parquet, of a live study")
+    parser.add_argument("--curves", type=Path, required=True, help="curves.parquet")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
@@ -53,7 +54,7 @@ def main() -> None:
         workload_titles(arguments.study, arguments.root),
         *promised,
         decisions,
-        read_table(arguments.curves, schemas.CURVES) if arguments.curves else None,
+        read_table(arguments.curves, CURVES),
     )
     recommended.write(arguments.output)
 

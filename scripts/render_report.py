@@ -21,7 +21,7 @@ OPTIONAL = {
     "beside": "improvements.parquet of the other study of this name, live or recorded",
     "history": "history.parquet, of a live study",
     "answers": "answers.parquet, of a live study",
-    "curves": "curves.parquet, of a live study",
+    "curves": "curves.parquet",
 }
 
 

@@ -7,14 +7,20 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
 from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import read_yaml
+from servelab.metrics.tables import schemas
 from servelab.recorded.log_tables import parse_recorded
 from servelab.recorded.logs import Logs
 from servelab.report.recorded_logs import RecordedLogs
+from servelab.results.curves import curves_table
+from servelab.search.decide import decide_stage
+from servelab.search.recommend import recommend
+from servelab.search.study_summary import describe
 from servelab.study.recorded.plan import plan_recorded
 from servelab.study.recorded.study import load_recorded
 from servelab.study.study import COMPARISON
@@ -128,6 +134,32 @@ def test_lines_of_sglang_at_several_rates(study):
     assert rates(found, folder)["winner", "sharegpt-r16"] == pytest.approx(2 * LEVELS[16])
 
 
+def aiperf(level, of, form):
+    """A run's export; `form` says where its load is: in the sweep's point, in a phase, or as it was up to 0.2."""
+    document = json.loads((SAMPLES / "aiperf-0.13.json").read_text())
+    name = {"max_concurrency": "concurrency", "request_rate": "request_rate" if form == "old" else "rate"}[of]
+    if form == "point":
+        document["run_info"]["variation_values"] = {f"phases.profiling.{name}": level}
+    if form == "old":
+        document["input_config"] = {"loadgen": {name: level}}
+    else:
+        warmup = {"name": "warmup", name: 99}
+        phase = {"name": "profiling", name: 77 if form == "point" else level}
+        document["input_config"] = {"phases": [warmup, phase]}
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("form", ["point", "phase", "old"])
+@pytest.mark.parametrize("of, letter", [("max_concurrency", "c"), ("request_rate", "r")])
+def test_a_sweep_of_aiperf(of, letter, form, study):
+    logs = [{f"{name}-{level}.json": aiperf(level, of, form) for level in (1, 4)} for name in ("base", "other")]
+    found, folder = study(logs, {of: [1, 4]}, f"sharegpt-{letter}4")
+    read = Logs(found, folder)
+    for level in (1, 4):
+        assert read.files("parallelism/tp8", f"sharegpt-{letter}{level}") == [f"base-{level}.json"]
+        assert not read.broken("parallelism/tp8", f"sharegpt-{letter}{level}")
+
+
 @pytest.mark.parametrize("of, letter", [("max_concurrency", "c"), ("request_rate", "r")])
 def test_a_sweep_of_guidellm(of, letter, study):
     logs = [{f"{name}.json": json.dumps(guidellm(LEVELS, of))} for name in ("base", "other")]
@@ -193,3 +225,80 @@ def test_the_workload_that_decides_is_a_point(study):
 def test_a_file_of_two_candidates_is_a_mistake(study):
     with pytest.raises(ConfigError, match="already the log of parallelism/tp8"):
         study([in_one_list(1), in_one_list(1)], {"max_concurrency": [1, 4]}, "sharegpt-c4")
+
+
+def made(found, folder):
+    """Curves, and the answer with its map, of the example's stage and comparison."""
+    plans, tables, points, decisions, incumbent = [], [], [], [], found.baseline
+    for stage in found.stage_names:
+        plans.append(plan_recorded(found, folder, stage, incumbent))
+        parsed = parse_recorded(found, plans[-1], folder)
+        tables.append(parsed["table"].to_pandas())
+        points.append(parsed["points"].to_pandas())
+        if stage != COMPARISON:
+            decisions.append(decide_stage(found, plans[-1], tables[-1]))
+            incumbent = plans[-1].reference_of(decisions[-1].winner.candidate)
+    titles = {name: each.title for name, each in found.workloads.items()}
+    summary = describe(found, titles)
+    curves = curves_table(summary, pd.concat(tables), pd.concat(points)).to_pandas()
+    assert list(curves.loc[curves["outcome"] != "ok", "workload"]) == [
+        "sharegpt-c16"
+    ]  # a crash, known where it decides
+    none = schemas.IMPROVEMENTS.empty_table().to_pandas()
+    answer = recommend(found, plans[-1], tables[-1], none, None, titles, decisions=decisions, curves=curves)
+    return curves[curves["outcome"] == "ok"], answer
+
+
+def planted(times_at):
+    """Files of a candidate with half the accelerators that is so many times as fast at each load."""
+    return {f"x{id(times_at)}-c{level}.json": json.dumps(vllm(level, times)) for level, times in times_at.items()}
+
+
+def test_a_sweep_has_curves_and_a_map_without_intervals(study):
+    found, folder = study(
+        [in_files(1), planted({1: 0.25, 4: 0.45, 16: 1.0})], {"max_concurrency": [1, 4, 16]}, "sharegpt-c16"
+    )
+    curves, answer = made(found, folder)
+    assert list(curves["level"]) == [1, 4, 16] * 2 and set(curves["curve"]) == {"sharegpt"}
+    assert (
+        list(zip(curves["stage"], curves["candidate"], strict=True))
+        == [(COMPARISON, "baseline")] * 3 + [(COMPARISON, "winner")] * 3
+    )
+    assert list(curves["decides"]) == [False, False, True] * 2
+    assert curves["output_tokens_per_s"].tolist() == pytest.approx([1.0, 3.0, 5.0, 0.25, 1.35, 5.0])
+    assert curves["objective_ci95_low"].isna().all() and (curves["starts"] == 1).all()
+    (map_,) = answer.winner_maps
+    assert (map_.levels, map_.ranges, map_.crossings, map_.from_logs) == ([], [], [], True)
+    assert [(each.load, each.candidates) for each in map_.explored] == [
+        (1, ["baseline"]),
+        (4, ["baseline"]),
+        (16, ["winner"]),
+    ]
+    assert map_.text == (
+        "sharegpt, Output tokens/s per node by load. By its logs alone (one run a point, so there is no interval) the "
+        "best was baseline at 1 to 4 (suspect); winner at 16 (suspect) in flight."
+    )
+
+
+def test_a_candidate_that_did_not_win_is_in_curves_and_map_too(study):
+    slower = planted({1: 0.75, 4: 0.6, 16: 0.35})
+    curves, answer = made(*study([in_files(1), slower], {"max_concurrency": [1, 4, 16]}, "sharegpt-c16"))
+    assert not answer.changed
+    assert set(zip(curves["stage"], curves["candidate"], strict=True)) == {
+        (COMPARISON, "baseline"),
+        ("parallelism", "FP8 on 4"),
+    }
+    assert "the best was FP8 on 4 at 1 to 4 (suspect); baseline at 16 (suspect) in flight" in answer.winner_maps[0].text
+
+
+def test_what_runs_do_not_tell_apart_is_named_together(study):
+    """Two runs a point have intervals: where they overlap, both are named."""
+    times = {"a": (0.9, 1.1), "b": (0.52, 0.6)}
+    logs = [
+        {f"{name}-{number}.json": json.dumps([vllm(level, each) for level in LEVELS]) for number, each in enumerate(of)}
+        for name, of in times.items()
+    ]
+    curves, answer = made(*study(logs, {"max_concurrency": [1, 4, 16]}, "sharegpt-c16"))
+    assert (curves["starts"] == 2).all() and curves["objective_ci95_low"].notna().all()
+    assert all(len(each.candidates) == 2 for each in answer.winner_maps[0].explored)
+    assert "2 runs a point or more" in answer.winner_maps[0].text

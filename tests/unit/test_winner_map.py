@@ -130,6 +130,7 @@ def curves_of(searched):
             "workload": f"cpu-sharegpt-c{load}",
             "stage": "sequences",
             "candidate": name,
+            "engine": "llama.cpp",
             "command": f"serve {'winner' if name == 'a' else name}",
             "starts": 1,
             "outcome": "ok",

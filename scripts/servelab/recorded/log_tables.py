@@ -26,8 +26,8 @@ from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
 
 Row = dict[str, Any]
 
-TABLES = {name: schema for name, schema in TABLES_OF_RUNS.items() if name not in ("points", "answers")}
-"""Tables of a recorded stage: those of a live one, but a log is no point of a curve."""
+TABLES = {name: schema for name, schema in TABLES_OF_RUNS.items() if name != "answers"}
+"""Tables of a recorded stage: those of a live one, but nothing was asked."""
 
 SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
 
@@ -50,7 +50,8 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
     for position, planned in enumerate(plan.candidates):
         candidate = study.candidates[planned.reference]
         row = _configuration_columns(study, plan, planned) | {"position": position}
-        for run in planned.runs:
+        for run in (*planned.runs, *planned.points):
+            into = "table" if run in planned.runs else "points"
             blocks = logs.rounds(planned.reference, run.workload)
             parsed = _parse_run(Run(study, logs, planned.reference, run.workload)) if blocks else {}
             names = {"study": plan.study, "run_id": run.run_id, "workload": run.workload}
@@ -58,7 +59,7 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
                 found = parsed[table]
                 rows[table] += [{**names, **entry} for entry in found]
             ended = _end(logs, planned.reference, run, blocks)
-            rows["table"].append({**row, **_run_columns(study, candidate, run, blocks, parsed), **ended})
+            rows[into].append({**row, **_run_columns(study, candidate, run, blocks, parsed), **ended})
     return {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
 
 

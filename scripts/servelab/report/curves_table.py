@@ -13,10 +13,13 @@ from servelab.report.charts.curves import AT, LIMITED, SHOWN
 _LATENCIES = {name: title for name, title in SHOWN.items() if name in LIMITED}
 
 
-def curves_table(curves: pd.DataFrame) -> Table:
-    """A row for each configuration and point; `curves` has the columns of schemas.CURVES."""
+def curves_table(curves: pd.DataFrame, repeats: str = "Starts") -> Table:
+    """A row for each configuration and point; `curves` has the columns of schemas.CURVES.
+
+    `repeats` is the heading of the numbers of server starts, or of logs.
+    """
     rows = [_row(row) for row in curves.to_dict("records")]
-    columns = ["Configuration", "Load", "Total tokens/s, as run", "Requests/s", *_LATENCIES.values(), "Starts"]
+    columns = ["Configuration", "Load", "Total tokens/s, as run", "Requests/s", *_LATENCIES.values(), repeats]
     return Table(columns, rows, name="curves")
 
 

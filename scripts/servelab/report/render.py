@@ -127,7 +127,7 @@ def report_content(
             section: [Figure(chart.stem(), chart.caption) for chart in CHARTS if _is_shown(chart, section, drawn)]
             for section in ("answer", "search", "latency", "time", "versions")
         },
-        "curves": None if curves is None or curves.empty else curves_table(curves),
+        "curves": None if curves is None or curves.empty else curves_table(curves, "Logs" if is_recorded else "Starts"),
         "answers": None if asked is None else answers_table(asked),
         "stages": stages,
         "stage_figures": {

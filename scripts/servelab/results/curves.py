@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from servelab.metrics.tables.curve_schema import CURVES
-from servelab.study.study import CONFIRM
+from servelab.study.study import LAST_STAGES
 from servelab.study.summary import StudySummary
 
 
@@ -17,7 +17,7 @@ def curves_table(study: StudySummary, stages: pd.DataFrame, points: pd.DataFrame
 
     `stages` are the tables of all stages, `points` those of the points that decide nothing, both with the columns of
     schemas.STAGE_TABLE. A configuration that several stages measured on the same starts is named by the first, or by
-    `confirm`.
+    the last one, of baseline and winner.
     """
     place = {
         name: {"curve": curve, "load": outline.of, "level": level}
@@ -32,7 +32,7 @@ def curves_table(study: StudySummary, stages: pd.DataFrame, points: pd.DataFrame
             continue
         known = found.setdefault((row["workload"], row["run_id"]), row)
         # an incumbent may have more starts than it had as a candidate; without a proof, the last stage shares its runs
-        names = row if row["stage"] == CONFIRM else known
+        names = row if row["stage"] in LAST_STAGES else known
         figures = row if row["starts"] > known["starts"] else known
         found[row["workload"], row["run_id"]] = figures | {
             name: names[name] for name in ("stage", "position", "candidate")

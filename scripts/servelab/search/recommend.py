@@ -29,7 +29,6 @@ from servelab.search.recommended import (
     Improvement,
     Proof,
     Recommended,
-    WinnerMap,
 )
 from servelab.search.recorded_note import measurement_note
 from servelab.search.standing import CHANGES_ANSWERS, Row
@@ -57,7 +56,7 @@ def recommend(
 
     `last` is the plan of the last stage and `table` its table; `improvements` is the study's; `titles` has each
     workload's title; `promised_percent` is the change that the search found, `promised_places` how the places of the
-    runs behind it differ; `decisions` are those of the search, `curves` the table of the curves of a live study
+    runs behind it differ; `decisions` are those of the search, `curves` the table of its curves
     (schemas.CURVES). The winner of the search is recommended if its proof says that it is better, or if it is that of
     a recorded study; otherwise the baseline is. `runs_folder` contains the runs; None for a recorded study, where
     nothing ran here.
@@ -98,18 +97,11 @@ def recommend(
         by_workload=best_by_workload(study, table, gains, side, titles),
         answers=answers,
         changed_answers=_changed_answers(study, decisions, last, rows.get(WINNER), promised_percent),
-        winner_maps=_maps(study, table, curves, decisions),
+        winner_maps=[] if curves is None else winner_maps(study, table, curves, decisions),
         **_validity(rows[side], rows[BASELINE]),
         run_id=run_id,
         baseline_run_id=_first_run(rows[BASELINE]),
     )
-
-
-def _maps(
-    study: SearchedStudy, table: pd.DataFrame, curves: pd.DataFrame | None, decisions: Sequence[Decision]
-) -> list[WinnerMap]:
-    """The winner maps of a live study."""
-    return winner_maps(study, table, curves, decisions) if isinstance(study, Study) and curves is not None else []
 
 
 def _proof(

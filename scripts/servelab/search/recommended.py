@@ -158,7 +158,10 @@ class WinnerMap(JsonPart):
     levels: list[MapLevel] = Field(description="The measured loads, from the proof; empty if nothing was to be proved.")
     ranges: list[MapRange] = Field(description="From the lowest measured load to the highest, without gaps; proved.")
     crossings: list[MapCrossing] = Field(description="Where the better side changes; proved.")
-    explored: list[Explored] = Field(description="The best of the search at each load; not proved.")
+    explored: list[Explored] = Field(
+        description="The best of the search at each load, or of the logs of a recorded study; not proved."
+    )
+    from_logs: bool = Field(False, description="Whether it is of the logs of a recorded study, which prove nothing.")
 
 
 class Recommended(JsonFile):

@@ -7,7 +7,6 @@ from pathlib import Path
 from servelab.search.project import load_project
 from servelab.search.strategies import strategy_of
 from servelab.study.kinds import SearchedStudy
-from servelab.study.loads import CurvePoint
 from servelab.study.recorded.study import RecordedCandidate, RecordedStage, load_recorded
 from servelab.study.study import Stage, Study
 from servelab.study.summary import StageOutline, StudySummary
@@ -26,14 +25,15 @@ def describe(study: SearchedStudy, titles: dict[str, str]) -> StudySummary:
     content = study.model_dump(mode="json", exclude={"claims"})
     if isinstance(study, Study):
         content["loads"] = {name: own for name, each in study.workloads.items() if (own := each.own)}
-        content["curves"] = {name: _curve(study, points) for name, points in study.curves.items()}
+    content["curves"] = {name: _curve(study, points) for name, points in study.curves.items()}
     return StudySummary.model_validate(content | {"workloads": titles, "stages": _outlines(study)})
 
 
-def _curve(study: Study, points: list[str]) -> dict[str, object]:
+def _curve(study: SearchedStudy, points: list[str]) -> dict[str, object]:
     """A `CurveOutline` as data."""
-    of = next(each.load_of for each in study.workloads.values() if isinstance(each, CurvePoint) and each.name in points)
-    return {"of": of, "points": {name: study.level_of(name) for name in points}}
+    load = study.workloads[points[0]].load
+    assert load is not None
+    return {"of": load.of, "points": {name: study.level_of(name) for name in points}}
 
 
 def _outlines(study: SearchedStudy) -> list[StageOutline]:

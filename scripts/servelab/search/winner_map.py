@@ -1,7 +1,7 @@
 """The winner map: for each curve, which configuration is the best from which load on.
 
 Proved is what the pairs of the proof show, between baseline and winner. What the search measured at the same loads,
-mostly on single starts, is named beside it and proves nothing.
+mostly on single starts, is named beside it and proves nothing. The logs of a recorded study prove nothing either.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from servelab.search.load_ranges import BOTH, Level, load_ranges
 from servelab.search.proof import BASELINE, WINNER, Pair, proved_change
 from servelab.search.recommended import Explored, MapCrossing, MapLevel, MapRange, WinnerMap
 from servelab.search.standing import CHANGES_ANSWERS, Row
-from servelab.study.loads import CurvePoint
+from servelab.study.kinds import SearchedStudy
 from servelab.study.study import CONFIRM, Study
 
 UNITS = {"max_concurrency": "in flight", "request_rate": "requests/s"}
 
 
 def winner_maps(
-    study: Study, table: pd.DataFrame, curves: pd.DataFrame, decisions: Sequence[Decision] = ()
+    study: SearchedStudy, table: pd.DataFrame, curves: pd.DataFrame, decisions: Sequence[Decision] = ()
 ) -> list[WinnerMap]:
     """A map for each curve of the study that has two loads or more.
 
-    `table` is the table of the proof (schemas.STAGE_TABLE), `curves` that of all curves (schemas.CURVES), `decisions`
-    are those of the search: a candidate that changes answers is not named.
+    `table` is the table of the last stage (schemas.STAGE_TABLE), `curves` that of all curves (schemas.CURVES).
+    `decisions` are those of the search: a candidate that changes answers is not named.
     """
     changed = {
         (each.stage, verdict.candidate)
@@ -50,16 +50,21 @@ def winner_maps(
     ]
 
 
-def _map(study: Study, curve: str, points: Sequence[str], table: pd.DataFrame, curves: pd.DataFrame) -> WinnerMap:
-    entry = study.workloads[points[0]]
-    assert isinstance(entry, CurvePoint)
+def _map(
+    study: SearchedStudy, curve: str, points: Sequence[str], table: pd.DataFrame, curves: pd.DataFrame
+) -> WinnerMap:
+    load = study.workloads[points[0]].load
+    assert load is not None
     metric, basis = study.objective.metric_and_basis
-    measured = [level for point in points if (level := _level(study, point, table)) is not None]
+    measured: list[tuple[MapLevel, Level]] = []
+    if isinstance(study, Study):
+        measured = [level for point in points if (level := _level(study, point, table)) is not None]
     ranges, crossings = load_ranges([each for _, each in measured]) if measured else ([], [])
     explored = _explored(study, table, curves)
     found = WinnerMap(
         curve=curve,
-        load=entry.load_of,
+        load=load.of,
+        from_logs=not isinstance(study, Study),
         metric=metric,
         basis=basis,
         text="",
@@ -112,9 +117,12 @@ def _pairs(sides: Mapping[str, Row]) -> dict[str, Pair]:
     return {label: pair for label, pair in pairs.items() if min(pair) > 0}
 
 
-def _explored(study: Study, table: pd.DataFrame, curves: pd.DataFrame) -> list[Explored]:
-    """The best of the search at each load; baseline and winner have these names, any other its own."""
-    proved = {row["command"]: row["candidate"] for row in table.to_dict("records")}
+def _explored(study: SearchedStudy, table: pd.DataFrame, curves: pd.DataFrame) -> list[Explored]:
+    """The best of the search, or of the logs, at each load; baseline and winner have these names, any other its own.
+
+    Named beside the best are those within the margin of it, and those whose intervals overlap with its own.
+    """
+    proved = {_served(row): row["candidate"] for row in table.to_dict("records")}
     searched = curves[curves["stage"] != CONFIRM] if WINNER in proved.values() else curves
     sound = [row for row in searched.to_dict("records") if _is_sound(row)]
     higher = METRICS.get(study.objective.metric).higher_is_better
@@ -122,15 +130,15 @@ def _explored(study: Study, table: pd.DataFrame, curves: pd.DataFrame) -> list[E
     found = []
     for load, of_load in groupby(sorted(sound, key=lambda row: row["level"]), key=lambda row: row["level"]):
         # a configuration that several stages measured counts by its most starts
-        best_of = {row["command"]: row for row in sorted(of_load, key=lambda row: row["starts"])}
+        best_of = {_served(row): row for row in sorted(of_load, key=lambda row: row["starts"])}
         rows = sorted(best_of.values(), key=lambda row: row["objective_value"], reverse=bool(higher))
         best = rows[0]["objective_value"]
-        rows = [row for row in rows if max(row["objective_value"] / best, best / row["objective_value"]) <= share]
+        rows = [row for row in rows if _is_near(row, best, share) or _overlap(row, rows[0])]
         if len(best_of) > 1:
             found.append(
                 Explored(
                     load=load,
-                    candidates=[proved.get(row["command"], row["candidate"]) for row in rows],
+                    candidates=[proved.get(_served(row), row["candidate"]) for row in rows],
                     commands=[row["command"] for row in rows],
                     value=best,
                     starts=int(rows[0]["starts"]),
@@ -138,6 +146,24 @@ def _explored(study: Study, table: pd.DataFrame, curves: pd.DataFrame) -> list[E
                 )
             )
     return found
+
+
+def _served(row: Mapping[object, object]) -> tuple[object, object]:
+    """What is served: two versions of an engine may have one command."""
+    return row["engine"], row["command"]
+
+
+def _is_near(row: Mapping[object, object], best: float, share: float) -> bool:
+    value = float(row["objective_value"])  # type: ignore[arg-type]
+    return max(value / best, best / value) <= share
+
+
+def _overlap(row: Mapping[object, object], other: Mapping[object, object]) -> bool:
+    """Whether the 95 % intervals of two rows overlap; False if one has none."""
+    ends = [(each["objective_ci95_low"], each["objective_ci95_high"]) for each in (row, other)]
+    if any(pd.isna(end) for pair in ends for end in pair):  # type: ignore[call-overload]
+        return False
+    return bool(ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1])  # type: ignore[operator]
 
 
 def _is_sound(row: Mapping[object, object]) -> bool:
@@ -153,7 +179,10 @@ def map_text(found: WinnerMap) -> str:
     if found.ranges:
         parts.append(f"Proved: {_proved(found)}.")
     if found.explored:
-        parts.append(f"In the search alone, not proved, the best was {_searched(found)}.")
+        starts = {each.starts for each in found.explored}
+        logs = "one run a point, so there is no interval" if starts == {1} else f"{min(starts)} runs a point or more"
+        where = f"By its logs alone ({logs})" if found.from_logs else "In the search alone, not proved,"
+        parts.append(f"{where} the best was {_searched(found)}.")
     if len(parts) == 1:
         parts.append("No load has sound figures of two configurations.")
     return " ".join(parts)

@@ -42,7 +42,7 @@ class StudySummary(JsonFile):
     loads: dict[str, dict[str, Any]] = Field(
         {}, description="Workload → what its load has of its own, in place of `protocol` and SLOs; not if recorded."
     )
-    curves: dict[str, CurveOutline] = Field({}, description="Curves by name; not if recorded.")
+    curves: dict[str, CurveOutline] = Field({}, description="Curves by name; of a recorded study its sweeps.")
     client: str | None = Field(None, description="Load client; not if recorded.")
     baseline: dict[str, Any] | str = Field(description="What everything is compared with.")
     stages: list[StageOutline] = Field(description="Stages that decide, in the order of the search.")

@@ -13,8 +13,15 @@ from servelab.workflow.studies import LIVE, RECORDED, Studies, is_live, name_of
 Files = dict[str, str | list[str]]
 """Files by the names that a rule gives its inputs; a script's options have the same names."""
 
-STAGE_TABLES = ("table.parquet", "metrics.parquet", "rounds.parquet", "checks.parquet", "timeline.parquet")
-LIVE_STAGE_TABLES = ("points.parquet", "answers.parquet")
+STAGE_TABLES = (
+    "table.parquet",
+    "points.parquet",
+    "metrics.parquet",
+    "rounds.parquet",
+    "checks.parquet",
+    "timeline.parquet",
+)
+LIVE_STAGE_TABLES = ("answers.parquet",)
 """Tables of the stages of live studies alone."""
 OF_BOTH_KINDS = (
     "study.json",
@@ -22,13 +29,14 @@ OF_BOTH_KINDS = (
     "checks.parquet",
     "improvements.parquet",
     "search.parquet",
+    "curves.parquet",
     "recommended.json",
     "charts",
     "report.html",
     "report.md",
     "tables",
 )
-OF_LIVE = ("history.parquet", "answers.parquet", "distributions.parquet", "device_series.parquet", "curves.parquet")
+OF_LIVE = ("history.parquet", "answers.parquet", "distributions.parquet", "device_series.parquet")
 OF_RECORDED = ("claims.parquet", "logs")
 
 

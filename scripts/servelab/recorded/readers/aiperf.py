@@ -122,11 +122,34 @@ class AIPerfJsonReader:
             tool=self.tool,
             version=text_or_none(document.get("aiperf_version")),
             definitions=DEFINITIONS,
-            settings={"command": (document.get("run_info") or {}).get("cli_command")},
+            settings={"command": _part(document, "run_info").get("cli_command"), **_load(document)},
             unknown=unknown,
             identities=IDENTITIES,
         )
         return [block]
+
+
+def _load(document: Mapping[str, Any]) -> dict[str, float]:
+    """The load of a run: its point of a sweep, or else what its configuration has of the phase that counts.
+
+    Up to 0.2 a configuration had `loadgen`, since then `phases`.
+    """
+    config, point = _part(document, "input_config"), _part(_part(document, "run_info"), "variation_values")
+    phases = config.get("phases")
+    counted = [each for each in phases if isinstance(each, dict)] if isinstance(phases, list) else []
+    given = {
+        **_part(config, "loadgen"),
+        **next((each for each in counted if each.get("name") == "profiling"), {}),
+        **{str(path).rpartition(".")[2]: value for path, value in point.items()},
+    }
+    names = {"concurrency": "max_concurrency", "request_rate": "request_rate_per_s", "rate": "request_rate_per_s"}
+    return {ours: given[its] for its, ours in names.items() if isinstance(given.get(its), int | float)}
+
+
+def _part(content: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """An object in a document; empty if there is none."""
+    found = content.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 class AIPerfCsvReader:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from servelab.core.number_text import figure, mark
 from servelab.report.charts import BLUE, CHARTS, GREY, INK, VERMILLION, AnyChart, Chart, finish, nothing_to_show
-from servelab.study.study import CONFIRM
+from servelab.study.study import LAST_STAGES
 from servelab.study.summary import StudySummary
 
 KINDS = {
@@ -93,7 +93,7 @@ def _limits(rows: pd.DataFrame, column: str) -> dict[str, float]:
 def kind_of(rows: pd.DataFrame) -> list[str]:
     """The key of `KINDS` of each row of schemas.CURVES."""
     return [
-        _NAMES.get(candidate, "Other") if stage == CONFIRM else "Other"
+        _NAMES.get(candidate, "Other") if stage in LAST_STAGES else "Other"
         for candidate, stage in zip(rows["candidate"], rows["stage"], strict=True)
     ]
 

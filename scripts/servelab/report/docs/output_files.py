@@ -116,7 +116,7 @@ FILES: tuple[OutputFile, ...] = (
     OutputFile(f"{_STAGE}table.parquet", "a row a candidate and workload", "stage_table"),
     OutputFile(
         f"{_STAGE}points.parquet",
-        "a row a candidate and point at which nothing is decided, of the curve that decides; live studies only",
+        "a row a candidate and point at which nothing is decided: of the curve that decides; if recorded, of all",
         "stage_table",
     ),
     OutputFile(f"{_STAGE}metrics.parquet", "metrics of its runs", "metrics"),

@@ -53,6 +53,10 @@ class RecordedPlanCandidate(JsonPart):
     command: str = Field(description="Serving command of its run on the workload that decides.")
     refused: None = Field(None, description="Null in a recorded study.")
     runs: list[RecordedRun] = Field(description="Its runs.")
+    points: list[RecordedRun] = Field(
+        [],
+        description="Its logs at points of sweeps at which nothing is decided; in `comparison` they are among `runs`.",
+    )
 
 
 class RecordedPlan(JsonFile):
@@ -67,7 +71,8 @@ class RecordedPlan(JsonFile):
 
     def run_ids(self) -> list[str]:
         """Runs of the plan, each once, in order."""
-        return list(dict.fromkeys(run.run_id for candidate in self.candidates for run in candidate.runs))
+        runs = (run for candidate in self.candidates for run in (*candidate.runs, *candidate.points))
+        return list(dict.fromkeys(run.run_id for run in runs))
 
     def reference_of(self, name: str) -> str:
         """The candidate of that name in this plan, as `<stage>/<candidate>`."""
@@ -135,6 +140,12 @@ def _planned(
             recorded_run(study, folder, reference, workload)
             for workload in workloads
             if workload == on or workload in candidate.logs
+        ],
+        points=[
+            recorded_run(study, folder, reference, workload)
+            for points in study.curves.values()
+            for workload in points
+            if workload not in workloads and workload in candidate.logs
         ],
     )
 

@@ -21,7 +21,7 @@ from servelab.study.curves import Curve
 from servelab.study.loads import NAME
 from servelab.study.recorded.commands import read_command
 from servelab.study.recorded.published_claims import ChosenClaim, Claim, candidates_of
-from servelab.study.recorded.sweeps import with_points
+from servelab.study.recorded.sweeps import sweep_of, with_points
 from servelab.study.study import COMPARISON, Hardware, Objective
 
 FILE = "study.yaml"
@@ -203,6 +203,20 @@ class RecordedStudy(Strict):
     def model_names(self) -> dict[str, str]:
         """Each way to write the study's model → its id."""
         return dict.fromkeys(self.model.names, self.model.id)
+
+    @cached_property
+    def curves(self) -> dict[str, list[str]]:
+        """Name of each sweep → the workloads that are its points, the lowest first; as `Study.curves`."""
+        found: dict[str, list[str]] = {}
+        for name, entry in self.workloads.items():
+            if entry.load is not None:
+                found.setdefault(sweep_of(name, entry.load), []).append(name)
+        return found
+
+    def level_of(self, workload: str) -> float | None:
+        """A point's place in its sweep; None for any other workload."""
+        load = self.workloads[workload].load
+        return None if load is None else load.values[0]
 
     def engine_name(self, alias: str) -> str:
         """An engine's name in tables."""

@@ -16,6 +16,11 @@ def at(of: str, level: float) -> str:
     return _AT[of].format(level)
 
 
+def sweep_of(point: str, load: Curve) -> str:
+    """Name of the workload that a point was made of; its `load` has the point's value alone."""
+    return point.removesuffix(point_name("", load.of, load.values[0]))
+
+
 def with_points(study: Any) -> Any:
     """A study's file, as data, with a workload for each point of a `load`; what is wrong in it stays for the checks.
 
