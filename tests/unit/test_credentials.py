@@ -1,5 +1,8 @@
 """Credentials: told by name and form, refused in studies, and not shown in errors."""
 
+import subprocess
+import sys
+
 import pytest
 
 from servelab.core.credentials import has_credential, is_secret, without_credentials
@@ -57,3 +60,14 @@ def test_errors_show_no_credentials():
     )
     assert has_credential(f"x {HUB}") and not has_credential("a token of the hub")
     assert PASSWORD not in made
+
+
+def test_nothing_on_standard_error_shows_credentials():
+    """Neither an error of ours, nor a line of progress, nor a traceback."""
+    code = (
+        "import sys\nfrom servelab.core.cli import run\n"
+        f"def main():\n    print('from {HUB}', file=sys.stderr)\n    raise ValueError('{HUB}')\nrun(main)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "ValueError: redacted-secret" in done.stderr
+    assert HUB not in done.stderr and "from redacted-secret" in done.stderr

@@ -13,6 +13,7 @@ from servelab.core.run_spec import ProtocolSpec, RunSpec
 from servelab.core.seal import faults_of_seal
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.load import LoadPlan
+from servelab.measure.load.stream import excerpt
 from servelab.measure.outcome import Accounts, Outcome, check_served, write_run
 from servelab.measure.run_files import RunStatus
 from servelab.measure.server import CandidateFailed
@@ -87,3 +88,23 @@ def test_a_run_is_sealed_without_what_a_client_left(tmp_path):
     assert faults_of_seal(folder) == []
     assert (folder / "server.log").read_text() == "=== this one\n"
     assert not (folder / "client-left").exists()
+
+
+def test_no_secret_that_a_server_printed_is_sealed(tmp_path):
+    """Nor is one that is in its error, or in what it answered."""
+    secret, password = "hf_" + "AbCdEfGh" * 4, "p4ssw0rd"
+    run = made_run.spec()
+    folder = tmp_path / run_id(run)
+    folder.mkdir()
+    (tmp_path / "server.log").write_text(
+        f"from https://u:{password}@h.org\nexport HF_TOKEN={secret}\nthe server is ready\n"
+    )
+    failed = CandidateFailed("crashed", f"exit code 1: {secret}", ["Traceback", f"  login(token={secret!r})"])
+    outcome = Outcome(manifest=made_run.manifest(run), failure=failed)
+    accounts = Accounts("job", 1, None, 2.0, datetime.now(UTC))
+    status = write_run(folder, run, outcome, accounts, tmp_path / "server.log")
+    assert faults_of_seal(folder) == [] and len(status.log_lines) == 2
+    kept = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert secret.encode() not in kept and password.encode() not in kept and kept.count(b"redacted-secret") == 4
+    assert (folder / "server.log").read_text().endswith("ready\n")
+    assert excerpt(b'{"error": {"message": "wrong key %s"}}' % secret.encode()) == "wrong key redacted-secret"

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any, TextIO
 
 from servelab.core.credentials import without_credentials
 from servelab.core.errors import ServelabError
@@ -16,22 +17,38 @@ _BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 def run(main: Callable[[], None]) -> None:
-    """Calls `main`; a `ServelabError` becomes `error: …` on stderr, without credentials, and its exit code.
+    """Calls `main`; a `ServelabError` becomes `error: …` on stderr and its exit code.
 
-    It ends quietly if the program that reads its output ends first, as `head` does.
+    Nothing that it writes to stderr has a credential, tracebacks included. It ends quietly if the program that reads
+    its output ends first, as `head` does.
     """
+    sys.stderr = _WithoutCredentials(sys.stderr)
     try:
         try:
             main()
         finally:
             sys.stdout.flush()
     except ServelabError as error:
-        print(f"error: {without_credentials(str(error))}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         if not _reader_has_ended():
             raise
         sys.exit(_BROKEN_PIPE)
+
+
+class _WithoutCredentials:
+    """A text stream from which credentials are taken out, write by write."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(without_credentials(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _reader_has_ended() -> bool:

@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from servelab.assets.model_work import ModelWork
+from servelab.core.credentials import without_credentials
 from servelab.core.identity import run_id
+from servelab.core.log_ends import lines_at_ends
 from servelab.core.run_spec import RunSpec
 from servelab.core.seal import seal_of
 from servelab.machine.device_rates import DeviceRates
@@ -119,9 +121,8 @@ def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts,
     if spec.keeps_answers:
         answers = pa.concat_tables([schemas.RUN_ANSWERS.empty_table(), *outcome.answers])
         pq.write_table(answers, folder / "answers.parquet")
-    with server_log.open("rb") as whole, (folder / "server.log").open("wb") as part:
-        whole.seek(outcome.log_from)
-        shutil.copyfileobj(whole, part)
+    printed = "".join(f"{line}\n" for line in lines_at_ends(server_log, outcome.log_from))
+    (folder / "server.log").write_text(without_credentials(printed))
     for left in filter(Path.is_dir, folder.iterdir()):  # a client's folder that could not be removed earlier
         shutil.rmtree(left, ignore_errors=True)
     sealed = ended.model_copy(update={"seal": seal_of(folder, ended.model_dump(mode="json"))})
@@ -139,8 +140,8 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
         run_id=run_id(spec),
         outcome="failed" if failure else "saturated" if outcome.not_sent else "ok",
         reason=failure.reason if failure else "saturated" if outcome.not_sent else None,
-        message=failure.message if failure else outcome.not_sent or failed_requests(records),
-        log_lines=failure.log_lines if failure else [],
+        message=without_credentials(failure.message) if failure else outcome.not_sent or failed_requests(records),
+        log_lines=without_credentials("\n".join(failure.log_lines)).splitlines() if failure else [],
         rounds=len(outcome.records),
         requests=records.num_rows,
         requests_failed=failed,

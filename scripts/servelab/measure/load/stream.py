@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from servelab.core.credentials import without_credentials
+
 _DONE = b"[DONE]"
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "text")
 _TEXT = re.compile(rb'"(%s)" ?: ?"((?:[^"\\]|\\.)*)"' % "|".join(_TEXT_FIELDS).encode())
@@ -104,13 +106,13 @@ def read_answer(
 
 
 def excerpt(body: bytes) -> str:
-    """The start of a body on one line, for an error: the server's message if it has one."""
+    """The start of a body on one line, for an error: the server's message if it has one, without credentials."""
     try:
         error = orjson.loads(body)["error"]
         text = error["message"] if isinstance(error, dict) else error
     except (orjson.JSONDecodeError, KeyError, TypeError):
         text = body[: 4 * _EXCERPT].decode(errors="replace")
-    shown = " ".join(str(text)[: 4 * _EXCERPT].split())[:_EXCERPT]
+    shown = " ".join(without_credentials(str(text)[: 4 * _EXCERPT]).split())[:_EXCERPT]
     return "".join(character if character.isprintable() else "�" for character in shown)
 
 

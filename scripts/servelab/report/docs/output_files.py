@@ -90,7 +90,10 @@ FILES: tuple[OutputFile, ...] = (
         "the machine and the devices it had, the command, versions and hashes",
         models=(RunManifest,),
     ),
-    OutputFile("runs/<run_id>/server.log", "what the server printed"),
+    OutputFile(
+        "runs/<run_id>/server.log",
+        "what the server printed, without credentials; of more than 8 MiB the first and the last half of that",
+    ),
     OutputFile(
         "runs/<run_id>/signed.json",
         "what was measured, if a key signs runs (archive.md); its signature is `signed.json.sig`",
