@@ -1,17 +1,21 @@
 """What is missing from an archive is listed by its name, or is what a build leaves out for the reason that is given."""
 
 import json
+import re
 import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from servelab.archive.absent import absent
 from servelab.archive.coverage import sort_members
+from servelab.archive.job_logs import logs_of
 from servelab.archive.layout import Manifest, Member
 from servelab.archive.left_out import MOST_REQUESTS_BYTES, left_out_again, requests_of, why_left_out
 from servelab.assets.datasets import load_datasets
 from servelab.core.identity import content_id
+from servelab.report.docs.output_files import FILES as OUTPUT_FILES
 
 ROOT = Path(__file__).parents[2]
 DATASETS = load_datasets(ROOT / "config/datasets.yaml")
@@ -26,6 +30,7 @@ SPEC = {
 }
 LOGS = {
     f"results/logs/measure/{RUNS[1]}.log": f"run {RUNS[0]}: random\nrun {RUNS[1]}: random\n",
+    "results/logs/plan_stage/tiny-one.log": "",
     "results/logs/parse_stage/tiny-one.log": "1 of 1 runs parsed\n",
     "results/logs/decide_stage/studies/tiny-one.log": "baseline goes on\n",
 }
@@ -98,7 +103,26 @@ def test_a_recorded_study_has_other_jobs(folder):
     for name in ("plan.json", "decision.json"):
         (stage / name).write_text("{}")
     said = manifest(folder).model_copy(update={"searches": ["recorded/tiny"]})
-    assert set(absent(folder, said)) == {"results/logs/decide_stage/recorded/tiny-one.log"}
+    logs = {"results/logs/parse_recorded/tiny-one.log", "results/logs/decide_stage/recorded/tiny-one.log"}
+    assert set(absent(folder, said)) == logs
+
+
+def test_the_log_of_each_rule_that_makes_files_of_a_study_is_known():
+    """As the rules name it. The others make what an archive does not have, or need not have been run for it."""
+    elsewhere = {"archive_study", "name_archive", "publish_archive", "compare_studies", "preflight", "render_index"}
+    elsewhere |= {"build_environment", "check_environment", "download_dataset", "download_model"}
+    elsewhere |= {"convert_model", "quantize_model"}
+    text = "".join(file.read_text() for file in sorted((ROOT / "rules").glob("*.smk")))
+    rules = {re.sub(r"\{\w+\}", "*", log) for log in re.findall(r'"(results/logs/[^"]+)"', text)}
+    rules = {log for log in rules if log.split("/")[2].removesuffix(".log") not in elsewhere}
+    made = ["results/workloads/w/workload.json", f"results/runs/{RUNS[0]}/spec.json"]
+    for search in ("studies/tiny", "recorded/tiny"):
+        files = [each.name.partition("<study>/")[2] for each in OUTPUT_FILES if each.name.startswith("studies/")]
+        files += ["claims.parquet"] if search.startswith("recorded") else []
+        made += [f"results/{search}/{re.sub('<[^>]+>', 'x', name).replace('{html,md}', 'html')}" for name in files]
+    logs = list(logs_of(made))
+    assert all(any(fnmatch(log, rule) for rule in rules) for log in logs), logs
+    assert all(any(fnmatch(log, rule) for log in logs) for rule in rules), rules
 
 
 def test_what_is_left_out_is_listed(folder):

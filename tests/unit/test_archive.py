@@ -258,6 +258,17 @@ def test_a_table_with_more_bytes_is_another(tmp_path):
     assert found == "its values are those recomputed, but its bytes are not"
 
 
+def test_a_last_digit_excuses_no_further_bytes(tmp_path):
+    archived, again = tmp_path / "archived.parquet", tmp_path / "again.parquet"
+    table_file(archived, [1.0, 0.1 + 0.2])
+    table_file(again, [1.0, 0.3])
+    assert difference(archived, again) is None
+    whole = archived.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    archived.write_bytes(whole[:footer] + b"more" + whole[footer:])
+    assert difference(archived, again) == "its values are those recomputed, but its bytes are not"
+
+
 @pytest.mark.parametrize("what", SAID)
 def test_the_first_difference_is_said(what, tmp_path):
     suffix, write, archived, again, said = SAID[what]

@@ -11,16 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from servelab.archive.job_logs import missing_logs
 from servelab.archive.layout import PROVENANCE, RESULTS, WORKFLOW, Manifest
 from servelab.assets.datasets import folder_name, load_datasets
 from servelab.core.identity import content_id
-
-_PRINTED = {
-    ("studies", "plan.json"): "parse_stage/{study}-{stage}",
-    ("studies", "decision.json"): "decide_stage/studies/{study}-{stage}",
-    ("recorded", "decision.json"): "decide_stage/recorded/{study}-{stage}",
-}
-"""Logs of jobs that always print something, by the kind of study and the file of a stage that shows that they ran."""
 
 
 def descriptions(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -43,7 +37,7 @@ def descriptions(spec: Mapping[str, Any]) -> dict[str, str]:
 def absent(folder: Path, manifest: Manifest) -> dict[str, str]:
     """Names of files that the unpacked archive in `folder` could have and has not, each with what it is."""
     found = dict.fromkeys(manifest.omitted, "files that are left out of the archive")
-    found |= dict.fromkeys(_logs(folder, manifest), "logs of jobs that are not in the archive")
+    found |= dict.fromkeys(missing_logs(folder, manifest.members), "logs of jobs that are not in the archive")
     specs = [json.loads((folder / name).read_bytes()) for name in _runs(manifest).values()]
     datasets = load_datasets(folder / WORKFLOW / "config/datasets.yaml") if specs else {}
     names = {dataset.sha256: name for name, dataset in datasets.items()}
@@ -65,20 +59,3 @@ def _dataset(spec: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[str]
     """The description of the data set that a workload is from; `names` has each data set's by its sha256."""
     if digest := spec["workload"]["parameters"].get("dataset_sha256"):
         yield f"{PROVENANCE}/datasets/{folder_name(names.get(digest, 'dataset'), digest)}.json"
-
-
-def _logs(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Logs that are not empty when a job has ended: those of stages, and of each job that measured runs.
-
-    A job measures several runs; its log has the name of one, and names all.
-    """
-    jobs = f"{RESULTS}/logs/measure/"
-    said = [(folder / name).read_text(errors="replace") for name in manifest.members if name.startswith(jobs)]
-    yield from (f"{jobs}{run}.log" for run in _runs(manifest) if not any(run in log for log in said))
-    for name in sorted(manifest.members):
-        top, *path = name.split("/")
-        match path:
-            case [kind, study, "stages", stage, file] if top == RESULTS and (kind, file) in _PRINTED:
-                log = f"{RESULTS}/logs/{_PRINTED[kind, file].format(study=study, stage=stage)}.log"
-                if log not in manifest.members:
-                    yield log

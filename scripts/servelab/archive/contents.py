@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from servelab.archive import record_faults
 from servelab.archive.absent import descriptions
+from servelab.archive.job_logs import logs_of
 from servelab.archive.layout import PROVENANCE, RESULTS, WORKFLOW
 from servelab.archive.left_out import requests_of, why_left_out
 from servelab.archive.references import read_json, referenced_runs
@@ -138,9 +138,7 @@ def _live(root: Path, results: Path, search: str) -> Contents:
     settings = [project.file, root / "config/workloads.yaml", root / "config/datasets.yaml"]
     contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in [*settings, *locks]}
     contents.files |= _provenance(project, results, specs.values())
-    contents.files |= _below(
-        results, _logs(results, search, stage_names(project.study), chain.from_iterable(ids.values()))
-    )
+    contents.files |= _logs(results, contents)
     contents.runs = [_archived(results, run_id, spec) for run_id, spec in specs.items()]
     _leave_out_requests(project, results, ids["workloads"], contents)
     return contents
@@ -157,7 +155,7 @@ def _recorded(root: Path, results: Path, search: str, source: Source) -> Content
     record_faults.raise_faults(faults, _FINISH)
     contents = Contents(study.title, date_of(root, results, search, source), [search], _below(results, own))
     contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in _files_below(folder)}
-    contents.files |= _below(results, _logs(results, search, study.stage_names, []))
+    contents.files |= _logs(results, contents)
     return contents
 
 
@@ -219,16 +217,10 @@ def _provenance(project: Project, results: Path, specs: Iterable[dict[str, Any]]
     return {name: path for name, path in named.items() if path.is_file()}
 
 
-def _logs(results: Path, search: str, stages: list[str], ids: Iterable[str]) -> list[Path]:
-    """Logs of the jobs that made a study, `results/logs/<rule>/<what it made>.log`, except those that are empty."""
-    names = {search, search.split("/")[1]}
-    keys = names | {f"{name}-{stage}" for name in names for stage in stages} | set(ids)
-    logs = results / "logs"
-    return [
-        path
-        for path in _files_below(logs)
-        if path.relative_to(logs).as_posix().partition("/")[2].removesuffix(".log") in keys and path.stat().st_size
-    ]
+def _logs(results: Path, contents: Contents) -> dict[str, Path]:
+    """Logs of the jobs that made these files, those that are there."""
+    named = {name: results / name.removeprefix(f"{RESULTS}/") for name in logs_of(contents.files)}
+    return {name: path for name, path in sorted(named.items()) if path.is_file()}
 
 
 def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str], contents: Contents) -> None:

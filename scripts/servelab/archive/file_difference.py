@@ -67,7 +67,21 @@ def _of_tables(archived: Path, again: Path) -> str | None:
         for row, (value, other_value) in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
             if found := _of_json(value, other_value):
                 return f"row {row}, column {name}: {found}"
-    return "its values are those recomputed, but its bytes are not" if tables[0].equals(tables[1]) else None
+    is_same = tables[0].equals(tables[1])
+    return "its values are those recomputed, but its bytes are not" if is_same or not _is_filled(archived) else None
+
+
+def _is_filled(path: Path) -> bool:
+    """Whether a Parquet file has nothing but its columns and its footer, between two marks of 4 bytes."""
+    described = pq.read_metadata(path)
+    groups = [described.row_group(number) for number in range(described.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    at = 4
+    for column in sorted(columns, key=lambda column: column.data_page_offset):
+        if (column.dictionary_page_offset or column.data_page_offset) != at:
+            return False
+        at += column.total_compressed_size
+    return bool(at + described.serialized_size + 8 == path.stat().st_size)
 
 
 def _of_json(value: Any, again: Any, path: str = "") -> str | None:

@@ -15,6 +15,7 @@ from servelab.archive.build import json_bytes, readme
 from servelab.archive.contents import LIVE, study_contents
 from servelab.archive.crate import crate_metadata
 from servelab.archive.file_difference import of_text
+from servelab.archive.job_logs import LOGS, may_be_empty
 from servelab.archive.layout import (
     CRATE,
     DIFF,
@@ -29,9 +30,10 @@ from servelab.archive.layout import (
 )
 from servelab.archive.left_out import left_out_again
 from servelab.archive.recipe import recipe
+from servelab.archive.redaction import MARKS_OF_ARCHIVES, has_mark
 from servelab.archive.source import Source
 from servelab.core.errors import ServelabError
-from servelab.core.seal import STATUS
+from servelab.core.seal import IMPORTED, STATUS
 from servelab.report.docs.output_files import FILES
 from servelab.study.plan import Plan
 
@@ -67,7 +69,7 @@ def rebuild(folder: Path, manifest: Manifest, work: Path, day: str | None) -> Re
     contents = study_contents(work, work / RESULTS, list(manifest.searches), source)
     made = {README: readme(contents, manifest.commit).encode()}
     made |= {f"{RECIPE}/{name}": text.encode() for name, text in recipe(work, contents).items()}
-    members = {name: _described(folder, name, member) for name, member in sorted(manifest.members.items())}
+    members = {name: _described(folder, name, member, manifest) for name, member in sorted(manifest.members.items())}
     again = manifest.model_copy(
         update={
             "study": contents.study,
@@ -106,7 +108,9 @@ def record_differences(folder: Path, manifest: Manifest) -> Iterator[tuple[str, 
             file.matches(name.removeprefix(f"{RESULTS}/")) for file in FILES
         ):
             yield name, "is no file that a run leaves"
-        elif name.startswith((*_RAW, f"{RESULTS}/logs/")) and not (member.size_bytes or name.endswith(f"/{_LOG}")):
+        elif name.startswith((*_RAW, LOGS)) and not (
+            member.size_bytes or name.endswith(f"/{_LOG}") or may_be_empty(name)
+        ):
             yield name, "is empty"
         elif name.startswith(_RAW) and name.endswith(".json"):
             content = (folder / name).read_bytes()
@@ -130,18 +134,43 @@ def _difference(content: bytes, again: bytes) -> str | None:
         return f"cannot be read: {error}"
 
 
-def _described(folder: Path, name: str, member: Member) -> Member:
-    """The manifest's entry of a member, which can be called redacted only if a redaction may have changed it.
-
-    A run's seal has the digest of each of its redacted files as it was measured.
-    """
-    if not member.redacted or not name.startswith(f"{RESULTS}/runs/"):
-        may_be = not name.startswith(WORKFLOW) or name.startswith(f"{WORKFLOW}/config/")
+def _described(folder: Path, name: str, member: Member, manifest: Manifest) -> Member:
+    """The manifest's entry of a member, which is called redacted if it is, as far as that shows."""
+    if not name.startswith(f"{RESULTS}/runs/"):
+        redacted = _may_be_redacted(folder / name, name, said=member.redacted)
+    elif _of_run(name, IMPORTED) in manifest.members:  # it was perhaps redacted where it was archived first
+        redacted = member.redacted and has_mark(folder / name)
     else:
-        status, file = json.loads((folder / name).with_name(STATUS).read_bytes()), name.rpartition("/")[2]
-        files = (status.get("seal") or {}).get("files", {})
-        may_be = file not in files or files[file].get("measured_sha256") is not None
-    return member.model_copy(update={"redacted": member.redacted and may_be and name not in (CRATE, MANIFEST)})
+        redacted = _is_redacted(folder, name, said=member.redacted)
+    return member.model_copy(update={"redacted": redacted})
+
+
+def _is_redacted(folder: Path, name: str, *, said: bool) -> bool:
+    """Whether a run's file was redacted: its seal has the digest of each such file as it was measured."""
+    status = json.loads((folder / _of_run(name, STATUS)).read_bytes())
+    files = (status.get("seal") or {}).get("files", {})
+    if (file := name.split("/", 3)[-1]) in files:
+        return files[file].get("measured_sha256") is not None
+    resealed = file == STATUS and any(each.get("measured_sha256") is not None for each in files.values())
+    return resealed or _shows(folder / name, said=said)
+
+
+def _may_be_redacted(path: Path, name: str, *, said: bool) -> bool:
+    """Whether what is said of another member may be true: only a redaction leaves its marks in the log of a job."""
+    is_code = name.startswith(WORKFLOW) and not name.startswith(f"{WORKFLOW}/config/")
+    if is_code or name in (CRATE, MANIFEST):
+        return False
+    return _shows(path, said=said) if name.startswith(LOGS) else said and has_mark(path)
+
+
+def _shows(path: Path, *, said: bool) -> bool:
+    """Whether a file that is redacted by its archive only, if at all, shows that; `said` if it is called redacted."""
+    return has_mark(path) if said else has_mark(path, MARKS_OF_ARCHIVES)
+
+
+def _of_run(name: str, file: str) -> str:
+    """The file of that name of the run that a member is of."""
+    return "/".join([*name.split("/")[:3], file])
 
 
 def _lay_out(folder: Path, manifest: Manifest, work: Path) -> None:
