@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadPlan
 from servelab.metrics.definitions import METRICS, RunData, summarise
 from servelab.metrics.tables import schemas
+from servelab.recorded.readers import read_file
 from servelab.search.project import load_project
 
 DATA = Path(__file__).parents[1] / "data/clients"
@@ -66,7 +68,18 @@ def aiperf(folder: Path) -> dict[str, float]:
     }
 
 
-OWN_FIGURES = {"vllm-bench": vllm_bench, "guidellm": guidellm, "aiperf": aiperf}
+def aisbench(folder: Path) -> dict[str, float]:
+    """As its reader has them, from the files that it saved."""
+    saved = folder / "out/round/performances/server"
+    read = [read_file(saved / name) for name in ("workload.json", "workload.csv")]
+    values = {(figure.metric, figure.statistic): figure.value for (block,) in read for figure in block.figures}
+    means = {tag: values[tag, "mean"] for tag in ("ttft_ms", "tpot_ms", "e2el_ms")}
+    return means | {
+        tag: values[tag, "value"] for tag in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
+    }
+
+
+OWN_FIGURES = {"vllm-bench": vllm_bench, "guidellm": guidellm, "aiperf": aiperf, "aisbench": aisbench}
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions"])
@@ -106,7 +119,7 @@ def test_half_failed(name):
     records = CLIENTS.get(name).read(plan("faults"), DATA / name / "half-failed").records.to_pylist()
     assert [record["error"] is None for record in records] == [True, False, True, False]
     assert all(record["error"].startswith("client: ") for record in records if record["error"])
-    assert all(record["end_s"] >= record["sent_s"] for record in records)
+    assert all(record["end_s"] >= record["sent_s"] for record in records if record["sent_s"] is not None)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -134,7 +147,7 @@ def test_results_of_other_requests_or_cut_short_are_refused(name, tmp_path):
     with pytest.raises(ServelabError, match=f"not the results of {name}"):
         client.read(plan(limit=3), DATA / name / "completions")
     saved = DATA / name / "completions" / client.results
-    (tmp_path / client.results).parent.mkdir(exist_ok=True)
+    (tmp_path / client.results).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / client.results).write_bytes(saved.read_bytes()[: saved.stat().st_size // 2])
     with pytest.raises(ServelabError, match=f"not the results of {name}"):
         client.read(plan(), tmp_path)
@@ -145,7 +158,19 @@ def test_other_definitions_are_of_known_metrics(name):
     assert set(CLIENTS.get(name).definitions) <= set(METRICS.names())
 
 
+def test_a_broken_database_of_aisbench_is_refused(tmp_path):
+    folder = shutil.copytree(DATA / "aisbench/completions", tmp_path / "run")
+    (database,) = folder.rglob("*.db")
+    for broken in (b"no database", database.read_bytes()[:5000]):
+        database.write_bytes(broken)
+        with pytest.raises(ServelabError, match="not the results of aisbench"):
+            CLIENTS.get("aisbench").read(plan(), folder)
+
+
 REFUSED = [
+    ("aisbench", {"request_rate": 2, "max_concurrency": 4}, "max_concurrency"),
+    ("aisbench", {"ramp_up_s": 3}, "request_rate: inf"),
+    ("aisbench", {"client_processes": 2}, "client_processes: 2"),
     ("vllm-bench", {"request_rate": 2, "ramp_up_s": 3}, "ramp_up_s: 3.0"),
     ("vllm-bench", {"arrivals": "replay"}, "arrivals: replay"),
     ("vllm-bench", {"client_processes": 2}, "client_processes: 2"),

@@ -34,6 +34,8 @@ _OLDEST_GLIBC = (2, 31)
 """Wheels may ask for this one, or for the one that the release's own wheel asks for."""
 _GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_x86_64")
 _JSON = "application/vnd.pypi.simple.v1+json"
+_LEFT_OUT = "left_out.txt"
+"""A file of overrides: each requirement of a package that is left out holds nowhere."""
 
 
 class Recipe(Strict):
@@ -41,7 +43,7 @@ class Recipe(Strict):
 
     packages: list[str] = Field(min_length=1, description="Packages; the first gets the version.")
     torch: Literal["cpu"] | None = Field(None, description="`cpu`: PyTorch's builds for a CPU.")
-    left_out: list[str] = Field([], description="Packages that are resolved and not installed.")
+    left_out: list[str] = Field([], description="Packages that are not resolved, nor what only they need.")
 
     def requirements(self, version: str) -> list[str]:
         """What is resolved."""
@@ -145,7 +147,7 @@ def uv_command(
         command += ["--find-links", wheels]
     elif recipe.torch:  # PyTorch's own index does not date its files
         command += ["--torch-backend", recipe.torch, "--exclude-newer-package", "torch=false"]
-    return command + [part for package in recipe.left_out for part in ("--no-emit-package", package)]
+    return [*command, "--override", _LEFT_OUT] if recipe.left_out else command
 
 
 def write_lock(name: str, version: str, lock: Path, command: list[str], recipe: Recipe, cutoff: datetime) -> None:
@@ -157,6 +159,8 @@ def write_lock(name: str, version: str, lock: Path, command: list[str], recipe: 
         asked = Path(folder) / f"{name}-{version}.in"
         asked.write_text("".join(f"{line}\n" for line in recipe.requirements(version)), encoding="utf-8")
         made = asked.with_suffix(".txt")
+        nowhere = "".join(f"{package} ; python_version < '3'\n" for package in recipe.left_out)
+        (Path(folder) / _LEFT_OUT).write_text(nowhere, encoding="utf-8")
         # the folder is uv's own, so that the lock's comments name the file without it
         full = [*command, "--no-header", asked.name, "--output-file", made.name]
         try:
