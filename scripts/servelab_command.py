@@ -1,6 +1,7 @@
 """The command `servelab` of this checkout; the installed one runs this file from any folder of the checkout."""
 
 from servelab.cli.commands import servelab
+from servelab.core.cli import run
 
 if __name__ == "__main__":
-    servelab(prog_name="servelab")
+    run(lambda: servelab(prog_name="servelab"))

@@ -16,5 +16,5 @@ def until(condition: Callable[[], Found], what: str, patience_s: float = PATIENC
     while time.monotonic() < end:
         if found := condition():
             return found
-        time.sleep(0.1)
+        time.sleep(0.02)
     raise AssertionError(f"not within {patience_s} s: {what}")

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from servelab.cli.checkout import STUDIES, find_studies, this_place
 from servelab.cli.parsed import completions, read_from
 from servelab.cli.snakemake_line import snakemake_line
-from servelab.core.cli import run
+from servelab.core.cli import call
 from servelab.core.errors import ConfigError
 
 
@@ -49,7 +49,7 @@ class Delegated(click.Command, ABC):
 
     def invoke(self, ctx: click.Context) -> None:
         """Runs it; an error that the user can fix is one line."""
-        run(lambda: self.start(this_place(), ctx.params["words"]))
+        call(lambda: self.start(this_place(), ctx.params["words"]))
 
     @abstractmethod
     def start(self, root: Path, words: Sequence[str]) -> None:

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import select
 import signal
 import sys
+import threading
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from servelab.core.credentials import without_credentials
 from servelab.core.errors import ServelabError
+
+# What a script imports stays: looking through it for garbage again and again takes a tenth of its start.
+gc.set_threshold(100_000, 20, 100)
 
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 """What a shell reports of a program that its reader left."""
 
 
-def run(main: Callable[[], None]) -> None:
+def run(main: Callable[[], None]) -> NoReturn:
+    """Calls `main` as `call` does and ends the process, at once if no other thread runs.
+
+    For Python to take its modules apart first is a fifth of a short script's CPU time.
+    """
+    code: str | int = 0
+    try:
+        call(main)
+    except SystemExit as end:
+        code = end.code or 0
+    if isinstance(code, str) or threading.active_count() > 1:
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def call(main: Callable[[], None]) -> None:
     """Calls `main`; a `ServelabError` becomes `error: …` on stderr and its exit code.
 
     Nothing that it writes to stderr has a credential, tracebacks included. It ends quietly if the program that reads

@@ -5,16 +5,19 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
 from pydantic import Field
 
 from servelab.core.api_key import without_key
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.json_file import JsonPart
 from servelab.core.registry import nearest
+
+if TYPE_CHECKING:
+    import httpx
 
 NOT_KNOWN = "unknown"
 """The version of a server that somebody else started."""
@@ -80,6 +83,8 @@ def checked_url(text: str) -> str:
 
 def ask(url: str, key: str | None, model: str | None = None) -> Asked:
     """What a server says about itself; `ServelabError` if it does not answer, `ConfigError` if it has no such model."""
+    import httpx  # here: it takes a tenth of each script's start
+
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     alone = httpx.Limits(max_keepalive_connections=0)  # a server may close a connection just as it is used again
     with httpx.Client(
@@ -123,7 +128,7 @@ def not_known(asked: Asked, caches: str) -> Iterator[tuple[str, str]]:
 
 def _models(answer: httpx.Response, url: str, key: str | None) -> list[dict[str, Any]]:
     """Entries of the list; `ServelabError` if it is none."""
-    if answer.status_code != httpx.codes.OK:
+    if answer.status_code != HTTPStatus.OK:
         hint = "; does it need --api-key-env?" if answer.status_code in (401, 403) and not key else ""
         said = without_key(" ".join(answer.text.split()), key)[:_MOST_TEXT]
         raise ServelabError(f"{url}/v1/models: status {answer.status_code}{hint} {said}".rstrip())
@@ -145,9 +150,11 @@ def _longest(entry: Mapping[str, Any]) -> int | None:
 
 def _version(client: httpx.Client) -> str | None:
     """What vLLM and others answer at /version; None for anything else."""
+    import httpx
+
     try:
         answer = client.get("/version")
-        version = answer.json()["version"] if answer.status_code == httpx.codes.OK else None
+        version = answer.json()["version"] if answer.status_code == HTTPStatus.OK else None
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return None
     return version[:_MOST_TEXT] if isinstance(version, str) else None
