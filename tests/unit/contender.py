@@ -17,9 +17,21 @@ from random import Random
 
 from servelab.core.errors import Outage
 from servelab.machine import lease as leases
+from servelab.machine.devices import DEVICES
 from servelab.machine.ports import lease_ports
 
 leases._POLL_S = 0.002
+
+
+def remember(kind_name: str) -> None:
+    """Asks the vendor's tool once: what is tried here are the locks, and the devices stay the same."""
+    kind = DEVICES.get(kind_name)
+    found = kind.find()
+    topology = kind.topology(found)
+    of = type(kind)
+    of.find = lambda self: list(found)
+    of.topology = lambda self, devices: topology
+    of.described = lambda self, devices: list(devices)
 
 
 @contextmanager
@@ -55,6 +67,8 @@ def main() -> None:
     path, until, seed, what, first, second = sys.argv[1:]
     draw = Random(int(seed))
     journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    if what == "device":
+        remember(first)
     while not Path(until).exists():
         if what == "device":
             devices(journal, first, draw.randrange(1, int(second) + 1), draw)
