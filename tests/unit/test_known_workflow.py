@@ -93,6 +93,16 @@ def test_a_change_must_be_in_the_diff_and_is_not_proved(archived, checkout):
     assert archived(dirty=False).faults
 
 
+def test_a_diff_that_stands_for_much_more_does_not_take_its_memory(archived, checkout, monkeypatch):
+    """Binary changes are packed: 8 KB of the diff are 40 MB here."""
+    (checkout / "scripts/zeros.bin").write_bytes(bytes(40 << 20))
+    git(checkout, "add", ".")
+    assert archived().faults == []
+    monkeypatch.setattr("servelab.archive.known_workflow._MOST_MEMORY_BYTES", 32 << 20)
+    (fault,) = archived().faults
+    assert fault.startswith(f"{DIFF}: does not apply")
+
+
 @pytest.mark.parametrize("commit", ["f" * 40, "f" * 64, "HEAD", "--output=/tmp/x", "main", None, ""])
 def test_without_the_commit_it_is_compared_with_the_workflow_that_verifies(archived, checkout, commit):
     match = archived(lambda folder: (folder / "workflow/Makefile").write_text("x\n"), commit=commit)

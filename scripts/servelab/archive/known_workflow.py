@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import resource
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +19,8 @@ from servelab.core.identity import file_sha256
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _STUDIES_OWN = re.compile(r"config/|envs/[^/]+\.(?:txt|yaml)$")
 """Files below `workflow/` that a study may bring along: its own, and its locks."""
+_MOST_MEMORY_BYTES = 512 * 2**20
+"""That git may take."""
 _REDACTED = re.compile(r"config/(?!recorded/[^/]+/logs/)")
 """Files below `workflow/` from which names may have been removed."""
 
@@ -151,6 +154,11 @@ def _day(root: Path, commit: str) -> str | None:
     return day.decode().strip() if day else None
 
 
+def _limit_memory() -> None:
+    """A few lines of a binary patch may stand for gigabytes, and git would reserve them."""
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+
+
 def _git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> bytes | None:
     """What git prints; None if it fails or is missing."""
     try:
@@ -160,6 +168,7 @@ def _git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None
             check=True,
             env=os.environ | {"TZ": "UTC", "LC_ALL": "C"} | dict(variables or {}),
             timeout=300,
+            preexec_fn=_limit_memory,
         )
     except (OSError, subprocess.SubprocessError):
         return None
