@@ -30,7 +30,7 @@ from servelab.core.errors import ServelabError
 from servelab.machine.device_names import stated_json
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.workflow.code_files import CodeFiles, digest_file
-from servelab.workflow.comparisons import Comparisons
+from servelab.workflow.comparison_inputs import Comparisons
 from servelab.workflow.foreseen import ForeseenPlans
 from servelab.workflow.imports import import_option, use_imported_runs
 from servelab.workflow.orphan import end_with_parent

@@ -7,7 +7,7 @@ from servelab.archive.contents import archive_name, date_of, study_contents
 from servelab.archive.redacted_study import build_redacted
 from servelab.archive.redaction import Redactor
 from servelab.archive.signatures import sign_archive
-from servelab.archive.source import read_source
+from servelab.archive.workflow_source import read_source
 from servelab.core.cli import run
 from servelab.core.identity import file_sha256
 from servelab.core.ssh_signature import check_key, parse_key

@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from servelab.bench.bench_result import Bench, BenchLoad, means, point_result
 from servelab.bench.capacity import RAISED, SearchedCapacity, SearchedVisit, search_visit, searched_spec
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
-from servelab.bench.result import Bench, BenchLoad, means, point_result
 from servelab.core.api_key import key_of
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError

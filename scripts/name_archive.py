@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from servelab.archive.contents import archive_name, date_of
-from servelab.archive.source import read_source
+from servelab.archive.workflow_source import read_source
 from servelab.core.cli import run
 from servelab.core.files import write_json
 

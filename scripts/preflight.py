@@ -7,7 +7,7 @@ from servelab.core.cli import run
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_json
 from servelab.search.preflight import preflight
-from servelab.search.preflight.table import render
+from servelab.search.preflight.printed_table import render
 from servelab.search.project import load_project
 
 

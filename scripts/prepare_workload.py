@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from servelab.answers.workload import QUESTIONS
+from servelab.answers.question_load import QUESTIONS
 from servelab.assets.asset_files import StoredWorkload
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.assets.workloads import WORKLOADS

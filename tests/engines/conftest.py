@@ -24,7 +24,7 @@ from servelab.core.run_spec import RunSpec
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES, Engine, Serve
 from servelab.engines.runtimes import Environment, read_environment
-from servelab.engines.served import render_served, serve_of
+from servelab.engines.server_identity import render_served, serve_of
 from servelab.measure.clients import CLIENTS
 from servelab.measure.job import JobRun
 from servelab.measure.server import Enter, Server

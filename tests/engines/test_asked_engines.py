@@ -17,7 +17,7 @@ from servelab.answers.comparison import CHANGES, Allowed
 from servelab.answers.graders import grade
 from servelab.answers.judge import judge
 from servelab.answers.question import Answer, usable_logprobs
-from servelab.answers.workload import QUESTIONS
+from servelab.answers.question_load import QUESTIONS
 from servelab.metrics.tables import schemas
 
 COUNT = 16

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from servelab.bench.result import Bench
+from servelab.bench.bench_result import Bench
 
 ROOT = Path(__file__).parents[2]
 

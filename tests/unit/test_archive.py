@@ -24,7 +24,7 @@ from servelab.archive.file_difference import difference
 from servelab.archive.layout import MANIFEST, parse_manifest
 from servelab.archive.redaction import Redactor
 from servelab.archive.references import referenced_runs
-from servelab.archive.source import Source, read_source
+from servelab.archive.workflow_source import Source, read_source
 from servelab.core.errors import ServelabError
 
 ROOT = Path(__file__).parents[2]

@@ -56,3 +56,30 @@ def test_the_rooms_of_the_architecture_are_the_folders_of_the_package():
     table = (ROOT / "docs/architecture.md").read_text().split("## Rooms of the package")[1].split("\n## ")[0]
     rooms = {path.parent.name for path in (ROOT / "scripts/servelab").glob("*/__init__.py")}
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == rooms
+
+
+def test_each_room_says_what_it_may_import():
+    layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    below = {room: layers[place + 1] for place, room in enumerate(layers[:-1])}
+    allowed = {room: f"May import {first} and the rooms below it." for room, first in below.items()}
+    allowed |= {
+        "core": "May import no other room.",
+        "metrics": "May import core.",
+        "cli": "May import every other room.",
+    }
+    allowed |= {"machine": "May import metrics and core.", "assets": "May import machine, metrics and core."}
+    docstrings = {room: (ROOT / f"scripts/servelab/{room}/__init__.py").read_text().split('"""')[1] for room in layers}
+    assert [room for room, text in docstrings.items() if allowed[room] not in " ".join(text.split())] == []
+
+
+def test_no_two_modules_or_scripts_have_names_that_differ_by_a_letter():
+    paths = [path for path in (ROOT / "scripts").rglob("*.py") if path.name != "__main__.py"]
+    names = {path.parent.name if path.stem == "__init__" else path.stem for path in paths}
+    assert len(names) > 300
+    alike: dict[str, set[str]] = {}
+    for name in names:
+        for at in range(1, len(name)):  # two names that begin differently are not taken for each other
+            alike.setdefault(f"{name[:at]}?{name[at + 1 :]}", set()).add(name)
+            alike.setdefault(f"{name[:at]}?{name[at:]}", set()).add(name)
+        alike.setdefault(f"{name}?", set()).add(name)
+    assert [found for found in alike.values() if len(found) > 1] == []

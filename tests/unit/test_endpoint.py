@@ -12,7 +12,7 @@ from servelab.core.identity import lock_sha256, run_id
 from servelab.core.run_spec import RunSpec
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES
-from servelab.engines.served import render_served, serve_of
+from servelab.engines.server_identity import render_served, serve_of
 from servelab.machine.device_names import Wanted
 from servelab.machine.devices import DEVICES
 from servelab.measure.clients import CLIENTS, client_of

@@ -8,7 +8,7 @@ import pytest
 
 from servelab.archive.known_workflow import match_workflow
 from servelab.archive.layout import DIFF, Manifest, Member
-from servelab.archive.source import read_source
+from servelab.archive.workflow_source import read_source
 
 FILES = ("Snakefile", "Makefile", "scripts/a.py", "docs/größe.md", "config/studies/x.yaml")
 

@@ -22,7 +22,7 @@ from servelab.machine.device_rates import DeviceRates, published_rates
 from servelab.metrics.definitions import RunData
 from servelab.metrics.tables import schemas
 from servelab.recorded.audit import Run
-from servelab.recorded.limits import limit_of_recorded
+from servelab.recorded.log_limits import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
 from servelab.report.charts import CHARTS

@@ -22,7 +22,7 @@ from servelab.measure.run_place import place_of
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
 from servelab.results.compare_with_baseline import improvements
-from servelab.results.places import place_columns, unequal_places
+from servelab.results.unequal_places import place_columns, unequal_places
 from servelab.search.planning import plan_stage
 from servelab.search.proof_plan import judge, promised_percent, promised_places
 from servelab.search.strategies import decide

@@ -23,7 +23,7 @@ from servelab.archive.layout import media_type
 from servelab.archive.redaction import Redactor
 from servelab.archive.restore import Verified, restore_archive, restore_verified
 from servelab.archive.signatures import check_signature
-from servelab.archive.source import Source
+from servelab.archive.workflow_source import Source
 from servelab.archive.zip_format import entry, seal
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256

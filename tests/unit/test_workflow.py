@@ -19,7 +19,7 @@ from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
 from servelab.workflow import coordination, placement
-from servelab.workflow.comparisons import Comparisons
+from servelab.workflow.comparison_inputs import Comparisons
 from servelab.workflow.needs import Needs, with_signature
 from servelab.workflow.placement import Placements
 from servelab.workflow.plan_index import Plans

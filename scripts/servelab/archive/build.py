@@ -18,7 +18,7 @@ from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, RECIPE, RESUL
 from servelab.archive.recipe import recipe
 from servelab.archive.redaction import Redactor
 from servelab.archive.secret_scan import refuse_secrets
-from servelab.archive.source import Source
+from servelab.archive.workflow_source import Source
 from servelab.archive.zip_format import BLOCK_BYTES, entry, seal
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import replacing, write_json

@@ -13,7 +13,7 @@ from servelab.archive.job_logs import logs_of
 from servelab.archive.layout import PROVENANCE, RESULTS, WORKFLOW
 from servelab.archive.left_out import requests_of, why_left_out
 from servelab.archive.references import read_json, referenced_runs
-from servelab.archive.source import Source
+from servelab.archive.workflow_source import Source
 from servelab.assets.datasets import folder_name
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id, workload_id

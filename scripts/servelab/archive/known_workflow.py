@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from servelab.archive.layout import DIFF, WORKFLOW, Manifest
-from servelab.archive.source import CODE
+from servelab.archive.workflow_source import CODE
 from servelab.core.identity import file_sha256
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

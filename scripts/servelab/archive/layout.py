@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
-from servelab.study.loads import NAME
+from servelab.study.workload_loads import NAME
 
 MANIFEST = "manifest.json"
 CRATE = "ro-crate-metadata.json"

@@ -31,7 +31,7 @@ from servelab.archive.layout import (
 from servelab.archive.left_out import left_out_again
 from servelab.archive.recipe import recipe
 from servelab.archive.redaction import MARKS_OF_ARCHIVES, has_mark
-from servelab.archive.source import Source
+from servelab.archive.workflow_source import Source
 from servelab.core.errors import ServelabError
 from servelab.core.seal import IMPORTED, STATUS
 from servelab.report.docs.output_files import FILES

@@ -14,8 +14,8 @@ from servelab.archive.contents import Contents
 from servelab.archive.layout import RESULTS, Manifest
 from servelab.archive.recompute import recompute
 from servelab.archive.redaction import Redactor
-from servelab.archive.source import Source
 from servelab.archive.unpack import open_archive, unpacked
+from servelab.archive.workflow_source import Source
 from servelab.core.errors import ServelabError
 
 

@@ -1,1 +1,1 @@
-"""Models, datasets and workloads: fetched, checked, converted, generated. Imports core and metrics."""
+"""Models, datasets and workloads: fetched, checked, converted, generated. May import machine, metrics and core."""

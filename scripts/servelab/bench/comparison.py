@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from servelab.bench.result import Bench
+from servelab.bench.bench_result import Bench
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, ratio_ci95
 

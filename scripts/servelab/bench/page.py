@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from servelab.bench.bench_result import Bench, PointResult
 from servelab.bench.capacity import SearchedCapacity, capacity_words
 from servelab.bench.comparison import changes, differences
-from servelab.bench.result import Bench, PointResult
 from servelab.core.number_text import change, estimate, figure, mark, metric_label, percent
 from servelab.engines.endpoint import not_known
 from servelab.metrics.capacity import UNITS

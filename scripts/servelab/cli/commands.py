@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from servelab.cli.checkout import STUDIES, find_studies, this_place
-from servelab.cli.parsed import completions, read_from
+from servelab.cli.parser_options import completions, read_from
 from servelab.cli.snakemake_line import snakemake_line
 from servelab.core.cli import call
 from servelab.core.errors import ConfigError

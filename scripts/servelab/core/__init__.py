@@ -1,1 +1,1 @@
-"""What every room uses: names, identities, errors, atomic file writes, processes. Imports no other room."""
+"""What every room uses: names, identities, errors, atomic file writes, processes. May import no other room."""

@@ -1,1 +1,1 @@
-"""Engines that serve a model, and the environments they run in. Imports core, machine and assets."""
+"""Engines that serve a model, and the environments they run in. May import answers and the rooms below it."""

@@ -1,1 +1,1 @@
-"""One run: start the server, send the load, sample, stop, write. Imports engines and the rooms below it."""
+"""One run: start the server, send the load, sample, stop, write. May import engines and the rooms below it."""

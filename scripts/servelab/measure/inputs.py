@@ -13,7 +13,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import RunSpec
 from servelab.engines.adapters import ENGINES, Engine, Serve
 from servelab.engines.runtimes import Environment
-from servelab.engines.served import render_served
+from servelab.engines.server_identity import render_served
 from servelab.measure.clients import CLIENTS, version_in_identity
 
 OWN_CLIENT = "servelab"

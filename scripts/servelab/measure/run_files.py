@@ -14,7 +14,7 @@ from servelab.machine.device_rates import DeviceRates
 from servelab.machine.place import Place
 from servelab.machine.placement import Placement
 from servelab.machine.settings import DeviceSettings
-from servelab.measure.load.stats import LoadStats
+from servelab.measure.load.load_stats import LoadStats
 from servelab.metrics.capacity import CapacityStep
 
 

@@ -1,1 +1,1 @@
-"""What a figure is: definitions, units, intervals, table columns. Imports core."""
+"""What a figure is: definitions, units, intervals, table columns. May import core."""

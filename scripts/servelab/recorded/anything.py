@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple, cast
 
-from servelab.recorded.places import Place, places
+from servelab.recorded.log_context import Place, places
 from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file, scan_stream
 from servelab.recorded.readers.lines import decoded
 

@@ -14,7 +14,7 @@ from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
 from servelab.recorded.audit import Run
 from servelab.recorded.audit.rates import unsound_rates
-from servelab.recorded.limits import limit_of_recorded
+from servelab.recorded.log_limits import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.recorded.run_checks import check_recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from servelab.recorded.audit import RUN_RULES, Run, RunRule
-from servelab.recorded.limits import limit_of_recorded
+from servelab.recorded.log_limits import limit_of_recorded
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect
 from servelab.results.checks.limit import judge
 

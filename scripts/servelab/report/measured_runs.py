@@ -12,10 +12,10 @@ from servelab.core.identity import canonical_json, workload_id
 from servelab.core.run_spec import HubSource, ModelSource, RunSpec
 from servelab.measure.run_files import ManifestShell, RunManifest
 from servelab.report.cells import Cell, Table
-from servelab.report.imported_runs import imported_sentence, imported_table, imports_of
+from servelab.report.imported_note import imported_sentence, imported_table, imports_of
 from servelab.report.visited_servers import not_known_table, visited_sentence, visited_table, visits_of
-from servelab.study.loads import LOAD_KEYS
 from servelab.study.summary import StudySummary
+from servelab.study.workload_loads import LOAD_KEYS
 
 MANIFEST_PARTS = ("devices", "machine", "git")
 """Parts of a manifest that identify the machine and the code of a run."""

@@ -11,7 +11,7 @@ import pandas as pd
 from servelab.core.number_text import PLACES_MARK, change, figure, interval, metric_label, percent
 from servelab.report.cells import Cell, Table
 from servelab.results.compare_with_baseline import paired_labels
-from servelab.results.places import places_of
+from servelab.results.unequal_places import places_of
 from servelab.search.recommended import Improvement, Proof, Recommended
 from servelab.study.study import CONFIRM
 from servelab.study.summary import StudySummary

@@ -1,1 +1,1 @@
-"""Records to tables: parse, validity checks, improvements. Imports study and the rooms below it."""
+"""Records to tables: parse, validity checks, improvements. May import study and the rooms below it."""

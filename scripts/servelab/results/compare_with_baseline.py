@@ -19,7 +19,7 @@ from servelab.metrics.objective import BASES, Basis, per_basis
 from servelab.metrics.pairs import change_of_pairs
 from servelab.metrics.statistics import Interval, ratio_ci95
 from servelab.metrics.tables import schemas
-from servelab.results.places import unequal_places
+from servelab.results.unequal_places import unequal_places
 from servelab.study.study import AFTER_SEARCH, COMPARISON, CONFIRM, LAST_STAGES
 
 PROOF, SEARCH, LOGS = "proof", "search", "logs"

@@ -14,7 +14,7 @@ from servelab.metrics.statistics import mean_ci95
 from servelab.results.checks import disturbance, verdict
 from servelab.results.kept_figures import Figures
 from servelab.results.physical_limit import LIMIT_COLUMNS
-from servelab.results.places import place_columns
+from servelab.results.unequal_places import place_columns
 from servelab.study.plan import PlannedRun
 from servelab.study.study import Study
 

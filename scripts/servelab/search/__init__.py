@@ -1,1 +1,1 @@
-"""Plan, decide, recommend, forecast, preflight. Imports results and the rooms below it."""
+"""Plan, decide, recommend, forecast, preflight. May import results and the rooms below it."""

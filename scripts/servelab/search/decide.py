@@ -13,7 +13,7 @@ from servelab.measure.capacity_search import BELOW_INCUMBENT
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
 from servelab.results.answers import found_in
-from servelab.results.places import unequal_places
+from servelab.results.unequal_places import unequal_places
 from servelab.search.decision import Choice, Decision, Verdict
 from servelab.search.standing import (
     CANNOT_TELL,

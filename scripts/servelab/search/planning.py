@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id
-from servelab.engines.served import render_served, serve_of
+from servelab.engines.server_identity import render_served, serve_of
 from servelab.study.changed_answers import may_change_answers
 from servelab.study.configuration import (
     Configuration,

@@ -9,8 +9,8 @@ import pandas as pd
 
 from servelab.metrics.definitions import METRICS
 from servelab.results.compare_with_baseline import paired_labels
-from servelab.results.places import unequal_places
 from servelab.results.start_columns import SATURATED
+from servelab.results.unequal_places import unequal_places
 from servelab.search.decide import start_values, unfit
 from servelab.search.next_best import next_best
 from servelab.search.planning import plan_confirm

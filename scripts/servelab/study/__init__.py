@@ -1,1 +1,1 @@
-"""What a user writes, checked, and plans as data. Imports measure and the rooms below it."""
+"""What a user writes, checked, and plans as data. May import measure and the rooms below it."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from servelab.answers.question_load import Questions, QuestionsParameters
 from servelab.answers.sets import QUESTION_SETS
-from servelab.answers.workload import Questions, QuestionsParameters
 from servelab.assets.datasets import Dataset, load_datasets
 from servelab.assets.gguf_to_safetensors import CONVERTERS
 from servelab.assets.requantize import VERSION as QUANTIZER
@@ -29,9 +29,9 @@ from servelab.measure.clients import CLIENTS, version_in_identity
 from servelab.metrics.definitions import METRICS, slo_metrics
 from servelab.metrics.percentile_limits import PERCENTILES, allowed_share, observations_needed
 from servelab.study.given_settings import refused_settings
-from servelab.study.loads import StudyWorkload
 from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Study, load_study
 from servelab.study.where_it_runs import wrong_place
+from servelab.study.workload_loads import StudyWorkload
 
 WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
 

@@ -19,7 +19,7 @@ from servelab.core.run_spec import HardwareSpec, Strict
 from servelab.core.ssh_signature import SigningKey
 from servelab.core.yaml_file import read_config
 from servelab.machine.devices import DEVICES
-from servelab.study.loads import NAME
+from servelab.study.workload_loads import NAME
 
 _OWN_KEYS = {
     "--partition": "partition",

@@ -27,9 +27,9 @@ from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.study.answers import Answers, none_if_named
-from servelab.study.loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 from servelab.study.ranges import Range, expand_ranges
 from servelab.study.search_keys import Proof, Search
+from servelab.study.workload_loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 
 CONFIRM = "confirm"
 """The reserved last stage: baseline and winner measured afresh, in pairs of server starts, on every workload."""

@@ -18,7 +18,7 @@ from servelab.machine.devices import DEVICES
 from servelab.search.course import Step, follow
 from servelab.search.forecast import forecast
 from servelab.search.preflight import preflight
-from servelab.search.preflight.table import troubles
+from servelab.search.preflight.printed_table import troubles
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import accelerator_counts

@@ -4,7 +4,7 @@
 and `stream` → `records`. See docs/load.md.
 """
 
+from servelab.measure.load.load_stats import LoadStats
 from servelab.measure.load.plan import Endpoint, LoadPlan
-from servelab.measure.load.stats import LoadStats
 
 __all__ = ["Endpoint", "LoadPlan", "LoadStats"]

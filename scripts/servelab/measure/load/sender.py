@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from servelab.core.errors import ConfigError
 from servelab.measure.load.board import Board
+from servelab.measure.load.load_stats import LoadStats
 from servelab.measure.load.plan import LoadPlan
 from servelab.measure.load.processes import Share, max_rss_bytes, process_count, send_alone, send_shared
 from servelab.measure.load.progress import LoadProgress
 from servelab.measure.load.records import ERRORS, Record, make_answers, make_table
 from servelab.measure.load.requests import Requests, prepare
-from servelab.measure.load.stats import LoadStats
 
 __all__ = ["ERRORS", "run_load", "send_load"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from servelab.recorded import readers
 from servelab.recorded.readers.aisbench import AISBenchReader, blocks
 from servelab.recorded.readers.documents import Saved
-from servelab.recorded.readers.grids import GridRow
 from servelab.recorded.readers.pieces import Piece
+from servelab.recorded.readers.table_layouts import GridRow
 
 _PRINTED = AISBenchReader()
 

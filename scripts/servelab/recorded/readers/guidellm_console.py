@@ -10,9 +10,9 @@ from itertools import zip_longest
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import LOOSE_REQUESTS, TOKEN_RATIO
-from servelab.recorded.readers.grids import Grid, GridRow
 from servelab.recorded.readers.guidellm import DEFINITIONS
 from servelab.recorded.readers.pieces import Piece
+from servelab.recorded.readers.table_layouts import Grid, GridRow
 from servelab.recorded.readers.tables import Cells
 
 _OF_ALL = "of all requests, failed and incomplete ones included"

@@ -10,8 +10,8 @@ from decimal import Decimal
 
 from servelab.recorded.readers.consistency import Key
 from servelab.recorded.readers.documents import Saved
-from servelab.recorded.readers.grids import Grid, GridRow
 from servelab.recorded.readers.pieces import Piece
+from servelab.recorded.readers.table_layouts import Grid, GridRow
 
 _NUMBER = re.compile(r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.(?P<decimals>\d+))?")
 ABSENT = frozenset({"N/A", "nan", "None", "-", ""})

@@ -9,8 +9,8 @@ import re
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import Identity, Span, value_of
-from servelab.recorded.readers.grids import GridRow
 from servelab.recorded.readers.pieces import Piece
+from servelab.recorded.readers.table_layouts import GridRow
 from servelab.recorded.readers.tables import Cells
 
 _NUMBERS = {

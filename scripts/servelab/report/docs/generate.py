@@ -17,7 +17,6 @@ from servelab.report.docs.output_files import render_docs as render_output
 from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.results.checks import render_docs as render_validity
 from servelab.study.answers import Answers
-from servelab.study.loads import StudyWorkload
 from servelab.study.recorded.study import RecordedStudy
 from servelab.study.search_keys import Search, StopWhen
 from servelab.study.site import CheapRules, Placement, Site
@@ -31,6 +30,7 @@ from servelab.study.study import (
     Stage,
     Study,
 )
+from servelab.study.workload_loads import StudyWorkload
 
 SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("Study", Study),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from servelab.core.registry import Registry
-from servelab.results.places import unequal_places
+from servelab.results.unequal_places import unequal_places
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Decision
 from servelab.search.proof_plan import FirstPairs, plan_proof

@@ -18,11 +18,11 @@ from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.study.curves import Curve
-from servelab.study.loads import NAME
 from servelab.study.recorded.commands import read_command
 from servelab.study.recorded.published_claims import ChosenClaim, Claim, candidates_of
 from servelab.study.recorded.sweeps import sweep_of, with_points
 from servelab.study.study import COMPARISON, Hardware, Objective
+from servelab.study.workload_loads import NAME
 
 FILE = "study.yaml"
 LOGS = "logs"

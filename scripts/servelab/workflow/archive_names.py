@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from servelab.archive.source import read_source
+from servelab.archive.workflow_source import read_source
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, file_sha256
 from servelab.workflow.studies import LIVE, RECORDED
