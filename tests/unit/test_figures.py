@@ -1,6 +1,6 @@
 import pytest
 
-from servelab.core.number_text import change, duration, estimate, figure, interval, is_noise, metric_label, percent
+from servelab.core.number_text import duration, estimate, figure, interval, is_noise, metric_label, percent
 
 
 def plain(text: str) -> str:
@@ -26,14 +26,14 @@ def test_figure_has_sensible_digits(value, text):
     assert figure(value) == text
 
 
-def test_percent_and_change():
+def test_percent_and_interval():
     assert plain(percent(48.23)) == "+48.2 %"
     assert plain(percent(-3.0)) == "−3.0 %"
     assert plain(percent(2310.0)) == "+2,310 %"
     assert percent(None) == percent(float("nan")) == "–"
-    assert plain(change(10.0, 8.0, 13.0)) == "+10.0 % ± 2.5 %"
-    assert plain(change(10.0, None, None)) == plain(change(10.0, float("nan"), float("nan"))) == "+10.0 %"
-    assert plain(interval(-1.0, 2.0)) == "95 % interval −1.0 to +2.0 %"
+    assert plain(interval(8.0, 13.0)) == "95 % +8.0 to +13.0 %"
+    assert plain(interval(-1.0, 2.0)) == "within noise: 95 % −1.0 to +2.0 %"
+    assert interval(None, None) == interval(float("nan"), float("nan")) == "no interval"
 
 
 def test_estimate_is_a_mean_with_half_its_interval():

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from servelab.bench.bench_result import Bench, PointResult
 from servelab.bench.capacity import SearchedCapacity, capacity_words
 from servelab.bench.comparison import changes, differences
-from servelab.core.number_text import change, estimate, figure, mark, metric_label, percent
+from servelab.core.number_text import estimate, figure, interval, mark, metric_label, percent
 from servelab.engines.endpoint import not_known
 from servelab.metrics.capacity import UNITS
 from servelab.metrics.statistics import Interval
@@ -132,7 +132,11 @@ def _comparison(before: Bench, now: Bench) -> Section:
             Cell(metric_label(each.metric)),
             Cell(_estimate(each.before)),
             Cell(_estimate(each.now)),
-            Cell(change(each.change.value, each.change.low, each.change.high), is_good=each.verdict == "better"),
+            Cell(
+                percent(each.change.value),
+                note=interval(each.change.low, each.change.high),
+                is_good=each.verdict == "better",
+            ),
             Cell(f"{each.verdict}{', but a check failed' if each.is_doubtful else ''}"),
         ]
         for each in changes(before, now)

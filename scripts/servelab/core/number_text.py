@@ -66,16 +66,15 @@ def percent(value: float | None, signed: bool = True) -> str:
     return f"{text}{NO_BREAK}%"
 
 
-def change(value: float | None, low: float | None, high: float | None) -> str:
-    """A change with the half width of its 95 % interval: `+48.2 % ± 2.1 %`; without an interval the change alone."""
-    if value is None or low is None or high is None or _is_missing(low) or _is_missing(high):
-        return percent(value)
-    return f"{percent(value)}{NO_BREAK}±{NO_BREAK}{percent((high - low) / 2, signed=False)}"
+def interval(low: float | None, high: float | None) -> str:
+    """A change's interval, which need not be symmetric: `95 % +46.1 to +50.3 %`, or `no interval`.
 
-
-def interval(low: float, high: float) -> str:
-    """A change's interval: `95 % interval +46.1 to +50.3 %`."""
-    return f"95{NO_BREAK}% interval {percent(low).removesuffix(NO_BREAK + '%')} to {percent(high)}"
+    With `within noise: ` before it if it includes zero.
+    """
+    if low is None or high is None or _is_missing(low) or _is_missing(high):
+        return "no interval"
+    text = f"95{NO_BREAK}% {percent(low).removesuffix(NO_BREAK + '%')} to {percent(high)}"
+    return f"within noise: {text}" if is_noise(low, high) else text
 
 
 def is_noise(low: float | None, high: float | None) -> bool:

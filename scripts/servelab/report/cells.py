@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import NO_BREAK, change, estimate, figure, interval, is_noise, percent
+from servelab.core.number_text import NO_BREAK, estimate, figure, interval, is_noise, percent
 from servelab.metrics.statistics import mean_ci95
 
 MOST_ROWS = 100
@@ -130,11 +130,5 @@ def change_cell(
     )
     if value is None:
         return Cell("–")
-    if low is None or high is None:
-        return Cell(percent(value), run_id, "no interval", against=against, value=value)
-    if is_noise(low, high):
-        return Cell(
-            change(value, low, high), run_id, f"within noise: {interval(low, high)}", against=against, value=value
-        )
-    is_good = (value > 0) == higher_is_better
-    return Cell(change(value, low, high), run_id, interval(low, high), is_good, against=against, value=value)
+    is_good = low is not None and not is_noise(low, high) and (value > 0) == higher_is_better
+    return Cell(percent(value), run_id, interval(low, high), is_good, against=against, value=value)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import NO_BREAK, PLACES_MARK, change, figure, interval, is_noise, metric_label
+from servelab.core.number_text import NO_BREAK, PLACES_MARK, figure, interval, metric_label, percent
 from servelab.metrics.definitions import METRICS
-from servelab.report.cells import NO_INTERVAL, Cell, Measured, Table, change_cell, value_or_none
+from servelab.report.cells import Cell, Measured, Table, change_cell, value_or_none
 from servelab.search.recommendation_text import keep_text
 from servelab.search.recommended import FROM_LOGS, Recommended
 from servelab.study.study import LAST_STAGES
@@ -50,15 +50,10 @@ def headline(study: StudySummary, recommended: Recommended, improvements: pd.Dat
     values = f"{figure(row['baseline_value'])} → {figure(row['value'])}"
     used = f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
     text = f"{metric_label(objective.metric, basis)}{extrapolated} on {title}: {values} on {used}, against the baseline"
-    if low is None:
-        text += f" ({NO_INTERVAL})"
-    elif is_noise(low, high):
-        text += f": within noise ({interval(low, high)})"
-    else:
-        text += f" ({interval(low, high)})"
+    text += f" ({interval(low, high)})"
     if recommended.evidence == FROM_LOGS:
         text += f", {FROM_LOGS}"
-    return Headline(change(value, low, high), text, recommended.run_id)
+    return Headline(percent(value), text, recommended.run_id)
 
 
 def place_warning(recommended: Recommended) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from servelab.core.errors import ServelabError
-from servelab.core.number_text import MARKS_KEY, change, interval, is_noise, mark, metric_label
+from servelab.core.number_text import MARKS_KEY, interval, is_noise, mark, metric_label, percent
 from servelab.measure.imported_run import read_import
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.definitions import METRICS
@@ -50,9 +50,9 @@ def index_page(results: Path, expected: Sequence[str] = ()) -> Page:
         title="Studies",
         lead=f"{lead}, {left} without." if left else f"{lead}.",
         sections=sections,
-        remark=f"{doubts}A gain is the winner's change of the study's objective on the deciding workload; ± is half of "
-        "its 95 % interval. That of a live study is what its proof found, over pairs of server starts; bold is a gain "
-        "beyond noise.",
+        remark=f"{doubts}A gain is the winner's change of the study's objective on the deciding workload with its "
+        "95 % interval. That of a live study is what its proof found, over pairs of server starts or visits; bold is "
+        "a gain beyond noise.",
     )
 
 
@@ -98,16 +98,13 @@ def _gain(study: StudySummary, recommended: Recommended) -> Cell:
     low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
     per = metric_label(recommended.objective, recommended.per)
     what = f"{per}{' (extrapolated)' if row.extrapolated else ''} on {row.title}"
-    if low is None or high is None:
-        text = "no interval"
-    else:
-        text = f"within noise: {interval(low, high)}" if is_noise(low, high) else interval(low, high)
+    text = interval(low, high)
     if recommended.evidence == FROM_LOGS:
         text += f"; {FROM_LOGS}"
     sign = mark(recommended.validity, recommended.baseline_validity)
     good = (row.change_percent > 0) == METRICS.get(recommended.objective).higher_is_better
     return Cell(
-        change(row.change_percent, low, high),
+        percent(row.change_percent),
         note=f"{what}; {text}",
         is_good=good and low is not None and not is_noise(low, high),
         mark=sign,

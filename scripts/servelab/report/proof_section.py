@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import PLACES_MARK, change, figure, interval, metric_label, percent
+from servelab.core.number_text import PLACES_MARK, figure, interval, metric_label, percent
 from servelab.report.cells import Cell, Table
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.results.unequal_places import places_of
@@ -72,10 +72,9 @@ def _found(row: Improvement) -> Cell:
     if row.change_percent is None:
         return Cell("–", note=row.failed or "")
     low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
-    note = "no interval" if low is None or high is None else interval(low, high)
-    text = change(row.change_percent, low, high)
     is_good = row.verdict == "better"
-    return _marked(Cell(text, note=note, is_good=is_good, value=row.change_percent), row.unequal_places)
+    text = percent(row.change_percent)
+    return _marked(Cell(text, note=interval(low, high), is_good=is_good, value=row.change_percent), row.unequal_places)
 
 
 def _pairs(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> Table:

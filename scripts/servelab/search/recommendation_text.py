@@ -119,7 +119,7 @@ def _gain(row: Improvement, unit: str) -> str:
     low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
     if low is None or high is None:
         return f"{text}   (no interval, {counted})"
-    text += f"   (95 % interval {low:+.1f} to {high:+.1f} %, {counted})"
+    text += f"   (95 % {low:+.1f} to {high:+.1f} %, {counted})"
     if row.verdict is not None:
         return f"{text}   {row.verdict}"
     return f"{text}   within noise" if low <= 0 <= high else text

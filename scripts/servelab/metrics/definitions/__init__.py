@@ -316,7 +316,7 @@ number. A metric without observations has n = 0 and null values, never 0.
 **Starts and intervals.** A *start* is one start of the server. Its value of a metric is the mean of its rounds. A
 candidate's figure is the mean over its starts, and the 95 % interval is Student's over these values. Rounds on one
 server share what differs from start to start, so their scatter gives no interval: a single start has none. `±` in a
-report is half of the interval's width.
+report is half of the interval's width; the interval of a change need not be symmetric and is printed whole.
 
 The change of a proof comes from *pairs*: a start of the baseline and one of the winner, one after the other in one job.
 Each pair gives a ratio, so that what disturbs both alike cancels. The change is the geometric mean of the ratios with

@@ -152,8 +152,8 @@ CHARTS.register(
         reads="curves",
         section="search",
         caption="Throughput and latency against load; a line is one configuration, a vertical line a 95 % interval "
-        "over server starts, a dashed line a limit on latency. Baseline and winner are those of the proof. Point at a "
-        "mark to read its name and figure.",
+        "over server starts or visits, a dashed line a limit on latency. Baseline and winner are those of the proof. "
+        "Point at a mark to read its name and figure.",
         columns=(
             "curve",
             "load",

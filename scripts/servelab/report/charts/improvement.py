@@ -79,7 +79,7 @@ CHARTS.register(
         reads="improvements",
         section="answer",
         caption="Baseline against optimized on every workload; line = 95 % interval of the change, over pairs of "
-        "server starts or over logs.",
+        "server starts or visits, or over logs.",
         columns=(
             "stage",
             "workload",

@@ -82,7 +82,7 @@ CHARTS.register(
         reads="search",
         section="search",
         caption="What chose: the objective of the configuration kept after each stage, with its 95 % interval over "
-        "server starts if it had several; crosses are the other measured candidates.",
+        "server starts, visits or logs if it had several; crosses are the other measured candidates.",
         columns=(
             "stage",
             "stage_title",

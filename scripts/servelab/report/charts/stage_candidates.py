@@ -105,8 +105,8 @@ CHARTS.register(
         name="stage_candidates",
         reads="stage",
         section="stage",
-        caption="What chose: the objective of each candidate, mean over its server starts; line = 95 % interval if it "
-        "had several.",
+        caption="What chose: the objective of each candidate, mean over its server starts, visits or logs; line = 95 % "
+        "interval if it had several.",
         columns=(
             "position",
             "candidate",

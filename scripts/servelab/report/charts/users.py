@@ -59,7 +59,7 @@ CHARTS.register(
         section="search",
         caption="Throughput of a device against the speed that each user sees (1000 / mean TPOT), over the loads of a "
         "curve: up and right is better. A line is one configuration; numbers beside baseline and winner are the loads, "
-        "a vertical line is a 95 % interval over server starts. Point at a mark to read its name and figures.",
+        "a vertical line is a 95 % interval over starts or visits. Point at a mark to read its name and figures.",
         columns=(
             "curve",
             "load",

@@ -20,9 +20,9 @@ Record = Mapping[Any, Any]
 _COMPARED = ("better", "worse", "no difference", "new failure", "fixed failure", "still fails", SAME)
 _REMARK = (
     "Runs are compared if they differ only in engine, its version and environment, hardware, machine or date. Each "
-    "pair lists everything it differs in, and a change is due to all of it together. ± is half of the 95 % interval "
-    "over rounds; bold is a gain beyond noise. The runs were measured at different times, so a change also includes "
-    "any drift of the machines."
+    "pair lists everything it differs in, and a change is due to all of it together. ± is half of a figure's 95 % "
+    "interval; bold is a gain beyond noise. The runs were measured at different times, so a change also includes any "
+    "drift of the machines."
 )
 
 
