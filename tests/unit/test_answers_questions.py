@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import asdict
 
 import pytest
 
 from servelab.answers.graders import GRADERS, grade
-from servelab.answers.question import Question, question_set_id
+from servelab.answers.question import Question, check_ids
 from servelab.answers.sets import QUESTION_SETS
 from servelab.answers.sets import gsm8k as gsm8k_set
 from servelab.answers.sets.embedded import KINDS, MOST
 from servelab.assets.pinned_file import Content
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.identity import file_sha256
+from servelab.core.identity import content_id, file_sha256
 
 
 def embedded(count=None, seed=0):
@@ -24,8 +25,8 @@ def embedded(count=None, seed=0):
 def test_the_embedded_set_is_the_same_everywhere():
     questions = embedded()
     assert len(questions) == 200
-    assert question_set_id(questions) == question_set_id(embedded(200, 0)) == "fa67237cacbface8ec50"
-    assert question_set_id(questions) != question_set_id(embedded(200, 1))
+    assert questions == embedded(200, 0) != embedded(200, 1)
+    assert content_id([asdict(question) for question in questions]) == "fa67237cacbface8ec50"
     assert embedded(50) == questions[:50]
 
 
@@ -190,4 +191,4 @@ def test_a_question_that_cannot_be_asked():
         with pytest.raises(ConfigError, match="question"):
             Question(**({"max_tokens": 4} | wrong))
     with pytest.raises(ServelabError, match="id a is there twice"):
-        question_set_id([Question("a", 4, prompt="x"), Question("a", 4, prompt="y")])
+        check_ids(["a", "a"], "the question set")

@@ -31,6 +31,11 @@ def file(name, when=None):
     return {"filename": name} | ({"upload-time": when} if when else {})
 
 
+def lock_date(text):
+    found = re.search(r"^# As of (\S+): nothing newer\.$", text, re.MULTILINE)
+    return datetime.fromisoformat(found.group(1)) if found else None
+
+
 def split(lock):
     """A lock's recipe and version, from its name."""
     name = max((name for name in NAMES if lock.name.startswith(f"{name}-")), key=len)
@@ -43,7 +48,7 @@ def test_a_lock_says_as_of_when_it_is_and_pins_its_release(lock):
     text = lock.read_text()
     recipe = locking.read_recipe(RECIPES, name)
     assert f"make lock ENGINE={name} VERSION={version}`" in text.splitlines()[0]
-    assert locking.lock_date(text) is not None
+    assert lock_date(text) is not None
     assert re.search(rf"^{recipe.project}=={re.escape(version)} ", text, re.MULTILINE)
     assert not [package for package in recipe.left_out if re.search(rf"^{package}==", text, re.MULTILINE)]
 
@@ -55,7 +60,7 @@ def test_what_reads_a_model_is_no_newer_than_the_release(lock, package):
     text = lock.read_text()
     for version in re.findall(rf"^{package}==(\S+)", text, re.MULTILINE):
         assert version in UPLOADED[package], f"add when it appeared to {UPLOAD_TIMES.name}"
-        assert UPLOADED[package][version] < locking.lock_date(text)
+        assert UPLOADED[package][version] < lock_date(text)
 
 
 @pytest.mark.slow

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.identity import content_id
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,6 @@ class Answer:
     """Natural log-probabilities of the likeliest first tokens, by token; None if the engine gives none."""
     failure: str | None = None
     """Why there is no answer (a refused request, a time limit); None if there is one, even an empty one."""
-
-
-def question_set_id(questions: Sequence[Question]) -> str:
-    """An id of the questions' content, in 20 hex digits: equal questions in equal order have equal ids."""
-    check_ids([question.id for question in questions], "the question set")
-    return content_id([asdict(question) for question in questions])
 
 
 def check_ids(ids: Sequence[str], where: str) -> None:

@@ -183,12 +183,6 @@ def header(name: str, version: str, cutoff: datetime) -> str:
     )
 
 
-def lock_date(text: str) -> datetime | None:
-    """The date in a lock's header; None if it has none."""
-    found = re.search(r"^# As of (\S+): nothing newer\.$", text, re.MULTILINE)
-    return datetime.fromisoformat(found.group(1)) if found else None
-
-
 def _version_of(filename: str) -> Version | None:
     parse = parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename
     try:

@@ -180,7 +180,8 @@ def _other_basis(row: Row, label: str) -> Cell:
     extrapolated = (
         f", extrapolated (×{NO_BREAK}{row['factor']:g})" if row["extrapolated"] and row["factor"] != 1 else ""
     )
-    return replace(_change(row), note=values + extrapolated)
+    cell = _change(row)
+    return replace(cell, note=f"{cell.note}; {values}{extrapolated}")
 
 
 def _only_baseline(sides: pd.DataFrame, metric: str, measured: Measured) -> list[Cell]:

@@ -10,7 +10,6 @@ from servelab.study.kinds import SearchedStudy
 from servelab.study.recorded.study import RecordedCandidate, RecordedStage, load_recorded
 from servelab.study.study import Stage, Study
 from servelab.study.summary import StageOutline, StudySummary
-from servelab.study.workload_loads import CurvePoint
 
 
 def workload_titles(path: Path, root: Path = Path()) -> dict[str, str]:

@@ -23,7 +23,6 @@ from servelab.search.recommended import Explored, MapCrossing, MapLevel, MapRang
 from servelab.search.standing import CHANGES_ANSWERS, Row
 from servelab.study.kinds import SearchedStudy
 from servelab.study.study import CONFIRM, Study
-from servelab.study.workload_loads import CurvePoint
 
 UNITS = {"max_concurrency": "in flight", "request_rate": "requests/s"}
 

@@ -59,8 +59,6 @@ _SETTINGS_FLAG = "--extra_llm_api_options"
 _SETTINGS_FILE = "extra_llm_api_options.yaml"
 _SETTING = "extra_llm_api_options."
 """Begins the name of an argument that is a setting of the file: `extra_llm_api_options.moe_config.backend`."""
-_SETTING = "extra_llm_api_options."
-"""Begins the names of arguments that are settings of this file: `extra_llm_api_options.moe_config.backend`."""
 _KV_CACHE_SHARE = "--kv_cache_free_gpu_memory_fraction"
 
 
@@ -97,7 +95,7 @@ class TensorrtLlm(Engine):
             ),
         ),
         Owned(
-            f"Servelab writes this file; give its settings one by one, as in `{{{_SETTING}stream_interval: 4}}`",
+            f"Servelab writes this file; give its settings one by one, as in `{{{_SETTING}backend: pytorch}}`",
             flags=(_SETTINGS_FLAG,),
         ),
     )
@@ -106,26 +104,6 @@ class TensorrtLlm(Engine):
         *((_SETTINGS_FLAG, "--config"), ("--ep_size", "--moe_expert_parallel_size")),
         *(("--cluster_size", "--moe_cluster_parallel_size"), ("--cp_size", "--context_parallel_size")),
         (_KV_CACHE_SHARE, "--free_gpu_memory_fraction"),
-    )
-    owned = (
-        Owned(ADDRESS, flags=("--host", "--port")),
-        Owned(MODEL, flags=("--model", "--tokenizer", "--custom_tokenizer", "--revision", "--served_model_name")),
-        Owned(
-            ONE_NODE,
-            flags=(
-                *("--metadata_server_config_file", "--server_role", "--disagg_cluster_uri", "--disagg_cluster"),
-                "--gpus_per_node",
-            ),
-        ),
-        Owned(
-            "Servelab writes this file; give its settings one by one, as in `{extra_llm_api_options.backend: pytorch}`",
-            flags=("--extra_llm_api_options",),
-        ),
-    )
-    aliases = (
-        *(("--extra_llm_api_options", "--config"), ("--ep_size", "--moe_expert_parallel_size")),
-        *(("--cluster_size", "--moe_cluster_parallel_size"), ("--cp_size", "--context_parallel_size")),
-        ("--kv_cache_free_gpu_memory_fraction", "--free_gpu_memory_fraction"),
     )
     option_values: ClassVar = {
         "attention_backend": ("TRTLLM", "FLASHINFER", "VANILLA"),
