@@ -25,7 +25,7 @@ _MADE_BY = {
     rf"{_SEARCH}/search\.parquet": ("list_candidates/{search}",),
     rf"{_SEARCH}/report\.html": ("plot_charts/{search}", "render_report/{search}"),
     rf"(?=studies/){_SEARCH}/answers/(?P<versions>[^/]+)\.json": ("keep_answer/{study}-{versions}",),
-    rf"(?=studies/){_SEARCH}/curves\.parquet": ("join_curves/{study}",),
+    rf"{_SEARCH}/curves\.parquet": ("join_curves/{search}",),
     rf"(?=studies/){_SEARCH}/distributions\.parquet": ("condense_records/{study}",),
     rf"(?=studies/){_SEARCH}/history\.parquet": ("build_history/{study}",),
     rf"(?=recorded/){_SEARCH}/claims\.parquet": ("audit_claims/{study}", "copy_logs/{study}"),
