@@ -24,7 +24,7 @@ define BUILD_VENV
 	touch $@
 endef
 
-.PHONY: setup tools demo status publish test check slow-test long-test slurm-test gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
+.PHONY: setup tools demo status publish export test check slow-test long-test slurm-test gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
 
 setup: $(VENV)/.complete
 
@@ -52,6 +52,10 @@ publish: $(PUBLISH_VENV)/.complete  ## hands archives over, TO=s3://bucket/folde
 	@test -n "$(TO)" || { echo "say where: make publish TO=s3://bucket/folder"; exit 2; }
 	PATH="$(CURDIR)/$(PUBLISH_VENV)/bin:$$PATH" $(PUBLISH_VENV)/bin/snakemake --profile profiles/default \
 		$(if $(S3),--storage-s3-endpoint-url $(S3)) $(ARGS) --config publish=$(TO) -- publish
+
+export: $(PUBLISH_VENV)/.complete  ## a study's figures to MLflow or a collector: STUDY=name ARGS='--to otlp --uri …'; docs/publish.md
+	@test -n "$(STUDY)" || { echo "say which: make export STUDY=cpu-smollm2 ARGS='--to otlp --uri http://127.0.0.1:4318'"; exit 2; }
+	$(PUBLISH_VENV)/bin/python scripts/export_figures.py $(STUDY) $(ARGS)
 
 test: tools check  ## checks and the test suite
 	$(PYTEST) $(PARALLEL) -m "not slow and not bench" tests/engines tests/workflow tests/unit

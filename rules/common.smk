@@ -32,7 +32,7 @@ from servelab.measure.sealed_runs import SealedRuns
 from servelab.workflow.code_files import CodeFiles, digest_file
 from servelab.workflow.comparison_inputs import Comparisons
 from servelab.workflow.foreseen import ForeseenPlans
-from servelab.workflow.imports import import_option, use_imported_runs
+from servelab.workflow.imports import import_option, shared_runs, use_imported_runs
 from servelab.workflow.orphan import end_with_parent
 from servelab.workflow.needs import Needs, spec_json, with_signature
 from servelab.workflow.placement import Placements, measuring_rule
@@ -59,11 +59,20 @@ PLANS = Plans(
 )
 try:
     USE_IMPORTED = use_imported_runs(config)
+    SHARED = (
+        shared_runs(config, RESULTS, logger.warning)
+        if workflow.is_main_process
+        else None
+    )
     SEALED = SealedRuns(
         RESULTS / "runs",
         Path(".snakemake/sealed") if workflow.is_main_process else None,
         logger.warning if workflow.is_main_process else lambda line: None,
         use_imported=USE_IMPORTED,
+        elsewhere=SHARED,
+        # without an executor yet, it is read only: for the forecast, or to list something
+        is_running=lambda: workflow.executor_plugin is not None
+        and not workflow.dryrun,
     )
     STUDIES = read_studies(config)
     FILES = StudyFiles(STUDIES)
@@ -115,6 +124,8 @@ try:
         else []
     ):
         logger.info(forecast)
+    for line in SHARED.lines() if SHARED else []:
+        logger.info(line)
     del COURSES
 except ServelabError as error:
     raise WorkflowError(str(error))

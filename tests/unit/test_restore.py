@@ -22,6 +22,8 @@ from servelab.archive.contents import ArchivedRun, Contents
 from servelab.archive.layout import media_type
 from servelab.archive.redaction import Redactor
 from servelab.archive.restore import Verified, restore_archive, restore_verified
+from servelab.archive.run_places import RunPlace
+from servelab.archive.shared_runs import SharedRuns
 from servelab.archive.signatures import check_signature
 from servelab.archive.workflow_source import Source
 from servelab.archive.zip_format import entry, seal
@@ -112,6 +114,31 @@ def test_a_restored_run_is_marked_with_where_it_is_from(archive, run, tmp_path):
         "1 of 1 runs was not measured here but imported from x.zip; Environment and provenance has more."
     )
     assert MeasuredRuns(run.parent, "x").imported([run.name]) == ""
+
+
+@pytest.mark.parametrize("is_in_a_folder", [False, True])
+def test_a_run_of_an_archive_is_taken_by_its_identity_alone(archive, run, tmp_path, is_in_a_folder):
+    """As `runs_from` does; nothing else of the archive is taken."""
+    path, lines = archive(), []
+    place = str(path)
+    if is_in_a_folder:
+        place = str(tmp_path / "archives")
+        (tmp_path / "archives").mkdir()
+        path = path.rename(tmp_path / "archives/x.zip")
+    shared = SharedRuns([RunPlace(place=place)], tmp_path / "results", tmp_path, lines.append)
+    assert shared.fetch(run.name) and lines == [] and not shared.has("0" * 20)
+    assert {name.split("/")[0] for name in files_of(tmp_path / "results")} == {"runs"}
+    (mark,) = read_import(tmp_path / "results/runs" / run.name).imports
+    assert (mark.archive, mark.archive_sha256, mark.study) == ("x.zip", file_sha256(path), "small")
+    assert mark.origin == "x.zip" and faults_of_seal(tmp_path / "results/runs" / run.name) == []
+
+
+def test_an_archive_with_another_run_under_its_name_is_not_taken_from(archive, origin, run, tmp_path):
+    other, lines = "ab" * 10, []
+    run.rename(origin / "runs" / other)
+    shared = SharedRuns([RunPlace(place=str(archive()))], tmp_path / "results", tmp_path, lines.append)
+    assert shared.has(other) and not shared.fetch(other) and f"is the specification of run {run.name}" in lines[0]
+    assert not (tmp_path / "results/runs").exists()
 
 
 def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_path):

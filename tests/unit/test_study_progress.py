@@ -99,12 +99,14 @@ def test_without_a_plan_a_stage_says_how_many_runs_it_can_have(results):
 
 def test_the_best_so_far_with_its_gain_and_the_time_that_is_left(results):
     results.measured(BASELINE, [100.0, 102.0, 98.0], seconds=100)
-    assert results.line().endswith("best so far: baseline, total_tokens_per_s 100.0; about 3 min left")
+    assert results.line().endswith(
+        "best so far: baseline, total_tokens_per_s 100.0; about 3 min and 0.056 accelerator-hours left"
+    )
     results.measured(FAST, [120.0, 122.0, 118.0], seconds=50)
     line = results.line()
     assert line == (
         "2 runs done (0 failed), 1 left on 1 server start; best so far: fast, total_tokens_per_s 120.0, +20.0 % against"
-        " the baseline; about 75 s left"
+        " the baseline; about 75 s and 0.021 accelerator-hours left"
     )
 
 
@@ -121,7 +123,7 @@ def test_of_a_proof_only_runs_and_time_are_shown(results):
     results.measured(BASELINE, [100.0])
     results.plan(CONFIRM, {"baseline": [BASELINE, "5" * 20], "winner": [FAST, SLOW]}, start="proof-0")
     # the winner's two runs and the baseline's other one: a start each of 20 s, and 40 s a run
-    assert results.line(CONFIRM) == "1 run done (0 failed), 3 left on 2 server starts; about 3 min left"
+    assert results.line(CONFIRM) == "1 run done (0 failed), 3 left on 2 server starts; about 3 min and 0.044 accelerator-hours left"
 
 
 def test_failed_runs_count_as_done_and_are_never_the_best(results):
@@ -133,7 +135,7 @@ def test_failed_runs_count_as_done_and_are_never_the_best(results):
 def test_runs_of_an_older_version_have_no_figure_but_count(results):
     older = made_run.status(run_id=BASELINE, accelerator_s=60).model_dump(exclude={"objective_rounds"})
     write_json(results.folder / f"runs/{BASELINE}/status.json", older)
-    assert results.line() == "1 run done (0 failed), 2 left on 2 server starts; about 2 min left"
+    assert results.line() == "1 run done (0 failed), 2 left on 2 server starts; about 2 min and 0.033 accelerator-hours left"
 
 
 def test_the_winner_is_the_decisions_not_the_fastest(results):
@@ -154,7 +156,7 @@ def test_what_is_running_counts_and_divides_the_time(results):
     dead = results.folder / f"runs/.{BASELINE}.{os.uname().nodename}.1.1700000000.part"
     dead.mkdir()
     assert results.line().startswith("1 run done (0 failed), 2 left on 2 server starts (2 running)")
-    assert results.line().endswith("about 2 min left")
+    assert results.line().endswith("about 2 min and 0.056 accelerator-hours left")
     running = {attempt.id: what for attempt, what in results.progress().running()}
     assert running == {FAST: "batch, fast", SLOW: "batch, slow"}
 
@@ -174,8 +176,8 @@ def test_a_workflow_says_a_line_now_and_then_and_one_at_the_end(results):
     results.measured(FAST, [90.0])
     assert lines.ended([FAST]) == []
     results.measured(SLOW, [80.0])
-    (last,) = lines.ended([SLOW])
-    assert "3 runs done (0 failed), 0 left" in last
+    ((last, left),) = lines.ended([SLOW])
+    assert "3 runs done (0 failed), 0 left" in last and left == "cpu-smollm2, batch: 3 of 3 runs"
     assert lines.ended(["9" * 20]) == []
 
 

@@ -1,44 +1,29 @@
-"""Archives handed over: to a server of S3's protocol on loopback for real, to Zenodo by dry run.
-
-The environment with the storage plugins is built from its lock, once for every content of it.
-"""
+"""Archives handed over: to a server of S3's protocol on loopback for real, to Zenodo by dry run."""
 
 import os
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import httpx
 import pytest
 from patience import until
-from workspace import ROOT, Workspace
+from pyarrow import fs
+from workspace import Workspace
 from zenodo_stand_in import DEPOSIT, zenodo
 
-from servelab.core.identity import file_sha256
+from servelab.archive.run_places import RunPlace
+from servelab.archive.shared_runs import SharedRuns
+from servelab.core.errors import ServelabError
 from servelab.core.processes import Supervised
+from servelab.core.seal import faults_of_seal
 from servelab.machine.ports import lease_ports
+from servelab.measure.imported_run import read_import
 
 pytestmark = pytest.mark.slow
 KEY, SECRET, TOKEN = "AKEYTHATISPLANTED", "a-secret-that-is-planted", "a-token-that-is-planted"
-LOCK = ROOT / "envs/publish.lock.txt"
-PROGRAMS = f"publish-{file_sha256(LOCK)[:12]}"
 RECORDED = ["studies=[]", "recorded=[example]"]
-
-
-@pytest.fixture(scope="module")
-def programs():
-    """The folder of an environment's programs that is built from the lock, as `make publish` builds it."""
-    folder = ROOT / "results/envs" / PROGRAMS
-    if not (folder / ".complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "--require-hashes", "-r", LOCK], check=True)
-        subprocess.run([*pip, "--no-build-isolation", "--editable", ROOT], check=True)
-        (folder / ".complete").touch()
-    return folder / "bin"
 
 
 class Publishing:
@@ -82,9 +67,9 @@ class Publishing:
 
 
 @pytest.fixture(scope="module")
-def publish(archived_example, tmp_path_factory, programs):
+def publish(archived_example, tmp_path_factory, publish_programs):
     """The archive is still to be made: handing it over asks for it."""
-    publishing = Publishing(archived_example.copy(tmp_path_factory.mktemp("publish") / "project"), programs)
+    publishing = Publishing(archived_example.copy(tmp_path_factory.mktemp("publish") / "project"), publish_programs)
     for archive in publishing.archives():
         archive.unlink()
     return publishing
@@ -107,11 +92,11 @@ class Bucket:
 
 
 @pytest.fixture(scope="module")
-def bucket(tmp_path_factory, programs):
+def bucket(tmp_path_factory, publish_programs):
     folder = tmp_path_factory.mktemp("s3")
     (folder / "data").mkdir()
     ports = lease_ports("127.0.0.1")
-    command = [str(programs / "nanio"), "serve", "--data-dir", str(folder / "data"), "--host", "127.0.0.1"]
+    command = [str(publish_programs / "nanio"), "serve", "--data-dir", str(folder / "data"), "--host", "127.0.0.1"]
     running = Supervised(
         [*command, "--port", str(ports.ports[0])],
         environment={**os.environ, "NANIO_ACCESS_KEY": KEY, "NANIO_SECRET_KEY": SECRET},
@@ -187,3 +172,28 @@ def test_zenodo_by_dry_run(publish, tmp_path):
     assert {"CONNECT zenodo.org:443", f"GET /api/deposit/depositions/{DEPOSIT}/files"} == set(stand_in.asked)
     assert stand_in.tokens == {f"Bearer {TOKEN}"}
     assert TOKEN not in asked.stdout and publish.holds(TOKEN) == []
+
+
+def test_runs_are_taken_from_a_bucket(finished, bucket, tmp_path, monkeypatch):
+    """`runs_from`, from a results folder and from an archive, with what AWS's own tools read from the environment."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.address)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    run_id, *_ = sorted(finished.runs())
+    store, _ = fs.FileSystem.from_uri("s3://team/results")
+    store.create_dir("team")
+    fs.copy_files(
+        str(finished.folder / "results/runs" / run_id), f"team/results/runs/{run_id}", destination_filesystem=store
+    )
+    lines = []
+    shared = SharedRuns([RunPlace(place="s3://team/results")], tmp_path / "results", tmp_path / "kept", lines.append)
+    assert shared.has(run_id) and shared.fetch(run_id) and lines == []
+    taken = tmp_path / "results/runs" / run_id
+    assert faults_of_seal(taken) == [] and read_import(taken).imports[0].origin == "s3://team/results"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET + "x")
+    with pytest.raises(ServelabError, match="s3://team/results: cannot be read") as caught:
+        SharedRuns([RunPlace(place="s3://team/results")], tmp_path / "b", tmp_path, lines.append).has(run_id)
+    assert SECRET not in str(caught.value)

@@ -166,6 +166,7 @@ for command in (
     Workflow("archive", ["archive"], "Archives studies: runs what is missing of them, then writes one zip for each."),
     Script("verify", "verify_archive", "FILE... [OPTION]..."),
     Script("restore", "restore_archive", "FILE [OPTION]..."),
+    Script("export", "export_figures", "STUDY [OPTION]..."),
     Script("read", "read_log", "PATH... [OPTION]..."),
     Script("draft", "draft_study", "PATH [OPTION]..."),
 ):

@@ -120,7 +120,7 @@ def set_aside_if_broken(folder: Path, *, use_imported: bool = True) -> None:
 def why_not_used(folder: Path, *, use_imported: bool = True) -> str | None:
     """Why the run in a folder that is not empty does not count, as one line; None if it does."""
     if not use_imported and (mark := read_import(folder)):
-        return f"run {folder.name} was imported from {mark.imports[-1].archive}, and `use_imported_runs` is false"
+        return f"run {folder.name} was imported from {mark.imports[-1].origin}, and `use_imported_runs` is false"
     faults = faults_of_seal(folder)
     return describe_faults(folder.name, faults) if faults else None
 

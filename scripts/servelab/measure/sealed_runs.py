@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_text
@@ -18,11 +19,22 @@ from servelab.core.seal import IMPORTED
 from servelab.measure.run_folder import why_not_used
 
 
+class Elsewhere(Protocol):
+    """Runs that other places have; `servelab.archive.shared_runs` has them."""
+
+    def has(self, run_id: str) -> bool:
+        """Whether a place has the run."""
+
+    def fetch(self, run_id: str) -> bool:
+        """Puts the run into this folder; False if it cannot be used."""
+
+
 class SealedRuns:
     """The runs in a folder.
 
     `kept` is a folder for what was compared; None keeps nothing. `report` gets one line per broken run. Without
-    `use_imported`, a run that was restored from an archive counts as broken.
+    `use_imported`, a run that was restored from an archive counts as broken. A missing run that is `elsewhere` counts
+    as complete; it is fetched if `is_running()`, and in a dry run it stays where it is.
     """
 
     def __init__(
@@ -32,8 +44,11 @@ class SealedRuns:
         report: Callable[[str], None] = lambda line: None,
         *,
         use_imported: bool = True,
+        elsewhere: Elsewhere | None = None,
+        is_running: Callable[[], bool] = lambda: True,
     ) -> None:
         self._runs, self._kept, self._report, self._use_imported = str(runs), kept, report, use_imported
+        self._elsewhere, self._is_running = elsewhere, is_running
         self._sound: set[str] = set()
         """Those of this process: a run that was complete is not looked at again."""
         self._known = _read(kept / _SOUND) if kept else {}
@@ -43,7 +58,12 @@ class SealedRuns:
         """Whether a run was measured and its files are those of its seal; `ServelabError` if they cannot be read."""
         if run_id in self._sound:
             return True
-        if (found := _looks(f"{self._runs}/{run_id}")) is None or self._broken.get(run_id) == found:
+        if (found := _looks(f"{self._runs}/{run_id}")) is None and self._elsewhere and self._elsewhere.has(run_id):
+            if not self._is_running():
+                return True
+            if self._elsewhere.fetch(run_id):
+                found = _looks(f"{self._runs}/{run_id}")
+        if found is None or self._broken.get(run_id) == found:
             return False
         is_known = self._known.get(run_id) == found
         if not is_known or (not self._use_imported and Path(self._runs, run_id, IMPORTED).exists()):
@@ -54,6 +74,10 @@ class SealedRuns:
             self._keep(run_id, found)
         self._sound.add(run_id)
         return True
+
+    def is_here(self, run_id: str) -> bool:
+        """Whether a complete run is in the folder, rather than elsewhere until it is fetched."""
+        return self._elsewhere is None or run_id in self._sound
 
     def marks(self, run_id: str) -> list[str]:
         """A file that is newer than what is left of a run, if it is broken: then Snakemake makes it again."""

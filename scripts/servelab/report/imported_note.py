@@ -1,4 +1,4 @@
-"""What a report says of runs that were not measured here but restored from an archive."""
+"""What a report says of runs that were not measured here but taken from an archive or another results folder."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ def imports_of(runs: Path, run_ids: Sequence[str]) -> dict[str, Import]:
 
 
 def imported_sentence(imports: Mapping[str, Import], all_runs: int) -> str:
-    """How many of the runs were imported from which archives; empty if none was."""
+    """How many of the runs were imported from where; empty if none was."""
     if not imports:
         return ""
-    archives = ", ".join(dict.fromkeys(found.archive for found in imports.values()))
+    origins = ", ".join(dict.fromkeys(found.origin for found in imports.values()))
     were = "was" if len(imports) == 1 else "were"
     return (
-        f"{len(imports)} of {all_runs} runs {were} not measured here but imported from {archives}; "
+        f"{len(imports)} of {all_runs} runs {were} not measured here but imported from {origins}; "
         "Environment and provenance has more."
     )
 
 
 def imported_table(imports: Mapping[str, Import], all_runs: int) -> Table:
-    """One row for each archive, its day, and who signed."""
+    """One row for each origin, its day, and who signed."""
     groups: dict[Import, list[str]] = {}
     for run_id, found in imports.items():
         groups.setdefault(found.model_copy(update={"imported_at": found.imported_at[:10]}), []).append(run_id)
     rows = [
         [
             Cell(f"{len(members)} of {all_runs} runs", members[0]),
-            Cell(found.archive, note=f"sha256 {found.archive_sha256}"),
+            Cell(found.origin, note=f"sha256 {found.archive_sha256}" if found.archive_sha256 else ""),
             Cell(found.imported_at),
             Cell(found.archive_signed_by or "not known"),
             Cell(found.run_signed_by or "not known"),
         ]
         for found, members in groups.items()
     ]
-    return Table(["Runs", "Archive", "Imported", "Archive signed by", "Runs signed by"], rows)
+    return Table(["Runs", "From", "Imported", "Archive signed by", "Runs signed by"], rows)

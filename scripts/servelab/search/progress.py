@@ -63,6 +63,8 @@ class StageProgress:
     is_decided: bool
     left_s: float | None
     """Seconds until the last run ends, with as many runs at once as now; None if no run is done yet."""
+    left_accelerator_h: float | None = None
+    """Accelerator-hours that the runs left take."""
 
     def line(self) -> str:
         """One line for a terminal or a log."""
@@ -78,8 +80,21 @@ class StageProgress:
         if self.best:
             parts.append(f"{'winner' if self.is_decided else 'best so far'}: {self.best.text(self.metric)}")
         if left:
-            parts.append("no estimate yet" if self.left_s is None else f"about {_duration(self.left_s)} left")
+            parts.append(self._time_left)
         return name + "; ".join(parts)
+
+    def short_line(self) -> str:
+        """What is left, for a bar: `cpu-smollm2, batch: 3 of 5 runs, about 3 min left`."""
+        if self.runs is None:
+            return f"{self.study}, {self.stage}"
+        left = f", {self._time_left}" if self.runs > self.done else ""
+        return f"{self.study}, {self.stage}: {self.done} of {self.runs} runs{left}"
+
+    @property
+    def _time_left(self) -> str:
+        if self.left_s is None or self.left_accelerator_h is None:
+            return "no estimate yet"
+        return f"about {_duration(self.left_s)} and {self.left_accelerator_h:.2g} accelerator-hours left"
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,8 @@ class StudyProgress:
         left = [run for run_id, run in runs.items() if run_id not in done]
         starts_left = len({run.visit for run in left})
         winner = self._winner(name)
+        spent_s = _spent_s(runs, done, len(left), starts_left)
+        accelerators = fmean(run.accelerators for run in left) if left else 0.0
         return StageProgress(
             study=self._study.study,
             stage=name,
@@ -129,7 +146,8 @@ class StudyProgress:
             starts_left=starts_left,
             best=None if name in (CONFIRM_FIRST, CONFIRM) else self._best(planned or [], winner),
             is_decided=winner is not None,
-            left_s=_left_s(runs, done, len(left), starts_left, max(1, running)),
+            left_s=None if spent_s is None else spent_s / max(1, running),
+            left_accelerator_h=None if spent_s is None else spent_s * accelerators / 3600,
         )
 
     def running(self) -> Iterator[tuple[Attempt, str]]:
@@ -213,21 +231,26 @@ class StudyProgress:
 
 
 class ProgressLines:
-    """The lines that a running workflow prints: one per stage when a job has ended, at most every 10 s."""
+    """The lines that a running workflow prints: one per stage when a job has ended, at most every 10 s.
+
+    Each comes with what is left of the stage, for a bar.
+    """
 
     def __init__(self, studies: list[StudyProgress]) -> None:
         self._studies = studies
         self._printed_at: dict[tuple[int, str], float] = {}
 
-    def ended(self, run_ids: Sequence[str]) -> list[str]:
+    def ended(self, run_ids: Sequence[str]) -> list[tuple[str, str]]:
         """The lines to print after the job of these runs has ended."""
-        lines, now = [], time.monotonic()
+        lines: list[tuple[str, str]] = []
+        now = time.monotonic()
         for number, study in enumerate(self._studies):
             for stage in study.stages_of(run_ids):
                 is_last = study.is_last(run_ids, stage)
                 if is_last or now - self._printed_at.get((number, stage), -math.inf) >= _REPORT_EVERY_S:
                     self._printed_at[number, stage] = now
-                    lines.append(study.stage(stage).line())
+                    progress = study.stage(stage)
+                    lines.append((progress.line(), progress.short_line()))
         return lines
 
 
@@ -239,16 +262,16 @@ def _planned(plan: Plan) -> Iterator[_Planned]:
             yield _Planned(run.run_id, candidate.candidate, run.workload, accelerators, visit_of[run.run_id])
 
 
-def _left_s(
-    runs: Mapping[str, _Planned], done: Mapping[str, RunStatus], left: int, starts_left: int, at_once: int
-) -> float | None:
-    """Seconds that so many runs and server starts take, by the mean of those that are done; None if none is."""
+def _spent_s(runs: Mapping[str, _Planned], done: Mapping[str, RunStatus], left: int, starts_left: int) -> float | None:
+    """Seconds that so many runs and server starts take one after the other, by the mean of those that are done.
+
+    None if none is.
+    """
     parts = parts_of_runs({run_id: (status, runs[run_id].accelerators) for run_id, status in done.items()}).values()
     starts = [each.start_s for each in parts if each.start_s is not None]
     if not parts:
         return None
-    start_s = fmean(starts) if starts else 0.0
-    return (starts_left * start_s + left * fmean(each.busy_s for each in parts)) / at_once
+    return starts_left * (fmean(starts) if starts else 0.0) + left * fmean(each.busy_s for each in parts)
 
 
 def _duration(seconds: float) -> str:

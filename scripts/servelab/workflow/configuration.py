@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
+from servelab.archive.run_places import RunPlace
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
@@ -17,6 +18,14 @@ SOURCE = "config/config.yaml or --config"
 def _listed(value: Any) -> Any:
     """`--config studies=name` is one study."""
     return [value] if isinstance(value, str) else value
+
+
+def _places(value: Any) -> Any:
+    """A place alone is an entry without keys, and one entry a list."""
+    return [
+        {"place": entry} if isinstance(entry, str) else entry
+        for entry in (value if isinstance(value, list) else [value])
+    ]
 
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
@@ -32,6 +41,9 @@ class Configuration(Strict):
     site: Name | None = Field(None, description="Name of a file in config/sites/, without `.yaml`.")
     site_file: str | None = Field(None, description="The site's file, if a profile names one elsewhere.")
     use_imported_runs: Any = Field(True, description="`servelab.workflow.imports` checks it.")
+    runs_from: Annotated[list[RunPlace], BeforeValidator(_places)] = Field(
+        [], description="Where missing runs are looked for before they are measured."
+    )
     sign: Any = Field(None, description="Key that signs; `servelab.workflow.signing` checks it.")
     publish: str | None = Field(None, description="Where archives are published, `s3://…` or `zenodo://…`.")
 

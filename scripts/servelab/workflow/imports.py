@@ -1,11 +1,17 @@
-"""Whether a workflow uses runs that were restored from an archive."""
+"""Which runs of elsewhere a workflow uses: those that were restored, and those of the places in `runs_from`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from servelab.archive.run_places import KEY as PLACES
 from servelab.core.errors import ConfigError
+from servelab.workflow.configuration import read_configuration
+
+if TYPE_CHECKING:
+    from servelab.archive.shared_runs import SharedRuns
 
 KEY = "use_imported_runs"
 
@@ -23,3 +29,19 @@ def use_imported_runs(config: Mapping[str, Any]) -> bool:
 def import_option(use_imported: bool) -> str:
     """The option of `measure.py` for it."""
     return "" if use_imported else "--measure-imported"
+
+
+def shared_runs(config: Mapping[str, Any], results: Path, report: Callable[[str], None]) -> SharedRuns | None:
+    """The runs of the places in `runs_from`; None if it is empty.
+
+    `report` gets one line per run that cannot be used. Another form, or imported runs that are not to be used, is a
+    `ConfigError`.
+    """
+    sources = read_configuration(config).runs_from
+    if not sources:
+        return None
+    if not use_imported_runs(config):
+        raise ConfigError(f"config/config.yaml: {PLACES}: needs {KEY}: true, which is the default")
+    from servelab.archive.shared_runs import SharedRuns  # takes half a second, and few studies have such a place
+
+    return SharedRuns(sources, results, Path(".snakemake/shared"), report)

@@ -61,7 +61,8 @@ class StageRuns:
         # a job on another node has them all, and may see them a while later
         waiting = self.to_wait_for(study, stage) if self._is_main_process else []
         plan = None if waiting else self._plan(study, stage)
-        return waiting or ([_status(run_id) for run_id in self._plans.ids(plan)] if plan else [])
+        here = (run_id for run_id in (self._plans.ids(plan) if plan else []) if self._sealed.is_here(run_id))
+        return waiting or [_status(run_id) for run_id in here]
 
     def of_study(self, search: str) -> list[str]:
         """Status files of all runs of a study, each once; a recorded study has none."""

@@ -1,0 +1,141 @@
+"""Runs that another results folder has (`runs_from`); tests/unit/test_restore.py has those of archives."""
+
+from __future__ import annotations
+
+import shutil
+
+import made_run
+import pytest
+from made_results import write_run
+from ssh_keys import allow, make_key, signing_key
+
+from servelab.archive.run_places import RunPlace
+from servelab.archive.shared_runs import SharedRuns
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.seal import faults_of_seal
+from servelab.measure.imported_run import read_import
+from servelab.measure.run_files import RunStatus
+from servelab.measure.sealed_runs import SealedRuns
+from servelab.measure.signed_run import sign_run
+from servelab.workflow.imports import shared_runs
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another results folder with two runs."""
+    for start in ("search-0", "search-1"):
+        write_run(tmp_path / "other/runs", made_run.spec(start=start))
+    return tmp_path / "other"
+
+
+@pytest.fixture
+def lines():
+    return []
+
+
+@pytest.fixture
+def shared(other, tmp_path, lines):
+    return taken_from(other, tmp_path, lines)
+
+
+def taken_from(place, tmp_path, lines, **keys):
+    return SharedRuns([RunPlace(place=str(place), **keys)], tmp_path / "results", tmp_path / "kept", lines.append)
+
+
+def ids(results):
+    return sorted(path.name for path in (results / "runs").iterdir())
+
+
+def test_a_run_is_taken_with_a_mark_of_its_origin(shared, other, tmp_path, lines):
+    run_id, left = ids(other)
+    assert not shared.has("0" * 20) and not shared.fetch("0" * 20)
+    assert shared.fetch(run_id) and lines == []
+    taken = tmp_path / "results/runs" / run_id
+    assert faults_of_seal(taken) == [] and ids(tmp_path / "results") == [run_id]
+    (mark,) = read_import(taken).imports
+    assert (mark.origin, mark.archive, mark.run_signed_by) == (str(other), None, None)
+    assert read_import(other / "runs" / run_id) is None and left in ids(other)
+    assert not list((tmp_path / "results").glob(".fetched-*"))
+    assert shared.lines() == [f"{other}: has 1 of the missing runs, which are not measured again"]
+
+
+def test_a_run_that_was_taken_again_keeps_all_its_marks(shared, other, tmp_path, lines):
+    (run_id, _) = ids(other)
+    assert shared.fetch(run_id)
+    third = SharedRuns([RunPlace(place=str(tmp_path / "results"))], tmp_path / "third", tmp_path, lines.append)
+    assert third.fetch(run_id)
+    marks = read_import(tmp_path / "third/runs" / run_id).imports
+    assert [mark.origin for mark in marks] == [str(other), str(tmp_path / "results")]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda run: (run / "server.log").write_text("other\n"), "server.log: was "),
+        (lambda run: (run / "requests.parquet").unlink(), "requests.parquet: "),
+        (lambda run: (run / "status.json").write_text("[]"), "status.json: "),
+        (lambda run: (run / "spec.json").write_text('{"a": 1}'), "spec.json: "),
+    ],
+)
+def test_a_broken_run_is_not_taken(shared, other, tmp_path, lines, damage, said):
+    run_id, sound = ids(other)
+    damage(other / "runs" / run_id)
+    assert not shared.fetch(run_id) and not shared.has(run_id) and not (tmp_path / "results/runs" / run_id).exists()
+    (line,) = lines
+    assert line.startswith(f"{other}: ") and said in line and line.endswith("it is not taken from there")
+    assert shared.fetch(sound)
+
+
+def test_only_runs_that_a_trusted_key_signed_are_taken_where_keys_are_named(other, tmp_path, lines):
+    signed, unsigned = ids(other)
+    key = make_key(tmp_path / "key")
+    folder = other / "runs" / signed
+    sign_run(folder, RunStatus.read(folder / "status.json"), signing_key(key))
+    keys = allow(tmp_path / "keys", key)
+    shared = taken_from(other, tmp_path, lines, allowed_signers=keys)
+    assert shared.fetch(signed) and not shared.fetch(unsigned)
+    assert lines == [f"{other}: run {unsigned} is not signed; it is not taken from there"]
+    assert read_import(tmp_path / "results/runs" / signed).imports[-1].run_signed_by
+
+
+def test_a_dry_run_counts_what_is_elsewhere_and_fetches_nothing(shared, other, tmp_path, lines):
+    run_id, _ = ids(other)
+    runs, running = tmp_path / "results/runs", []
+    sealed = SealedRuns(runs, elsewhere=shared, is_running=lambda: bool(running))
+    assert sealed.is_complete(run_id) and not sealed.is_here(run_id) and not runs.exists()
+    assert not sealed.is_complete("0" * 20)
+    running.append(True)
+    assert sealed.is_complete(run_id) and sealed.is_here(run_id) and (runs / run_id).exists()
+    shutil.rmtree(other)
+    assert SealedRuns(runs).is_complete(run_id)
+
+
+def test_the_first_place_that_has_a_run_counts(other, tmp_path, lines):
+    run_id, _ = ids(other)
+    shutil.copytree(other, tmp_path / "copy")
+    places = [RunPlace(place=str(tmp_path / "copy")), RunPlace(place=str(other))]
+    assert SharedRuns(places, tmp_path / "results", tmp_path, lines.append).fetch(run_id)
+    assert read_import(tmp_path / "results/runs" / run_id).imports[0].origin == str(tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("nowhere", "nowhere: cannot be read"),
+        ("empty", "is no results folder"),
+        ([{"place": "s3://key:secret@bucket/x"}], "credentials"),
+        ([{"plase": "x"}], "plase"),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_an_error_with_its_name(tmp_path, monkeypatch, value, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ServelabError, match=said) as caught:
+        shared_runs({"studies": [], "runs_from": value}, tmp_path, print).has("0" * 20)
+    assert "runs_from" in str(caught.value) and "key:secret" not in str(caught.value)
+
+
+def test_places_and_no_imported_runs_contradict_each_other(tmp_path):
+    with pytest.raises(ConfigError, match="use_imported_runs: true"):
+        shared_runs({"studies": [], "runs_from": "x", "use_imported_runs": False}, tmp_path, print)
+    assert shared_runs({"studies": [], "use_imported_runs": False}, tmp_path, print) is None
