@@ -174,8 +174,8 @@ def test_zenodo_by_dry_run(publish, tmp_path):
     assert TOKEN not in asked.stdout and publish.holds(TOKEN) == []
 
 
-def test_runs_are_taken_from_a_bucket(finished, bucket, tmp_path, monkeypatch):
-    """`runs_from`, from a results folder and from an archive, with what AWS's own tools read from the environment."""
+def test_runs_are_taken_from_a_bucket(finished, archived_example, bucket, tmp_path, monkeypatch):
+    """`runs_from` with what AWS's own tools read from the environment. The archive there is looked into, for no run."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
@@ -183,15 +183,19 @@ def test_runs_are_taken_from_a_bucket(finished, bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.address)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     run_id, *_ = sorted(finished.runs())
-    store, _ = fs.FileSystem.from_uri("s3://team/results")
+    store = fs.S3FileSystem(allow_bucket_creation=True)
     store.create_dir("team")
+    (archive,) = (archived_example.folder / "results/archives").rglob("*.zip")
+    fs.copy_files(str(archive), f"team/archives/{archive.name}", destination_filesystem=store)
     fs.copy_files(
         str(finished.folder / "results/runs" / run_id), f"team/results/runs/{run_id}", destination_filesystem=store
     )
     lines = []
-    shared = SharedRuns([RunPlace(place="s3://team/results")], tmp_path / "results", tmp_path / "kept", lines.append)
+    places = [RunPlace(place="s3://team/archives"), RunPlace(place="s3://team/results")]
+    shared = SharedRuns(places, tmp_path / "results", tmp_path / "kept", lines.append)
     assert shared.has(run_id) and shared.fetch(run_id) and lines == []
     taken = tmp_path / "results/runs" / run_id
+    assert file_sha256(*(tmp_path / "kept").rglob(archive.name)) == file_sha256(archive)
     assert faults_of_seal(taken) == [] and read_import(taken).imports[0].origin == "s3://team/results"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET + "x")
     with pytest.raises(ServelabError, match="s3://team/results: cannot be read") as caught:
