@@ -11,6 +11,7 @@ import click
 
 from servelab.cli.first_model import first_model
 from servelab.cli.first_study import Hardware, Wanted, found_hardware, known_engines, write_first_study
+from servelab.cli.proposed import proposed_candidates
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
@@ -34,6 +35,10 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--workload", help="name in config/workloads.yaml; default: as other studies on such hardware")
     parser.add_argument("--accelerators", type=int, default=1, help="accelerators of one server (default: 1)")
     parser.add_argument("--context", type=int, metavar="TOKENS", help="longest sequence; default: the engine's")
+    parser.add_argument(
+        "--proposed", type=Path, metavar="CSV", help="candidates: settings that Ascend's optimizer tried"
+    )
+    parser.add_argument("--most", type=int, default=8, help="of these, by its fitness (default: 8)")
     parser.add_argument("--root", type=Path, default=Path(), help="folder that contains config/ and envs/")
     return parser
 
@@ -53,6 +58,8 @@ def main(arguments: argparse.Namespace) -> None:
     if not known:
         raise ConfigError(f"--device {hardware.device}: no study of this checkout has such hardware; write one by hand")
     engines = arguments.engines or _asked(f"Engines, of {', '.join(known)}", known[0]).replace(",", " ").split()
+    if arguments.proposed and len(engines) > 1:
+        raise ConfigError("--proposed: an optimizer's settings are of one engine; give one with --engines")
     metrics = METRICS.names()
     metric = arguments.question or _asked("Question: the metric to improve", "total_tokens_per_s")
     if metric not in metrics:
@@ -66,6 +73,7 @@ def main(arguments: argparse.Namespace) -> None:
         workload=arguments.workload,
         accelerators=arguments.accelerators,
         context_length=arguments.context,
+        proposed=proposed_candidates(arguments.proposed, arguments.most) if arguments.proposed else (),
     )
     print(f"{write_first_study(wanted, root)}: written and checked. Edit its stages, then:")
     for command in ("check", "plan", "run"):

@@ -60,6 +60,8 @@ class Wanted:
     """For each server."""
     context_length: int | None = None
     """Longest sequence in tokens; None: the engine's default."""
+    proposed: Sequence[dict[str, Any]] = ()
+    """Candidates of the first engine that are the study's only question; none: those worth asking of every engine."""
 
 
 def found_hardware() -> Hardware:
@@ -144,7 +146,7 @@ def first_study(wanted: Wanted, root: Path) -> dict[str, Any]:
         "answers": {},
         "search": {"strategy": "staged"},
         "baseline": baseline,
-        "stages": _stages(wanted.engines),
+        "stages": _proposed(wanted.proposed) if wanted.proposed else _stages(wanted.engines),
         "workloads": [workload],
     }
 
@@ -161,6 +163,10 @@ def _stages(engines: Sequence[str]) -> list[dict[str, Any]]:
     ):
         stages.append({"name": name, "title": title, "candidates": [{"options": {option: value}} for value in values]})
     return stages
+
+
+def _proposed(candidates: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": "proposed", "title": "What the optimizer proposed", "candidates": list(candidates)}]
 
 
 def _examples(root: Path, device: str) -> list[Study]:
