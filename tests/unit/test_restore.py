@@ -22,7 +22,7 @@ from servelab.archive.contents import ArchivedRun, Contents
 from servelab.archive.layout import media_type
 from servelab.archive.redaction import Redactor
 from servelab.archive.restore import Verified, restore_archive, restore_verified
-from servelab.archive.run_places import RunPlace
+from servelab.archive.run_source import RunPlace
 from servelab.archive.shared_runs import SharedRuns
 from servelab.archive.signatures import check_signature
 from servelab.archive.workflow_source import Source

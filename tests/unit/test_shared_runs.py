@@ -9,7 +9,7 @@ import pytest
 from made_results import write_run
 from ssh_keys import allow, make_key, signing_key
 
-from servelab.archive.run_places import RunPlace
+from servelab.archive.run_source import RunPlace
 from servelab.archive.shared_runs import SharedRuns
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.seal import faults_of_seal

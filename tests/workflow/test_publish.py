@@ -12,7 +12,7 @@ from patience import until
 from workspace import Workspace
 from zenodo_stand_in import DEPOSIT, zenodo
 
-from servelab.archive.run_places import RunPlace
+from servelab.archive.run_source import RunPlace
 from servelab.archive.shared_runs import SharedRuns
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256

@@ -22,8 +22,8 @@ from typing import Any, Protocol
 from pyarrow import fs
 
 from servelab.archive.layout import RESULTS
-from servelab.archive.run_places import KEY, RunPlace
 from servelab.archive.run_records import faults_of_run, faults_of_workload
+from servelab.archive.run_source import KEY, RunPlace
 from servelab.archive.signatures import check_signature, signature_of
 from servelab.archive.unpack import open_archive
 from servelab.archive.untrusted import reading

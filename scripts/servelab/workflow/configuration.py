@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from servelab.archive.run_places import RunPlace
+from servelab.archive.run_source import RunPlace
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servelab.archive.run_places import KEY as PLACES
+from servelab.archive.run_source import KEY as PLACES
 from servelab.core.errors import ConfigError
 from servelab.workflow.configuration import read_configuration
 
