@@ -93,3 +93,9 @@ def test_a_study_of_repeating_logs_is_unpacked(tmp_path: Path) -> None:
     path.write_bytes(made_zip(files))
     unpack(path, tmp_path / "unpacked", Limits(total_ratio_from_bytes=1 << 20))
     assert (tmp_path / "unpacked/4.log").read_bytes() == log
+
+
+def test_links_of_a_report_are_found_in_linear_time() -> None:
+    """With a pattern that looks on from each `<a` to the end, this takes hours."""
+    assert verify._HREF.findall("<a " * 1_000_000) == []
+    assert verify._HREF.findall('<a class="x"\nhref="y">1</a>' * 2) == ["y", "y"]

@@ -29,7 +29,7 @@ from servelab.core.seal import IMPORTED
 from servelab.core.ssh_signature import BadSignatureError
 from servelab.measure.signed_run import check_run, is_signed
 
-_HREF = re.compile(r'<a\b[^>]*\bhref="([^"#][^"]*)"')
+_HREF = re.compile(r'<a\b[^<>]*\bhref="([^"#][^"]*)"')
 _OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:")
 """A link to another site."""
 _NOT_WRITTEN_HERE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
