@@ -13,11 +13,13 @@ from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.yaml_file import read_config
 from servelab.engines.image_digest import find_digest, parse_reference
 from servelab.engines.runtimes.containers import ImageDescription
+from servelab.search.project import load_project
 
 ROOT = Path(__file__).parents[2]
 INDEX = json.dumps(
@@ -148,3 +150,19 @@ def test_the_command_writes_the_file_and_keeps_what_a_user_added(tmp_path):
     text = file.read_text()
     assert text.count("# Pinned by") == text.count("image:") == 1 and "# needed here" in text
     assert "it holds linux/amd64, linux/arm64" in text
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "envs").glob("*.image.yaml")), ids=lambda file: file.name)
+def test_an_image_that_is_shipped_is_by_digest_and_a_study_can_name_it(file, tmp_path):
+    """The file has the name that `pin_image.py` gives it, so that asking the registry corrects it."""
+    found = read_config(file, ImageDescription)
+    repository = found.image.partition("@sha256:")[0].rpartition("/")[2]
+    assert file.name == f"{repository}-{found.version}.image.yaml"
+    engine = {"vllm-openai": "vllm"}.get(repository, repository)
+    study = yaml.safe_load((ROOT / "config/studies/vllm-h100-node.yaml").read_text())
+    study["objective"]["on"] = study["objective"].pop(True)  # what YAML makes of `on`
+    study["engines"] = {engine: {"version": found.version, "runtime": "docker", "lock": f"envs/{file.name}"}}
+    study |= {"study": "mine", "baseline": {"engine": engine}, "stages": study["stages"][-1:]}
+    study["stages"][0]["candidates"] = [{"options": {"max_num_seqs": 64}}]
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    assert load_project(tmp_path / "mine.yaml", ROOT).study.engines[engine].runtime == "docker"
