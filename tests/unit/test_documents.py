@@ -83,3 +83,30 @@ def test_no_two_modules_or_scripts_have_names_that_differ_by_a_letter():
             alike.setdefault(f"{name[:at]}?{name[at:]}", set()).add(name)
         alike.setdefault(f"{name}?", set()).add(name)
     assert [found for found in alike.values() if len(found) > 1] == []
+
+
+def test_modules_and_files_that_texts_name_exist():
+    folders = [ROOT / name for name in ("docs", "scripts", "rules", "config", "profiles")]
+    texts = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".md", ".py", ".smk", ".yaml")]
+    missing = []
+    for text in (*DOCUMENTS, *texts):
+        content = text.read_text()
+        paths = re.findall(r"(?<![\w/])((?:scripts|tests)/[\w/]+\.(?:py|smk))\b", content)
+        missing += [(text.name, path) for path in paths if not (ROOT / path).exists()]
+        named = re.findall(r"`(servelab(?:\.\w+){2,})`", content)
+        missing += [(text.name, name) for name in named if not defined(name.split("."))]
+    assert missing == []
+
+
+def defined(parts: list[str]) -> bool:
+    """Whether a dotted name is a module, or a name that a module has."""
+    *package, name = parts
+    module = (ROOT / "scripts").joinpath(*parts)
+    if module.with_suffix(".py").exists() or module.is_dir():
+        return True
+    parent = (ROOT / "scripts").joinpath(*package)
+    source = parent.with_suffix(".py") if parent.with_suffix(".py").exists() else parent / "__init__.py"
+    return (
+        source.exists()
+        and re.search(rf"^(?:def|class) {name}\b|^{name}\b", source.read_text(), re.MULTILINE) is not None
+    )
