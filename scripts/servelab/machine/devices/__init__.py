@@ -58,7 +58,7 @@ class Passthrough:
 
 
 class DeviceKind(Protocol):
-    """One kind of device."""
+    """One kind of device. What has a default here is that of devices that no vendor's tool describes."""
 
     @property
     def name(self) -> str:
@@ -78,24 +78,30 @@ class DeviceKind(Protocol):
 
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
         """What a container needs to see these devices."""
+        return Passthrough()
 
     def find(self) -> list[Device]:
         """The devices of this machine that this process can see; `Outage` if the vendor's tool does not answer."""
 
     def described(self, devices: Sequence[Device]) -> list[Device]:
         """The same devices with their settings, as far as the vendor's tool reports them; this may take seconds."""
+        return list(devices)
 
     def topology(self, devices: Sequence[Device]) -> Topology:
         """How these devices are connected; empty if that is unknown, and the devices can still be used."""
+        return Topology()
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Environment variables that make an engine use these devices and no others."""
+        return {}
 
     def measured_rates(self, devices: Sequence[Device]) -> DeviceRates | None:
         """The rates of all these devices together, if they have to be measured; None for those that makers publish."""
+        return None
 
     def threads(self, cores: int, count: int) -> int:
         """How many of a workflow's `cores` a run on `count` devices needs so that other jobs do not disturb it."""
+        return cores
 
 
 def ask(command: Sequence[str], timeout_s: float = 60.0) -> str:

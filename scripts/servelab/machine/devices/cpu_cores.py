@@ -14,7 +14,7 @@ from pathlib import Path
 from servelab.machine.cpu_facts import cpu_model
 from servelab.machine.cpu_rates import cpu_rates
 from servelab.machine.device_rates import DeviceRates
-from servelab.machine.devices import DEVICES, Device, Passthrough
+from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough
 from servelab.machine.devices.cpu import KEY
 from servelab.machine.topology import Topology, numa_nodes, numbers
 
@@ -23,7 +23,7 @@ _CORES_OF_ONE_FOR_CLIENTS = 8
 
 
 @dataclass(frozen=True)
-class CpuCores:
+class CpuCores(DeviceKind):
     """Cores with all their hardware threads, from the CPUs that this process may use.
 
     One core in eight is reserved for load clients and the rest of the system.
@@ -41,18 +41,10 @@ class CpuCores:
         name = cpu_model()
         return [Device(str(c[0]), key=f"core-{c[0]}", name=name, cpus=c, within=KEY) for c in cores[kept:]]
 
-    def described(self, devices: Sequence[Device]) -> list[Device]:
-        """See `DeviceKind.described`; what a CPU has is in the manifest's `machine`."""
-        return list(devices)
-
     def topology(self, devices: Sequence[Device]) -> Topology:
         """See `DeviceKind.topology`: cores of one NUMA node are neighbours."""
         nodes = {cpu: cpus for cpus in numa_nodes().values() for cpu in numbers(cpus)}
         return Topology(cpus={device.key: nodes[device.cpus[0]] for device in devices if device.cpus[0] in nodes})
-
-    def environment(self, devices: Sequence[Device]) -> dict[str, str]:
-        """See `DeviceKind.environment`; the server is pinned at its start, and so are the processes it starts."""
-        return {}
 
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
         """See `DeviceKind.passthrough`; Docker's daemon starts the container, so pinning this process has no effect."""
