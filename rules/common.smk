@@ -71,8 +71,7 @@ try:
         use_imported=USE_IMPORTED,
         elsewhere=SHARED,
         # without an executor yet, it is read only: for the forecast, or to list something
-        is_running=lambda: workflow.executor_plugin is not None
-        and not workflow.dryrun,
+        is_running=lambda: workflow.executor_plugin is not None and not workflow.dryrun,
     )
     STUDIES = read_studies(config)
     FILES = StudyFiles(STUDIES)
