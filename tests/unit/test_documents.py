@@ -58,6 +58,13 @@ def test_the_rooms_of_the_architecture_are_the_folders_of_the_package():
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == rooms
 
 
+def test_rules_are_short_and_define_neither_classes_nor_functions():
+    texts = {path.name: path.read_text() for path in (ROOT / "rules").glob("*.smk")}
+    assert len(texts) > 10
+    assert [name for name, text in texts.items() if len(text.splitlines()) > 150] == []
+    assert [name for name, text in texts.items() if re.search(r"^\s*(?:class|def) ", text, re.MULTILINE)] == []
+
+
 def test_each_room_says_what_it_may_import():
     layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
     below = {room: layers[place + 1] for place, room in enumerate(layers[:-1])}
