@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from servelab.measure import server as serving
 from servelab.measure.run_files import RunStatus
 from servelab.measure.server import CandidateFailed
 from servelab.measure.visits import measure_job
+
+ONE_PROCESS = {"llama.cpp"}
+"""Engines whose servers have no workers."""
 
 
 @contextlib.contextmanager
@@ -143,10 +147,34 @@ def main_process(tree: list[psutil.Process], each_engine) -> psutil.Process:
     return tree[0]
 
 
-def largest_worker(tree: list[psutil.Process], each_engine) -> psutil.Process | None:
-    """The worker with the most memory; None for an engine that is one process."""
+def largest_worker(tree: list[psutil.Process], each_engine) -> psutil.Process:
+    """The worker with the most memory."""
     workers = [process for process in tree[1:] if " ".join(process.cmdline()).startswith(each_engine.workers)]
-    return max(workers, key=lambda process: process.memory_info().rss, default=None)
+    return max(workers, key=lambda process: process.memory_info().rss)
+
+
+@pytest.fixture
+def victim(request, each_engine) -> Callable:
+    """Which process is killed; an engine of one process has no worker."""
+    if request.param is not main_process and each_engine.engine.name in ONE_PROCESS:
+        pytest.skip("it is one process")
+    return request.param
+
+
+def killing(*victims: Callable) -> pytest.MarkDecorator:
+    """A test for each of these victims."""
+    return pytest.mark.parametrize("victim", victims, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def hasty(request, monkeypatch) -> None:
+    """A double ends a second after it lost a worker, or never: nobody waits longer for it, nor for one that is stopped
+    to end."""
+    for name in {"each_engine", "doubled"} & set(request.fixturenames):
+        if request.getfixturevalue(name).stalls:
+            monkeypatch.setattr(serving, "_EXIT_S", 2.0)
+            monkeypatch.setattr(serving, "_RECOVERY_S", 3.0)
+            monkeypatch.setattr(serving, "Supervised", partial(serving.Supervised, grace_s=1.0))
 
 
 def trees_under_load(measuring: threading.Thread) -> Iterator[list[psutil.Process]]:
@@ -163,20 +191,18 @@ def trees_under_load(measuring: threading.Thread) -> Iterator[list[psutil.Proces
         until(lambda: not tree[0].is_running(), "the end of its main process")  # noqa: B023
 
 
-def measured_while_one_is_killed(
-    each_engine, requests: Path, folder: Path, victim: Callable, **spec
-) -> RunStatus | None:
-    """The status of a run with nothing of it left, if at each start a process of its server is killed under load; None
-    if the engine has no such process."""
+def measured_while_one_is_killed(each_engine, requests: Path, folder: Path, victim: Callable, **spec) -> RunStatus:
+    """The status of a run with nothing of it left, if at each start a process of its server is killed under load."""
     run, statuses, trees = each_engine.run(each_engine.spec(round_timeout_s=600, **spec), requests), [], []
+    one_process: set[bool] = set()
     before = set(psutil.Process().children())
     measuring = threading.Thread(target=lambda: statuses.extend(measure_job(jobs.job([run]), folder)))
     measuring.start()
     try:
         for tree in trees_under_load(measuring):
             trees += tree
-            chosen = victim(tree, each_engine)
-            (chosen or tree[0]).kill()
+            victim(tree, each_engine).kill()
+            one_process.add(len(tree) == 1)
     finally:
         kill_each(serving_tree())
         measuring.join()
@@ -185,14 +211,13 @@ def measured_while_one_is_killed(
     with lease("cpu", 1):
         pass
     assert RunStatus.read(jobs.folder(folder, run) / "status.json") == statuses[0]
-    return statuses[0] if chosen else None
+    assert one_process == {each_engine.engine.name in ONE_PROCESS}
+    return statuses[0]
 
 
-@pytest.mark.parametrize("victim", [main_process, largest_worker])
+@killing(main_process, largest_worker)
 def test_killed_under_load(victim, each_engine, endless_path, tmp_path):
     status = measured_while_one_is_killed(each_engine, endless_path, tmp_path, victim)
-    if status is None:
-        pytest.skip("it is one process")
     assert (status.outcome, status.reason) == ("failed", "crashed"), status
     if victim is main_process:
         assert re.match(r"signal 9; last log line: |.* \(signal 9\)$", status.message), status.message
@@ -200,35 +225,31 @@ def test_killed_under_load(victim, each_engine, endless_path, tmp_path):
     assert status.log_lines
 
 
-@pytest.mark.parametrize("victim", [main_process, largest_worker])
+@killing(main_process, largest_worker)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_once_from_outside_is_no_result(number, victim, each_engine, steady_path, tmp_path):
     run = each_engine.run(each_engine.spec(duration_s=1.0, max_concurrency=2), steady_path)
     statuses: list[RunStatus] = []
     measuring = threading.Thread(target=lambda: statuses.extend(measure_job(jobs.job([run]), tmp_path)))
     measuring.start()
-    chosen = victim(next(trees_under_load(measuring)), each_engine)
-    if chosen is not None:
-        chosen.send_signal(number)
+    victim(next(trees_under_load(measuring)), each_engine).send_signal(number)
     measuring.join()
-    if chosen is None:
-        pytest.skip("it is one process")
     assert (statuses[0].outcome, statuses[0].reason) == ("ok", None), statuses[0]
 
 
-def test_worker_killed_unnoticed(each_engine, endless_path, tmp_path):
+def worker_of_a_stopped_server(tree: list[psutil.Process], each_engine) -> psutil.Process:
+    """The worker, after all other processes are stopped."""
+    worker = largest_worker(tree, each_engine)
+    for process in tree:
+        if process != worker and process.is_running():
+            process.suspend()
+    return worker
+
+
+@killing(worker_of_a_stopped_server)
+def test_worker_killed_unnoticed(victim, each_engine, endless_path, tmp_path):
     """The main process cannot notice it: it is stopped. Without it no request would end before the round's limit."""
-
-    def worker_of_a_stopped_server(tree: list[psutil.Process], each_engine) -> psutil.Process | None:
-        if worker := largest_worker(tree, each_engine):
-            for process in tree:
-                if process != worker and process.is_running():
-                    process.suspend()
-        return worker
-
-    status = measured_while_one_is_killed(each_engine, endless_path, tmp_path, worker_of_a_stopped_server)
-    if status is None:
-        pytest.skip("it is one process")
+    status = measured_while_one_is_killed(each_engine, endless_path, tmp_path, victim)
     assert (status.outcome, status.reason) == ("failed", "crashed"), status
     assert re.match(r"its worker \S+ ended, but the server did not", status.message), status.message
 
