@@ -24,7 +24,7 @@ define BUILD_VENV
 	touch $@
 endef
 
-.PHONY: setup tools demo status publish export test check slow-test long-test slurm-test gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
+.PHONY: setup tools demo status publish export test suite check slow-test long-test slurm-test gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
 
 setup: $(VENV)/.complete
 
@@ -57,7 +57,10 @@ export: $(PUBLISH_VENV)/.complete  ## a study's figures to MLflow or a collector
 	@test -n "$(STUDY)" || { echo "say which: make export STUDY=cpu-smollm2 ARGS='--to otlp --uri http://127.0.0.1:4318'"; exit 2; }
 	$(PUBLISH_VENV)/bin/python scripts/export_figures.py $(STUDY) $(ARGS)
 
-test: tools check  ## checks and the test suite
+test: tools  ## checks and the test suite, at the same time
+	@$(MAKE) --no-print-directory --jobs 2 check suite
+
+suite: tools
 	$(PYTEST) $(PARALLEL) -m "not slow and not bench" tests/engines tests/workflow tests/unit
 
 slow-test: tools  ## what needs minutes or gigabytes: real vLLM, containers, upgrades
