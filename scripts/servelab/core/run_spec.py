@@ -312,6 +312,11 @@ class RunSpec(Strict, JsonFile):
     protocol: ProtocolSpec = Field(description="Warm-up, rounds, arrivals, limits in flight and in time (studies.md).")
 
     @property
+    def natural_stops(self) -> bool:
+        """Whether answers end by themselves, so that two configurations may write answers of different lengths."""
+        return self.workload.parameters.get("ignore_eos") is False
+
+    @property
     def most_rounds(self) -> int:
         """Rounds that it can take at most, a step of a search for capacity counted as one."""
         return MOST_STEPS if self.capacity else self.protocol.rounds

@@ -36,6 +36,11 @@ VALUES: dict[str, tuple[str, str]] = {
     "--poll-batch": ("cpuparams_batch.poll", "int"),
     "--port": ("port", "int"),
     "--slot-prompt-similarity": ("slot_prompt_similarity", "float"),
+    "--spec-draft-n-max": ("speculative.draft.n_max", "int"),
+    "--spec-draft-n-min": ("speculative.draft.n_min", "int"),
+    "--spec-ngram-simple-size-m": ("speculative.ngram_simple.size_m", "int"),
+    "--spec-ngram-simple-size-n": ("speculative.ngram_simple.size_n", "int"),
+    "--spec-type": ("speculative.types", "list:common_speculative_type:COMMON_SPECULATIVE_TYPE_"),
     "--split-mode": ("split_mode", "llama_split_mode:LLAMA_SPLIT_MODE_"),
     "--threads": ("cpuparams.n_threads", "int"),
     "--threads-batch": ("cpuparams_batch.n_threads", "int"),
@@ -97,6 +102,8 @@ def parse(arguments: Sequence[str]) -> list[tuple[str, str | bool]]:
 
 def convert(library: Any, kind: str, text: str) -> Any:
     """A flag's value in the library's type; `ValueError`, `KeyError` or `StopIteration` if it is not valid."""
+    if kind.startswith("list:"):  # `ngram-simple` is COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE
+        return [convert(library, kind.removeprefix("list:"), each.replace("-", "_")) for each in text.split(",")]
     if ":" in kind:
         enumeration, prefix = kind.split(":")
         members = getattr(library, enumeration)
@@ -121,7 +128,7 @@ def parameters(library: Any, given: list[tuple[str, str | bool]]) -> Any:
             path, kind = _place(chosen, name)
             try:
                 _set(chosen, path, convert(library, kind, value))
-            except (ValueError, KeyError, StopIteration, OverflowError):
+            except (AttributeError, ValueError, KeyError, StopIteration, OverflowError):
                 print(f"error: invalid value for {name}: {value!r}", file=sys.stderr)
                 sys.exit(2)
     return chosen

@@ -9,12 +9,14 @@ import time
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.log_ends import last_text
 from servelab.core.processes import Supervised, wait_any
+from servelab.core.run_spec import RunSpec
 from servelab.engines.runtimes import RUNTIMES, Needs
 from servelab.machine.cpu_pinning import pinned
 from servelab.machine.devices import DEVICES
@@ -230,9 +232,10 @@ class Session:
             processes=protocol.client_processes,
             seed=parameters.get("seed", 0),
             keep_answers=inputs.spec.keeps_answers,
+            natural_stops=inputs.spec.natural_stops,
             timeout_s=protocol.round_timeout_s,
             request_timeout_s=protocol.round_timeout_s,
-            body={"seed": _SEED} if inputs.spec.keeps_answers else dict(inputs.spec.served.request_body),
+            body=_body(inputs.spec),
         )
 
     def _load(self, inputs: RunInputs, work: Path, plan: LoadPlan) -> LoadResult:
@@ -285,6 +288,14 @@ class Session:
             raise Outage(f"{allocation.giver()} has too little host memory: {failure.message}") from failure
 
 
+def _body(spec: RunSpec) -> dict[str, Any]:
+    """Further fields of each request: those of the engine, without what forces lengths if answers end by themselves."""
+    if spec.keeps_answers:
+        return {"seed": _SEED}
+    left_out = ("ignore_eos",) if spec.natural_stops else ()
+    return {name: value for name, value in spec.served.request_body.items() if name not in left_out}
+
+
 def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:
     """The warm-up of a plan: `requests` requests of the workload's phase `warmup`, sent at once."""
     return LoadPlan(
@@ -298,6 +309,7 @@ def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:
         limit=requests,
         round=plan.round,
         max_concurrency=plan.max_concurrency,
+        natural_stops=plan.natural_stops,
         timeout_s=plan.timeout_s,
         request_timeout_s=plan.request_timeout_s,
         body=plan.body,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from servelab.metrics.counters import increase
 from servelab.metrics.tables.record_array import RecordArray, known
 
 _HITS, _QUERIES = "prefix_cache_hit_tokens_total", "prefix_cache_query_tokens_total"
@@ -17,17 +16,8 @@ def cached_share(successes: RecordArray, telemetry: RecordArray) -> float | None
     """
     done = known(successes, "input_tokens", "input_tokens_asked")
     tokens, cached = float(done["input_tokens"].sum()), known(done, "cached_tokens")["cached_tokens"]
-    hits, queries = _increase(telemetry, _HITS), _increase(telemetry, _QUERIES)
+    hits, queries = increase(telemetry, _HITS), increase(telemetry, _QUERIES)
     shares = [hits / queries] if hits is not None and queries else []
     if cached.size and tokens:
         shares.append(float(cached.sum()) / tokens)
     return max(shares, default=None)
-
-
-def _increase(telemetry: RecordArray, metric: str) -> float | None:
-    """Increase of a counter of the server during the load; None if it was not read twice, or fell."""
-    found = telemetry[telemetry["metric"] == metric]
-    found = found[np.argsort(found["time_s"], kind="stable")]
-    before = found["time_s"] <= 0
-    values = found["value"][max(0, before.sum() - 1) :]
-    return float(values[-1] - values[0]) if len(values) > 1 and (np.diff(values) >= 0).all() else None

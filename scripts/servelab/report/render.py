@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from servelab.core.errors import ServelabError
 from servelab.core.number_text import MARKS_KEY, PLACES_KEY, PLACES_MARK
+from servelab.report.answer_lines import answer_lines
 from servelab.report.answers_table import answers_table
 from servelab.report.capacity_lines import capacity_lines
 from servelab.report.cells import Cell, Measured, Table
@@ -119,7 +120,12 @@ def report_content(
         "search_remark": "" if is_recorded else SEARCH_REMARK.format("visit" if visited else "server start"),
         "marks_key": "; ".join([*([MARKS_KEY] if marks else []), *([PLACES_KEY] if places else [])]),
         "accelerators": accelerators_text(study, table),
-        "limits": [*limit_lines(study, table), *startup_lines(study, table), *capacity_lines(study, table)],
+        "limits": [
+            *limit_lines(study, table),
+            *startup_lines(study, table),
+            *capacity_lines(study, table),
+            *answer_lines(study, table, metrics),
+        ],
         "objective_table": marks.on(objective_table(study, recommended, improvements, measured, table)),
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured, table)),
         "front": marks.on(front_table(searched, measured)),

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from servelab.metrics.definitions import METRICS
+from servelab.metrics.natural_stops import LENGTH_DEPENDENT
 from servelab.metrics.objective import BASES, Basis, per_basis
 from servelab.metrics.pairs import change_of_pairs
 from servelab.metrics.statistics import Interval, ratio_ci95
@@ -112,7 +113,8 @@ def improvements(table: pd.DataFrame, rounds: pd.DataFrame, metrics: pd.DataFram
     `table` holds the stage tables of all stages, `rounds` their rounds, `metrics` the metrics of their runs. A proof
     compares its baseline and winner in pairs, a recorded study the logs of both. A candidate of the search is compared
     with the baseline of the search by their means, without an interval. Left out is a metric that is no merit, one that
-    either side has no value of, or 0 of the baseline's, and one that the clients of the two define differently.
+    either side has no value of, or 0 of the baseline's, one that the clients of the two define differently, and where
+    answers end by themselves one that depends on their lengths.
     """
     starts, definitions = Starts(rounds), _definitions(metrics)
     is_recorded = COMPARISON in set(table["stage"])
@@ -122,6 +124,8 @@ def improvements(table: pd.DataFrame, rounds: pd.DataFrame, metrics: pd.DataFram
             both = [*baseline["run_ids"], *row["run_ids"]]
             is_alike = len({definitions.get((run_id, metric.tag)) for run_id in both}) == 1
             if metric.higher_is_better is None or not is_alike:
+                continue
+            if pd.notna(row.get("natural_length_tokens")) and metric.tag in LENGTH_DEPENDENT:
                 continue
             found = _compared(starts, row, baseline, metric.tag, is_recorded)
             if found.baseline and found.values and sum(found.baseline) > 0:

@@ -90,6 +90,7 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         "start_jobs": [start.status.job_id for start, _ in measured],
         "constraints_missed": _constraints(study, well),
         **_capacity(well),
+        "natural_length_tokens": _natural_length(well),
         **startup_columns(starts),
         **_outcome(starts),
         **_validity(starts),
@@ -139,6 +140,13 @@ def _limits(well: Sequence[Start]) -> dict[str, Any]:
         if values:
             found[name] = values[0] if name == "limit_note" else fmean(values)
     return found
+
+
+def _natural_length(well: Sequence[Start]) -> float | None:
+    """Mean output tokens of a request; None where their number is set."""
+    natural = [_by_metric(start).get("output_length_tokens", {}) for start in well if start.run.spec.natural_stops]
+    lengths = [row["mean"] for row in natural if row.get("mean") is not None]
+    return fmean(lengths) if lengths else None
 
 
 def _capacity(well: Sequence[Start]) -> dict[str, Any]:

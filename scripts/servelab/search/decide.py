@@ -11,6 +11,7 @@ import pandas as pd
 
 from servelab.measure.capacity_search import BELOW_INCUMBENT
 from servelab.metrics.definitions import METRICS
+from servelab.metrics.natural_stops import lengths_text
 from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
 from servelab.results.answers import found_in
 from servelab.results.unequal_places import unequal_places
@@ -164,6 +165,8 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
             why += "".join(f"; {found[1]}" for found in (wrong_incumbent, wrong) if found)
         if incumbent["validity"] == "suspect" and incumbent["validity_note"] != disturbed(incumbent):
             why += f"; the incumbent is suspect: {incumbent['validity_note']}"
+    if lengths := natural_lengths(row, incumbent, "the incumbent's"):
+        why += f"; {lengths}"
     if row["validity"] == "suspect" and (verdict != CANNOT_TELL or row["validity_note"] != disturbed(row)):
         why += f"; suspect: {row['validity_note']}"
     answers = found_in(row)
@@ -182,6 +185,14 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
         unequal_places=differs,
         why=why,
     )
+
+
+def natural_lengths(row: Row, other: Row, whose: str) -> str | None:
+    """What a comparison of two rows says of the lengths of their answers; None where these are set, or not known."""
+    own, its = (float(each.get("natural_length_tokens") or math.nan) for each in (row, other))
+    if row is other or not (math.isfinite(own) and math.isfinite(its)):
+        return None
+    return lengths_text(own, its, whose)
 
 
 def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.results.start_columns import SATURATED
 from servelab.results.unequal_places import unequal_places
-from servelab.search.decide import start_values, unfit
+from servelab.search.decide import natural_lengths, start_values, unfit
 from servelab.search.next_best import next_best
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import Pair, asked_half_width_percent, pairs_needed
@@ -179,7 +179,8 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
         of="visits" if study.visits_servers else "fresh starts",
     )
     differs = unequal_places([baseline_row, winner_row])
-    why = f"{found.why}; not measured at one place: {differs}" if differs else found.why
+    lengths = natural_lengths(winner_row, baseline_row, "the baseline's")
+    why = "; ".join(filter(None, [found.why, differs and f"not measured at one place: {differs}", lengths]))
     return found.model_copy(update={"unequal_places": differs, "why": why})
 
 

@@ -27,6 +27,7 @@ from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.devices import DEVICES
 from servelab.measure.clients import CLIENTS, version_in_identity
 from servelab.metrics.definitions import METRICS, slo_metrics
+from servelab.metrics.natural_stops import LENGTH_DEPENDENT
 from servelab.metrics.percentile_limits import PERCENTILES, allowed_share, observations_needed
 from servelab.study.given_settings import refused_settings
 from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Study, load_study
@@ -76,6 +77,10 @@ class Project:
     def _workload_specs(self) -> dict[str, WorkloadSpec]:
         tokenizer = self.study.model.variant_source("base")
         return {name: self.workloads[name].spec(tokenizer) for name in self.study.workloads}
+
+    def has_natural_stops(self, name: str) -> bool:
+        """Whether the answers of a workload end by themselves (`ignore_eos: false`)."""
+        return self.workloads[name].parameters.get("ignore_eos") is False
 
     def questions_spec(self) -> WorkloadSpec:
         """The identity of the questions that candidates are asked; the study must have `answers`."""
@@ -171,6 +176,7 @@ def _check(project: Project) -> None:
     _check_objective(project)
     _check_loads(project)
     _check_client(project)
+    _check_lengths(project)
     _check_percentiles(project)
     if study.answers is not None:
         check_name(project, "answers.questions", study.answers.questions, QUESTION_SETS.names(), "question set")
@@ -268,6 +274,20 @@ def _check_objective(project: Project) -> None:
             raise error_at(project, f"objective.{key}", f"{metric} needs `hardware.price_per_accelerator_hour`")
 
 
+def _check_lengths(project: Project) -> None:
+    """Refuses to compare answers of different lengths by a figure that depends on their lengths."""
+    objective = project.study.objective
+    natural = [name for name in project.study.workloads if project.has_natural_stops(name)]
+    compared = {"metric": [objective.metric] if natural else []}
+    compared["constraints"] = list(objective.constraints) if objective.on in natural else []
+    for key, tags in compared.items():
+        for tag in tags:
+            if tag in LENGTH_DEPENDENT:
+                of = "objective.metric" if key == "metric" else f"objective.constraints.{tag}"
+                why = f"`{tag}` depends on the lengths of the answers, which end by themselves on workload {natural[0]}"
+                raise error_at(project, of, f"{why}; use `{LENGTH_DEPENDENT[tag]}`, which is per token")
+
+
 def _check_percentiles(project: Project) -> None:
     """Refuses a limit on a percentile that a run has too few requests for, even if none is beyond the limit."""
     objective = project.study.objective
@@ -361,6 +381,9 @@ def _check_client(project: Project) -> None:
         raise error_at(project, "client", f"{lock} pins none of {', '.join(client.packages)}")
     for name in project.study.workloads:
         kind = WORKLOADS.get(project.workloads[name].kind)
+        if project.has_natural_stops(name) and not client.takes_natural_stops:
+            wrong = f"client {project.study.client} sends answers of a set length only; `servelab` lets them end"
+            raise error_at(project, "client", f"{wrong} (workload {name}: `ignore_eos: false`)")
         try:
             client.check(project.study.protocol_of(name), token_ids=kind.sends_token_ids, turns=kind.sends_turns)
         except ConfigError as error:

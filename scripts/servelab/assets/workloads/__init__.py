@@ -29,6 +29,11 @@ class Parameters(Strict):
     num_requests: int = Field(gt=0, description="Number of measured requests.")
     seed: int = Field(description="Seed of the random generator.")
     endpoint: Literal["chat", "completions"] = Field(description="OpenAI endpoint that gets the requests.")
+    ignore_eos: bool = Field(
+        True,
+        exclude_if=lambda value: value,
+        description="False lets answers end by themselves: their lengths are then the longest that they may have.",
+    )
 
 
 class Workload(Protocol):

@@ -39,6 +39,7 @@ class LlamaCpp(Engine):
         "attention_backend": flag("--flash-attn"),
         "kv_cache_dtype": flag("--cache-type-k", "--cache-type-v"),
         "prefix_caching": switch("--cache-prompt", "--no-cache-prompt"),
+        "speculative_decoding": flag("--spec-type"),
         "threads": flag("--threads"),
     }
     option_values: ClassVar = {"attention_backend": ("on", "off", "auto")}
@@ -85,6 +86,9 @@ class LlamaCpp(Engine):
         "prefix_cache_query_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
         "prompt_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
         "generation_tokens_total": ("llamacpp:tokens_predicted_total",),
+        "drafts_total": ("llamacpp:spec_decode_num_drafts_total",),
+        "draft_tokens_total": ("llamacpp:spec_decode_num_draft_tokens_total",),
+        "accepted_draft_tokens_total": ("llamacpp:spec_decode_num_accepted_tokens_total",),
     }
     answer_settings = (
         *Engine.answer_settings,

@@ -121,6 +121,8 @@ class Sglang(Engine):
         "prefix_cache_query_tokens_total": ("sglang:prompt_tokens_total",),
         "prompt_tokens_total": ("sglang:prompt_tokens_total",),
         "generation_tokens_total": ("sglang:generation_tokens_total",),
+        "draft_accepted_fraction": ("sglang:spec_accept_rate",),
+        "accepted_length_tokens": ("sglang:spec_accept_length",),
     }
     answer_settings = (
         *Engine.answer_settings,

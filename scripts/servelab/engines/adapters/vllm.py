@@ -176,6 +176,9 @@ class Vllm(Engine):
         "preemptions_total": ("vllm:num_preemptions_total",),
         "prompt_tokens_total": ("vllm:prompt_tokens_total",),
         "generation_tokens_total": ("vllm:generation_tokens_total",),
+        "drafts_total": ("vllm:spec_decode_num_drafts_total",),
+        "draft_tokens_total": ("vllm:spec_decode_num_draft_tokens_total",),
+        "accepted_draft_tokens_total": ("vllm:spec_decode_num_accepted_tokens_total",),
         "process_start_unix_s": ("process_start_time_seconds",),
     }
     answer_settings = (

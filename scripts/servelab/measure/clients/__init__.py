@@ -54,6 +54,11 @@ class Client(Protocol):
         ...
 
     @property
+    def takes_natural_stops(self) -> bool:
+        """Whether answers may end by themselves."""
+        ...
+
+    @property
     def definitions(self) -> Mapping[str, str]:
         """Metrics that differ from our definition with this client's records: tag → how they differ."""
         ...

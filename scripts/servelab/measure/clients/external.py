@@ -42,6 +42,7 @@ class ExternalClient(ABC):
     unsupported: ClassVar[Mapping[str, str]]
     """Fields of the protocol that it supports only at their default → why."""
     takes_token_ids: bool
+    takes_natural_stops: bool = False
     results: str
     """Its result file, relative to the folder of a round."""
     host_variables: tuple[str, ...] = ()

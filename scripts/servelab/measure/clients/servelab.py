@@ -25,6 +25,7 @@ class ServelabClient:
     version: str = "3"
     lock: None = None
     packages: tuple[str, ...] = ()
+    takes_natural_stops: bool = True
     host_variables: tuple[str, ...] = ()
     definitions: Mapping[str, str] = field(default_factory=dict)
 

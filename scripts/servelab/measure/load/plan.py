@@ -45,6 +45,7 @@ class LoadPlan(Strict):
     keep_answers: bool = Field(
         False, description="Keep the texts of the answers, which may be shorter than the longest length asked for."
     )
+    natural_stops: bool = Field(False, description="Answers may be shorter than asked for: they end by themselves.")
     timeout_s: float = Field(900.0, gt=0, description="Requests that are unfinished by then fail.")
     request_timeout_s: float = Field(900.0, gt=0, description="The same for one request, from its start.")
     body: dict[str, Any] = Field(default={}, description="Further fields of each request, set by the engine.")

@@ -147,7 +147,13 @@ def _child(
 
 def _share(plan: LoadPlan, loop: Loop, requests: Requests, origin: float) -> Share:
     records, unread_ms = read_exchanges(
-        loop.exchanges, loop.tape, requests, loop.difference, origin, keep_answers=plan.keep_answers
+        loop.exchanges,
+        loop.tape,
+        requests,
+        loop.difference,
+        origin,
+        keep_answers=plan.keep_answers,
+        may_be_shorter=plan.keep_answers or plan.natural_stops,
     )
     return Share(records, unread_ms, loop.cpu_s, max_rss_bytes())
 

@@ -77,6 +77,7 @@ def read_exchanges(
     origin: float,
     *,
     keep_answers: bool = False,
+    may_be_shorter: bool = False,
 ) -> tuple[list[Record], Floats]:
     """The records of a process's exchanges, and how long each piece waited to be read, in ms."""
     records, unread = [], []
@@ -90,7 +91,17 @@ def read_exchanges(
             exchange.error = exchange.error and without_key(exchange.error, requests.key)
         output_tokens = int(requests.output_tokens[exchange.index])
         scheduled_s = requests.scheduled_s[exchange.index]
-        record = _record(exchange, decoded, output_tokens, scheduled_s, arrivals, unread_ms, origin, keep_answers)
+        record = _record(
+            exchange,
+            decoded,
+            output_tokens,
+            scheduled_s,
+            arrivals,
+            unread_ms,
+            origin,
+            keep_answers=keep_answers,
+            may_be_shorter=may_be_shorter,
+        )
         records.append(record)
     return records, np.concatenate([np.empty(0), *unread])
 
@@ -108,7 +119,9 @@ def _record(
     arrivals: Floats,
     unread_ms: Floats,
     origin: float,
+    *,
     keep_answers: bool,
+    may_be_shorter: bool,
 ) -> Record:
     status = None if exchange.head is None else exchange.head.status
     most_events = _EVENTS + _EVENTS_PER_TOKEN * output_tokens
@@ -135,7 +148,7 @@ def _record(
         unread_ms=float(unread_ms.max()) if len(unread_ms) else None,
         finish_reason=answer.finish_reason,
         http_status=status,
-        error=_error(error, status, decoded.body, answer, output_tokens, may_be_shorter=keep_answers),
+        error=_error(error, status, decoded.body, answer, output_tokens, may_be_shorter=may_be_shorter),
         text=text_of(decoded.body) if keep_answers and status == 200 else None,
     )
 

@@ -25,6 +25,14 @@ _METRICS: dict[str, tuple[Callable[[list[float]], float], str]] = {
     "preemptions_total": (sum, "Requests preempted because the KV cache was full"),
     "prompt_tokens_total": (sum, "Prompt tokens of the requests so far, including cached ones"),
     "generation_tokens_total": (sum, "Tokens generated"),
+    "drafts_total": (sum, "Drafts of speculative decoding that the model checked"),
+    "draft_tokens_total": (sum, "Tokens of these drafts"),
+    "accepted_draft_tokens_total": (sum, "Tokens of these drafts that the model accepted"),
+    "draft_accepted_fraction": (
+        statistics.fmean,
+        "Accepted / drafted tokens of late, 0 to 1, of servers without counters",
+    ),
+    "accepted_length_tokens": (statistics.fmean, "Tokens that a step gave of late, the model's own included, likewise"),
     "process_start_unix_s": (max, "When the server's process started, in Unix time"),
 }
 """Metric → how to combine its label sets (one per engine core), and what it is."""

@@ -51,6 +51,19 @@ def _input_tokens_per_s(data: Round) -> Observations:
 
 
 @metric(
+    "output_length_tokens",
+    title="Output tokens of a request",
+    unit="tokens",
+    formula="output tokens of successful requests / successful requests",
+    equals="none",
+    higher_is_better=None,
+)
+def _output_length_tokens(data: Round) -> Observations:
+    lengths = data.successes["output_tokens"]
+    return np.array([np.nanmean(lengths)]) if np.isfinite(lengths).any() else np.array([])
+
+
+@metric(
     "output_tokens_per_s",
     title="Output token throughput",
     unit="tokens per second",

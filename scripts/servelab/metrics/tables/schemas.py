@@ -174,6 +174,11 @@ STAGE_TABLE = table_schema(
     ("e2el_ms_mean", pa.float64(), "End-to-end latency: mean over a round's successful requests, then over rounds."),
     ("slo_attainment", pa.float64(), "Share of the requests that meet every SLO of the study; null without SLOs."),
     (
+        "natural_length_tokens",
+        pa.float64(),
+        "Output tokens of a request, where answers end by themselves; mean over rounds, then starts; else null.",
+    ),
+    (
         "constraints_missed",
         pa.string(),
         "Constraints of the objective that it misses over all starts, and by how much, or that cannot be shown with so "

@@ -66,6 +66,9 @@ def _output_length(evidence: Evidence) -> Saw:
     answers = known(evidence.counted, "output_tokens", "output_tokens_asked")
     if not len(answers):
         return not_applicable("no answer has both a requested and a counted length")
+    if evidence.spec.natural_stops:
+        at_limit = int((answers["output_tokens"] >= answers["output_tokens_asked"]).sum())
+        return ok(f"answers end by themselves; {at_limit:,} of {len(answers):,} have the longest length allowed")
     off = int((answers["output_tokens"] != answers["output_tokens_asked"]).sum())
     got, asked = answers["output_tokens"].sum(), answers["output_tokens_asked"].sum()
     if not off:
