@@ -51,7 +51,8 @@ def figures(runs, run):
     return {row["metric"]: row["mean"] for row in summarise(data) if row["n"]}, records["output_tokens"].tolist()
 
 
-@pytest.mark.parametrize("name", ["llama.cpp", pytest.param("vllm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama.cpp", "vllm"])
 def test_answers_end_by_themselves_and_drafts_are_counted(name, tmp_path):
     installed, requests, runs = install(name), chat(tmp_path / "requests.parquet"), tmp_path / "runs"
     made = {}
