@@ -62,6 +62,16 @@ def test_errors_show_no_credentials():
     assert PASSWORD not in made
 
 
+@pytest.mark.parametrize("colour", ["\x1b[31m", "\x1b[1;36m", r"\x1b[0m", r"\u001B[38;5;9m", r"\033[1m"])
+def test_colours_hide_no_credential(colour):
+    """Their last letter is no part of the word behind it."""
+    for named in (f"--api-key {PASSWORD}1", f"postgresql://app:{PASSWORD}@db:5432/x", f"Cookie: session={PASSWORD}"):
+        made = without_credentials(f"{colour}{named}\x1b[0m\n")
+        assert PASSWORD not in made and "redacted-secret" in made
+    plain = f"{colour}INFO\x1b[0m 512 tokens\n"
+    assert without_credentials(plain) == plain and not has_credential(plain)
+
+
 def test_nothing_on_standard_error_shows_credentials():
     """Neither an error of ours, nor a line of progress, nor a traceback."""
     code = (

@@ -28,7 +28,7 @@ import psutil
 
 from servelab.archive.redacted_files import MOST_LINE_BYTES, redact_file, texts_of
 from servelab.core.credential_forms import BREAK
-from servelab.core.credentials import REDACTED, has_credential, is_secret, without_credentials
+from servelab.core.credentials import REDACTED, has_credential, is_secret, without_colours, without_credentials
 from servelab.core.errors import ServelabError
 
 PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host", "redacted-address"
@@ -117,7 +117,12 @@ class Redactor:
         )
 
     def text(self, text: str) -> str:
-        """A redacted text."""
+        """A redacted text; one in which something is replaced loses its colours."""
+        plain = without_colours(text)
+        made = self._text(plain)
+        return text if made == plain else made
+
+    def _text(self, text: str) -> str:
         text = self._certain(text)
         text = _PROXY_GIVEN.sub(rf"\1{PROXY}", without_credentials(text))
         text = _HOMES.sub(HOME, _PROJECTS.sub(PROJECT, text))

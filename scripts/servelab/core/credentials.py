@@ -40,6 +40,8 @@ _SECRET_NAME = re.compile(
 )
 _NO_SECRET = re.compile(r"|none|null|true|false|on|off|auto|[-+\d.e]+|\*+|redacted-\w+|<[^>]*>", re.IGNORECASE)
 _WITH_UNIT = re.compile(r"[-+]?\d[\d.,]*[A-Za-z/%]{0,6}")
+_COLOUR = re.compile(r"(?:\x1b|\\x1b|\\u001b|\\033)\[[0-9;:]*[A-Za-z]", re.IGNORECASE)
+"""As a terminal reads it, and as Python, JSON and a shell write it."""
 _LINES = re.compile(rf"(?:(?!{BREAK.pattern}).)+(?:{BREAK.pattern})?", re.DOTALL)
 _REST = re.compile(r"[\w-]*")
 _CONTINUES = re.compile(r"[\w-]+[ \t]*(?:\r?\n|\Z)|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{4,}|[\w-]*[a-z][A-Z]")
@@ -58,17 +60,32 @@ def is_secret(name: str, value: object) -> bool:
     return bool(_SECRET_VARIABLE.search(name) if name.isupper() else _SECRET_NAME.fullmatch(name))
 
 
+def without_colours(text: str) -> str:
+    """The text without what colours it on a terminal: its last letter would hide where the next word begins."""
+    return _COLOUR.sub("", text) if "[" in text else text
+
+
 def has_credential(text: str) -> bool:
     """Whether a text holds a credential, judged by form alone.
 
     Such as a token, a private key, a webhook, a URL with a password, and these in base64 or broken over two lines.
     """
+    text = without_colours(text)
     found = any(pattern.search(text) for pattern in (TOKEN, URL, PRIVATE_KEY, WEBHOOK))
     return found or _without_encoded(text) != text or _without_broken(text) != text
 
 
 def without_credentials(text: str) -> str:
-    """The text with each credential replaced by `REDACTED`: those known by their form or by the name before them."""
+    """The text with each credential replaced by `REDACTED`: those known by their form or by the name before them.
+
+    A text in which something is replaced loses its colours.
+    """
+    plain = without_colours(text)
+    made = _without_credentials(plain)
+    return text if made == plain else made
+
+
+def _without_credentials(text: str) -> str:
     text = _without_broken(PRIVATE_KEY.sub(REDACTED, text))
     text = TOKEN.sub(REDACTED, text)
     text = URL.sub(rf"\1{REDACTED}@", text)
