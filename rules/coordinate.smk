@@ -17,6 +17,7 @@ onstart:
     if set(workflow.dag_settings.targets) != {"preflight"}:
         try:
             SIGNING.check(is_here=workflow.local_exec)
+            PLACEMENTS.check_nodes(STUDIES.live)
             if workflow.local_exec and not workflow.dag_settings.targets:
                 STUDIES.check_accelerators(RESULTS, SEALED.is_complete)
             claim_studies(STUDIES.searches, RESULTS)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("doubled", doubles.NEWEST[:1], indirect=Tru
 def measuring(doubled, endless_path, tmp_path, monkeypatch):
     """Measures a run whose server is killed under load at each start; each look finds one more kill."""
     kills = itertools.count()
-    monkeypatch.setattr(serving, "_oom_kills", lambda: next(kills))
+    monkeypatch.setattr(serving, "oom_kills", lambda: next(kills))
     run = doubled.run(doubled.spec(round_timeout_s=600), endless_path)
     ended = threading.Event()
 

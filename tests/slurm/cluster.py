@@ -1,8 +1,12 @@
-"""A real Slurm on loopback: munged, slurmctld and three slurmd, with ports and folders of their own."""
+"""A real Slurm on this machine: munged, slurmctld and a slurmd per node, with ports and folders of their own.
+
+All are on loopback, or each node but the first is a host of its own as far as the network is concerned (`Network`).
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -37,11 +41,59 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
+class Network:
+    """A network namespace, with a host's name, loopback and address of its own, for each node but the first."""
+
+    def __init__(self, nodes: list[str]) -> None:
+        net = f"198.18.{random.randrange(256)}"  # of the range for tests of network devices
+        self.address = {node: f"{net}.{2 * number + 1}" for number, node in enumerate(nodes)}
+        self._spaces = {node: f"servelab-{os.getpid()}-{node}" for node in nodes[1:]}
+        self._bridge = f"sl{os.getpid()}"
+        first, *others = nodes
+        try:
+            _ip("link", "add", self._bridge, "type", "bridge")
+            _ip("addr", "add", f"{self.address[first]}/24", "dev", self._bridge)
+            _ip("link", "set", self._bridge, "up")
+            for number, node in enumerate(others):
+                space, cable = self._spaces[node], f"{self._bridge}.{number}"
+                _ip("netns", "add", space)
+                _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", space)
+                _ip("link", "set", cable, "master", self._bridge, "up")
+                for command in (
+                    ("addr", "add", f"{self.address[node]}/24", "dev", "eth0"),
+                    ("link", "set", "eth0", "up"),
+                ):
+                    _ip("-n", space, *command)
+                _ip("-n", space, "link", "set", "lo", "up")
+        except BaseException:
+            self.remove()
+            raise
+
+    def on(self, node: str) -> list[str]:
+        """What a command on a node begins with."""
+        if node not in self._spaces:
+            return []
+        host = ["unshare", "--uts", "sh", "-c", f'hostname {node}; exec "$@"', "sh"]
+        return ["nsenter", f"--net=/run/netns/{self._spaces[node]}", *host]  # `ip netns exec` would hide the cgroups
+
+    def remove(self) -> None:
+        for space in self._spaces.values():
+            subprocess.run(["ip", "netns", "delete", space], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
 class Cluster:
     """The daemons, and what a test asks of them. All state lies below `folder`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, nodes: dict[str, str | None] = ACCELERATORS, network: Network | None = None
+    ) -> None:
+        """`nodes` are what each node has 8 of."""
+        self.folder, self.nodes, self._network = folder, nodes, network
         self.bin = folder / "bin"
         """Clients that know this cluster, and the tools of the accelerators' vendors; goes first on a test's path."""
         self._path = f"{os.environ['PATH']}:{SBIN}"
@@ -59,9 +111,9 @@ class Cluster:
         self._start_munged()
         self._daemon("slurmctld", "slurmctld", "-i")
         until(lambda: self.does("scontrol", "ping"), "an answer of slurmctld")
-        for node in ACCELERATORS:
+        for node in self.nodes:
             self.start_slurmd(node)
-        for node in ACCELERATORS:
+        for node in self.nodes:
             until(lambda node=node: self.state(node) == "idle", f"node {node} to be idle")
 
     def stop(self) -> None:
@@ -74,14 +126,14 @@ class Cluster:
 
     def mend(self) -> None:
         """Has every node back that lost its daemon or was set down."""
-        for node in ACCELERATORS:
+        for node in self.nodes:
             if f"slurmd-{node}" not in self._started:
                 self.start_slurmd(node)
             self.does("scontrol", "update", f"NodeName={node}", "State=RESUME")  # refused where it is up
 
     def start_slurmd(self, node: str) -> None:
         """Starts a node's daemon."""
-        self._daemon(f"slurmd-{node}", "slurmd", "-N", node)
+        self._daemon(f"slurmd-{node}", *(self._network.on(node) if self._network else []), "slurmd", "-N", node)
 
     def kill_slurmd(self, node: str) -> None:
         """Kills a node's daemon as an accident does; its jobs' processes live on."""
@@ -151,25 +203,29 @@ class Cluster:
 
     def _write_configuration(self) -> None:
         folder, user, host = self.folder, psutil.Process().username(), socket.gethostname()
-        controller, *ports = free_ports(1 + len(ACCELERATORS))
-        nodes, gres = [], ["AutoDetect=off"]
-        for (node, kind), port in zip(ACCELERATORS.items(), ports, strict=True):
+        controller, *ports = free_ports(1 + len(self.nodes))
+        nodes, gres, partitions = [], ["AutoDetect=off"], dict[str, list[str]]()
+        for (node, kind), port in zip(self.nodes.items(), ports, strict=True):
             (folder / f"state/{node}").mkdir()
             what = f"Gres={kind}:8" if kind else ""
             nodes.append(
-                f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={host} Port={port} CPUs=32 RealMemory=64000 {what}"
-                " Features=loopback,x86"
+                f"NodeName={node} NodeAddr={self._address(node)} NodeHostname={host} Port={port} CPUs=32"
+                f" RealMemory=64000 {what} Features=loopback,x86"
             )
-            default = "NO" if kind else "YES"
-            nodes.append(f"PartitionName={node[:3]} Nodes={node} Default={default} MaxTime=1-0 State=UP")
+            partitions.setdefault(node[:3], []).append(node)
             if kind:
                 name, model = kind.split(":")
-                for index in range(
-                    8
-                ):  # a device file makes Slurm set CUDA_VISIBLE_DEVICES; any character device will do
-                    (folder / f"dev/{name}{index}").symlink_to("/dev/null")
-                gres.append(f"NodeName={node} Name={name} Type={model} File={folder}/dev/{name}[0-7]")
+                for index in range(8):
+                    # a device file makes Slurm set CUDA_VISIBLE_DEVICES; any character device will do
+                    (folder / f"dev/{node}-{name}{index}").symlink_to("/dev/null")
+                gres.append(f"NodeName={node} Name={name} Type={model} File={folder}/dev/{node}-{name}[0-7]")
+        for name, of in partitions.items():
+            default = "NO" if self.nodes[of[0]] else "YES"
+            nodes.append(f"PartitionName={name} Nodes={','.join(of)} Default={default} MaxTime=1-0 State=UP")
         names = {"folder": folder, "user": user, "host": host, "controller": controller}
+        names["address"] = self._address(next(iter(self.nodes)))
+        # with it, daemons listen on the address of the host's name, which a network of our own has not
+        names["communication"] = "" if self._network else "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny"
         text = SLURM_CONF.format(nodes="\n".join(nodes), **names)
         (folder / "etc/slurm.conf").write_text(text)
         (folder / "etc/gres.conf").write_text("\n".join(gres) + "\n")
@@ -181,6 +237,9 @@ class Cluster:
             note = f"printf '%s\\037' \"$@\" >{folder}/submitted/$$.$(date +%N)\n" if name == "sbatch" else ""
             self.tool(name, f'{note}SLURM_CONF={folder}/etc/slurm.conf exec {program} "$@"')
 
+    def _address(self, node: str) -> str:
+        return self._network.address[node] if self._network else "127.0.0.1"
+
     def tool(self, name: str, script: str) -> None:
         """A program on the path of all that a test runs."""
         path = self.bin / name
@@ -190,9 +249,9 @@ class Cluster:
 
 SLURM_CONF = """\
 ClusterName=servelab
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={controller}
-CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+{communication}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge

@@ -17,6 +17,7 @@ from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST
         ("accelerator", 4, (0.25, False)),
         ("node", 8, (1.0, False)),
         ("node", 4, (2.0, True)),
+        ("node", 16, (0.5, False)),  # over two nodes
         ("node", 3, (2.0, True)),  # two of three fit on eight; two accelerators stay idle
     ],
 )

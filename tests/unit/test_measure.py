@@ -82,8 +82,8 @@ def test_a_run_is_sealed_without_what_a_client_left(tmp_path):
     (folder / "client-left/result.json").touch()
     (tmp_path / "server.log").write_text("=== earlier\n=== this one\n")
     accounts = Accounts("job", 1, None, 2.0, datetime.now(UTC))
-    outcome = Outcome(manifest=made_run.manifest(run), log_from=12)
-    status = write_run(folder, run, outcome, accounts, tmp_path / "server.log")
+    outcome = Outcome(manifest=made_run.manifest(run), logs_from={tmp_path / "server.log": 12})
+    status = write_run(folder, run, outcome, accounts)
     assert RunStatus.read(folder / "status.json") == status
     assert faults_of_seal(folder) == []
     assert (folder / "server.log").read_text() == "=== this one\n"
@@ -100,9 +100,9 @@ def test_no_secret_that_a_server_printed_is_sealed(tmp_path):
         f"from https://u:{password}@h.org\nexport HF_TOKEN={secret}\nthe server is ready\n"
     )
     failed = CandidateFailed("crashed", f"exit code 1: {secret}", ["Traceback", f"  login(token={secret!r})"])
-    outcome = Outcome(manifest=made_run.manifest(run), failure=failed)
+    outcome = Outcome(manifest=made_run.manifest(run), failure=failed, logs_from={tmp_path / "server.log": 0})
     accounts = Accounts("job", 1, None, 2.0, datetime.now(UTC))
-    status = write_run(folder, run, outcome, accounts, tmp_path / "server.log")
+    status = write_run(folder, run, outcome, accounts)
     assert faults_of_seal(folder) == [] and len(status.log_lines) == 2
     kept = b"".join(path.read_bytes() for path in folder.iterdir())
     assert secret.encode() not in kept and password.encode() not in kept and kept.count(b"redacted-secret") == 4

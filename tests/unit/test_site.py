@@ -68,10 +68,20 @@ def test_a_run_asks_for_what_its_accelerators_need(tmp_path):
     assert site.cheap_rules.request() == {"slurm_partition": "small", "mem_mb": 4000, "runtime": 120}
 
 
+def test_of_several_nodes_a_run_asks_for_each_what_its_accelerators_there_need(tmp_path):
+    site = load_site(write(tmp_path), [GPUS, CPU])
+    asked = site.placement(GPUS).request(GPUS.model_copy(update={"count": 8, "nodes": 2}), runtime_min=30, attempt=1)
+    one = site.placement(GPUS).request(GPUS, runtime_min=30, attempt=1)
+    assert asked == one | {"nodes": 2}
+    asked = site.placement(CPU).request(CPU.model_copy(update={"count": 2, "nodes": 2}), runtime_min=30, attempt=1)
+    assert (asked["nodes"], asked["tasks"], asked["cpus_per_task"]) == (2, 2, 16)
+
+
 def test_every_name_that_may_be_asked_for_is_known(tmp_path):
     full = {"partition": "p", "gres": "g", "constraint": "c", "account": "a", "qos": "q", "extra": "--exclusive"}
     site = load_site(write(tmp_path, devices={"ascend": {**full, "cpus": 1, "memory_gb": 1}}), [NPUS])
-    assert set(site.placement(NPUS).request(NPUS, runtime_min=1, attempt=1)) == set(RESOURCES)
+    two = NPUS.model_copy(update={"nodes": 2})
+    assert set(site.placement(two).request(two, runtime_min=1, attempt=1)) == set(RESOURCES)
 
 
 def test_a_pod_asks_for_all_accelerators_of_a_node(tmp_path):

@@ -103,7 +103,18 @@ class HardwareSpec(Strict):
 
     accelerator: str
     device: str
-    count: int = Field(gt=0)
+    count: int = Field(gt=0, description="Accelerators, on all nodes together.")
+    nodes: int = Field(
+        1,
+        gt=0,
+        exclude_if=lambda value: value == 1,
+        description="Nodes that they are on, as many on each; missing if it is one.",
+    )
+
+    @property
+    def per_node(self) -> int:
+        """Accelerators on each node."""
+        return self.count // self.nodes
 
 
 class ClientSpec(Strict):
@@ -230,7 +241,8 @@ class CapacitySpec(Strict):
 class ServedSpec(Strict):
     """What the server is given, as its adapter renders it.
 
-    `python`, `model`, port 0 and `/folder` stand for those of the run; a program of Servelab is named by its code.
+    `python`, `model`, port 0, `/folder` and `node0` stand for those of the run; a program of Servelab is named by its
+    code.
     """
 
     command: tuple[str, ...] = Field((), description="Command that serves.")
@@ -241,6 +253,12 @@ class ServedSpec(Strict):
     cache_reset: str | None = Field(
         None,
         description="Path of the request that empties its caches before a round; null if it is restarted for that.",
+    )
+    other_nodes: tuple[tuple[str, ...], ...] = Field(
+        (),
+        exclude_if=lambda value: not value,
+        description="Commands on the other nodes of a run, by rank; empty where the first node's command starts them. "
+        "Missing for a run on one node.",
     )
 
 

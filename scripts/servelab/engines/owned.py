@@ -26,7 +26,7 @@ class Owned:
 
 ADDRESS = "a server answers on 127.0.0.1 only, on a free port that Servelab leases, without a key"
 MODEL = "the weights and their name are the study's `model`"
-ONE_NODE = "a run is one server on one node"
+ONE_NODE = "the nodes of a run are the study's `hardware.nodes`"
 A_FILE = "a file's content is no part of a run's identity; give its settings one by one"
 METRICS = "Servelab reads the server's metrics"
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from servelab.core.run_spec import ArgumentValue, ServedSpec
-from servelab.engines.adapters import PLANNED_MODEL, Engine, Options, Serve
+from servelab.engines.adapters import PLANNED_MODEL, Engine, Options, Serve, planned_span
 from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.devices import DEVICES
 
@@ -20,9 +20,14 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def serve_of(
-    engine: Engine, model_id: str, options: Options, arguments: Mapping[str, ArgumentValue], count: int
+    engine: Engine,
+    model_id: str,
+    options: Options,
+    arguments: Mapping[str, ArgumentValue],
+    count: int,
+    nodes: int = 1,
 ) -> Serve:
-    """A server of a model on `count` accelerators, with placeholders for paths and ports."""
+    """A server of a model on `count` accelerators of `nodes` nodes; placeholders for paths, ports and addresses."""
     return Serve(
         python=_PYTHON,
         model_path=PLANNED_MODEL,
@@ -31,6 +36,7 @@ def serve_of(
         options=options,
         arguments=arguments,
         count=count,
+        span=planned_span(nodes),
     )
 
 
@@ -41,10 +47,20 @@ def render_served(engine: Engine, serve: Serve, runtime: str, device: str) -> Se
     cannot serve with these options.
     """
     trial = replace(
-        serve, python=_PYTHON, model_path=PLANNED_MODEL, port=0, more_ports=(), host="127.0.0.1", folder=_FOLDER
+        serve,
+        python=_PYTHON,
+        model_path=PLANNED_MODEL,
+        port=0,
+        more_ports=(),
+        host="127.0.0.1",
+        folder=_FOLDER,
+        span=planned_span(serve.nodes),
     )
+    ranks = range(1, 1 if engine.launches_nodes else serve.nodes)
+    others = [replace(trial, span=replace(trial.span, rank=rank)) for rank in ranks if trial.span]
     return ServedSpec(
         command=tuple(_named_by_content(part) for part in engine.command(trial)),
+        other_nodes=tuple(tuple(engine.command(other)) for other in others),
         environment=engine.environment(trial),
         files=engine.files(trial),
         request_body=engine.body(trial.arguments),

@@ -94,5 +94,7 @@ _OPTIONS = {
     "cpus_per_task": "cpus-per-task",
     "mem_mb": "mem",
     "runtime": "time",
+    "nodes": "nodes",
+    "tasks": "ntasks",
 }
 """Snakemake's resource → the option of sbatch with the same unit."""

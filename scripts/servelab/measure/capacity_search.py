@@ -31,7 +31,7 @@ def search_capacity(inputs: RunInputs, outcome: Outcome, send: Callable[[RunInpu
     assert spec is not None
     steps: list[Outcome] = []
     while (load := next_load(spec, outcome.steps, first)) is not None:
-        step = Outcome(log_from=outcome.log_from, served_by=outcome.served_by)
+        step = Outcome(logs_from=outcome.logs_from, served_by=outcome.served_by)
         try:
             send(replace(inputs, spec=_one_load(inputs.spec, load)), step)
         except CandidateFailed as failure:
@@ -39,7 +39,7 @@ def search_capacity(inputs: RunInputs, outcome: Outcome, send: Callable[[RunInpu
                 failure.message = f"at {load:g} {UNITS[spec.of]}: {failure.message}"
                 raise
         finally:
-            outcome.log_from = step.log_from
+            outcome.logs_from = step.logs_from
         number = len(steps)
         steps.append(step)
         outcome.step_records.append(_as_round(step.records[0], number))

@@ -11,7 +11,7 @@ from servelab.assets.asset_files import StoredModel
 from servelab.core.api_key import key_of
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import RunSpec
-from servelab.engines.adapters import ENGINES, Engine, Serve
+from servelab.engines.adapters import ENGINES, Engine, Serve, planned_span
 from servelab.engines.runtimes import Environment
 from servelab.engines.server_identity import render_served
 from servelab.measure.clients import CLIENTS, version_in_identity
@@ -68,6 +68,7 @@ class RunInputs:
             arguments=self.spec.arguments,
             count=self.spec.hardware.count,
             folder=folder.absolute(),
+            span=planned_span(self.spec.hardware.nodes),
         )
 
     def check(self) -> None:

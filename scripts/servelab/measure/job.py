@@ -68,8 +68,8 @@ class Job(Strict):
                     )
                 if (run.environment, run.model) != (first.environment, first.model):
                     raise ValueError(f"run {run_id(run.spec)} has another environment or model than its visit's first")
-        if len({visit[0].spec.hardware.device for visit in self.visits}) > 1:
-            raise ValueError("the visits of a pair need the same kind of device")
+        if len({(visit[0].spec.hardware.device, visit[0].spec.hardware.nodes) for visit in self.visits}) > 1:
+            raise ValueError("the visits of a pair need the same kind of device and as many nodes")
         return self
 
 

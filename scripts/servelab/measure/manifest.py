@@ -5,32 +5,33 @@ It contains no user's or host's name, except the node's name in a batch system, 
 
 from __future__ import annotations
 
-import os
-import platform
+import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from servelab.assets.asset_files import StoredModel
 from servelab.core.identity import file_sha256, run_id
 from servelab.core.run_spec import RunSpec
 from servelab.engines.runtimes import Environment
-from servelab.machine.cpu_facts import cpu_model, cpu_settings
 from servelab.machine.lease import Lease
 from servelab.measure.run_files import (
     GitState,
-    Machine,
-    ManifestDevice,
     ManifestEndpoint,
     ManifestEngine,
     ManifestEnvironment,
     ManifestModel,
+    ManifestNode,
     ManifestShell,
     ManifestWorkload,
     RunManifest,
 )
-from servelab.measure.server import Launch
+from servelab.measure.this_machine import devices_of, this_machine
+
+if TYPE_CHECKING:
+    from servelab.measure.parts import Parts
+    from servelab.measure.server import Launch
 
 
 def make_manifest(
@@ -42,8 +43,10 @@ def make_manifest(
     model: StoredModel,
     requests: Path,
     endpoint: ManifestEndpoint | None = None,
+    parts: Parts | None = None,
 ) -> RunManifest:
-    """The manifest of a run; paths in its command are relative to the project."""
+    """The manifest of a run; paths in its commands are relative to the project, and nodes have no addresses."""
+    addresses = parts.addresses if parts else ()
     image = environment.image
     return RunManifest(
         run_id=run_id(spec),
@@ -54,33 +57,31 @@ def make_manifest(
             lock_sha256=environment.lock_sha256,
             packages=environment.packages,
         ),
-        command=[_relative(part) for part in launch.command],
-        environment_variables=launch.variables,
+        command=[_named(_relative(part), addresses) for part in launch.command],
+        environment_variables={name: _named(value, addresses) for name, value in launch.variables.items()},
         shell=ManifestShell(
             passed=sorted(launch.shell.passed), needed=sorted(launch.shell.needed), kept_out=launch.shell.kept_out
         ),
         model=ManifestModel(format=model.format, source=model.source, conversion=model.conversion),
         workload=ManifestWorkload(requests_sha256=file_sha256(requests), seed=spec.workload.parameters.get("seed")),
         client=spec.client,
-        devices=[
-            ManifestDevice(
-                index=d.index, name=d.name, driver=d.driver, memory_bytes=d.memory_bytes, settings=d.settings
-            )
-            for d in leased.devices
-        ],
+        devices=devices_of(leased),
         placement=leased.placement(),
-        machine=Machine(
-            cpu=cpu_model(),
-            cpu_settings=cpu_settings(),
-            cpus=psutil.cpu_count(logical=True),
-            cpus_usable=len(os.sched_getaffinity(0)),
-            memory_bytes=psutil.virtual_memory().total,
-            kernel=platform.release(),
-            architecture=platform.machine(),
-            python=platform.python_version(),
-        ),
+        machine=this_machine(),
         git=git_state(Path(__file__).parent),
         endpoint=endpoint,
+        other_nodes=[
+            ManifestNode(
+                command=[_named(_relative(word), addresses) for word in part.command],
+                environment_variables={
+                    name: _named(value, addresses) for name, value in (part.variables or {}).items()
+                },
+                devices=part.used.devices,
+                placement=part.used.placement,
+                machine=part.used.machine,
+            )
+            for part in (parts.parts if parts else ())
+        ],
     )
 
 
@@ -99,6 +100,13 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def _named(text: str, addresses: Sequence[str]) -> str:
+    """The text with `node0`, `node1` … for the nodes' addresses."""
+    for rank, address in enumerate(addresses):
+        text = re.sub(rf"(?<![\d.]){re.escape(address)}(?![\d.])", f"node{rank}", text)
+    return text
 
 
 def _relative(part: str) -> str:

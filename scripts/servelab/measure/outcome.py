@@ -60,8 +60,8 @@ class Outcome:
     """Seconds until the last server start was healthy; None if it never was."""
     weights_cached_share: float | None = None
     """Share of the model's bytes in the page cache before that start; None if unknown."""
-    log_from: int = 0
-    """Bytes of the visit's `server.log` before the attempt's first server start."""
+    logs_from: dict[Path, int] = field(default_factory=dict)
+    """Each log of the visit, one per node → its bytes before the attempt's first server start."""
 
     def table(self) -> pa.Table:
         """Records of all rounds, of `schemas.RUN_REQUESTS`."""
@@ -107,7 +107,7 @@ class Accounts:
     """Rates of the devices, if they had to be measured."""
 
 
-def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts, server_log: Path) -> RunStatus:
+def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
     """Writes the files of a finished run, and last `status.json`, which seals them; returns the status."""
     assert outcome.manifest is not None
     ended = status(spec, outcome, accounts)
@@ -121,8 +121,9 @@ def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts,
     if spec.keeps_answers:
         answers = pa.concat_tables([schemas.RUN_ANSWERS.empty_table(), *outcome.answers])
         pq.write_table(answers, folder / "answers.parquet")
-    printed = "".join(f"{line}\n" for line in lines_at_ends(server_log, outcome.log_from))
-    (folder / "server.log").write_text(without_credentials(printed))
+    for log, start in outcome.logs_from.items():
+        printed = "".join(f"{line}\n" for line in lines_at_ends(log, start))
+        (folder / log.name).write_text(without_credentials(printed))
     for left in filter(Path.is_dir, folder.iterdir()):  # a client's folder that could not be removed earlier
         shutil.rmtree(left, ignore_errors=True)
     sealed = ended.model_copy(update={"seal": seal_of(folder, ended.model_dump(mode="json"))})

@@ -140,10 +140,23 @@ class ManifestEndpoint(JsonPart):
     not_known: dict[str, str] = Field(description="What cannot be known of it: what → why.")
 
 
+class ManifestNode(JsonPart):
+    """Another node of a run on several nodes."""
+
+    command: list[str] = Field(
+        description="Command of its part of the server; empty where the first node's command starts it."
+    )
+    environment_variables: dict[str, str] = Field(description="Environment variables set for its part.")
+    devices: list[ManifestDevice] = Field(description="Accelerators that the run had there.")
+    placement: Placement
+    machine: Machine
+
+
 class RunManifest(JsonFile):
     """`manifest.json`: what a run was made with.
 
-    No user's or host's name is in it, but for `placement.batch.node` and the address of a server that already ran.
+    No user's or host's name is in it, but for `placement.batch.node` of each node and the address of a server that
+    already ran.
     """
 
     run_id: str = Field(description="Run: the name of its folder, a hash of its specification.")
@@ -163,4 +176,9 @@ class RunManifest(JsonFile):
     git: GitState
     endpoint: ManifestEndpoint | None = Field(
         None, exclude_if=lambda value: value is None, description="The server, if it already ran; missing otherwise."
+    )
+    other_nodes: list[ManifestNode] = Field(
+        [],
+        exclude_if=lambda value: not value,
+        description="The run's other nodes, by rank; missing for a run on one node.",
     )

@@ -22,16 +22,17 @@ from servelab.core.processes import Supervised
 from servelab.core.shell_variables import ShellVariables, shell_variables
 from servelab.engines.adapters import Engine, Serve, explain_failure
 from servelab.machine.cpu_pinning import pinned
+from servelab.machine.host_memory import oom_kills
 from servelab.machine.page_cache import cached_share
 from servelab.machine.ports import PortLease, lease_ports
+from servelab.measure.parts import Enter, Parts
 from servelab.measure.small_answers import ask
 from servelab.measure.workers import Workers
 
-Enter = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
-"""(command, variables) → the command and variables that start it inside its environment."""
-
 _PORT_TAKEN = re.compile(r"address already in use|couldn't bind|failed to bind|errno 98", re.IGNORECASE)
 _PORT_ATTEMPTS = 3
+_ANY_ADDRESS = ""
+"""To find ports that are free on each address: parts of a server meet on one that other nodes reach."""
 _POLL_S = (0.05, 0.5)
 _ANSWER_S, _RESET_S = 5.0, 60.0
 """Time for a server to say that it is healthy, and to empty its caches."""
@@ -96,23 +97,25 @@ class Server:
         enter: Enter = lambda command, variables: (command, variables),
         root: Callable[[int], int] = lambda pid: pid,
         clear: Callable[[list[str]], None] = lambda started: None,
+        parts: Parts | None = None,
     ) -> None:
         """`serve.port` is ignored: each start leases a port. `variables` are those of the devices and the study.
 
         The server is pinned to `cpus`; it may use all CPUs if they are empty. `enter` makes a command run inside the
         engine's environment. `root` returns the pid of the server's main process for the pid that was started; they
-        differ if a daemon runs the server. `clear` removes what a server that has ended left behind.
+        differ if a daemon runs the server. `clear` removes what a server that has ended left behind. `parts` are those
+        on other nodes.
         """
         self._engine, self._serve, self._variables = engine, serve, dict(variables)
         self._log, self._startup_timeout_s, self._keep_open = log, startup_timeout_s, list(keep_open)
         self._cpus, self._enter, self._root, self._clear = cpus, enter, root, clear
+        self.parts = parts
         self._ports: PortLease | None = None
         self._log_start = 0
-        self.log_from = 0
-        """Bytes of the log before the last start."""
+        self._log_from = 0
         self.start_id: str | None = None
         """Random id of the last start, also of one that failed; None before the first."""
-        self._oom_kills = _oom_kills()
+        self._oom_kills = oom_kills()
         self.process: Supervised | None = None
         self.pid = 0
         """Pid of its main process; 0 until it is healthy."""
@@ -131,6 +134,14 @@ class Server:
     def processes(self) -> list[Supervised]:
         """The process whose end ends a load; empty if the server is not up."""
         return [self.process] if self.process else []
+
+    @property
+    def logs_from(self) -> dict[Path, int]:
+        """Each log → its bytes before the last start; all of it if the server is not up."""
+        logs = {self._log: self._log_from} | {
+            part.log: part.log_from for part in (self.parts.parts if self.parts else ())
+        }
+        return logs if self.is_up else {log: log.stat().st_size for log in logs}
 
     @property
     def is_up(self) -> bool:
@@ -166,6 +177,8 @@ class Server:
 
     def stop(self) -> None:
         """Ends the server and all processes that it started."""
+        if self.parts is not None:
+            self.parts.stop()
         if self.process is not None:
             self.process.stop()
             self.process = None
@@ -193,11 +206,16 @@ class Server:
         """Raises `CandidateFailed` if the server has ended, or still runs 5 s after one of its workers has ended."""
         if self.process is None:
             return
+        part = self.parts.lost() if self.parts else None
         if (returncode := self.process.poll()) is not None:
             if returncode == Outage.exit_code:
                 raise Outage("the engine's container could not be run")
             ending = f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
-            raise self._failure(ending, killed=returncode in _KILLED)
+            if part:  # which of them ended first is not known
+                ending += f", {part[0]}"
+            raise self._failure(ending, killed=returncode in _KILLED or (part is not None and part[1] in _KILLED))
+        if part:
+            raise self._failure(part[0], killed=part[1] in _KILLED)
         if (lost := self._workers.lost()) and lost[1] > _EXIT_S:
             raise self._failure(f"its worker {lost[0]} ended, but the server did not", killed=True)
 
@@ -214,12 +232,17 @@ class Server:
 
     def tail(self, count: int) -> list[str]:
         """Last non-empty lines of the log since the last start."""
-        return [line for line in self._lines() if line.strip()][-count:]
+        return [line for line in lines_at_ends(self._log, self._log_start) if line.strip()][-count:]
 
     def _start_once(self) -> None:
-        self._ports = lease_ports(self._serve.host, 1 + self._engine.more_ports)
-        port, *more = self._ports.ports
-        self._serve = replace(self._serve, port=port, more_ports=tuple(more))
+        if self.parts is None:
+            self._ports = lease_ports(self._serve.host, 1 + self._engine.more_ports)
+            port, *more = self._ports.ports
+            self._serve = replace(self._serve, port=port, more_ports=tuple(more))
+        else:
+            self._ports = lease_ports(_ANY_ADDRESS, 2)
+            port, meet = self._ports.ports
+            self._serve = replace(self._serve, port=port, span=self.parts.span(meet))
         self.weights_cached_share = cached_share(self._serve.model_path)
         started = time.monotonic()
         with pinned(self._cpus):
@@ -235,10 +258,12 @@ class Server:
         for name, text in self._engine.files(self._serve).items():
             write_text(self._serve.folder / name, text)
         with self._log.open("ab") as log:
-            self.log_from = log.tell()
+            self._log_from = log.tell()
             log.write(f"=== {shlex.join(self.launch.command)}\n".encode())
         self._log_start = self._log.stat().st_size
-        self._oom_kills = _oom_kills()
+        self._oom_kills = oom_kills()
+        if self.parts is not None:
+            self.parts.start(self._serve, {**self.launch.shell.passed, **self._variables})
         keep_open = [*self._keep_open, *ports]
         self.process = Supervised(
             self.launch.command, environment=self.launch.environment, log=self._log, keep_open=keep_open
@@ -278,7 +303,8 @@ class Server:
         reason = sign or "crashed"
         killed = killed or self.pid != 0 or any(map(_NAMES_SIGNAL.search, log))
         failed = Killed if killed and reason == "crashed" else CandidateFailed
-        if reason == "crashed" and _oom_kills() > self._oom_kills:
+        elsewhere = self.parts is not None and self.parts.kernel_killed()
+        if reason == "crashed" and (elsewhere or oom_kills() > self._oom_kills):
             reason, failed = "out_of_memory", KilledForMemory
             ending += "; meanwhile the kernel killed a process because memory ran out"
         line = lines[0].strip()[:400] if lines else "none"
@@ -288,12 +314,13 @@ class Server:
     def _launch(self, port: int) -> Launch:
         serve = replace(self._serve, port=port)
         shell = shell_variables(self._engine.variable_prefixes)
-        variables = {**shell.passed, **self._variables, **self._engine.environment(serve)}
+        node = self._engine.node_environment(serve.span) if serve.span else {}
+        variables = {**node, **shell.passed, **self._variables, **self._engine.environment(serve)}
         return Launch(*self._enter(self._engine.command(serve), variables), shell)
 
     def _lines(self) -> list[str]:
-        """The log since the last start; of a very long one the first and the last part."""
-        return lines_at_ends(self._log, self._log_start)
+        """The logs since the last start; of a very long one the first and the last part."""
+        return [*lines_at_ends(self._log, self._log_start), *(self.parts.lines() if self.parts else [])]
 
 
 def _listens(pid: int, port: int) -> bool:
@@ -307,9 +334,3 @@ def _listens(pid: int, port: int) -> bool:
     except psutil.Error:
         pass
     return False
-
-
-def _oom_kills() -> int:
-    """Number of processes that the kernel has killed since boot because memory ran out; 0 if it does not report it."""
-    found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
-    return int(found.group(1)) if found else 0

@@ -28,7 +28,9 @@ from servelab.measure.inputs import RunInputs
 from servelab.measure.job_minutes import CLIENT_SLACK_S
 from servelab.measure.load import LoadPlan
 from servelab.measure.manifest import make_manifest
+from servelab.measure.nodes import Nodes
 from servelab.measure.outcome import Outcome, check_served, failed_requests, log_line, out_of_time
+from servelab.measure.parts import Parts
 from servelab.measure.server import CandidateFailed, KilledForMemory, Server
 from servelab.measure.telemetry.sampler import Sampler
 from servelab.measure.visited import VisitedServer
@@ -45,9 +47,14 @@ _MOST_FORWARDED = 1 << 16
 class Session:
     """The server of a visit. It is started for the first load, and stays up between loads."""
 
-    def __init__(self, inputs: RunInputs, leased: Lease, folder: Path, startup_timeout_s: float) -> None:
-        """`inputs` are those of any run of the visit; `folder` is for the server's log and its own files."""
-        self._leased, self._folder, self._engine = leased, folder, inputs.engine
+    def __init__(
+        self, inputs: RunInputs, leased: Lease, folder: Path, startup_timeout_s: float, nodes: Nodes | None = None
+    ) -> None:
+        """`inputs` are those of any run of the visit; `folder` is for the server's logs and its own files.
+
+        `nodes` are all nodes of a run on several.
+        """
+        self._leased, self._folder, self._engine, self._nodes = leased, folder, inputs.engine, nodes
         self._failed_start: CandidateFailed | None = None
         self._reported_failures: set[str] = set()
         self.log = folder / "server.log"
@@ -60,6 +67,17 @@ class Session:
 
     def _own(self, inputs: RunInputs, startup_timeout_s: float) -> Server:
         runtime, leased, folder = RUNTIMES.get(inputs.environment.runtime), self._leased, self._folder
+        enter = partial(
+            runtime.enter,
+            inputs.environment,
+            needs=Needs(
+                reads=[inputs.model_json.parent.absolute(), inputs.model_path.resolve()],
+                writes=[folder.absolute()],
+                device=DEVICES.get(inputs.spec.hardware.device),
+                devices=leased.devices,
+            ),
+        )
+        per_node = inputs.spec.hardware.per_node
         return Server(
             self._engine,
             inputs.serve(folder),
@@ -68,18 +86,10 @@ class Session:
             startup_timeout_s=startup_timeout_s,
             keep_open=leased.descriptors,
             cpus=leased.cpus,
-            enter=partial(
-                runtime.enter,
-                inputs.environment,
-                needs=Needs(
-                    reads=[inputs.model_json.parent.absolute(), inputs.model_path.resolve()],
-                    writes=[folder.absolute()],
-                    device=DEVICES.get(inputs.spec.hardware.device),
-                    devices=leased.devices,
-                ),
-            ),
+            enter=enter,
             root=runtime.root,
             clear=runtime.clear,
+            parts=Parts(self._engine, self._nodes, per_node, folder, enter) if self._nodes else None,
         )
 
     def measure(self, inputs: RunInputs, work: Path) -> Outcome:
@@ -88,7 +98,7 @@ class Session:
         If the candidate fails, `Outcome.failure` says how, and the server is stopped: the next load gets a new start.
         But a configuration that did not become healthy is not started again. Raises `Outage`.
         """
-        outcome = Outcome(log_from=self.server.log_from if self.server.is_up else self.log.stat().st_size)
+        outcome = Outcome(logs_from=self.server.logs_from)
         try:
             if inputs.spec.capacity is not None:
                 search_capacity(inputs, outcome, lambda step, tried: self._round(step, work, 0, tried))
@@ -109,7 +119,7 @@ class Session:
 
     def leave_out(self, inputs: RunInputs, why: str) -> Outcome:
         """The outcome of a run whose load is not sent to the server that is up."""
-        return self._ended(inputs, Outcome(not_sent=why, log_from=self.log.stat().st_size))
+        return self._ended(inputs, Outcome(not_sent=why, logs_from=self.server.logs_from))
 
     def _ended(self, inputs: RunInputs, outcome: Outcome) -> Outcome:
         outcome.start_id, outcome.startup_s = self.server.start_id, self.server.startup_s
@@ -122,6 +132,7 @@ class Session:
             model=inputs.model,
             requests=inputs.requests,
             endpoint=self.server.endpoint,
+            parts=self.server.parts,
         )
         return outcome
 
@@ -139,9 +150,10 @@ class Session:
         self._empty_caches(keep=inputs.spec.keeps_answers)
         assert self.server.start_id is not None
         if not outcome.served_by:  # emptying them may have taken a restart
-            outcome.log_from = self.server.log_from
+            outcome.logs_from = self.server.logs_from
         outcome.served_by.append(self.server.start_id)
-        sampler = Sampler(self._leased.devices, self._serving, self._engine, self._reported_failures)
+        elsewhere = inputs.spec.hardware.count - inputs.spec.hardware.per_node
+        sampler = Sampler(self._leased.devices, self._serving, self._engine, self._reported_failures, elsewhere)
         origins: dict[int, float] = {}
         try:
             with sampler:

@@ -45,8 +45,9 @@ class VisitedServer:
         """Name of the variable that has its key; None if it needs none."""
         self.start_id: str | None = None
         """Random id of the last visit; None before the first."""
-        self.log_from = 0
-        """Bytes of the log before the last visit."""
+        self._log_from = 0
+        self.parts = None
+        """It is one server, whatever it consists of."""
         self.pid = 0
         """Pid of the process that listens, if it is on this machine and can be seen; 0 otherwise."""
         self.endpoint: ManifestEndpoint | None = None
@@ -54,9 +55,14 @@ class VisitedServer:
         self.launch = Launch([], {}, shell_variables())
         """Nothing is started."""
 
+    @property
+    def logs_from(self) -> dict[Path, int]:
+        """The log → its bytes before the last visit; all of it if there is none now."""
+        return {self._log: self._log_from if self.is_up else self._log.stat().st_size}
+
     def start(self) -> None:
         """Begins a visit; `Outage` if it does not answer, `ConfigError` if it has no such model."""
-        key, self.log_from = key_of(self._address.key_variable), self._log.stat().st_size
+        key, self._log_from = key_of(self._address.key_variable), self._log.stat().st_size
         try:
             asked = ask(self._address.url, key, self._model)
         except ConfigError:

@@ -28,6 +28,7 @@ from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, lease
 from servelab.measure.inputs import RunInputs
 from servelab.measure.job import Job, JobRun, visit_id
+from servelab.measure.nodes import Nodes, other_nodes
 from servelab.measure.outcome import Accounts, log_line, write_run
 from servelab.measure.repetition import Measured, measure_fairly
 from servelab.measure.run_files import RunStatus
@@ -89,12 +90,16 @@ def _measure_visits(
         for inputs in visit:
             inputs.check()
     hardware = [visit[0].spec.hardware for visit in visits]
-    job_id, count = uuid4().hex, max(each.count for each in hardware)
+    job_id, count = uuid4().hex, max(each.per_node for each in hardware)
     names = list(dict.fromkeys(each.accelerator for each in hardware))
     wanted = Wanted(DEVICES.get(hardware[0].device), names, stated)
-    with lease(hardware[0].device, count, wanted.among) as leased, job_folder(runs, job_id) as folder:
+    with (
+        lease(hardware[0].device, count, wanted.among) as leased,
+        other_nodes(leased.allocation, hardware[0].nodes, wanted, count) as nodes,
+        job_folder(runs, job_id) as folder,
+    ):
         wanted.check(leased.devices, leased.allocation.giver())  # again: by now it is known whether a GPU is split
-        measuring = _Job(job_id, leased, runs, key)
+        measuring = _Job(job_id, leased, nodes, runs, key)
         for number, visit in enumerate(visits):
             (folder / str(number)).mkdir()
             measuring.visit(visit, folder / str(number))
@@ -103,19 +108,21 @@ def _measure_visits(
 class _Job:
     """A job whose devices are reserved."""
 
-    def __init__(self, job_id: str, leased: Lease, runs: Path, key: SigningKey | None) -> None:
-        self._id, self._leased, self._runs, self._key = job_id, leased, runs, key
+    def __init__(self, job_id: str, leased: Lease, nodes: Nodes | None, runs: Path, key: SigningKey | None) -> None:
+        self._id, self._leased, self._nodes, self._runs, self._key = job_id, leased, nodes, runs, key
         self._counted_to = time.monotonic()
         """Until then, the time of the devices is in a run's `accelerator_s`."""
-        self._rates = leased.kind.measured_rates(leased.devices)
+        # those of other nodes are not measured, and the sum is what counts
+        self._rates = None if nodes else leased.kind.measured_rates(leased.devices)
 
     def visit(self, visit: Sequence[RunInputs], folder: Path) -> None:
         """Measures the runs of a visit; its server has ended when the last run's folder appears."""
         spec = visit[0].spec
-        leased = self._leased.part(spec.hardware.count)
-        log_line(f"serving {spec.model.id} with {spec.engine.name} on {leased.names}, start {spec.start}")
+        leased = self._leased.part(spec.hardware.per_node)
+        where = f"{leased.names} of each of {spec.hardware.nodes} nodes" if self._nodes else leased.names
+        log_line(f"serving {spec.model.id} with {spec.engine.name} on {where}, start {spec.start}")
         startup_timeout_s = max(inputs.spec.protocol.startup_timeout_s for inputs in visit)
-        session, saturated = Session(visit[0], leased, folder, startup_timeout_s), Saturated()
+        session, saturated = Session(visit[0], leased, folder, startup_timeout_s, self._nodes), Saturated()
         try:
             for inputs in visit:
                 output = self._runs / run_id(inputs.spec)
@@ -135,11 +142,11 @@ class _Job:
         if is_last:
             session.stop()  # the time that it takes is the run's too
         now = time.monotonic()
-        accelerator_s = (now - self._counted_to) * len(self._leased.devices)
+        accelerator_s = (now - self._counted_to) * len(self._leased.devices) * inputs.spec.hardware.nodes
         accounts = Accounts(
             self._id, kept.attempts, kept.disturbed, accelerator_s, started_at, inputs.model.work, self._rates
         )
-        status = write_run(work, inputs.spec, kept.outcome, accounts, session.log)
+        status = write_run(work, inputs.spec, kept.outcome, accounts)
         self._counted_to = now
         if self._key:
             self._sign(work, status, self._key)

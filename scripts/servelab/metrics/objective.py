@@ -24,12 +24,14 @@ def per_basis(basis: Basis, accelerators: int, per_node: int) -> tuple[float, bo
     """The factor from a deployment's rate to a basis, and whether the result is extrapolated.
 
     A node has room for `per_node // accelerators` deployments. If that is more than one, nothing that large was run,
-    and the figure is an extrapolation.
+    and the figure is an extrapolation. Of a deployment over several nodes, a node has its share.
     """
     if basis == "deployment":
         return 1.0, False
     if basis == "accelerator":
         return 1.0 / accelerators, False
+    if accelerators > per_node:
+        return per_node / accelerators, False
     deployments = per_node // accelerators
     return float(deployments), deployments > 1
 

@@ -175,6 +175,7 @@ def _forms(study: StudySummary, recommended: Recommended, origin: Origin) -> lis
         engine_version=recommended.engine_version,
         device=study.hardware.device,
         accelerators=recommended.configuration.accelerators,
+        nodes=study.hardware.nodes,
         model_has_name=origin.model_has_name(recommended.run_id),
         image=origin.image(recommended.run_id),
         launch_command=recommended.launch_command,

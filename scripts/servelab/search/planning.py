@@ -179,10 +179,13 @@ def _planned(
             configuration.arguments,
             configuration.environment_variables,
             joined=entry.joined_values,
+            nodes=project.study.hardware.nodes,
+            count=configuration.accelerators,
         )
         # raises ConfigError for what the engine cannot serve
-        serve = serve_of(engine, model_id, configuration.options, configuration.arguments, configuration.accelerators)
-        served = render_served(engine, serve, entry.runtime, project.study.hardware.device)
+        options, arguments, hardware = configuration.options, configuration.arguments, project.study.hardware
+        serve = serve_of(engine, model_id, options, arguments, configuration.accelerators, hardware.nodes)
+        served = render_served(engine, serve, entry.runtime, hardware.device)
         for start in starts:
             for into, load in [*((runs, load) for load in loads), *((others, load) for load in points)]:
                 run_id, spec = specs(configuration, load, served, start, probe)

@@ -220,9 +220,12 @@ def _note(variant: str, answers: AnswersFound | None) -> str | None:
 
 
 def _launch_command(path: Path) -> str | None:
-    """The command as it ran, after its environment variables, from the run's manifest; None if nothing was started."""
+    """The command as it ran, after its environment variables, from the run's manifest.
+
+    None if nothing was started, or if it ran on several nodes: each had its own.
+    """
     manifest = RunManifest.read(path)
-    if not manifest.command:
+    if not manifest.command or manifest.other_nodes:
         return None
     variables = [f"{name}={value}" for name, value in sorted(manifest.environment_variables.items())]
     return shlex.join([*(["env", *variables] if variables else []), *manifest.command])

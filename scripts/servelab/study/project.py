@@ -335,9 +335,7 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
         check_name(project, f"{key}.engine", candidate.engine, list(study.engines), "engine of this study")
     if candidate.model is not None:
         check_name(project, f"{key}.model", candidate.model, ["base", *study.model.variants], "model variant")
-    if (candidate.accelerators or 1) > study.hardware.per_node:
-        wrong = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
-        raise error_at(project, f"{key}.accelerators", wrong)
+    _check_accelerators(project, key, candidate)
     _check_credentials(project, key, candidate)
     aliases = [candidate.engine] if candidate.engine else list(study.engines)
     try:
@@ -345,6 +343,21 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
         _check_options(candidate, [(project.engine(alias), study.engines[alias].version) for alias in aliases])
     except ConfigError as error:
         raise error_at(project, f"{key}.options", str(error)) from None
+
+
+def _check_accelerators(project: Project, key: str, candidate: Candidate) -> None:
+    hardware, is_baseline = project.study.hardware, key == "baseline"
+    count = candidate.accelerators or (1 if is_baseline else None)
+    if count is None:
+        return
+    if count % hardware.nodes:
+        wrong = f"{count} is no multiple of hardware.nodes, {hardware.nodes}: each node has as many"
+    elif count > hardware.per_node * hardware.nodes:
+        nodes = f" × {hardware.nodes} nodes" if hardware.nodes > 1 else ""
+        wrong = f"{count} is more than the {hardware.per_node} of hardware.per_node{nodes}"
+    else:
+        return
+    raise error_at(project, f"{key}.accelerators", wrong)
 
 
 def _check_credentials(project: Project, key: str, candidate: Candidate) -> None:

@@ -54,6 +54,8 @@ RESOURCES = (
     "cpus_per_task",
     "mem_mb",
     "runtime",
+    "nodes",
+    "tasks",
     "slurm_extra",
 )
 """Names of Snakemake's resources that a run may request."""
@@ -108,18 +110,22 @@ class Placement(Strict):
     def request(self, hardware: HardwareSpec, runtime_min: int, attempt: int) -> dict[str, str | int]:
         """What a run requests from Slurm, by the names of Snakemake's resources; `attempt` counts from 1.
 
-        Memory grows with the attempt: a run that ran out of memory would otherwise do so again.
+        Memory grows with the attempt: a run that ran out of memory would otherwise do so again. Slurm counts gres, CPUs
+        and memory for each node.
         """
         longest = runtime_min if self.most_runtime_min is None else min(runtime_min, self.most_runtime_min)
         request: dict[str, str | int | None] = {
             "slurm_partition": self.partition,
-            "gres": f"{self.gres}:{hardware.count}" if self.gres else None,
+            "gres": f"{self.gres}:{hardware.per_node}" if self.gres else None,
             "constraint": self.constraint,
             "slurm_account": self.account,
             "qos": self.qos,
-            "cpus_per_task": self.cpus * hardware.count,
-            "mem_mb": round(self.memory_gb * 1000 * hardware.count * attempt),
+            "cpus_per_task": self.cpus * hardware.per_node,
+            "mem_mb": round(self.memory_gb * 1000 * hardware.per_node * attempt),
             "runtime": longest,
+            "nodes": hardware.nodes if hardware.nodes > 1 else None,
+            # the executor gives GPU jobs no number of tasks, and takes one for that of each GPU
+            "tasks": hardware.nodes if hardware.nodes > 1 and "gpu" not in (self.gres or "") else None,
             "slurm_extra": self.extra or None,
         }
         return {key: value for key, value in request.items() if value is not None}

@@ -82,7 +82,10 @@ def run_spec(project: Project, configuration: Configuration, load: Load) -> RunS
         arguments=configuration.arguments,
         environment_variables=configuration.environment_variables,
         hardware=HardwareSpec(
-            accelerator=study.hardware.accelerator, device=study.hardware.device, count=configuration.accelerators
+            accelerator=study.hardware.accelerator,
+            device=study.hardware.device,
+            count=configuration.accelerators,
+            nodes=study.hardware.nodes,
         ),
         workload=load.requests(project.workload_spec(load.workload)),
         objective=objective.measured_as or objective.tag,

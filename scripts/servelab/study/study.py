@@ -119,6 +119,13 @@ class Hardware(Strict):
         "(docs/devices.md). A run is refused where another one is found. It is not part of a run's identity.",
     )
     per_node: int = Field(1, ge=1, description="Accelerators per node.")
+    nodes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Nodes that each run takes, as many accelerators on each; `accelerators` counts those of all. More "
+        "than one needs Slurm (docs/cluster.md).",
+    )
     price_per_accelerator_hour: float | None = Field(
         None,
         gt=0,

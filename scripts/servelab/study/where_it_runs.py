@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from servelab.core.errors import ConfigError
 from servelab.engines.adapters import Engine
 from servelab.engines.endpoint import NOT_KNOWN
+from servelab.engines.runtimes import RUNTIMES, HostRuntime
 from servelab.machine.devices import DEVICES
 from servelab.machine.devices.elsewhere import Elsewhere
 from servelab.study.study import Study
@@ -20,4 +22,18 @@ def wrong_place(study: Study, alias: str, engine: Engine) -> tuple[str, str] | N
         return f"engines.{alias}.version", f"that of a server that already runs is not known: {fix}"
     if isinstance(DEVICES.get(device), Elsewhere) and not engine.already_runs:
         return "hardware.device", f"engine {engine.name} is started on this machine, so its device is not `{device}`"
+    return _wrong_nodes(study, alias, engine)
+
+
+def _wrong_nodes(study: Study, alias: str, engine: Engine) -> tuple[str, str] | None:
+    entry = study.engines[alias]
+    if study.hardware.nodes == 1:
+        return None
+    try:
+        engine.check_nodes(entry.version)
+    except ConfigError as error:
+        return "hardware.nodes", str(error)
+    if not isinstance(RUNTIMES.get(entry.runtime), HostRuntime):
+        wrong = f"`{entry.runtime}` starts a server on one node only, and hardware.nodes is {study.hardware.nodes}"
+        return f"engines.{alias}.runtime", f"{wrong}; use `venv` or `host`, also inside a job's own container"
     return None

@@ -13,6 +13,7 @@ from servelab.core.run_spec import HardwareSpec, RunSpec
 from servelab.core.shell_variables import PASS_VARIABLES
 from servelab.measure.job_minutes import runtime_min
 from servelab.results.past_runs import PastTimes
+from servelab.study.project import Project
 from servelab.study.site import RESOURCES, Placement, Site, load_site
 from servelab.workflow.imports import use_imported_runs
 from servelab.workflow.needs import Needs, serving_threads, with_signature
@@ -55,6 +56,18 @@ class Placements:
         plugin = self._workflow.executor_plugin
         if self._cluster and plugin is not None and plugin.name == "slurm":
             SlurmWatch(self._cluster, self.site_file, self._needs.hardware, warn).start(self._hardware, Path())
+
+    def check_nodes(self, studies: Mapping[str, Project]) -> None:
+        """`ConfigError` if runs take several nodes and are no jobs of Slurm."""
+        plugin = self._workflow.executor_plugin
+        if (self._cluster and plugin is not None and plugin.name == "slurm") or not self._workflow.is_main_process:
+            return
+        for name, project in studies.items():
+            if (nodes := project.study.hardware.nodes) > 1:
+                raise ConfigError(
+                    f"config/studies/{name}.yaml: hardware.nodes: only a job of Slurm is given {nodes} nodes; start "
+                    "with `--profile slurm` (docs/cluster.md), or remove it"
+                )
 
     def job(self, leader: str, attempt: int) -> Request:
         """What a job asks a cluster for, by its leader; nothing on one machine."""

@@ -89,7 +89,12 @@ class Studies:
     def hardware(self) -> list[HardwareSpec]:
         """All hardware that runs of the live studies may take, each once."""
         found = [
-            HardwareSpec(accelerator=study.hardware.accelerator, device=study.hardware.device, count=count)
+            HardwareSpec(
+                accelerator=study.hardware.accelerator,
+                device=study.hardware.device,
+                count=count,
+                nodes=study.hardware.nodes,
+            )
             for study in (project.study for project in self.live.values())
             for count in sorted(accelerator_counts(study))
         ]

@@ -8,9 +8,11 @@ their own, answers with streams of the asked length, keeps prompts until its cac
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -78,7 +80,9 @@ def read_settings(part: dict[str, Any], arguments: list[str]) -> dict[str, str]:
             settings[name] = str(value)
         return settings
     given = read_flags(part, arguments)
-    return {name: given[flag] for name, flag in places.items() if flag in given}
+    if part.get("model_may_be_a_word") and places["model"] not in given:
+        given[places["model"]] = given["0"]
+    return {**given, **{name: given[flag] for name, flag in places.items() if flag in given}}
 
 
 class Workers:
@@ -131,8 +135,8 @@ class Workers:
 class Engine:
     """What requests share."""
 
-    def __init__(self, part: dict[str, Any], arguments: list[str], workers: Workers) -> None:
-        self.part, self.workers = part, workers
+    def __init__(self, part: dict[str, Any], arguments: list[str], workers: Workers, nodes: Nodes) -> None:
+        self.part, self.workers, self.nodes = part, workers, nodes
         self.slots = threading.Semaphore(4)
         self.kept: set[str] = set()
         self.dead = False
@@ -220,7 +224,7 @@ class Handler(BaseHTTPRequestHandler):
         engine, count, chat = self.engine, body["max_tokens"], "messages" in body
         for number in range(count):
             time.sleep(TOKEN_S)
-            while engine.workers.lost() and not engine.dead:
+            while (engine.workers.lost() or engine.nodes.lost()) and not engine.dead:
                 time.sleep(POLL_S)
             if engine.dead:
                 self.event({"error": {"message": "the engine is dead", "code": 500}})
@@ -243,6 +247,44 @@ class Handler(BaseHTTPRequestHandler):
 
     def chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+class Nodes:
+    """The parts of a server on several nodes: the first waits for the others, which connect to it and stay.
+
+    As the engines do, none notices that another has ended: requests hang.
+    """
+
+    def __init__(self, part: dict[str, Any], given: dict[str, str]) -> None:
+        flags = part.get("nodes", {})
+        self.count, self.rank = int(given.get(flags.get("count"), 1)), int(given.get(flags.get("rank"), 0))
+        self._meet = [given[flag] for flag in flags.get("meet", []) if flag in given]
+        self.has_health = flags.get("others_have_health", False)
+        self._joined: list[socket.socket] = []
+
+    def join(self) -> None:
+        if self.count == 1:
+            return
+        host, _, port = ":".join(self._meet).partition(":")
+        if self.rank:
+            while True:
+                try:
+                    self._joined = [socket.create_connection((host, int(port)))]
+                    return
+                except OSError:
+                    time.sleep(POLL_S)
+        with socket.create_server((host, int(port))) as listener:
+            self._joined = [listener.accept()[0] for _ in range(self.count - 1)]
+            for each in self._joined:
+                each.setblocking(False)
+
+    def lost(self) -> bool:
+        """Whether another node's part has ended."""
+        for each in self._joined:
+            with contextlib.suppress(BlockingIOError):
+                if not each.recv(1):
+                    return True
+        return False
 
 
 class Listener(ThreadingHTTPServer):
@@ -294,10 +336,15 @@ def main() -> None:
     if arguments[:1] == ["-c"]:  # the question for its version
         print(part["version"])
         return
+    if arguments and arguments[0].endswith("environment_probe.py"):
+        for check in json.loads(Path(arguments[1]).read_text())["checks"]:
+            print("servelab-check: " + json.dumps({"check": check, "verdict": "ok", "saw": "a double"}))
+        return
     if part["leads_its_group"]:
         os.setpgid(0, 0)
     settings = read_settings(part, [word for word in arguments if word not in part["program"]])
-    listener = bind(part, settings) if part["binds_first"] else None
+    nodes = Nodes(part, settings)
+    listener = bind(part, settings) if part["binds_first"] and not nodes.rank else None
     if not Path(settings["model"]).exists():
         fail(part, "missing_model", model=settings["model"])
     workers = Workers(part)
@@ -305,8 +352,11 @@ def main() -> None:
         fail(part, "out_of_memory", workers, context=settings["context"])
     signal.signal(signal.SIGTERM, lambda *_: threading.Timer(part["sigterm_s"], os._exit, (0,)).start())
     time.sleep(float(os.environ.get("DOUBLE_STARTS_FOR_S", "0.1")))
+    nodes.join()
+    if nodes.rank and not nodes.has_health:
+        signal.pause()
     listener = listener or bind(part, settings)
-    Handler.engine = Engine(part, arguments, workers)
+    Handler.engine = Engine(part, arguments, workers, nodes)
     say(part, "ready", port=settings["port"], host=settings["host"], pid=os.getpid())
     listener.server_activate()
     threading.Thread(target=watch, args=(Handler.engine,), daemon=True).start()

@@ -42,8 +42,33 @@ PLANNED_MODEL = Path("model")
 
 
 @dataclass(frozen=True)
+class Span:
+    """One node's place in a server that spans several nodes."""
+
+    addresses: tuple[str, ...]
+    """Addresses of the nodes, by rank; the first node's part answers requests."""
+    rank: int = 0
+    port: int = 0
+    """Where the parts meet, on the first node's address."""
+    interface: str = "interface"
+    """The network interface of this node with its address."""
+    launcher: Path = Path("/launcher")
+    """Program on the first node that runs a command on another: `launcher <address> <command> …`."""
+
+    @property
+    def own(self) -> str:
+        """The address of this node."""
+        return self.addresses[self.rank]
+
+
+def planned_span(nodes: int) -> Span | None:
+    """Stands for the nodes in what is planned; None for one node."""
+    return Span(tuple(f"node{rank}" for rank in range(nodes))) if nodes > 1 else None
+
+
+@dataclass(frozen=True)
 class Serve:
-    """One server to start."""
+    """One server to start, or its part on one of several nodes."""
 
     python: Path
     """Interpreter of the engine's environment, or the program of an engine that is not written in Python."""
@@ -54,12 +79,19 @@ class Serve:
     options: Options
     arguments: Mapping[str, ArgumentValue]
     count: int = 1
-    """Number of accelerators it may use."""
+    """Number of accelerators it may use, on all nodes together."""
     host: str = "127.0.0.1"
     more_ports: tuple[int, ...] = ()
     """`Engine.more_ports` ports, or none: the engine then chooses its own."""
     folder: Path = Path()
     """Folder for the engine's files for this server."""
+    span: Span | None = None
+    """None on one node."""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes that it spans."""
+        return len(self.span.addresses) if self.span else 1
 
 
 @dataclass(frozen=True)
@@ -114,6 +146,10 @@ class Engine(ABC):
     """Whether it is reached by its address (`address`), with `runtime: none`, and never started."""
     reserves_context: ClassVar[bool] = False
     """Whether it reserves memory for `max_num_seqs` sequences of `context_length` tokens when it starts."""
+    nodes_since: ClassVar[str | None] = None
+    """First release that serves a model over several nodes as `command` starts it; None if none does."""
+    launches_nodes: ClassVar[bool] = False
+    """Whether the first node's command starts the parts on the others, by `Span.launcher`."""
     more_ports: ClassVar[int] = 0
     """Number of further ports that it uses and that can be set."""
     ready_path: ClassVar[str] = "/health"
@@ -149,7 +185,10 @@ class Engine(ABC):
 
     @abstractmethod
     def command(self, serve: Serve) -> list[str]:
-        """Command that serves on `serve.host` and `serve.port`; `ConfigError` if it cannot serve with these options."""
+        """Command that serves on `serve.host` and `serve.port`; `ConfigError` if it cannot serve with these options.
+
+        With `serve.span` that of one node's part.
+        """
 
     @abstractmethod
     def version_command(self, python: Path) -> list[str]:
@@ -193,6 +232,19 @@ class Engine(ABC):
         if serve.count > 1 and not any(part.partition("=")[0] in named for part in flags):
             wrong = f"engine {self.name} would use 1 of {serve.count} accelerators"
             raise ConfigError(f"{wrong}; set {' or '.join(self.parallel_flags)}")
+
+    def check_nodes(self, version: str) -> None:
+        """`ConfigError` if a release does not serve a model over several nodes."""
+        if self.nodes_since is None:
+            able = [engine.name for engine in ENGINES if engine.nodes_since is not None]
+            raise ConfigError(f"engine {self.name} serves on one node only here; {', '.join(able)} can take several")
+        if Version(version) < Version(self.nodes_since):
+            wrong = f"engine {self.name} {version} serves on one node only here"
+            raise ConfigError(f"{wrong}; {self.nodes_since} is the first that takes several")
+
+    def node_environment(self, span: Span) -> dict[str, str]:
+        """Variables of one node's part that tell it which of the node's addresses to use; a study's own come first."""
+        return {}
 
     def address(self, arguments: Mapping[str, ArgumentValue]) -> Address:
         """Where it is, if it already runs; `ConfigError` if the arguments do not say so."""
@@ -308,12 +360,23 @@ class Engine(ABC):
         environment_variables: Mapping[str, str],
         *,
         joined: bool = False,
+        nodes: int = 1,
+        count: int = 1,
     ) -> str:
-        """Serving command for display: without host and port, with the model's name, variables first."""
+        """Serving command for display: without host and port, with the model's name, variables first.
+
+        On several nodes, with `count` accelerators in total, it is run on each, with RANK and ADDRESS filled in.
+        """
         variables = {**self._option_variables(options), **environment_variables}
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         command = self.display_base(model_id) + self.flags(options, arguments, joined=joined)
+        if nodes > 1:
+            command = self.display_nodes(command, nodes, count)
         return " ".join([*assignments, shlex.join(command), *self.display_file(options, arguments)])
+
+    def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
+        """A displayed command as it is typed on each of several nodes, or on the first if that starts the others."""
+        return command
 
     def display_file(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> list[str]:
         """The end of the displayed command, for an engine with a settings file: the file's flag and content."""

@@ -85,6 +85,8 @@ class Endpoint(Engine):
         environment_variables: Mapping[str, str],
         *,
         joined: bool = False,
+        nodes: int = 1,
+        count: int = 1,
     ) -> str:
         """A command that asks it for its models: there is none that starts it."""
         address = self.address(arguments)

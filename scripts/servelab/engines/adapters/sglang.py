@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.adapters import ENGINES, Engine, Options, Serve, Span, flag, signs, switch
 from servelab.engines.environment_facts import EnvironmentFacts, Kernel
 from servelab.engines.options import Checked, argument
 from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, ONE_NODE, Owned
@@ -25,6 +26,11 @@ _PARALLEL = {
 def _expert_parallel(value: bool, options: Options) -> list[str]:
     """SGLang's flag takes the number of accelerators that share the experts: all that share a layer, as in vLLM."""
     return ["--ep-size", str(options.get("tensor_parallel_size") or 1)] if value else []
+
+
+def _node_flags(span: Span) -> list[str]:
+    meet = f"{span.addresses[0]}:{span.port}"
+    return ["--nnodes", str(len(span.addresses)), "--node-rank", str(span.rank), "--dist-init-addr", meet]
 
 
 class Sglang(Engine):
@@ -85,6 +91,7 @@ class Sglang(Engine):
         *(("--speculative-draft-model-path", "--speculative-draft-model"),),
     )
     abbreviates = True
+    nodes_since = "0.5.5.post1"  # the oldest whose flags for it were looked at
     facts = EnvironmentFacts(
         application=("sglang.srt.entrypoints.http_server",),
         fill_parser=("sglang.srt.server_args:ServerArgs.add_cli_args",),
@@ -154,7 +161,21 @@ class Sglang(Engine):
         self.check_all_used(serve, flags)
         # By default it takes a port near the one it serves on, which another server may be about to use.
         nccl = [part for port in serve.more_ports for part in ("--nccl-port", str(port))]
-        return [*base, *flags, *address, *nccl, "--enable-metrics"]
+        if serve.span is None:
+            return [*base, *flags, *address, *nccl, "--enable-metrics"]
+        dp_attention = argument(serve.arguments, "--enable-dp-attention")
+        if not dp_attention and self.parallel(serve.options, serve.arguments, serve.count).data > 1:
+            wrong = "engine sglang over several nodes takes `data_parallel_size` only with its argument"
+            raise ConfigError(f"{wrong} `enable-dp-attention`")
+        return [*base, *flags, *address, *_node_flags(serve.span), "--enable-metrics"]
+
+    def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
+        """See `Engine.display_nodes`."""
+        return [*command, "--nnodes", str(nodes), "--node-rank", "RANK", "--dist-init-addr", "ADDRESS:PORT"]
+
+    def node_environment(self, span: Span) -> dict[str, str]:
+        """See `Engine.node_environment`; Gloo would take the address of the host's name, often a loopback one."""
+        return {"SGLANG_HOST_IP": span.own, "GLOO_SOCKET_IFNAME": span.interface}
 
     def environment(self, serve: Serve) -> dict[str, str]:
         """See `Engine.environment`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from servelab.core.errors import ConfigError
-from servelab.engines.adapters import ENGINES, Engine, Options, Serve, flag, signs, switch
+from servelab.engines.adapters import ENGINES, Engine, Options, Serve, Span, flag, signs, switch
 from servelab.engines.environment_facts import EnvironmentFacts, Kernel
 from servelab.engines.options import Checked
 from servelab.engines.owned import A_FILE, ADDRESS, MODEL, ONE_NODE, Owned
@@ -42,6 +42,12 @@ def _speculative_tokens(value: int, options: Options) -> list[str]:
     if options.get("speculative_decoding") is None:
         raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
     return []
+
+
+def _node_flags(span: Span) -> list[str]:
+    nodes = ["--nnodes", str(len(span.addresses)), "--node-rank", str(span.rank)]
+    master = ["--master-addr", span.addresses[0], "--master-port", str(span.port)]
+    return [*nodes, *master, *(["--headless"] if span.rank else [])]
 
 
 _RUN = (
@@ -128,6 +134,7 @@ class Vllm(Engine):
         ("--diffusion-config", "-dc"),
     )
     abbreviates = True
+    nodes_since: ClassVar[str | None] = "0.17.1"  # the oldest that was looked at; before 0.12 it takes Ray
     facts = EnvironmentFacts(
         application=("vllm.entrypoints.openai.api_server",),
         fill_parser=(
@@ -221,7 +228,21 @@ class Vllm(Engine):
         address = ["--served-model-name", serve.model_name, "--host", serve.host, "--port", str(serve.port)]
         flags = self.flags(serve.options, serve.arguments)
         self.check_all_used(serve, flags)
-        return [*base, *flags, *address]
+        if serve.span is None:
+            return [*base, *flags, *address]
+        if self.parallel(serve.options, serve.arguments, serve.count).data > 1:
+            raise ConfigError(f"engine {self.name} over several nodes takes no `data_parallel_size` here")
+        # of its programs only this one has parts that serve no requests
+        program = [str(serve.python), "-m", "vllm.entrypoints.cli.main", "serve", str(serve.model_path)]
+        return [*program, *flags, *address, *_node_flags(serve.span)]
+
+    def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
+        """See `Engine.display_nodes`; `--headless` is added where RANK is not 0."""
+        return [*command, "--nnodes", str(nodes), "--node-rank", "RANK", "--master-addr", "ADDRESS"]
+
+    def node_environment(self, span: Span) -> dict[str, str]:
+        """See `Engine.node_environment`; Gloo would take the address of the host's name, often a loopback one."""
+        return {"VLLM_HOST_IP": span.own, "GLOO_SOCKET_IFNAME": span.interface}
 
     def environment(self, serve: Serve) -> dict[str, str]:
         """See `Engine.environment`."""

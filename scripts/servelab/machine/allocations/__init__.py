@@ -38,6 +38,18 @@ class Allocation(Protocol):
     def node(self) -> str | None:
         """The batch system's name for this node; None outside a job."""
 
+    def other_nodes(self) -> list[str]:
+        """The job's other nodes, by the batch system's names, in its order; empty outside a job."""
+
+    def address(self, node: str) -> str:
+        """The IP address by which the cluster's machines reach a node; `Outage` if that is unknown."""
+
+    def on_node(self, node: str, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """(command, variables) that run a command on another node of the job, with the job's devices there.
+
+        Its standard streams are those of the command, and it ends with the job.
+        """
+
 
 ALLOCATIONS: Registry[Allocation] = Registry("batch system")
 ALLOCATIONS.load(__name__)

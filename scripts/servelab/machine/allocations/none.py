@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from servelab.core.errors import Outage
 from servelab.machine.allocations import ALLOCATIONS
 from servelab.machine.devices import Device, DeviceKind, named
 
@@ -35,6 +36,18 @@ class NoBatchSystem:
 
     def node(self) -> None:
         """See `Allocation.node`."""
+
+    def other_nodes(self) -> list[str]:
+        """See `Allocation.other_nodes`."""
+        return []
+
+    def address(self, node: str) -> str:
+        """See `Allocation.address`; there is no other node."""
+        raise Outage(f"no batch system knows a node {node}")
+
+    def on_node(self, node: str, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """See `Allocation.on_node`; there is no other node."""
+        raise Outage(f"no batch system knows a node {node}")
 
 
 ALLOCATIONS.register("none", NoBatchSystem())

@@ -15,11 +15,12 @@ from itertools import product
 
 from servelab.core.errors import Outage
 from servelab.machine.allocations import ALLOCATIONS
-from servelab.machine.devices import Device, DeviceKind, ask, named
+from servelab.machine.devices import DEVICES, Device, DeviceKind, ask, named
 from servelab.machine.topology import numbers
 
 _SET_BY_SLURM = ("CUDA_VISIBLE_DEVICES",)
 _JOB = re.compile(r"^JobId=(\d+)", re.MULTILINE)
+_ADDRESS = re.compile(r"\bNodeAddr=(\S+)")
 _NODE = re.compile(r"(?:^|\s)Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GRES = re.compile(r"([^\s:(),]+)(?::[^\s:(),]+)*\((IDX|CNT):([^)]*)\)")
 """A job's gres on a node, in the form of Slurm's `gres.c`: `npu:ascend910b:2(IDX:0-1)`, `npu:ascend910b(CNT:2)`."""
@@ -58,6 +59,34 @@ class Slurm:
     def node(self) -> str:
         """See `Allocation.node`."""
         return os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+
+    def other_nodes(self) -> list[str]:
+        """See `Allocation.other_nodes`."""
+        shown = ask(["squeue", "--noheader", "--format=%N", f"--jobs={self.job_id()}"])
+        return [node for node in hostnames(shown.strip()) if node != self.node()]
+
+    def address(self, node: str) -> str:
+        """See `Allocation.address`; Slurm knows a name or an address of each node, the names are as DNS has them."""
+        found = _ADDRESS.search(ask(["scontrol", "show", "node", node]))
+        try:
+            return str(socket.gethostbyname(found[1] if found else node))
+        except OSError as error:
+            raise Outage(f"node {node} has no address: {error}") from error
+
+    def on_node(self, node: str, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """See `Allocation.on_node`; a step beside the job's own, with all CPUs and devices that the job has there.
+
+        What describes the step that this process is in would change the new step.
+        """
+        step = ["srun", f"--jobid={self.job_id()}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
+        variables = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SLURM_", "SLURMD_", "SRUN_", "SBATCH_")) or name == "SLURM_CONF"
+        }
+        for kind in DEVICES:
+            variables.pop(kind.variable or "", None)
+        return [*step, "--cpu-bind=none", "--mem=0", *command], variables
 
 
 def gres_indices(shown: str, job_id: str, node: str, gres: Sequence[str]) -> list[int]:

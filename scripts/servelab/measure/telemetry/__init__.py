@@ -34,6 +34,8 @@ class Watched:
     engine: Engine
     server: Callable[[], tuple[str, int] | None]
     """Returns base URL and process id of the running server; None if none runs."""
+    elsewhere: int = 0
+    """Number of the run's devices on other nodes: they are not read, so sums over all devices are not known."""
 
 
 class Source(ABC):

@@ -35,11 +35,11 @@ class NpuSmi(Source):
         return bool(_npus(watched))
 
     def __init__(self, watched: Watched) -> None:
-        self._index_of = _npus(watched)
+        self._index_of, self._elsewhere = _npus(watched), watched.elsewhere
 
     def read(self) -> Iterator[Reading]:
         """See `Source.read`."""
-        yield Reading("devices", len(self._index_of))
+        yield Reading("devices", len(self._index_of) + self._elsewhere)
         for key, figures in parse(ask(["npu-smi", "info"], timeout_s=_TIMEOUT_S)).items():
             if key in self._index_of:
                 for metric, value in figures.items():

@@ -58,11 +58,12 @@ class Nvml(Source):
 
     def __init__(self, watched: Watched) -> None:
         pynvml.nvmlInit()
+        self._elsewhere = watched.elsewhere
         self._handles = {gpu.index: pynvml.nvmlDeviceGetHandleByUUID(gpu.key) for gpu in _gpus(watched)}
 
     def read(self) -> Iterator[Reading]:
         """See `Source.read`."""
-        yield Reading("devices", len(self._handles))
+        yield Reading("devices", len(self._handles) + self._elsewhere)
         for index, handle in self._handles.items():
             for metric, (ask, _) in _QUERIES.items():
                 if (value := _supported(ask, handle)) is not None:

@@ -36,12 +36,14 @@ class Sampler:
         server: Callable[[], tuple[str, int] | None],
         engine: Engine,
         reported_failures: set[str] | None = None,
+        elsewhere: int = 0,
     ) -> None:
         """`server` returns base URL and process id of the running server, or None; other threads call it.
 
-        `reported_failures` holds the sources whose failure has been printed, and the sampler adds to it.
+        `reported_failures` holds the sources whose failure has been printed, and the sampler adds to it. `elsewhere` is
+        the number of the run's devices on other nodes.
         """
-        watched = Watched(devices, engine, server)
+        watched = Watched(devices, engine, server, elsewhere)
         reported = set() if reported_failures is None else reported_failures
         self._watches = [_Watch(source, watched, reported) for source in SOURCES if source.concerns(watched)]
         self._marks: list[tuple[float, int]] = []

@@ -31,6 +31,8 @@ class Deployment:
     """The container image that it was measured in, by digest; None where no container was used."""
     launch_command: str | None = None
     """The command as it was measured, with this machine's paths; None for a recorded study."""
+    nodes: int = 1
+    """More than one: the command is typed on each."""
 
     @property
     def variables(self) -> dict[str, str]:

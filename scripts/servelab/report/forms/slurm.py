@@ -7,7 +7,7 @@ from servelab.report.forms import FORMS, Deployment, Form, assigned, continued
 
 def build(deployment: Deployment) -> str | None:
     """A script for `sbatch`; if the command was measured in a container, Apptainer runs the same image."""
-    if not deployment.model_has_name:
+    if not deployment.model_has_name or deployment.nodes > 1:
         return None
     kind = deployment.kind
     resource = f"--gres={kind.gres[0]}:{deployment.accelerators}" if kind.gres else "--exclusive"

@@ -278,7 +278,7 @@ def _problems(study: RecordedStudy, folder: Path) -> Iterator[tuple[str, str]]:
 def _candidate_problems(study: RecordedStudy, key: str, candidate: RecordedCandidate) -> Iterator[tuple[str, str]]:
     yield from _unknown(f"{key}.engine", candidate.engine, list(study.engines), "engine of this study")
     yield from _unknown(f"{key}.model", candidate.model, ["base", *study.model.variants], "model variant")
-    if candidate.accelerators > study.hardware.per_node:
+    if candidate.accelerators > study.hardware.per_node * study.hardware.nodes:
         more = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
         yield f"{key}.accelerators", more
     for place, command in {"command": candidate.command, **_commands(candidate)}.items():
