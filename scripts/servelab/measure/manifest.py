@@ -30,8 +30,8 @@ from servelab.measure.run_files import (
 from servelab.measure.this_machine import devices_of, this_machine
 
 if TYPE_CHECKING:
-    from servelab.measure.parts import Parts
     from servelab.measure.server import Launch
+    from servelab.measure.server_parts import Parts
 
 
 def make_manifest(

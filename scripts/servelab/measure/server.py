@@ -25,7 +25,7 @@ from servelab.machine.cpu_pinning import pinned
 from servelab.machine.host_memory import oom_kills
 from servelab.machine.page_cache import cached_share
 from servelab.machine.ports import PortLease, lease_ports
-from servelab.measure.parts import Enter, Parts
+from servelab.measure.server_parts import Enter, Parts
 from servelab.measure.small_answers import ask
 from servelab.measure.workers import Workers
 

@@ -30,8 +30,8 @@ from servelab.measure.load import LoadPlan
 from servelab.measure.manifest import make_manifest
 from servelab.measure.nodes import Nodes
 from servelab.measure.outcome import Outcome, check_served, failed_requests, log_line, out_of_time
-from servelab.measure.parts import Parts
 from servelab.measure.server import CandidateFailed, KilledForMemory, Server
+from servelab.measure.server_parts import Parts
 from servelab.measure.telemetry.sampler import Sampler
 from servelab.measure.visited import VisitedServer
 from servelab.metrics.definitions import round_values
