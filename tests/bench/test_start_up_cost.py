@@ -1,11 +1,14 @@
 """Accelerator time of a study of two workloads whose server takes ten minutes to start, in made time.
 
 Beside it the same study where each run starts a server of its own, as it was before a start served all that is missing.
+And what share of a live study's accelerator time is under load, by the durations in the logs of the recorded one.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -53,3 +56,53 @@ def test_a_start_serves_both_workloads(load, tmp_path, capsys):
         )
     assert found.runs == seconds["runs"] > len(started)
     assert now < 0.85 * before
+
+
+LIVE = {
+    "qwen3-14b-h100": (300.0, 0.75),
+    "qwen3-30b-a3b-910b": (300.0, 0.8),
+    "qwen3-32b-h100": (300.0, 0.8),
+    "qwen3.5-9b-h100": (300.0, 0.5),
+    "qwen3-235b-a22b-h100": (600.0, 0.5),
+}
+"""Live study → seconds that a start is taken to last, and the least share under load (docs/benchmarks.md)."""
+
+
+def durations(study: str) -> dict[str, float]:
+    """Seconds of one round, by the name of its log, which ends with the workload's."""
+    logs = (ROOT / "config/recorded" / study / "logs").glob("*.txt")
+    found = {log.stem: re.findall(r"Benchmark duration \(s\):\s+([0-9.]+)", log.read_text()) for log in logs}
+    return {name: fmean(map(float, values)) for name, values in found.items() if values}
+
+
+@pytest.mark.parametrize("study", LIVE)
+def test_a_live_study_is_mostly_under_load(study, capsys):
+    """Each new candidate is 3 % faster than the last, so that a proof follows."""
+    project, known = load_project(ROOT / "config/studies" / f"{study}.yaml", ROOT), durations(study)
+    start_up_s, least = LIVE[study]
+    round_s = {
+        name: next(
+            fmean(found)
+            for end in (name, each.of)
+            if (found := [seconds for log, seconds in known.items() if log.endswith(end)])
+        )
+        for name, each in project.study.workloads.items()
+    }
+    draw, started, speeds = np.random.default_rng(1), set(), {}
+    seconds = {kind: {"start-up": 0.0, "load": 0.0} for kind in ("search", "proof")}
+
+    def measure(configuration, load, start):
+        key, of_kind = key_of(configuration), seconds["proof" if start.startswith("proof") else "search"]
+        if (key, start) not in started:
+            started.add((key, start))
+            of_kind["start-up"] += start_up_s * configuration.accelerators
+        of_kind["load"] += project.study.protocol.rounds * round_s[load.workload] * configuration.accelerators
+        speed = speeds.setdefault(key, 100 * 1.03 ** len(speeds))
+        return Measured([float(speed * draw.normal(1, 0.01))])
+
+    simulate_project(project, measure)
+    whole = {name: sum(kind[name] for kind in seconds.values()) for name in ("start-up", "load")}
+    shares = {name: of["load"] / sum(of.values()) for name, of in {**seconds, "all": whole}.items()}
+    with capsys.disabled():
+        print(f"\n{study}: under load " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items()))
+    assert shares["all"] >= least

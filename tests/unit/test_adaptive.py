@@ -64,7 +64,7 @@ def test_options_that_only_help_together_are_found(six):
     project = six()
     past, measured = searched(project, together)
     assert chosen(past[-1].winner.configuration).keys() == {"b", "e"}
-    assert len(measured) <= visits_of(project.study) == 15
+    assert len(measured) <= visits_of(project.study) == 16
 
 
 def test_nothing_is_measured_twice_and_the_plan_keeps_what_was_measured(six):
@@ -94,7 +94,7 @@ def test_the_visits_may_be_set(six):
     project = six(visits=8, batch=2)
     past, measured = searched(project, lambda options: 100.0 * 1.2 ** len(options))
     assert len(measured) == 8
-    assert [stage.plan.stage for stage in past] == ["design", "refine-1", "refine-2"]
+    assert [stage.plan.stage for stage in past] == ["design", "refine-1", "refine-2", "refine-3"]
 
 
 def test_few_combinations_are_all_measured_at_once(six):
@@ -109,14 +109,14 @@ def test_few_combinations_are_all_measured_at_once(six):
 def test_a_choice_that_crashes_is_avoided(six):
     past, measured = searched(six(), lambda options: "crashed" if "c" in options else 100.0 * 1.1 ** len(options))
     crashed = ["c" in options for options in measured]
-    assert any(crashed[:8]) and sum(crashed[8:]) <= 1
+    assert any(crashed[:4]) and sum(crashed[4:]) <= 1
     assert chosen(past[-1].winner.configuration).keys() == set("abdef")
 
 
 def test_if_all_fails_the_baseline_stays(six):
     past, measured = searched(six(), lambda options: "crashed")
     assert past[-1].winner.configuration == baseline(six().study).configuration
-    assert len(measured) <= 15
+    assert len(measured) <= 16
 
 
 def test_a_baseline_that_fails_is_replaced(six):
@@ -158,9 +158,9 @@ def test_what_an_engine_refuses_costs_nothing(six, study_content):
     past, measured = searched(project, lambda options: 100.0 * 1.1 ** len(options))
     design = past[0].plan.candidates
     assert any("expert_parallel" in (candidate.refused or "") for candidate in design)
-    assert sum(candidate.refused is None for candidate in design) == 8
+    assert sum(candidate.refused is None for candidate in design) == 4
     assert sum(candidate.refused is not None for candidate in past[-1].plan.candidates) <= 4
-    assert chosen(past[-1].winner.configuration).keys() == set("acdef") and len(measured) <= 15
+    assert chosen(past[-1].winner.configuration).keys() == set("acdef") and len(measured) <= 16
 
 
 def test_a_disturbed_baseline_is_not_beaten(six):

@@ -53,7 +53,7 @@ def test_a_pair_needs_values_above_0(wrong):
 
 @pytest.mark.parametrize(
     ("promised", "within", "asked"),
-    [(18.0, None, 6.0), (-18.0, None, 6.0), (6.3, None, 2.1), (5.0, None, 2.0), (0.0, None, 2.0), (18.0, 1.5, 1.5)],
+    [(18.0, None, 9.0), (-18.0, None, 9.0), (6.3, None, 3.15), (3.0, None, 2.0), (0.0, None, 2.0), (18.0, 1.5, 1.5)],
 )
 def test_asked_half_width(promised, within, asked):
     assert asked_half_width_percent(promised, within) == pytest.approx(asked)

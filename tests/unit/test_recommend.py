@@ -71,7 +71,7 @@ def test_what_was_promised_and_what_was_found_stand_side_by_side(answer):
     recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, promised=81.0)
     proof = recommended.proof
     assert (proof.verdict, proof.pairs, proof.promised_change_percent) == ("better", 3, 81.0)
-    assert proof.wanted_half_width_percent == pytest.approx(27.0)  # a third of the promise
+    assert proof.wanted_half_width_percent == pytest.approx(40.5)  # half of the promise
     assert proof.smallest_change_percent == pytest.approx(
         (proof.change_ci95_high_percent - proof.change_ci95_low_percent) / 2 / 1.5, rel=0.05
     )

@@ -7,7 +7,7 @@ import pytest
 
 from servelab.search.failures import probability_of_failure
 from servelab.search.start_noise import StartNoise
-from servelab.search.surrogate import Measurements, Surrogate, spread
+from servelab.search.surrogate import Measurements, Surrogate, design
 
 COUNTS = (2, 2, 3)
 ALL = np.array(list(itertools.product(*map(range, COUNTS))))
@@ -43,8 +43,8 @@ def test_options_that_only_help_together_are_expected_to():
 def test_it_is_sure_of_what_is_measured_and_unsure_of_what_is_not():
     at = [position(0, 0, 0), position(1, 1, 0), position(0, 1, 1)]
     prediction = fitted([0.0, 0.1, 0.05], at).at(ALL)
-    measured = prediction.variance[:, at].mean()
-    others = np.delete(prediction.variance, at, axis=1).mean()
+    variance = prediction.surrogate.weights @ prediction.variance
+    measured, others = variance[at].mean(), np.delete(variance, at).mean()
     assert measured < 0.1 * others
 
 
@@ -74,10 +74,11 @@ def test_the_difference_of_two_is_surer_than_either():
     at = [position(0, 0, 0), position(1, 1, 0), position(0, 1, 1)]
     prediction = fitted([0.0, 0.1, 0.05], at).at(ALL)
     one, other = position(0, 0, 2), position(1, 0, 2)
-    gain, scatter = prediction.difference(one, other)
-    assert gain == pytest.approx(prediction.mean[:, one].mean() - prediction.mean[:, other].mean())
-    assert 0 < scatter < np.sqrt(prediction.variance[:, one].mean() + prediction.variance[:, other].mean())
-    assert prediction.difference(one, one) == (0.0, 0.0)
+    gains, scatters = prediction.differences(other)
+    expected, variance = prediction.expected(), prediction.surrogate.weights @ prediction.variance
+    assert gains[one] == pytest.approx(expected[one] - expected[other])
+    assert 0 < scatters[one] < np.sqrt(variance[one] + variance[other])
+    assert gains[other] == scatters[other] == 0
 
 
 def test_the_same_measurements_give_the_same_model():
@@ -89,21 +90,36 @@ def test_many_combinations_are_predicted_in_pieces():
     levels = np.array(list(itertools.product(range(10), repeat=3)))
     measured = Measurements(levels[[0, 500]], np.array([0.0, 0.1]), np.ones(2), QUIET)
     model = Surrogate(measured, (10, 10, 10))
-    assert model.means(levels) == pytest.approx(model.at(levels).mean.mean(0))
+    assert model.means(levels) == pytest.approx(model.at(levels).expected())
 
 
-def test_a_design_balances_the_choices_of_every_option():
+def test_a_design_begins_with_many_changes_and_has_no_two_alike():
     levels = np.array(list(itertools.product(range(2), repeat=6)))
-    chosen = levels[[0, *spread(levels, [2] * 6, 7, [0])]]
-    assert (chosen.sum(0) >= 3).all() and (chosen.sum(0) <= 5).all()
-    agree = np.corrcoef((2 * chosen - 1).T) - np.eye(6)
-    assert np.abs(agree).max() <= 0.6
+    chosen = levels[design(levels, [2] * 6, 5, [0])]
+    assert chosen[0].sum() == 6
+    different = [int((one != other).sum()) for one, other in itertools.combinations(chosen, 2)]
+    assert min(different) >= 2
 
 
 def test_a_design_keeps_to_what_is_allowed_and_not_taken():
     allowed = ALL[:, 0] == 0
-    found = spread(ALL, COUNTS, 20, [0, 1], allowed)
+    found = design(ALL, COUNTS, 20, [0, 1], allowed)
     assert sorted([*found, 0, 1]) == sorted(np.flatnonzero(allowed))
+
+
+def test_processes_that_make_the_measurements_likelier_count_more():
+    """Large effects of one option alone: processes with small effects are forgotten."""
+    at = [position(0, 0, 0), position(1, 0, 0), position(1, 1, 0), position(0, 1, 1), position(1, 0, 2)]
+    quiet, loud = (fitted(size * ALL[at, 0], at).at(ALL) for size in (0.0, 0.5))
+    assert quiet.surrogate.weights.sum() == pytest.approx(1) == loud.surrogate.weights.sum()
+    unsure = [each.surrogate.weights @ each.variance[:, position(0, 0, 2)] for each in (quiet, loud)]
+    assert unsure[0] < 0.3 * unsure[1]
+
+
+def test_one_option_has_no_pairs():
+    levels = np.arange(3).reshape(-1, 1)
+    model = Surrogate(Measurements(levels[:2], np.array([0.0, 0.1]), np.ones(2), QUIET), (3,))
+    assert model.means(levels)[1] == pytest.approx(0.1, abs=0.02)
 
 
 # failures

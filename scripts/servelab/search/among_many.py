@@ -7,7 +7,7 @@ import pandas as pd
 from servelab.metrics.definitions import METRICS
 from servelab.search.decide import ahead, decide_stage, noise_of
 from servelab.search.decision import Decision, Verdict
-from servelab.search.standing import Row, soundest
+from servelab.search.standing import rows_of, soundest
 from servelab.study.plan import Plan
 from servelab.study.study import Study
 
@@ -21,7 +21,7 @@ def decide_among_many(study: Study, plan: Plan, table: pd.DataFrame) -> Decision
     decision = decide_stage(study, plan, table)
     if not decision.changed:
         return decision
-    rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    rows = rows_of(table)
     noise = noise_of(study, rows)
     assert noise is not None
     verdicts = [

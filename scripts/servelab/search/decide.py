@@ -23,6 +23,7 @@ from servelab.search.standing import (
     disturbed,
     half_width_text,
     is_barred,
+    rows_of,
     settle,
     soundest,
     too_many_failed,
@@ -60,7 +61,7 @@ def decide_stage(
     `servelab.search.standing` says what happens if single requests failed (`min_success_rate`), or if something
     disturbed a run.
     """
-    rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    rows = rows_of(table)
     noise = noise_of(study, rows)
     verdicts = [_verdict(study, row, rows[0], noise) for row in rows]
     better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
@@ -128,7 +129,7 @@ def decide_survivors(
 
     Candidates that cannot win have their verdict of `decide_stage`; the others survive or are dropped.
     """
-    rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    rows = rows_of(table)
     verdicts, noise = [], noise_of(study, rows)
     for row in rows:
         verdict = _verdict(study, row, rows[0], noise)

@@ -14,7 +14,7 @@ from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME
 from servelab.core.identity import canonical_json
 from servelab.metrics.definitions import METRICS
 from servelab.search.decide import ahead, can_win, relative_change, unfit
-from servelab.search.standing import Row, settle, soundest
+from servelab.search.standing import Row, rows_of, settle, soundest
 from servelab.search.start_noise import StartNoise
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Incumbent, baseline, difference, key_of
@@ -70,7 +70,7 @@ def _tried(study: Study, past: Sequence[PastStage]) -> dict[str, _Tried]:
     for stage in past:
         if stage.table is None or stage.plan.load_divisor > 1:
             continue
-        rows: dict[str, Row] = {row["candidate"]: row for row in stage.table.to_dict("records")}  # type: ignore[misc]
+        rows: dict[str, Row] = {row["candidate"]: row for row in rows_of(stage.table)}
         for candidate in stage.plan.candidates:
             row, key = rows.get(candidate.candidate), key_of(candidate.configuration)
             if row is None:

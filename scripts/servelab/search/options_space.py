@@ -14,7 +14,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.search.decide import NOT_RUN, can_win, start_values
 from servelab.search.failures import probability_of_failure
 from servelab.search.product import Combination, combinations
-from servelab.search.standing import Row, disturbed
+from servelab.search.standing import Row, disturbed, rows_of
 from servelab.search.start_noise import pooled_noise
 from servelab.search.surrogate import Floats, Levels, Measurements, Prediction, Surrogate
 from servelab.study.configuration import key_of
@@ -59,7 +59,7 @@ class Knowledge:
 
     def __init__(self, study: Study, space: Space, plan: Plan, table: pd.DataFrame) -> None:
         self._space = space
-        self.rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+        self.rows = rows_of(table)
         self._sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
         self._at = space.positions(plan)
         self.baseline = self._at.index(0) if 0 in self._at else None

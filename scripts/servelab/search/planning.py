@@ -159,8 +159,28 @@ def _planned(
     """A candidate with its runs under `loads`, and at `points` of the curve that decides.
 
     With `asks` the study has questions: they are asked of a candidate that may answer otherwise than the baseline, or
-    with `asks_all` of any.
+    with `asks_all` of any. Stages list one configuration many times, so its runs are made once.
     """
+    named = [tuple(load.name for load in each) for each in (loads, points)]
+    key = (key_of(variant.configuration), *named, tuple(starts), asks, asks_all)
+    if key not in project.planned:
+        project.planned[key] = _made(project, variant, loads, starts, specs, points, asks=asks, asks_all=asks_all)
+    own = {"candidate": variant.name, "is_incumbent": is_incumbent, "changes": variant.changes}
+    return project.planned[key].model_copy(update=own)
+
+
+def _made(
+    project: Project,
+    variant: Variant,
+    loads: Sequence[Load],
+    starts: Sequence[str],
+    specs: RunSpecs,
+    points: Sequence[Load],
+    *,
+    asks: bool,
+    asks_all: bool,
+) -> PlannedCandidate:
+    """See `_planned`."""
     configuration = variant.configuration
     probe = probe_of(configuration) if probe_of else None
     asks = asks and (asks_all or _is_asked(project, configuration))
@@ -198,7 +218,7 @@ def _planned(
         refused = str(error)
     return PlannedCandidate(
         candidate=variant.name,
-        is_incumbent=is_incumbent,
+        is_incumbent=False,
         configuration=configuration,
         changes=variant.changes,
         command=command,

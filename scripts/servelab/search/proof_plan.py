@@ -16,7 +16,7 @@ from servelab.search.next_best import next_best
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import Pair, asked_half_width_percent, pairs_needed
 from servelab.search.proof_verdict import BETTER, SAME, WORSE, ProofVerdict, judge_proof
-from servelab.search.standing import CHANGES_ANSWERS, Row, is_barred, too_many_failed
+from servelab.search.standing import CHANGES_ANSWERS, Row, is_barred, rows_of, too_many_failed
 from servelab.search.start_noise import StartNoise, pooled_noise
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, baseline, key_of
@@ -60,7 +60,7 @@ def plan_proof(project: Project, stage: str, past: Sequence[PastStage], first: F
 
 def _changed_answers(study: Study, first: FirstPairs) -> str | None:
     """What the answers of the winner lost in the first pairs, if that is why it is not fit; None otherwise."""
-    rows: list[Row] = first.table[first.table["workload"] == study.objective.on].to_dict("records")  # type: ignore[assignment]
+    rows = rows_of(first.table[first.table["workload"] == study.objective.on])
     found = unfit(study, max(rows, key=lambda row: row["position"])) if len(first.plan.candidates) > 1 else None
     return found[1] if found is not None and found[0] == CHANGES_ANSWERS else None
 
@@ -70,7 +70,7 @@ def pairs_of(table: pd.DataFrame, workload: str) -> list[Pair]:
 
     `table` is that of a stage of the proof (schemas.STAGE_TABLE).
     """
-    rows: list[Row] = table[table["workload"] == workload].sort_values("position").to_dict("records")  # type: ignore[assignment]
+    rows = rows_of(table[table["workload"] == workload])
     if len(rows) < 2:
         return []
     base, found = (dict(zip(row["start_labels"], start_values(row), strict=True)) for row in (rows[0], rows[-1]))
@@ -105,11 +105,11 @@ def _promised_rows(
     for stage in past:
         if stage.table is None:
             return None, None
-        by_name = {row["candidate"]: row for row in stage.table.to_dict("records")}
+        by_name = {row["candidate"]: row for row in rows_of(stage.table)}
         for candidate in stage.plan.candidates:
             row = by_name.get(candidate.candidate)
-            if row is not None and stage.plan.load_divisor == 1 and unfit(study, row) is None:  # type: ignore[arg-type]
-                rows[key_of(candidate.configuration)] = row  # type: ignore[assignment]
+            if row is not None and stage.plan.load_divisor == 1 and unfit(study, row) is None:
+                rows[key_of(candidate.configuration)] = row
     winner = rows.get(key_of(proposed or past[-1].winner.configuration)) if past else None
     return rows.get(key_of(baseline(study).configuration)), winner
 
@@ -138,7 +138,7 @@ def search_noise(study: Study, past: Sequence[PastStage]) -> StartNoise:
         if stage.table is None or stage.plan.load_divisor > 1:
             continue
         configurations = [key_of(candidate.configuration) for candidate in stage.plan.candidates]
-        for row in stage.table.to_dict("records"):
+        for row in rows_of(stage.table):
             values = dict(zip(row["start_labels"], row["start_values"], strict=True))
             starts.setdefault(configurations[row["position"]], {}).update(values)
     return pooled_noise([*of.values()] for of in starts.values() if of and min(of.values()) > 0)
@@ -201,7 +201,7 @@ def _undisturbed(row: Row) -> set[str]:
 
 def _failure(table: pd.DataFrame, workload: str, position: int) -> str | None:
     """How a side of the proof failed; None if it did not, or if there is no such side."""
-    for row in table[(table["workload"] == workload) & (table["position"] == position)].to_dict("records"):
+    for row in rows_of(table[(table["workload"] == workload) & (table["position"] == position)]):
         if row["outcome"] != "ok":
             return f"{row['candidate']}: {row['reason']}: {row['message']}"
     return None

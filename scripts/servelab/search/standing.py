@@ -11,10 +11,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
+
 from servelab.answers.comparison import CHANGES
 from servelab.study.kinds import SearchedStudy
 
 Row = dict[str, Any]
+
+
+def rows_of(table: pd.DataFrame) -> list[Row]:
+    """The rows of a stage's table, by their position. (`to_dict` takes ten times as long.)"""
+    columns = [table[name].tolist() for name in table.columns]
+    rows = [dict(zip(table.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+    return sorted(rows, key=lambda row: row["position"])
+
+
 """A row of schemas.STAGE_TABLE."""
 
 CHANGES_ANSWERS = CHANGES

@@ -1,42 +1,52 @@
 """A model of how options change the logarithm of the objective: what is expected of combinations not measured yet.
 
-A Gaussian process with an analysis-of-variance kernel over the options: the effect of each option, of each pair and of
-each three of them, and the noise of a server start. How large these are is not known beforehand, so predictions are
-averaged over what the measurements leave likely. Pure functions of numpy arrays.
+A mixture of Gaussian processes over the options: each has an effect of each option, of each pair and of each three of
+them, and the noise of a server start. How large these are is not known beforehand, so many processes are drawn from a
+prior, and predictions are averaged over them by how likely each makes the measurements. They differ in two more ways:
+
+- In half of them an effect is that of a change from the baseline, as of a switch that is turned on; in the others all
+  choices of an option are alike, as for a size.
+- In half of them one pair of options, another in each, has an effect together that is larger than all others: few
+  choices meet, but these may matter most.
+
+Pure functions of numpy arrays.
 
 Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning"; Duvenaud, Nickisch and Rasmussen 2011, "Additive
-Gaussian processes", whose elementary symmetric polynomials give the sums over pairs and over threes.
+Gaussian processes", whose elementary symmetric polynomials give the sums over pairs and over threes; George and
+McCulloch 1993, "Variable selection via Gibbs sampling", for a mixture of small and large effects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from math import erf
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from itertools import combinations
+from math import erf, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from servelab.search.start_noise import StartNoise
+from servelab.search.start_noise import PRIOR, StartNoise
 
 Floats = NDArray[np.float64]
 Levels = NDArray[np.int64]
-"""(combinations, options): the number of each option's choice in each combination, from 0."""
+"""(combinations, options): the number of each option's choice in each combination; 0 is the baseline's."""
 
 _EFFECT = 0.04
 """Median of the prior of an option's effect: its standard deviation over the option's choices, as a logarithm."""
-_ALL_SD, _EACH_SD = 0.8, 0.8
+_ALL_SD, _EACH_SD = 0.8, 0.5
 """By how much the logarithms of all effects together, and of each of them, vary about that median."""
 _PAIRS, _THREES, _SHARE_SD = 0.5, 0.2, 1.0
 """Median size of the effects of two and of three options together, as a share of their own; and how its log varies."""
+_LARGE, _LARGE_SD, _LARGE_SHARE = 0.1, 0.5, 0.5
+"""Median of the one large effect of two options together, as a logarithm; how its log varies; and the share of the
+processes that have one."""
 _CONSTANT = 1.0
 """Prior variance of the overall level, about the mean of what is measured."""
-_SAMPLES, _MOVES = 128, 2
-_PREDICTING = 32
-"""Samples of the sizes of effects: that are drawn, and that predict. More predict no better."""
-_EXCHANGES = 4
-"""Most passes that improve a design."""
+_PROCESSES = 256
+_NEGLIGIBLE = 1e-3
+"""A process that is less likely than this, as a share of the likeliest, predicts nothing."""
 _BLOCK = 512
 """Combinations predicted at once: bounds the memory that ten thousand take."""
 
@@ -55,56 +65,73 @@ class Measurements:
 
 
 @dataclass(frozen=True)
-class _Sizes:
-    """Samples of the sizes of all effects, as variances of logarithms."""
+class _Processes:
+    """The sizes of all effects in each process, as variances of logarithms; all arrays begin with the processes."""
 
+    from_baseline: NDArray[np.bool_]
+    """(processes,): whether effects are those of a change from the baseline."""
     effects: Floats
-    """(samples, options)"""
+    """(processes, options)"""
     pairs: Floats
-    """(samples,): share of the effects of pairs."""
+    """(processes,): share of the effects of pairs."""
     threes: Floats
-    """(samples,): share of the effects of threes."""
+    """(processes,): share of the effects of threes."""
+    large: Floats
+    """(processes,): of the one large effect; 0 if there is none."""
+    together: NDArray[np.int64]
+    """(processes, 2): the options that have it."""
     noise: Floats
-    """(samples,): of a single start."""
+    """(processes,): of a single start."""
+
+    def only(self, chosen: NDArray[np.bool_]) -> _Processes:
+        """Some of them."""
+        return _Processes(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
 
 class Surrogate:
     """The model fitted to `measurements`; `counts` has the number of choices of each option.
 
-    At least one measurement is needed. The same measurements give the same model.
+    The same measurements give the same model; none give the prior.
     """
 
     def __init__(self, measurements: Measurements, counts: Sequence[int]) -> None:
         self._counts, self._at = tuple(counts), measurements.levels
-        self._offset = float(measurements.values.mean())
+        self._offset = float(measurements.values.mean()) if len(self._at) else 0.0
         values = measurements.values - self._offset
-        draws = np.random.default_rng(0)
-        alike = _alike(self._at, self._at, self._counts)
-        self._sizes = _sample(alike, values, measurements, draws)
-        covariance = _covariance(alike, self._sizes) + _noise(self._sizes, measurements.starts)
-        self._root = np.linalg.inv(np.linalg.cholesky(covariance))
-        self._whitened = self._root @ values
+        processes = _drawn(self._counts, measurements.noise)
+        covariance = self._covariance(processes, self._at, self._at)
+        covariance += (processes.noise[:, None] / measurements.starts)[:, :, None] * np.eye(len(values))
+        root = np.linalg.inv(np.linalg.cholesky(covariance))
+        whitened = root @ values
+        logs = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1) - 0.5 * (whitened**2).sum(1)
+        likely = np.exp(logs - logs.max())
+        kept = likely > _NEGLIGIBLE
+        self.weights: Floats = likely[kept] / likely[kept].sum()
+        """(processes,): how likely each is; their sum is 1."""
+        self._processes, self._root, self._whitened = processes.only(kept), root[kept], whitened[kept]
 
     def means(self, levels: Levels) -> Floats:
         """Expected logarithm of the objective of each combination, (combinations,)."""
-        return np.concatenate([each.mean.mean(0) for each in self._blocks(levels)])
+        return np.concatenate([each.expected() for each in self._blocks(levels)])
 
     def at(self, levels: Levels) -> Prediction:
         """Prediction of few combinations."""
-        cross = _covariance(_alike(self._at, levels, self._counts), self._sizes)
-        whitened = self._root @ cross
+        whitened = self._root @ self.covariance(self._at, levels)
         mean = self._offset + (whitened * self._whitened[:, :, None]).sum(1)
-        diagonal = _covariance(np.ones((len(self._counts), 1, 1)), self._sizes)[:, 0]
-        variance = np.maximum(diagonal - (whitened**2).sum(1), 1e-12)
-        return Prediction(self, levels, mean, variance, self._sizes.noise, whitened)
+        prior = _covariance(_alike(levels[:, None], levels[:, None], self._counts), self._processes)[:, :, 0]
+        variance = np.maximum(prior - (whitened**2).sum(1), 1e-12)
+        return Prediction(self, levels, mean, variance, self._processes.noise, whitened)
 
     def expected_gains(self, levels: Levels, best: Floats) -> Floats:
         """`Prediction.expected_gain` of any number of combinations."""
         return np.concatenate([each.expected_gain(best) for each in self._blocks(levels)])
 
     def covariance(self, first: Levels, second: Levels) -> Floats:
-        """Prior covariance of two sets of combinations, (samples, first, second)."""
-        return _covariance(_alike(first, second, self._counts), self._sizes)
+        """Prior covariance of two sets of combinations, (processes, first, second)."""
+        return self._covariance(self._processes, first, second)
+
+    def _covariance(self, processes: _Processes, first: Levels, second: Levels) -> Floats:
+        return _covariance(_alike(first[:, None], second[None], self._counts), processes)
 
     def _blocks(self, levels: Levels) -> list[Prediction]:
         return [self.at(levels[start : start + _BLOCK]) for start in range(0, len(levels), _BLOCK)]
@@ -112,39 +139,44 @@ class Surrogate:
 
 @dataclass
 class Prediction:
-    """What a model expects of some combinations, for each sample of the sizes of effects."""
+    """What a model expects of some combinations, in each of its processes."""
 
     surrogate: Surrogate
     levels: Levels
     mean: Floats
-    """(samples, combinations): expected logarithm of the objective."""
+    """(processes, combinations): expected logarithm of the objective."""
     variance: Floats
-    """(samples, combinations)"""
+    """(processes, combinations)"""
     noise: Floats
-    """(samples,): variance of a single start."""
+    """(processes,): variance of a single start."""
     whitened: Floats = field(repr=False)
-    """(samples, measurements, combinations): covariance with the measurements, times the inverse of their root."""
+    """(processes, measurements, combinations): covariance with the measurements, times the inverse of their root."""
+
+    def expected(self) -> Floats:
+        """Expected logarithm of the objective over all processes, (combinations,)."""
+        found: Floats = self.surrogate.weights @ self.mean
+        return found
 
     def expected_gain(self, best: Floats) -> Floats:
-        """Expected improvement on `best` (samples,), a logarithm: the mean of max(0, value − best), (combinations,).
+        """Expected improvement on `best` (processes,), a logarithm: the mean of max(0, value − best), (combinations,).
 
         Jones, Schonlau and Welch 1998, "Efficient global optimization of expensive black-box functions", eq. 15.
         """
         scatter = np.sqrt(self.variance)
         ahead = (self.mean - best[:, None]) / scatter
         density = np.exp(-0.5 * ahead**2) / np.sqrt(2 * np.pi)
-        gain: Floats = (scatter * (ahead * _normal(ahead) + density)).mean(0)
+        gain: Floats = self.surrogate.weights @ (scatter * (ahead * _normal(ahead) + density))
         return gain
 
-    def difference(self, first: int, second: int) -> tuple[float, float]:
-        """Expected difference of two of the combinations, and its standard deviation."""
-        means = self.mean[:, first] - self.mean[:, second]
-        variances = (
-            self._covariances(first)[:, first]
-            + self._covariances(second)[:, second]
-            - 2 * self._covariances(first)[:, second]
-        )
-        return float(means.mean()), float(np.sqrt(max(0.0, variances.mean() + means.var())))
+    def differences(self, other: int) -> tuple[Floats, Floats]:
+        """Expected difference of each combination from one of them, and its standard deviation; (combinations,)."""
+        weights = self.surrogate.weights
+        means = self.mean - self.mean[:, [other]]
+        variances = self.variance + self.variance[:, [other]] - 2 * self._covariances(other)
+        expected = weights @ means
+        found = weights @ (np.maximum(variances, 0) + (means - expected) ** 2)
+        found[other] = 0
+        return expected, np.sqrt(found)
 
     def believe(self, position: int) -> None:
         """Counts a combination as measured with the expected outcome, so that the next choice is another one.
@@ -158,169 +190,93 @@ class Prediction:
         self.variance = np.maximum(self.variance - step**2, 1e-12)
 
     def _covariances(self, position: int) -> Floats:
-        """Covariance of one combination with all of them, given the measurements, (samples, combinations)."""
+        """Covariance of one combination with all of them, given the measurements, (processes, combinations)."""
         prior = self.surrogate.covariance(self.levels[[position]], self.levels)[:, 0]
         known: Floats = (self.whitened[:, :, [position]] * self.whitened).sum(1)
         return prior - known
 
 
-def spread(
+def design(
     levels: Levels,
     counts: Sequence[int],
     size: int,
     taken: Sequence[int],
     allowed: NDArray[np.bool_] | None = None,
 ) -> list[int]:
-    """Positions of up to `size` more combinations that say most about all effects, with those `taken`, in order.
+    """Positions of up to `size` more combinations to measure before any value is known, after those `taken`, in order.
 
-    First greedily, each the one about which those before it leave most open, with effects of middling size; then each
-    is exchanged for the one about which the others leave most open, as long as that says more. This raises the
-    determinant of the measurements' covariance (D-optimality), which balances the choices of each option, and of pairs
-    of options, as far as `levels` allows: Fedorov 1972, "Theory of Optimal Experiments". Equals are taken in their
-    order.
+    Each is the one of which those before it leave most open: where nothing is known, it has the largest expected gain.
+    Equals are taken in their order.
     """
-    sizes = _Sizes(np.full((1, len(counts)), _EFFECT**2), *np.array([_PAIRS, 0, _EFFECT / 2])[:, None] ** 2)
-    total = _covariance(np.ones((len(counts), 1, 1)), sizes)[0, 0, 0]
     is_open = np.ones(len(levels), dtype=bool) if allowed is None else allowed.copy()
     is_open[list(taken)] = False
-
-    @cache
-    def covariances(position: int) -> Floats:
-        found: Floats = _covariance(_alike(levels[[position]], levels, counts), sizes)[0, 0]
-        return found
-
-    def left_open(known: Sequence[int]) -> Floats:
-        """Variance of each combination, given those that are known."""
-        if not known:
-            return np.full(len(levels), total)
-        cross = np.array([covariances(position) for position in known])
-        root = np.linalg.cholesky(cross[:, list(known)] + sizes.noise[0] * np.eye(len(known)))
-        variance: Floats = total - ((np.linalg.inv(root) @ cross) ** 2).sum(0)
-        return variance
-
-    found: list[int] = []
-    while len(found) < size and is_open.any():
-        found.append(_first_largest(left_open([*taken, *found]), is_open))
+    nothing = Measurements(levels[:0], np.zeros(0), np.zeros(0), PRIOR)
+    prediction, found = Surrogate(nothing, counts).at(levels), list(taken)
+    for position in taken:
+        prediction.believe(position)
+    while len(found) < len(taken) + size and is_open.any():
+        unsure = prediction.surrogate.weights @ np.sqrt(prediction.variance)
+        # rounded, so that any machine takes the same of equals
+        found.append(int(np.argmax(np.where(is_open, unsure.round(12), -np.inf))))
         is_open[found[-1]] = False
-    for _ in range(_EXCHANGES):
-        before = list(found)
-        for number, position in enumerate(before):
-            variance = left_open([*taken, *found[:number], *found[number + 1 :]])
-            other = _first_largest(variance, is_open)
-            if is_open[other] and variance[other] > variance[position] * (1 + 1e-9):
-                is_open[position], is_open[other] = True, False
-                found[number] = other
-        if found == before:
-            break
-    return found
-
-
-def _first_largest(values: Floats, is_open: NDArray[np.bool_]) -> int:
-    """Position of the largest of the open values; rounded, so that any machine takes the same of equals."""
-    return int(np.argmax(np.where(is_open, values.round(12), -np.inf)))
+        prediction.believe(found[-1])
+    return found[len(taken) :]
 
 
 def _alike(first: Levels, second: Levels, counts: Sequence[int]) -> Floats:
-    """(options, first, second): 1 where both have the same choice, else so that the mean over choices is 0."""
-    found = np.empty((len(counts), len(first), len(second)))
-    for option, count in enumerate(counts):
-        same = first[:, None, option] == second[None, :, option]
-        found[option] = np.where(same, 1.0, -1.0 / (count - 1))
-    return found
+    """(2, options, first, second) of two sets of combinations that broadcast against each other.
+
+    How alike their choices of each option are: 1 for the same choice, else so that the mean over choices is 0; then,
+    as changes from the baseline, 1 for the same change, else 0.
+    """
+    same = np.moveaxis(first == second, -1, 0)
+    is_change = np.moveaxis((first > 0) & (second > 0), -1, 0)
+    others = -1.0 / (np.array(counts, dtype=float).reshape(-1, 1, 1) - 1)
+    return np.stack([np.where(same, 1.0, others), same & is_change])
 
 
-def _covariance(alike: Floats, sizes: _Sizes) -> Floats:
-    """(samples, first, second) from `alike` (options, first, second).
+def _covariance(alike: Floats, processes: _Processes) -> Floats:
+    """(processes, first, second) from `_alike`.
 
     The sums over pairs and threes of options by Newton's identities: with power sums p1, p2, p3 the pairs are
     (p1² − p2) / 2, and the threes (p1³ − 3 p1 p2 + 2 p3) / 6. The variance of a pair's effect is the share of pairs
     times the geometric mean of its options' variances; of three options likewise.
     """
-    options, rows, columns = alike.shape
-    flat = alike.reshape(options, -1)
-    squares, cubes = flat**2, flat**3
-    effects = sizes.effects @ flat
-    roots = np.sqrt(sizes.effects)
-    pairs = ((roots @ flat) ** 2 - sizes.effects @ squares) / 2
-    roots = np.cbrt(sizes.effects)
-    ones = roots @ flat
-    threes = (ones**3 - 3 * ones * (roots**2 @ squares) + 2 * (sizes.effects @ cubes)) / 6
-    total = _CONSTANT + effects + sizes.pairs[:, None] * pairs + sizes.threes[:, None] * threes
-    return total.reshape(-1, rows, columns)
+    total = np.empty((len(processes.noise), *alike.shape[2:]))
+    for coded, from_baseline in zip(alike, (False, True), strict=True):
+        chosen = processes.from_baseline == from_baseline
+        these, flat = processes.only(chosen), coded.reshape(len(coded), prod(coded.shape[1:]))
+        squares, cubes = flat**2, flat**3
+        effects = these.effects @ flat
+        roots = np.sqrt(these.effects)
+        pairs = ((roots @ flat) ** 2 - these.effects @ squares) / 2
+        roots = np.cbrt(these.effects)
+        ones = roots @ flat
+        threes = (ones**3 - 3 * ones * (roots**2 @ squares) + 2 * (these.effects @ cubes)) / 6
+        summed = _CONSTANT + effects + these.pairs[:, None] * pairs + these.threes[:, None] * threes
+        large = these.large[:, None, None] * coded[these.together[:, 0]] * coded[these.together[:, 1]]
+        total[chosen] = summed.reshape(large.shape) + large
+    return total
 
 
-def _noise(sizes: _Sizes, starts: Floats) -> Floats:
-    """(samples, configurations, configurations): the noise of each configuration's mean on the diagonal."""
-    return (sizes.noise[:, None] / starts)[:, :, None] * np.eye(len(starts))
-
-
-def _sizes_of(normal: Floats, measurements: Measurements) -> _Sizes:
-    """Sizes of effects from standard normal numbers (samples, options + 4): their prior."""
-    options = normal.shape[1] - 4
-    together, pairs, threes, noise = normal[:, options:].T
-    known = measurements.noise
-    return _Sizes(
-        effects=np.exp(2 * (np.log(_EFFECT) + _EACH_SD * normal[:, :options] + _ALL_SD * together[:, None])),
+@lru_cache(maxsize=32)
+def _drawn(counts: tuple[int, ...], noise: StartNoise) -> _Processes:
+    """The processes of the prior; the same for the same arguments."""
+    draws, options = np.random.default_rng(0), len(counts)
+    normal = draws.standard_normal((_PROCESSES, options + 5))
+    every, pairs, threes, large, scatter = normal[:, options:].T
+    several = draws.permutation(np.array([*combinations(range(options), 2)] or [(0, 0)]))
+    has_large = (np.arange(_PROCESSES) < _LARGE_SHARE * _PROCESSES) & (options > 1)
+    return _Processes(
+        from_baseline=draws.permutation(np.arange(_PROCESSES) % 2 == 0),
+        effects=np.exp(2 * (np.log(_EFFECT) + _EACH_SD * normal[:, :options] + _ALL_SD * every[:, None])),
         pairs=np.exp(2 * (np.log(_PAIRS) + _SHARE_SD * pairs)),
         threes=np.exp(2 * (np.log(_THREES) + _SHARE_SD * threes)),
+        large=np.where(has_large, np.exp(2 * (np.log(_LARGE) + _LARGE_SD * large)), 0.0),
+        together=several[np.arange(_PROCESSES) % len(several)],
         # the logarithm of a variance known with f degrees of freedom varies by about √(2 / f)
-        noise=(known.sd_percent / 100) ** 2 * np.exp(np.sqrt(2 / known.freedom) * noise),
+        noise=(noise.sd_percent / 100) ** 2 * np.exp(np.sqrt(2 / noise.freedom) * scatter),
     )
-
-
-def _log_likelihoods(alike: Floats, values: Floats, measurements: Measurements, normal: Floats) -> Floats:
-    """(samples,): logarithm of the density of the values, but for a constant."""
-    sizes = _sizes_of(normal, measurements)
-    root = np.linalg.cholesky(_covariance(alike, sizes) + _noise(sizes, measurements.starts))
-    whitened = np.linalg.solve(root, np.broadcast_to(values[:, None], (len(normal), len(values), 1)))
-    logs: Floats = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
-    squares: Floats = (whitened[:, :, 0] ** 2).sum(1)
-    return -0.5 * squares - logs
-
-
-def _sample(alike: Floats, values: Floats, measurements: Measurements, draws: np.random.Generator) -> _Sizes:
-    """Sizes of effects that are likely given the values, `_PREDICTING` samples.
-
-    Sequential Monte Carlo from the prior to the posterior: the likelihood is raised to a power that grows to 1, at each
-    step as far as half of the samples still count; they are resampled, and moved by Metropolis' rule. Del Moral, Doucet
-    and Jasra 2006, "Sequential Monte Carlo samplers".
-    """
-    width = len(alike) + 4
-    normal = draws.standard_normal((_SAMPLES, width))
-    likelihoods = _log_likelihoods(alike, values, measurements, normal)
-    power = 0.0
-    while power < 1:
-        step = _longest_step(likelihoods, 1 - power)
-        power = min(1.0, power + step)
-        weights = np.exp(step * (likelihoods - likelihoods.max()))
-        places = (np.arange(_SAMPLES) + draws.random()) / _SAMPLES * weights.sum()
-        kept = np.minimum(np.searchsorted(np.cumsum(weights), places), _SAMPLES - 1)
-        normal, likelihoods = normal[kept], likelihoods[kept]
-        shape = np.linalg.cholesky(np.cov(normal.T) + 1e-6 * np.eye(width)) * 1.5 / np.sqrt(width)
-        for _ in range(_MOVES):
-            moved = normal + draws.standard_normal(normal.shape) @ shape.T
-            found = _log_likelihoods(alike, values, measurements, moved)
-            change = power * (found - likelihoods) - 0.5 * ((moved**2).sum(1) - (normal**2).sum(1))
-            accepted = np.log(draws.random(_SAMPLES)) < change
-            normal = np.where(accepted[:, None], moved, normal)
-            likelihoods = np.where(accepted, found, likelihoods)
-    return _sizes_of(normal[:: _SAMPLES // _PREDICTING], measurements)
-
-
-def _longest_step(likelihoods: Floats, longest: float) -> float:
-    """The largest power step at which half of the samples still count, at most `longest`, found by bisection."""
-
-    def counted(step: float) -> float:
-        weights = np.exp(step * (likelihoods - likelihoods.max()))
-        return float(weights.sum() ** 2 / (weights**2).sum())
-
-    if counted(longest) >= _SAMPLES / 2:
-        return longest
-    low, high = 0.0, longest
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (middle, high) if counted(middle) >= _SAMPLES / 2 else (low, middle)
-    return max(low, 1e-3)  # so that it ends, whatever the likelihoods are
 
 
 _erf = np.vectorize(erf, otypes=[float])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +31,7 @@ from servelab.metrics.definitions import METRICS, slo_metrics
 from servelab.metrics.natural_stops import LENGTH_DEPENDENT
 from servelab.metrics.percentile_limits import PERCENTILES, allowed_share, observations_needed
 from servelab.study.given_settings import refused_settings
+from servelab.study.plan import PlannedCandidate
 from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Study, load_study
 from servelab.study.where_it_runs import wrong_place
 from servelab.study.workload_loads import StudyWorkload
@@ -50,6 +52,11 @@ class Project:
     workloads: dict[str, NamedWorkload]
     """The workloads of the study, by its names for them."""
     datasets: dict[str, Dataset]
+
+    @cached_property
+    def planned(self) -> dict[Hashable, PlannedCandidate]:
+        """Candidates that were planned already, by what they depend on."""
+        return {}
 
     def engine(self, alias: str) -> Engine:
         """The engine that a study calls `alias`."""

@@ -60,13 +60,13 @@ class Search(Strict):
         None,
         ge=2,
         description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
-        "to 100, depending on the number of combinations: 13 of 48, 80 of 1,000.",
+        "to 100, depending on the number of combinations: 14 of 48, 77 of 1,000.",
     )
     batch: int | None = Field(
         None,
         ge=1,
         description="For `adaptive`: configurations that a stage after the design adds, which can run at the same time "
-        "on several accelerators. Default: so many that there are at most eight such stages.",
+        "on several accelerators. Default: so many that there are at most twelve such stages.",
     )
     stop_when: StopWhen = StopWhen()
 
@@ -79,6 +79,6 @@ class Proof(Strict):
     within_percent: float | None = Field(
         None,
         gt=0,
-        description="Half width of the 95 % interval that the proof is to reach. Default: a third of the gain that the "
+        description="Half width of the 95 % interval that the proof is to reach. Default: half of the gain that the "
         "search found, at least 2.",
     )

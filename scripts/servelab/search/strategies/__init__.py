@@ -11,6 +11,7 @@ from servelab.results.unequal_places import unequal_places
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Decision
 from servelab.search.proof_plan import FirstPairs, plan_proof
+from servelab.search.standing import rows_of
 from servelab.search.stopping import stop
 from servelab.search.strategy import PastStage, Strategy
 from servelab.study.configuration import Load
@@ -58,7 +59,7 @@ def decide(
     if not (isinstance(study, Study) and isinstance(plan, Plan)):
         return decide_stage(study, plan, table)
     decision = strategy_of(study).decide(study, plan, table)
-    return decision.model_copy(update={"unequal_places": unequal_places(table.to_dict("records"))})
+    return decision.model_copy(update={"unequal_places": unequal_places(rows_of(table))})
 
 
 STRATEGIES.load(__name__)

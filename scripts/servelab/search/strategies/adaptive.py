@@ -1,4 +1,4 @@
-"""Adaptive: a few well spread combinations, then those that a model of all of them expects to be best.
+"""Adaptive: a few combinations of many changes, then those that a model of all of them expects to be best.
 
 No option is decided while the others are at the baseline, so options that only help together are found. What is
 measured stays in the plan: each stage decides on everything that was measured before it.
@@ -20,28 +20,30 @@ from servelab.search.options_space import Knowledge, Space, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
-from servelab.search.surrogate import spread
+from servelab.search.surrogate import design
 from servelab.study.configuration import Incumbent, Load, Variant, baseline, difference
 from servelab.study.plan import Plan
 from servelab.study.project import Project
 from servelab.study.study import Study
 
-_DESIGN, _DESIGN_TITLE = "design", "A few combinations that show each option beside different others"
+_DESIGN, _DESIGN_TITLE = "design", "A few combinations that change many options at once"
 _FEWEST, _MOST = 8, 100
-_SHARE, _POWER = 1.27, 0.6
-"""Visits by default: the share of the number of combinations to this power, between fewest and most: 13 of 48, 80 of
+_SHARE, _POWER = 1.6, 0.56
+"""Visits by default: the share of the number of combinations to this power, between fewest and most: 14 of 48, 77 of
 1,000."""
-_LARGEST_DESIGN = 0.7
-_REFINEMENTS = 8
+_DESIGN_SHARE = 0.25
+"""Of the visits. What is chosen one by one, with all that is known, finds more than what is chosen at once."""
+_REFINEMENTS = 12
 """Most stages after the design."""
-_WORTH = 0.0005
+_WORTH = 0.001
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
 The more there are, the less each promises alone: it falls with the root of their number."""
 _LIKELY = 0.5
 """A combination that fails with this probability is no part of the design."""
 _SHORTLIST = 400
-"""Combinations with the largest expected gain, from which those that are measured together are taken."""
+"""Combinations from which those that are measured together are taken: with the largest expected gain, or any at first.
+"""
 _SAME_PERCENT = 0.2
 """A difference that is not worth another change of the configuration."""
 
@@ -128,12 +130,9 @@ def visits_of(study: Study) -> int:
 
 
 def _design_size(study: Study) -> int:
-    """Half of the visits, or up to 70 % where it takes more to show each pair of choices; all if visits are enough."""
-    space, visits = space_of(study), visits_of(study)
-    if visits == len(space):
-        return visits
-    pairs = math.prod(sorted(space.counts)[-2:])
-    return max(-(-visits // 2), min(int(_LARGEST_DESIGN * visits), pairs))
+    """A quarter of the visits; all if visits are enough."""
+    visits = visits_of(study)
+    return visits if visits == len(space_of(study)) else math.ceil(_DESIGN_SHARE * visits)
 
 
 def _batch(study: Study) -> int:
@@ -142,18 +141,24 @@ def _batch(study: Study) -> int:
 
 
 class _Design:
-    """Chooses what says most about all effects, whatever was measured."""
+    """Chooses what leaves most open, before any value is known."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
 
     def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
         """`count` positions that are not `taken`; an engine `refused` some of these."""
-        levels = self.space.levels
         accepted = [at for at in taken if at not in refused]
+        levels, some = self.space.levels, np.arange(len(self.space))
         likely = probability_of_failure(levels, levels[accepted], levels[list(refused)]) < _LIKELY
-        found = spread(levels, self.space.counts, count, taken, likely)
-        return found or spread(levels, self.space.counts, count, taken)
+        likely[list(taken)] = False
+        if not likely.any():
+            likely = ~np.isin(some, taken)
+        if len(some) > _SHORTLIST:
+            drawn = np.random.default_rng(0).choice(np.flatnonzero(likely), min(_SHORTLIST, likely.sum()), False)
+            some = np.array([*accepted, *np.sort(drawn)])
+        known = [int(np.flatnonzero(some == at)[0]) for at in accepted]
+        return [int(some[at]) for at in design(levels[some], self.space.counts, count, known, likely[some])]
 
 
 class _Promising:
@@ -229,7 +234,7 @@ def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) 
     """
     prediction = knowledge.prediction()
     rows = {row: number for number, row in enumerate(knowledge.fit)}
-    means = prediction.mean.mean(0).round(9)
+    means = prediction.expected().round(9)
     best = int(means.argmax())
     margin, same = (math.log1p(each / 100) for each in (study.objective.margin_percent, _SAME_PERCENT))
     equals = [number for number in rows.values() if means[number] >= means[best] - same]
@@ -239,11 +244,12 @@ def _choose(study: Study, plan: Plan, decision: Decision, knowledge: Knowledge) 
     changes = [len(knowledge.changes(row)) for row in knowledge.fit]
     winner = knowledge.fit[min(equals, key=lambda number: (changes[number], -means[number]))]
     verdicts = list(decision.candidates)
-    incumbent = rows.get(0)
-    for row, number in rows.items():
-        if row and incumbent is not None:
-            found = prediction.difference(number, incumbent)
-            verdicts[row] = _judged(study, verdicts[row], *found, len(plan.run_ids()))
+    if 0 in rows:
+        gains, scatters = prediction.differences(rows[0])
+        for row, number in rows.items():
+            if row:
+                found = float(gains[number]), float(scatters[number])
+                verdicts[row] = _judged(study, verdicts[row], *found, len(plan.run_ids()))
     if winner:
         verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner"})
     reason = f"{verdicts[winner].candidate}: {verdicts[winner].why}"

@@ -16,7 +16,7 @@ from servelab.search.decide import can_win, decide_survivors, noise_of, relative
 from servelab.search.decision import Decision
 from servelab.search.planning import make_plan
 from servelab.search.product import product
-from servelab.search.standing import Row, disturbed
+from servelab.search.standing import disturbed, rows_of
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
 from servelab.study.configuration import Load, Variant, baseline
@@ -100,7 +100,7 @@ def survivors(study: Study, table: pd.DataFrame) -> tuple[list[str], str]:
     """
     metric, _ = study.objective.metric_and_basis
     sign = 1 if METRICS.get(metric).higher_is_better else -1
-    rows: list[Row] = table.sort_values("position").to_dict("records")  # type: ignore[assignment]
+    rows = rows_of(table)
     fit = [row for row in rows if can_win(study, row, rows[0])]
     noise = noise_of(study, fit)
     candidates = [row for row in fit if not row["is_incumbent"]]
