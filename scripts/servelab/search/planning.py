@@ -162,9 +162,11 @@ def _planned(
     with `asks_all` of any. Stages list one configuration many times, so its runs are made once.
     """
     named = [tuple(load.name for load in each) for each in (loads, points)]
-    key = (key_of(variant.configuration), *named, tuple(starts), asks, asks_all)
+    probe = probe_of(variant.configuration) if probe_of else None
+    key = (key_of(variant.configuration), *named, tuple(starts), asks, asks_all, probe)
     if key not in project.planned:
-        project.planned[key] = _made(project, variant, loads, starts, specs, points, asks=asks, asks_all=asks_all)
+        made = _made(project, variant, loads, starts, specs, points, probe, asks=asks, asks_all=asks_all)
+        project.planned[key] = made
     own = {"candidate": variant.name, "is_incumbent": is_incumbent, "changes": variant.changes}
     return project.planned[key].model_copy(update=own)
 
@@ -176,13 +178,13 @@ def _made(
     starts: Sequence[str],
     specs: RunSpecs,
     points: Sequence[Load],
+    probe: float | None,
     *,
     asks: bool,
     asks_all: bool,
 ) -> PlannedCandidate:
-    """See `_planned`."""
+    """See `_planned`; `probe` is of `ProbeOf`."""
     configuration = variant.configuration
-    probe = probe_of(configuration) if probe_of else None
     asks = asks and (asks_all or _is_asked(project, configuration))
     engine = project.engine(configuration.engine)
     model_id = project.study.model.variant_id(configuration.model)

@@ -38,7 +38,7 @@ _REFINEMENTS = 12
 _WORTH = 0.001
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
-The more there are, the less each promises alone: it falls with the root of their number."""
+The more there are, the less each promises alone: it falls with their number."""
 _LIKELY = 0.5
 """A combination that fails with this probability is no part of the design."""
 _SHORTLIST = 400
@@ -178,7 +178,7 @@ class _Promising:
         gains = works * model.expected_gains(levels, best)
         listed = np.argsort(-gains, kind="stable")[: min(_SHORTLIST, int((gains > 0).sum()))]
         prediction, works = model.at(levels[listed]), works[listed]
-        worth = _WORTH * min(1.0, math.sqrt(_OF / len(levels)))
+        worth = _WORTH * min(1.0, _OF / len(levels))
         found: list[int] = []
         while len(found) < min(count, len(listed)):
             if (works * prediction.expected_gain(best + self._margin)).max() < worth:
