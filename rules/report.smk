@@ -1,4 +1,4 @@
-"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON), its report (HTML, Markdown) and tables.
+"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON), report (HTML, Markdown), card and tables.
 
 `snakemake --report` shows reports, charts and tables, by study; the captions lie in rules/captions/.
 """
@@ -93,6 +93,8 @@ rule render_report:
             labels={"report": "The whole report"},
         ),
         markdown="results/{search}/report.md",
+        card_markdown="results/{search}/card.md",
+        card_picture="results/{search}/card.png",
         tables=report(
             directory("results/{search}/tables"),
             patterns=["{table}.csv"],
@@ -119,4 +121,5 @@ rule render_report:
         " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
         " --search {input.candidates} --recommended {input.recommended}"
         " --curves {input.curves} {params.origin} {params.beside} {params.history} {params.asked} --charts-dir {input.charts}"
-        " --output-md {output.markdown} --output-html {output.html} --output-tables {output.tables} > {log} 2>&1"
+        " --output-md {output.markdown} --output-html {output.html} --output-tables {output.tables}"
+        " --output-card-md {output.card_markdown} --output-card-png {output.card_picture} > {log} 2>&1"

@@ -8,6 +8,7 @@ from pathlib import Path
 from servelab.core.cli import run
 from servelab.core.files import write_text
 from servelab.metrics.tables.io import read_tables
+from servelab.report.card import write_card
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.recorded_logs import RecordedLogs
 from servelab.report.render import report_content, report_html, report_markdown
@@ -45,6 +46,8 @@ def main() -> None:
     parser.add_argument("--charts-dir", required=True, type=Path)
     parser.add_argument("--output-md", required=True, type=Path)
     parser.add_argument("--output-html", required=True, type=Path)
+    parser.add_argument("--output-card-md", required=True, type=Path)
+    parser.add_argument("--output-card-png", required=True, type=Path)
     parser.add_argument("--output-tables", required=True, type=Path, help="folder")
     args = parser.parse_args()
 
@@ -65,6 +68,7 @@ def main() -> None:
         **{name: read_tables([path]) for name in OPTIONAL if (path := getattr(args, name))},
     )
     write_tables(args.output_tables, content, {"stages": stages, "metrics": metrics, "search": search})
+    write_card(content["card"], args.output_card_md, args.output_card_png)
     write_text(args.output_md, report_markdown(content))
     write_text(args.output_html, report_html(content, args.charts_dir))
 

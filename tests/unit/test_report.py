@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from servelab.core.errors import ServelabError
 from servelab.core.number_text import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
+from servelab.report.card import write_card
 from servelab.report.cells import Cell, Measured, Table
 from servelab.report.charts import CHARTS
 from servelab.report.charts.write import study_charts, write_chart
@@ -78,7 +79,7 @@ def study(tmp_path_factory):
         sample_curves.curves(),
     )
     for stem, chart, rows in charts:
-        write_chart(chart, rows, {"svg": folder / "charts" / f"{stem}.svg"})
+        write_chart(chart, rows, {kind: folder / "charts" / f"{stem}.{kind}" for kind in ("svg", "json")})
     return folder
 
 
@@ -115,8 +116,8 @@ def markdown(study):
 
 SAID = [
     "Qwen3-32B on eight NPUs",
-    "+121.6 %",
-    "Total tokens/s per accelerator on ShareGPT, 1,000 prompts: 256 → 567 on 4 × Ascend 910B, against the baseline",
+    "256 → 567 total tokens/s per accelerator (+121.6 %)",
+    "Total tokens/s per accelerator on ShareGPT, 1,000 prompts: by sglang 0.5.6 on 4 × Ascend 910B",
     "(95 % +119.7 to +123.7 %)",
     "The baseline used 8 of a node's 8 accelerators, the optimized configuration 4.",
     "2,048 → 4,538 total tokens/s, extrapolated (× 2)",
@@ -210,10 +211,10 @@ def charts_shown(stages: int, versions: int = 0) -> int:
 
 def test_html_stands_alone(page):
     assert not {"link", "img", "iframe"} & set(page.tags)
-    assert page.tags.count("script") == 1
+    assert page.tags.count("script") == 3 + charts_shown(stages=3)  # its own, Vega, and what draws each chart
     assert page.tags.count("svg") == charts_shown(stages=3)
     assert len(page.ids) == len(set(page.ids))
-    own = ("#", "tables/", "charts/")
+    own = ("#", "tables/", "charts/", "card.")
     assert all(link.startswith(("../../", *own)) for link in page.links)
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
 
@@ -225,7 +226,9 @@ def test_every_link_leads_to_a_file_of_the_results(page, markdown, study):
         Path(target).name for target in runs
     }
     for target in targets:
-        made_elsewhere = target.startswith(("#", "tables/", "charts/", "../../index")) or target.endswith("server.log")
+        made_elsewhere = target.startswith(("#", "tables/", "charts/", "card.", "../../index")) or target.endswith(
+            "server.log"
+        )
         if "workloads" not in target and not made_elsewhere:
             assert (study / target).exists(), target
 
@@ -413,6 +416,7 @@ def test_command_line(study, tmp_path):
     command += ["--search", str(study / "search.parquet"), "--output-tables", str(tmp_path / "tables")]
     command += ["--charts-dir", str(study / "charts")]
     command += ["--output-md", str(tmp_path / "report.md"), "--output-html", str(tmp_path / "report.html")]
+    command += ["--output-card-md", str(tmp_path / "card.md"), "--output-card-png", str(tmp_path / "card.png")]
     subprocess.run([*command, "--decisions", *decisions], check=True)
     said = content(study)
     assert (tmp_path / "report.md").read_text() == report_markdown(said)
@@ -545,3 +549,20 @@ def test_a_table_as_csv_has_no_formulas(tmp_path):
     assert made["text"].tolist() == [f"'{text}".replace("\r", " ") for text in FORMULAS] + NUMBERS
     assert made["'=n"].tolist() == [-1.5] * len(rows) and set(made["list"]) == {"'=1; b"}
     assert pd.read_parquet(tmp_path / "t.parquet")["text"].tolist() == FORMULAS + NUMBERS
+
+
+def test_the_card_says_the_answer_with_its_figures_and_what_it_rests_on(study, tmp_path):
+    card = content(study)["card"]
+    write_card(card, tmp_path / "card.md", tmp_path / "card.png")
+    text = plain((tmp_path / "card.md").read_text())
+    said = ("256 → 567 total tokens/s per accelerator (+121.6 %", "95 % +119.7 to +123.7 %", "4 × Ascend 910B")
+    for wanted in (
+        *said,
+        "Answers: not measured.",
+        "Proof: better.",
+        f"```bash {sample_study.recommended()['command']} ```",
+    ):
+        assert wanted in text
+    assert (tmp_path / "card.png").read_bytes().startswith(b"\x89PNG")
+    kept = {"changed": False, "proof": None, "evidence": "nothing to prove", "improvements": []}
+    assert "**Keep the baseline:" in content(study, recommended=kept)["card"].markdown

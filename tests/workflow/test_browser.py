@@ -72,16 +72,30 @@ def visit(browser, report: Path, **options):
         opened.context.close()
 
 
-CHARTS = """() => [...document.querySelectorAll("figure svg")].map((svg) => {
+DRAWN = """async () => {
+  for (const figure of document.querySelectorAll("figure")) {
+    figure.scrollIntoView();
+    for (let waited = 0; waited < 600 && !figure.matches(".live"); waited++) {
+      await new Promise((go) => setTimeout(go, 50));
+    }
+  }
+  scrollTo(0, 0);
+  return [...document.querySelectorAll("figure:not(.live)")].map((figure) => figure.id);
+}"""
+CHARTS = """() => [...document.querySelectorAll("figure.live div > svg")].map((svg) => {
   const box = svg.getBoundingClientRect();
   const marks = [...svg.querySelectorAll("[class*=role-mark] :is(path, line, text, rect)")];
   const drawn = marks.filter((mark) => { const b = mark.getBoundingClientRect(); return b.width + b.height > 0; });
   return {name: svg.closest("figure").id, width: box.width, height: box.height, marks: drawn.length};
 })"""
 NARROW = """() => [...document.querySelectorAll("figure")].map((figure) => {
-  const [chart, column] = [figure.querySelector("svg"), figure].map((each) => each.getBoundingClientRect().width);
+  const [chart, column] = [figure.querySelector("div > svg"), figure].map((each) => each.getBoundingClientRect().width);
   return {name: figure.id, chart: chart, column: column};
-}).filter((each) => each.chart < Math.min(each.column, 600))"""
+}).filter((each) => each.chart < each.column - 1)"""
+UNNAMED = """() => [...document.querySelectorAll("svg [tabindex]")].map((mark) => mark.ariaLabel)
+  .filter((name) => !/\\d|failed|refused/.test(name))"""
+SEVERAL = "figure.live:has(svg [tabindex='-1'])"
+"""Charts of several points."""
 UNTOLD = """() => [...document.querySelectorAll("p a, li a, figcaption a")].filter((link) => {
   const style = getComputedStyle(link);
   return style.display === "inline" && !style.textDecorationLine.includes("underline");
@@ -99,7 +113,7 @@ TABLES = """() => [...document.querySelectorAll("table")].map((table) => ({
   rows: table.tBodies[0].rows.length, columns: table.tHead.rows[0].cells.length,
   visible: table.checkVisibility(), sortable: table.classList.contains("sortable"),
 }))"""
-INK = "() => getComputedStyle(document.querySelector('figure svg text')).fill"
+INK = "() => getComputedStyle(document.querySelector('figure.live div > svg text')).fill"
 PAPER = "() => getComputedStyle(document.body).backgroundColor"
 
 
@@ -108,6 +122,7 @@ def look_at(browser, report: Path, name: str) -> None:
     with visit(browser, report, color_scheme="light") as seen:
         page = seen.page
         seen.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        assert page.evaluate(DRAWN) == [], "a chart is not drawn by the page's script"
         charts = page.evaluate(CHARTS)
         assert len(charts) >= 4
         assert [
@@ -117,8 +132,10 @@ def look_at(browser, report: Path, name: str) -> None:
         seen.keep(f"{name}-wide-light")
         assert page.evaluate(NARROW) == [], "a chart fills its column"
         assert page.evaluate(UNTOLD) == [], "a link in a text is told by more than its colour"
-        assert page.locator("svg [role], svg [aria-label]").count() == 0, "a chart is one picture, with one name"
+        assert page.evaluate(UNNAMED) == [], "a point has a name with its figures"
         assert len(re.findall(rb"/Type\s*/Page\b", page.pdf())) <= 4
+        names(page)
+        saves(page)
         copies(page, report)
         sorts(page)
 
@@ -141,7 +158,42 @@ def look_at(browser, report: Path, name: str) -> None:
         assert seen.page.locator("#command pre code").first.is_visible()
         assert seen.page.locator("#provenance table").first.is_visible()
         assert seen.page.locator("button").count() == 0
+        assert seen.page.locator("figure svg").first.is_visible() and seen.page.locator("figure.live").count() == 0
         assert seen.errors == [] and seen.outside == []
+
+
+def names(page) -> None:
+    """Name and figures of a point are shown where a pointer is, and where the focus of the keyboard is."""
+    tip, points = page.locator(".tip"), page.locator(SEVERAL).last.locator("svg [tabindex]")
+    assert points.count() > 1 and tip.is_hidden()
+    points.first.evaluate("(each) => each.scrollIntoView({block: 'center'})")
+    points.first.hover()
+    assert tip.is_visible() and tip.text_content() == points.first.get_attribute("aria-label")
+    page.mouse.move(0, 0)
+    assert tip.is_hidden()
+    assert page.locator(SEVERAL).last.locator("svg [tabindex='0']").count() == 1
+    points.first.focus()
+    for key, place in (("ArrowRight", 1), ("ArrowLeft", 0), ("End", points.count() - 1), ("Home", 0)):
+        page.keyboard.press(key)
+        focused = page.evaluate("() => document.activeElement.ariaLabel")
+        assert focused == points.nth(place).get_attribute("aria-label") == tip.text_content()
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+def saves(page) -> None:
+    """Each chart is saved from the page itself: as a picture, and as the rows that it draws."""
+    figure = page.locator(SEVERAL).last
+    named = figure.locator("svg [tabindex]").first.get_attribute("aria-label")
+    for kind, begins in (("SVG", b"<svg"), ("PNG", b"\x89PNG"), ("CSV", b""), ("JSON", b"{")):
+        with page.expect_download() as saved:
+            figure.get_by_role("button", name=kind).click()
+        assert saved.value.suggested_filename == f"{figure.get_attribute('id')}.{kind.lower()}"
+        content = Path(saved.value.path()).read_bytes()
+        assert content.startswith(begins)
+        if kind == "CSV":
+            rows = pd.read_csv(saved.value.path())
+            assert named in set(rows["name"])
 
 
 def copies(page, report: Path) -> None:

@@ -30,6 +30,7 @@ from servelab.archive.redacted_files import MOST_LINE_BYTES, redact_file, texts_
 from servelab.core.credential_forms import BREAK
 from servelab.core.credentials import REDACTED, has_credential, is_secret, without_colours, without_credentials
 from servelab.core.errors import ServelabError
+from servelab.report.charts.runtime import chart_runtime
 
 PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host", "redacted-address"
 HOME, PROJECT = "/redacted-home", "/redacted-project"
@@ -155,7 +156,16 @@ class Redactor:
         if _STAYS.fullmatch(name):
             self.refuse(source, is_code=_CODE.fullmatch(name) is not None)
             return source
-        return redact_file(source, scratch, text=self.text, json=self.json, refuse=self.refuse)
+        script = chart_runtime().splitlines() if source.suffix == ".html" else []
+        text = partial(self._between, sorted(script, key=len))
+        return redact_file(source, scratch, text=text, json=self.json, refuse=self.refuse)
+
+    def _between(self, lines: list[str], text: str) -> str:
+        """A redacted text in which these lines, shortest first, stay: a page names the hash of its charts' script."""
+        if not lines:
+            return self.text(text)
+        *others, longest = lines
+        return longest.join(self._between(others, part) for part in text.split(longest))
 
     def refuse(self, source: Path, *, is_code: bool = False) -> None:
         """For a file that must stay unchanged: a `ServelabError` names file and place if it has a secret.

@@ -1,4 +1,4 @@
-"""Throughput against latency: the measured configurations that no other one beats in both."""
+"""Throughput against latency or against each user's speed: what no other measured configuration beats in both."""
 
 from __future__ import annotations
 
@@ -38,3 +38,15 @@ def on_front(runs: pd.DataFrame, latency: str) -> pd.Series:
     best_before = ordered[THROUGHPUT].cummax().shift(fill_value=float("-inf"))
     front = ordered.index[ordered[THROUGHPUT] > best_before]
     return pd.Series(runs.index.isin(front), index=runs.index)
+
+
+def reachable(points: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """The front over the points' `x` where both are better when higher: the highest `y` with at least that much `x`.
+
+    A row for each value of `x`, in order: `best` of the values of `y`, `low` and `high` of the ends of their intervals
+    in columns of these names; a point without an interval has its value for both.
+    """
+    ends = points[[x]].assign(
+        best=points[y], low=points["low"].fillna(points[y]), high=points["high"].fillna(points[y])
+    )
+    return ends.sort_values(x, ascending=False).set_index(x).cummax().groupby(level=0).max().reset_index()

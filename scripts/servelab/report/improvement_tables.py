@@ -25,6 +25,8 @@ class Headline:
     figure: str
     text: str
     run_id: str
+    values: str = ""
+    """Before and after, with what they are; empty without a figure."""
 
 
 def headline(study: StudySummary, recommended: Recommended, improvements: pd.DataFrame) -> Headline:
@@ -49,11 +51,14 @@ def headline(study: StudySummary, recommended: Recommended, improvements: pd.Dat
     extrapolated = " (extrapolated)" if row["extrapolated"] else ""
     values = f"{figure(row['baseline_value'])} → {figure(row['value'])}"
     used = f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
-    text = f"{metric_label(objective.metric, basis)}{extrapolated} on {title}: {values} on {used}, against the baseline"
-    text += f" ({interval(low, high)})"
+    label = metric_label(objective.metric, basis)
+    by = recommended.proof.candidate if recommended.proof else None
+    by = by or f"{recommended.engine} {recommended.engine_version}"
+    text = f"{label}{extrapolated} on {title}: by {by} on {used}, against the baseline ({interval(low, high)})"
     if recommended.evidence == FROM_LOGS:
         text += f", {FROM_LOGS}"
-    return Headline(percent(value), text, recommended.run_id)
+    unit = label[:1].lower() + label[1:] if label[1:2].islower() else label
+    return Headline(percent(value), text, recommended.run_id, f"{values} {unit}{extrapolated}")
 
 
 def place_warning(recommended: Recommended) -> str:

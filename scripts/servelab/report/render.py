@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
-from servelab.core.errors import ServelabError
 from servelab.core.number_text import MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.report.answer_lines import answer_lines
 from servelab.report.answers_table import answers_table
 from servelab.report.capacity_lines import capacity_lines
+from servelab.report.card import answer_card
 from servelab.report.cells import Cell, Measured, Table
 from servelab.report.charts import CHARTS, Chart
+from servelab.report.charts.inline import inline_spec, inline_svg
+from servelab.report.charts.runtime import chart_runtime
 from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section
 from servelab.report.curves_table import curves_table
@@ -103,22 +103,26 @@ def report_content(
     measured_rows = [*ran.to_dict("records"), *([] if curves is None else curves.to_dict("records"))]
     workload_of = {run_id: row["workload"] for row in measured_rows for run_id in row["run_ids"]}
     provenance, visited = origin.provenance(study, workload_of), origin.visited(list(workload_of))
+    forms, head = _forms(study, recommended, origin), headline(study, recommended, improvements)
+    head_mark = marks.of(recommended.run_id, recommended.baseline_run_id) + (PLACES_MARK if places else "")
+    doubts = "; ".join([*([MARKS_KEY] if marks else []), *([PLACES_KEY] if places else [])])
     searched = add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions, study)
     return {
         "study": study,
         "recommended": recommended,
-        "forms": _forms(study, recommended, origin),
+        "forms": forms,
+        "card": answer_card(study, recommended, head, forms[0].text, doubts if head_mark else ""),
         "guards": guard_section(recommended),
         "proof": proof and replace(proof, pairs=marks.on(proof.pairs)),
-        "headline": headline(study, recommended, improvements),
-        "headline_mark": marks.of(recommended.run_id, recommended.baseline_run_id) + (PLACES_MARK if places else ""),
+        "headline": head,
+        "headline_mark": head_mark,
         "place_warning": places,
         "unit": "logs" if is_recorded else "visits" if visited else "server starts",
         "pairs": "logs" if is_recorded else "pairs of visits" if visited else "pairs of server starts",
         "pair": PAIR_OF_VISITS if visited else PAIR_OF_STARTS,
         "visited": visited,
         "search_remark": "" if is_recorded else SEARCH_REMARK.format("visit" if visited else "server start"),
-        "marks_key": "; ".join([*([MARKS_KEY] if marks else []), *([PLACES_KEY] if places else [])]),
+        "marks_key": doubts,
         "accelerators": accelerators_text(study, table),
         "limits": [
             *limit_lines(study, table),
@@ -156,9 +160,13 @@ def report_content(
 
 
 def report_html(content: dict[str, Any], charts: Path) -> str:
-    """`report.html`: one file with style, script and charts inside; `ServelabError` names a chart that is missing."""
+    """`report.html`: one file with style, scripts and charts inside; `ServelabError` names a chart that is missing."""
     return render_html(
-        "report.html.j2", content, svg=lambda figure: _inline_svg(charts / f"{figure.stem}.svg", figure.caption)
+        "report.html.j2",
+        content,
+        chart_runtime(),
+        svg=lambda figure: inline_svg(charts / f"{figure.stem}.svg", figure.caption),
+        spec=lambda figure: inline_spec(charts / f"{figure.stem}.json"),
     )
 
 
@@ -204,22 +212,3 @@ def _named(prefix: str, tables: dict[str, Table]) -> dict[str, Table]:
 def _not_tried(stages: Sequence[StageSection]) -> Table:
     rows = [[Cell(stage.title), Cell(candidate), Cell(why)] for stage in stages for candidate, why in stage.not_tried]
     return Table(["Stage", "Candidate", "Why"], rows, name="not-tried")
-
-
-def _inline_svg(path: Path, caption: str) -> Markup:
-    """An SVG inside a page, whose style lets it fit; its ids get the chart's name as prefix.
-
-    It is one picture with one name: the roles that Vega gives its parts, without names, are left out.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ServelabError(f"{path}: {error.strerror}; draw it with scripts/plot_charts.py") from None
-    opening = re.search(r'<svg[^>]* width="[\d.]+" height="[\d.]+"[^>]*>', text)
-    if opening is None:
-        raise ServelabError(f"{path}: not an SVG with a size; draw it with scripts/plot_charts.py")
-    looks = Markup('<svg role="img" aria-label="{}"').format(caption)
-    body = re.sub(r' (?:role|aria-[a-z]+)="[^"]*"', "", text[opening.end() :])
-    body = re.sub(r'(\bid="|url\(#)', rf"\g<1>{path.stem}-", body)
-    start = opening.group().replace("<svg", looks, 1)
-    return Markup(start + body)  # noqa: S704 (drawn by vl-convert, which escapes its texts)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from servelab.core.files import write_text
 from servelab.metrics.tables.io import read_tables
+from servelab.report.card import write_card
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.render import report_content, report_html, report_markdown
 from servelab.report.table_files import write_tables
@@ -14,7 +15,7 @@ from servelab.search.recommended import Recommended
 from servelab.study.study import CONFIRM
 from servelab.study.summary import StudySummary
 
-RENDERED = ("report.html", "report.md", "tables")
+RENDERED = ("report.html", "report.md", "card.md", "card.png", "tables")
 """What rendering writes into the folder of a study."""
 
 
@@ -51,5 +52,6 @@ def render_live_report(results: Path, study: str, beside: Path | None) -> None:
         **{name: read_tables([path]) for name, path in optional.items()},
     )
     write_tables(folder / "tables", content, {"stages": stages, "metrics": metrics, "search": search})
+    write_card(content["card"], folder / "card.md", folder / "card.png")
     write_text(folder / "report.md", report_markdown(content))
     write_text(folder / "report.html", report_html(content, folder / "charts"))

@@ -15,19 +15,26 @@ CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 """Terminal colours and other control characters, which log lines may hold."""
 
 
-def render_html(template: str, content: dict[str, Any], **functions: Callable[..., Markup]) -> str:
-    """One self-contained file with its style and script inside; `functions` are those that the template calls.
+def render_html(template: str, content: dict[str, Any], runtime: str = "", **functions: Callable[..., Markup]) -> str:
+    """One self-contained file with its style and scripts inside; `functions` are those that the template calls.
 
-    Its policy (CSP) lets a browser use that style and that script only, by their hashes, and fetch nothing.
+    `runtime` is the script that draws the charts of a page, for one that has any. The page's policy (CSP) lets a
+    browser use that style and these scripts only, by their hashes, and fetch nothing.
     """
     environment = _environment()
-    assert environment.loader is not None
-    for name, file in (("style", "report.css"), ("script", "report.js")):
-        text = environment.loader.get_source(environment, file)[0]
-        environment.globals[name] = Markup(text)  # noqa: S704 (our own file)
-        environment.globals[f"{name}_hash"] = _policy_hash(text)
+    own = {name: _source(environment, name) for name in ("report.css", "report.js", "charts.js")}
+    scripts = [own["report.js"], *([runtime, own["charts.js"]] if runtime else [])]
+    environment.globals["style"] = Markup(own["report.css"])  # noqa: S704 (our own file)
+    environment.globals["style_hash"] = _policy_hash(own["report.css"])
+    environment.globals["scripts"] = [Markup(script) for script in scripts]  # noqa: S704 (ours, or of our package)
+    environment.globals["script_hashes"] = [_policy_hash(script) for script in scripts]
     environment.globals.update(functions)
     return environment.get_template(template).render(content)
+
+
+def _source(environment: jinja2.Environment, file: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, file)[0]
 
 
 def _policy_hash(text: str) -> Markup:

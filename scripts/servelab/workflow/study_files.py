@@ -34,6 +34,8 @@ OF_BOTH_KINDS = (
     "charts",
     "report.html",
     "report.md",
+    "card.md",
+    "card.png",
     "tables",
 )
 OF_LIVE = ("history.parquet", "answers.parquet", "distributions.parquet", "device_series.parquet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -55,12 +56,13 @@ def build(frame: pd.DataFrame) -> AnyChart:
     measured["kind"] = kind_of(measured)
     measured["line"] = measured["stage"] + ": " + measured["candidate"]
     measured["mark"] = [mark(validity) for validity in measured["validity"]]
-    panels = [
-        _panel(rows, column, f"{curve}: {LOADS[rows['load'].iloc[0]]}")
+    shown = [
+        (rows, column, f"{curve}: {LOADS[rows['load'].iloc[0]]}")
         for curve, rows in measured.groupby("curve", sort=False)
         for column in SHOWN
         if rows[column].notna().any() and (column not in _ONLY_WITH_LIMIT or _limits(rows, column))
     ]
+    panels = [_panel(*each, f"points{place}") for place, each in enumerate(shown)]
     return finish(alt.vconcat(*panels, spacing=16), measured["validity"])
 
 
@@ -107,26 +109,37 @@ def point_names(rows: pd.DataFrame, figures: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _panel(rows: pd.DataFrame, column: str, title: str) -> AnyChart:
+def standing_out(points: str) -> tuple[alt.Parameter, Any]:
+    """A configuration that is pointed at, and the opacity of its marks and of the others'."""
+    pointed = alt.selection_point(
+        name=f"configuration_of_{points}", fields=["line"], on="pointerover", clear="pointerout"
+    )
+    return pointed, alt.condition(pointed, alt.value(1.0), alt.value(0.2))
+
+
+def _panel(rows: pd.DataFrame, column: str, title: str, name: str) -> AnyChart:
     rows = rows[rows[column].notna()].assign(value=rows[column], low=None, high=None)
     if column == "total_tokens_per_s":
         rows = rows.assign(low=rows[_INTERVAL[0]], high=rows[_INTERVAL[1]])
     rows["name"] = point_names(rows, {"value": SHOWN[column]})
     limits = [{"limit": value, "text": text} for text, value in _limits(rows, column).items()]
     rows = rows.astype({"low": float, "high": float})[["level", "value", "low", "high", "kind", "line", "mark", "name"]]
-    x = alt.X("level:Q", title=title, scale=alt.Scale(type="log", padding=12))
+    axis = alt.Axis(values=sorted(set(rows["level"])), format="~g")
+    x = alt.X("level:Q", title=title, scale=alt.Scale(type="log", nice=False, padding=12), axis=axis)
     y = alt.Y("value:Q", title=SHOWN[column], scale=alt.Scale(padding=8))
     colours, shapes = zip(*KINDS.values(), strict=True)
     colour = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(colours)))
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(shapes)))
+    pointed, opacity = standing_out(name)
     layers = alt.layer(
-        alt.Chart(rows).mark_line(strokeWidth=1.5).encode(x=x, y=y, color=colour, detail="line:N"),
+        alt.Chart(rows).mark_line(strokeWidth=1.5).encode(x=x, y=y, color=colour, detail="line:N", opacity=opacity),
         alt.Chart(rows.dropna(subset=["low", "high"]))
         .mark_rule(color=INK)
         .encode(x=x, y=alt.Y("low:Q", title=SHOWN[column]), y2="high:Q"),
-        alt.Chart(rows)
-        .mark_point(filled=True, size=60, opacity=1, aria=True)
-        .encode(x=x, y=y, color=colour, shape=shape, description="name:N"),
+        alt.Chart(rows, name=name)
+        .mark_point(filled=True, size=60, aria=True)
+        .encode(x=x, y=y, color=colour, shape=shape, description="name:N", opacity=opacity)
+        .add_params(pointed),
         alt.Chart(rows[rows["mark"] != ""]).mark_text(dy=-11, color=INK, fontSize=13).encode(x=x, y=y, text="mark:N"),
     )
     if limits:

@@ -52,7 +52,9 @@ def build(frame: pd.DataFrame) -> AnyChart:
         for row in frame.to_dict("records")
     ]
     bars = pd.concat([baseline, optimized.astype({"low": float, "high": float})], ignore_index=True)
-    bars = bars.astype({"low": float, "high": float})[["row", "side", "percent", "low", "high", "text"]]
+    bars = bars.astype({"low": float, "high": float})
+    bars["name"] = [f"{row['workload']}: {row['side']} {row['text']}" for row in bars.to_dict("records")]
+    bars = bars[["row", "side", "percent", "low", "high", "text", "name"]]
 
     extrapolated = bool(frame["extrapolated"].any())
     label = axis_title(metric, basis) + (" (extrapolated)" if extrapolated else "")
@@ -62,7 +64,9 @@ def build(frame: pd.DataFrame) -> AnyChart:
     color = side_colour()
     base = alt.Chart(bars)
     layers = alt.layer(
-        base.mark_bar().encode(x=alt.X("percent:Q", title=title), y=y, yOffset=offset, color=color),
+        base.mark_bar(aria=True).encode(
+            x=alt.X("percent:Q", title=title), y=y, yOffset=offset, color=color, description="name:N"
+        ),
         alt.Chart(bars.dropna(subset=["low", "high"]))
         .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
         .encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y, yOffset=offset),

@@ -66,13 +66,19 @@ def _panel(pairs: pd.DataFrame, column: str, title: str, y: alt.Y) -> AnyChart:
     ]
     data[list(SIDES)] = data[list(SIDES)].where(data[list(SIDES)] > 0)
     points = data.melt(id_vars=["row"], value_vars=list(SIDES), var_name="side", value_name="ms")
+    points["name"] = [
+        f"{pairs['workload'][row['row']]}, {row['side']}: {title} {figure(row['ms'])}"
+        for row in points.to_dict("records")
+    ]
     scale = alt.Scale(type="log", nice=False, padding=8)
     x = alt.X("ms:Q", title=None, scale=scale, axis=alt.Axis(grid=False, labelOverlap="greedy", labelSeparation=8))
     color = side_colour()
     shape = alt.Shape("side:N", scale=alt.Scale(domain=list(SIDES), range=["circle", "diamond"]))
     layers = alt.layer(
         alt.Chart(data).mark_rule(color=GREY).encode(x=alt.X("Baseline:Q", title=None), x2="Optimized:Q", y=y),
-        alt.Chart(points).mark_point(filled=True, size=80, opacity=1).encode(x=x, y=y, color=color, shape=shape),
+        alt.Chart(points.dropna(subset=["ms"]))
+        .mark_point(filled=True, size=80, opacity=1, aria=True)
+        .encode(x=x, y=y, color=color, shape=shape, description="name:N"),
         side_text(alt.Chart(data), y, "text").encode(color=alt.value(INK)),
     )
     return layers.properties(width=PLOT_WIDTH, height=alt.Step(24), title=title)

@@ -7,6 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from servelab.core.number_text import figure
 from servelab.report.charts import (
     CHARTS,
     SIDE_OF,
@@ -18,6 +19,8 @@ from servelab.report.charts import (
 )
 
 LATENCIES = {"ttft_ms": "TTFT (ms)", "tpot_ms": "TPOT (ms)", "itl_ms": "ITL (ms)"}
+NAMED = (50, 90, 99)
+"""Percentiles that are points with a name."""
 WIDTH, HEIGHT = 104, 112
 
 
@@ -52,10 +55,20 @@ def _panel(frame: pd.DataFrame, metric: str) -> AnyChart:
     )
     scale = alt.Scale(type="log", nice=False, padding=4)
     x = alt.X("value_ms:Q", title=LATENCIES[metric], scale=scale, axis=alt.Axis(grid=False, tickCount=3, format=",~r"))
-    chart: alt.Chart = (
-        alt.Chart(frame[["side", "percentile", "value_ms"]])
-        .mark_line(strokeWidth=2, clip=True)
-        .encode(x=x, y=y, color=side_colour(), order="percentile:Q")
+    lines = alt.Chart(frame[["side", "percentile", "value_ms"]])
+    named = frame[frame["percentile"].isin(NAMED)]
+    named = named.assign(
+        name=[
+            f"{row['side']}: {row['percentile']:g} % of {LATENCIES[metric].removesuffix(' (ms)')} are at most "
+            f"{figure(row['value_ms'])} ms"
+            for row in named.to_dict("records")
+        ]
+    )
+    chart = alt.layer(
+        lines.mark_line(strokeWidth=2, clip=True).encode(x=x, y=y, color=side_colour(), order="percentile:Q"),
+        alt.Chart(named[["side", "percentile", "value_ms", "name"]])
+        .mark_point(filled=True, size=24, opacity=1, aria=True)
+        .encode(x=x, y=y, color=side_colour(), description="name:N"),
     )
     return chart.properties(width=WIDTH, height=HEIGHT)
 

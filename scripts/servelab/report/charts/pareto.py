@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from servelab.core.number_text import mark
+from servelab.core.number_text import figure, mark
 from servelab.metrics.pareto import LATENCIES, THROUGHPUT, measured, on_front
 from servelab.report.charts import (
     BLUE,
@@ -53,7 +53,13 @@ def _panel(runs: pd.DataFrame, column: str, title: str) -> AnyChart:
     kinds = ["On the Pareto front" if is_on else "Other" for is_on in front]
     kinds = [role or kind for role, kind in zip(runs["role"], kinds, strict=True)]
     points = runs.assign(kind=kinds, mark=[mark(validity) for validity in runs["validity"]], latency=runs[column])
-    points = points[["kind", "mark", "latency", THROUGHPUT]]
+    points["name"] = [
+        f"{row['stage']}: {row['candidate']}: {title} {figure(row['latency'])}, "
+        f"{figure(row[THROUGHPUT])} total tokens/s per accelerator"
+        + ("" if row["kind"] == "Other" else f", {row['kind']}")
+        for row in points.to_dict("records")
+    ]
+    points = points[["kind", "mark", "latency", THROUGHPUT, "name"]]
     crowd = points["kind"] == "Other"
     points = pd.concat([spread(points[crowd], THROUGHPUT, MOST_POINTS), points[~crowd]], ignore_index=True)
     x = alt.X("latency:Q", title=title, scale=alt.Scale(zero=False, padding=12))
@@ -64,7 +70,9 @@ def _panel(runs: pd.DataFrame, column: str, title: str) -> AnyChart:
     line = runs[front].rename(columns={column: "latency"})[["latency", THROUGHPUT]]
     layers = alt.layer(
         alt.Chart(line).mark_line(color=SKY, strokeWidth=2).encode(x=x, y=y, order="latency:Q"),
-        alt.Chart(points).mark_point(filled=True, size=75, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
+        alt.Chart(points)
+        .mark_point(filled=True, size=75, opacity=1, aria=True)
+        .encode(x=x, y=y, color=colour, shape=shape, description="name:N"),
         alt.Chart(points[points["mark"] != ""])
         .mark_text(dy=-11, color=INK, fontSize=13)
         .encode(x=x, y=y, text="mark:N"),

@@ -55,12 +55,18 @@ def build(frame: pd.DataFrame) -> AnyChart:
         [others.assign(kind="Also measured"), path.assign(kind="Kept after the stage")], ignore_index=True
     )
     points["mark"] = [mark(validity) for validity in points["validity"]]
+    points["name"] = [
+        f"{'Baseline' if row['row'] == 0 else row['stage_title']}: {row['candidate']}: {title} {_figure(row)}"
+        for row in points.to_dict("records")
+    ]
     layers = alt.layer(
         alt.Chart(path).mark_line(color=BLUE, strokeWidth=2).encode(x=x, y=y, order="row:Q"),
         alt.Chart(path.dropna(subset=["objective_ci95_low", "objective_ci95_high"]))
         .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
         .encode(x=alt.X("objective_ci95_low:Q", title=title), x2="objective_ci95_high:Q", y=y),
-        alt.Chart(points).mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=color, shape=shape),
+        alt.Chart(points)
+        .mark_point(filled=True, size=70, opacity=1, aria=True)
+        .encode(x=x, y=y, color=color, shape=shape, description="name:N"),
         alt.Chart(points[points["mark"] != ""])
         .mark_text(dy=-11, color=INK, fontSize=13)
         .encode(x=x, y=y, text="mark:N"),

@@ -49,6 +49,7 @@ def build(frame: pd.DataFrame) -> AnyChart:
     frame["text"] = [_text(record) for record in records]
     several = frame["workload"].nunique() > 1
     y = rows([f"{r['candidate']} · {r['workload']}" if several else r["candidate"] for r in records])
+    frame["name"] = [f"{r['candidate']}, {r['workload']}: {r['text']}" for r in frame.to_dict("records")]
     ok = frame[frame["outcome"] == "ok"]
 
     title = axis_title(str(frame["objective"].iloc[0]), str(frame["objective_per"].iloc[0]))
@@ -56,7 +57,7 @@ def build(frame: pd.DataFrame) -> AnyChart:
         title += f"; the best of {everything:,}"
     x = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=True))
     color = alt.Color("role:N", scale=alt.Scale(domain=list(ROLES), range=list(ROLES.values())))
-    bars = alt.Chart(ok).mark_bar(height=18).encode(x=x, y=y, color=color)
+    bars = alt.Chart(ok).mark_bar(height=18, aria=True).encode(x=x, y=y, color=color, description="name:N")
     intervals = (
         alt.Chart(ok.dropna(subset=["objective_ci95_low", "objective_ci95_high"]))
         .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))

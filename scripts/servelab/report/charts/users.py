@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from servelab.core.number_text import mark
-from servelab.report.charts import CHARTS, INK, AnyChart, Chart, finish, nothing_to_show
-from servelab.report.charts.curves import HEIGHT, KINDS, WIDTH, kind_of, point_names
+from servelab.metrics.pareto import reachable
+from servelab.report.charts import CHARTS, INK, SKY, AnyChart, Chart, finish, nothing_to_show
+from servelab.report.charts.curves import HEIGHT, KINDS, WIDTH, kind_of, point_names, standing_out
 
 X, Y = "tokens_per_s_per_user", "tokens_per_s_per_accelerator"
 
@@ -29,24 +31,43 @@ def build(frame: pd.DataFrame) -> AnyChart:
     marks = [mark(validity) for validity in rows["validity"]]
     loads = ["" if kind == "Other" else f"{level:g}" for kind, level in zip(rows["kind"], rows["level"], strict=True)]
     rows["label"] = [load + sign for load, sign in zip(loads, marks, strict=True)]
-    panels = [_panel(each, str(curve)) for curve, each in rows.groupby("curve", sort=False)]
+    panels = [
+        _panel(each.reset_index(drop=True), str(curve), f"points{place}")
+        for place, (curve, each) in enumerate(rows.groupby("curve", sort=False))
+    ]
     return finish(alt.vconcat(*panels, spacing=16), rows["validity"])
 
 
-def _panel(rows: pd.DataFrame, curve: str) -> AnyChart:
+def _panel(rows: pd.DataFrame, curve: str, name: str) -> AnyChart:
+    valid = rows[rows["validity"] != "invalid"]
+    front = reachable(valid, X, Y)
+    best = valid[X].map(front.set_index(X)["best"]).reindex(rows.index)
+    rows = rows.assign(name=rows["name"] + np.where(rows[Y] == best, ", on the front", ""))
     rows = rows[[X, Y, "low", "high", "kind", "line", "level", "name", "label"]]
     x = alt.X(f"{X}:Q", title=f"{curve}: output tokens/s per user", scale=alt.Scale(zero=False, padding=12))
     y = alt.Y(f"{Y}:Q", title=["Total tokens/s", "per accelerator"], scale=alt.Scale(padding=10))
     colours, shapes = zip(*KINDS.values(), strict=True)
     colour = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(colours)))
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(shapes)))
+    pointed, opacity = standing_out(name)
+    steps = alt.Chart(front).encode(x=x)
     layers = alt.layer(
-        alt.Chart(rows).mark_line(strokeWidth=1.5).encode(x=x, y=y, color=colour, detail="line:N", order="level:Q"),
-        alt.Chart(rows.dropna(subset=["low", "high"])).mark_rule(color=INK).encode(x=x, y=alt.Y("low:Q"), y2="high:Q"),
+        steps.mark_area(color=SKY, opacity=0.3, interpolate="step-before").encode(y=alt.Y("low:Q"), y2="high:Q"),
+        steps.mark_line(color=SKY, strokeWidth=3, interpolate="step-before").encode(y=alt.Y("best:Q")),
         alt.Chart(rows)
-        .mark_point(filled=True, size=60, opacity=1, aria=True)
-        .encode(x=x, y=y, color=colour, shape=shape, description="name:N"),
-        alt.Chart(rows[rows["label"] != ""]).mark_text(dy=-11, color=INK, fontSize=12).encode(x=x, y=y, text="label:N"),
+        .mark_line(strokeWidth=1.5)
+        .encode(x=x, y=y, color=colour, detail="line:N", order="level:Q", opacity=opacity),
+        alt.Chart(rows.dropna(subset=["low", "high"])).mark_rule(color=INK).encode(x=x, y=alt.Y("low:Q"), y2="high:Q"),
+        alt.Chart(rows, name=name)
+        .mark_point(filled=True, size=60, aria=True)
+        .encode(x=x, y=y, color=colour, shape=shape, description="name:N", opacity=opacity)
+        .add_params(pointed),
+        *(
+            alt.Chart(rows[(rows["label"] != "") & ((rows["kind"] == "Baseline") == (dy > 0))])
+            .mark_text(dy=dy, color=INK, fontSize=12)
+            .encode(x=x, y=y, text="label:N")
+            for dy in (-11, 14)  # those of the baseline, which is mostly the lower line, below it
+        ),
     )
     return layers.properties(width=WIDTH, height=HEIGHT)
 
@@ -59,7 +80,9 @@ CHARTS.register(
         section="search",
         caption="Throughput of a device against the speed that each user sees (1000 / mean TPOT), over the loads of a "
         "curve: up and right is better. A line is one configuration; numbers beside baseline and winner are the loads, "
-        "a vertical line is a 95 % interval over starts or visits. Point at a mark to read its name and figures.",
+        "a vertical line is a 95 % interval over starts or visits. The light blue steps are the front: the most that a "
+        "device gives while each user gets at least that speed; the band around them is made of the intervals. Point "
+        "at a mark to read its name and figures.",
         columns=(
             "curve",
             "load",

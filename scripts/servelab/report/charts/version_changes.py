@@ -42,7 +42,11 @@ def build(frame: pd.DataFrame) -> AnyChart:
     frame["row"] = frame.index
     frame["text"] = [_text(record) for record in records]
     frame["found"] = frame["verdict"].str.capitalize()
-    y = rows([_label(frame, record) for record in records])
+    labels = [_label(frame, record) for record in records]
+    frame["name"] = [
+        f"{label}: {text}, {found}" for label, text, found in zip(labels, frame["text"], frame["verdict"], strict=True)
+    ]
+    y = rows(labels)
     compared = frame.dropna(subset=["change_percent"]).astype({"change_percent": float})
     ends = ["change_ci95_low_percent", "change_ci95_high_percent"]
     bounded = compared.astype(dict.fromkeys(ends, float)).replace([float("inf"), float("-inf")], None)
@@ -54,8 +58,8 @@ def build(frame: pd.DataFrame) -> AnyChart:
     shape = alt.Shape("found:N", scale=alt.Scale(domain=list(VERDICTS), range=list(shapes)))
     points = (
         alt.Chart(compared)
-        .mark_point(filled=True, size=90, opacity=1)
-        .encode(x=alt.X("change_percent:Q", title=title), y=y, color=colour, shape=shape)
+        .mark_point(filled=True, size=90, opacity=1, aria=True)
+        .encode(x=alt.X("change_percent:Q", title=title), y=y, color=colour, shape=shape, description="name:N")
     )
     intervals = (
         alt.Chart(bounded.dropna(subset=ends))

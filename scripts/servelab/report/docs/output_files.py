@@ -149,6 +149,7 @@ FILES: tuple[OutputFile, ...] = (
     OutputFile("studies/<study>/history.parquet", "each configuration at two versions of its engine", "history"),
     OutputFile("studies/<study>/curves.parquet", "each configuration at each point of each curve", "curves"),
     OutputFile("studies/<study>/report.{html,md}", "the report"),
+    OutputFile("studies/<study>/card.{md,png}", "its answer in few lines, for a pull request or a chat"),
     OutputFile("studies/<study>/charts/", "its charts, each as SVG, PNG and Vega-Lite JSON"),
     OutputFile("studies/<study>/tables/", "every table of the report, as CSV and as Parquet"),
     OutputFile(
