@@ -235,7 +235,12 @@ class Made:
         read += ["--recommended", str(self.folder / "recommended.json"), "--runs", str(self.results / "runs")]
         written = ["--output-md", str(self.folder / "report.md"), "--output-html", str(self.folder / "report.html")]
         written += ["--output-tables", str(self.folder / "tables")]
-        written += ["--output-card-md", str(self.folder / "card.md"), "--output-card-png", str(self.folder / "card.png")]
+        written += [
+            "--output-card-md",
+            str(self.folder / "card.md"),
+            "--output-card-png",
+            str(self.folder / "card.png"),
+        ]
         charts = str(self.folder / "charts")
         return {
             "condense_records": condense,

@@ -56,7 +56,7 @@ def _pattern(part: str) -> str:
 _STAGE = "studies/<study>/stages/<stage>/"
 
 FILES: tuple[OutputFile, ...] = (
-    OutputFile("index.{html,md}", "all studies: what each found, and its report"),
+    OutputFile("index.{html,md}", "all studies: what each found, its report, and all answers over time"),
     OutputFile(
         "runs/<run_id>/spec.json",
         "everything that can change the measurement; its hash is the run's name",

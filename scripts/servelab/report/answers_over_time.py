@@ -1,0 +1,70 @@
+"""The answers of all studies over time, by model and hardware: what an upgrade of an engine or a driver changed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from servelab.core.errors import ServelabError
+from servelab.core.number_text import estimate, metric_label
+from servelab.metrics.definitions import METRICS
+from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_table
+from servelab.report.cells import Cell, Table, change_cell, value_or_none
+from servelab.study.summary import StudySummary
+
+COLUMNS = ["Model", "Hardware", "Measured", "Study", "Versions", "Winner", "Gain on its baseline"]
+TEXT = (
+    "Every kept answer of the live studies, by model and hardware, oldest first. Below the versions is what changed "
+    "since the answer before of the same model and hardware. Answers of other days also differ by the machine's drift; "
+    "a study's report compares the same configurations under two versions."
+)
+
+Row = dict[str, Any]
+
+
+def answers_over_time(results: Path) -> Table:
+    """A row for each answer in the studies' `answers.parquet` below `results`; links are relative to it."""
+    answers: list[tuple[str, str, Row]] = []
+    for folder in sorted((results / "studies").glob("*")):
+        if (folder / "answers.parquet").exists() and (folder / "study.json").exists():
+            with suppress(ServelabError):  # the list of studies names a file that cannot be read
+                study = StudySummary.read(folder / "study.json")
+                kept = read_table(folder / "answers.parquet", schemas.ANSWERS)
+                answers += [
+                    (str(study.model["id"]), study.hardware.accelerator, row) for row in kept.to_dict("records")
+                ]
+    answers.sort(key=lambda answer: (answer[0], answer[1], str(answer[2]["measured_at"])))
+    before: dict[tuple[str, str], Row] = {}
+    rows = []
+    for model, hardware, row in answers:
+        rows.append([Cell(model), Cell(hardware), *_cells(results, row, before.get((model, hardware)))])
+        before[model, hardware] = row
+    return Table(COLUMNS, rows)
+
+
+def _cells(results: Path, row: Row, before: Row | None) -> list[Cell]:
+    report = f"studies/{row['study']}/report.html"
+    label = metric_label(str(row["metric"]), str(row["basis"]))
+    return [
+        Cell(str(row["measured_at"])[:10], note=value_or_none(row["measured_on"]) or ""),
+        Cell(str(row["study"]), note=str(row["candidate"]), link=report if (results / report).exists() else ""),
+        Cell(str(row["versions"]), note=_changed(row, before) if before else ""),
+        Cell(estimate(row["value"], row["ci95_low"], row["ci95_high"]), note=label),
+        change_cell(dict(row), None, bool(METRICS.get(str(row["metric"])).higher_is_better)),
+    ]
+
+
+def _changed(row: Row, before: Row) -> str:
+    """What of engines and machine differs between two answers, in words."""
+    found = []
+    for name in ("versions", "measured_on"):
+        old, new = (_parts(value_or_none(each[name]) or "") for each in (before, row))
+        found += [f"{part} {old[part]} → {new[part]}" for part in new if part in old and old[part] != new[part]]
+    return "; ".join(found)
+
+
+def _parts(text: str) -> dict[str, str]:
+    """`vllm 0.32.0, driver 24.1` as names and values."""
+    return {name: value for name, _, value in (part.rpartition(" ") for part in text.split(", "))}
