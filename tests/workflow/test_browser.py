@@ -114,6 +114,8 @@ TABLES = """() => [...document.querySelectorAll("table")].map((table) => ({
   visible: table.checkVisibility(), sortable: table.classList.contains("sortable"),
 }))"""
 INK = "() => getComputedStyle(document.querySelector('figure.live div > svg text')).fill"
+PAINTED = """() => [...document.querySelectorAll("figure.live div > svg")].map((svg) => getComputedStyle(svg).backgroundColor)
+  .filter((colour) => colour !== "rgba(0, 0, 0, 0)")"""
 PAPER = "() => getComputedStyle(document.body).backgroundColor"
 
 
@@ -143,6 +145,7 @@ def look_at(browser, report: Path, name: str) -> None:
         dark = page.evaluate(PAPER), page.evaluate(INK)
         assert light[0] == "rgb(255, 255, 255)" and luminance(dark[0]) < 0.1 < 0.5 < luminance(dark[1])
         assert luminance(light[1]) < 0.45
+        assert page.evaluate(PAINTED) == [], "a chart follows the page's colours"
         seen.keep(f"{name}-wide-dark")
 
         page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")

@@ -9,7 +9,7 @@ from typing import Any
 from servelab.core.errors import ServelabError
 from servelab.core.number_text import estimate, metric_label
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.tables import schemas
+from servelab.metrics.tables.comparison_schemas import ANSWERS
 from servelab.metrics.tables.io import read_table
 from servelab.report.cells import Cell, Table, change_cell, value_or_none
 from servelab.study.summary import StudySummary
@@ -21,7 +21,7 @@ TEXT = (
     "a study's report compares the same configurations under two versions."
 )
 
-Row = dict[str, Any]
+Row = dict[Any, Any]
 
 
 def answers_over_time(results: Path) -> Table:
@@ -31,7 +31,7 @@ def answers_over_time(results: Path) -> Table:
         if (folder / "answers.parquet").exists() and (folder / "study.json").exists():
             with suppress(ServelabError):  # the list of studies names a file that cannot be read
                 study = StudySummary.read(folder / "study.json")
-                kept = read_table(folder / "answers.parquet", schemas.ANSWERS)
+                kept = read_table(folder / "answers.parquet", ANSWERS)
                 answers += [
                     (str(study.model["id"]), study.hardware.accelerator, row) for row in kept.to_dict("records")
                 ]
