@@ -114,8 +114,8 @@ TABLES = """() => [...document.querySelectorAll("table")].map((table) => ({
   visible: table.checkVisibility(), sortable: table.classList.contains("sortable"),
 }))"""
 INK = "() => getComputedStyle(document.querySelector('figure.live div > svg text')).fill"
-PAINTED = """() => [...document.querySelectorAll("figure.live div > svg")].map((svg) => getComputedStyle(svg).backgroundColor)
-  .filter((colour) => colour !== "rgba(0, 0, 0, 0)")"""
+PAINTED = """() => [...document.querySelectorAll("figure.live div > svg")]
+  .map((svg) => getComputedStyle(svg).backgroundColor).filter((colour) => colour !== "rgba(0, 0, 0, 0)")"""
 PAPER = "() => getComputedStyle(document.body).backgroundColor"
 
 
