@@ -205,7 +205,7 @@ def design(
 ) -> list[int]:
     """Positions of up to `size` more combinations to measure before any value is known, after those `taken`, in order.
 
-    Each is the one of which those before it leave most open: where nothing is known, it has the largest expected gain.
+    Each is the one that is least known after those before it: where nothing is known, it has the largest expected gain.
     Equals are taken in their order.
     """
     is_open = np.ones(len(levels), dtype=bool) if allowed is None else allowed.copy()
