@@ -213,11 +213,14 @@ class Running:
 
 
 def running(job: Measuring) -> Running | None:
-    measure, agent, parts = job.measure, job.agent, job.parts()
-    if len(parts) != 2:
+    try:
+        measure, agent, parts = job.measure, job.agent, job.parts()
+        if len(parts) != 2:
+            return None
+        tree = [each for root in (measure, agent) for each in [root, *root.children(recursive=True)]]
+        listens = {node: _listens(part) for node, part in zip(NODES, parts, strict=True)}
+    except psutil.NoSuchProcess:  # one that ends just now: it is looked at again
         return None
-    tree = [each for root in (measure, agent) for each in [root, *root.children(recursive=True)]]
-    listens = {node: _listens(part) for node, part in zip(NODES, parts, strict=True)}
     return Running(job, measure, agent, parts, tree, listens)
 
 
