@@ -12,6 +12,7 @@ VALUES = {
         "attention_backend": "on",
         "kv_cache_dtype": "q8_0",
         "prefix_caching": False,
+        "speculative_decoding": "ngram-simple",
         "threads": 1,
     },
     "vllm": {

@@ -192,8 +192,7 @@ def test_a_run_of_a_search_holds_together(tmp_path):
     outcome, _ = measured(spec)
     folder = tmp_path / run_id(spec)
     folder.mkdir()
-    (tmp_path / "server.log").touch()
-    status = write_run(folder, spec, outcome, Accounts("job", 1, None, 2.0, datetime.now(UTC)), tmp_path / "server.log")
+    status = write_run(folder, spec, outcome, Accounts("job", 1, None, 2.0, datetime.now(UTC)))
     found = find_capacity(spec.capacity, status.steps)
     assert status.is_ok and status.requests == 400 and status.objective_rounds == [found.requests_per_s]
     assert 12 < found.load < 17 and status.steps[found.step].missed is None
@@ -257,8 +256,7 @@ def test_a_run_that_was_dropped_holds_together(tmp_path):
     outcome.failure = failed.value
     folder = tmp_path / run_id(spec)
     folder.mkdir()
-    (tmp_path / "server.log").touch()
-    status = write_run(folder, spec, outcome, Accounts("job", 1, None, 2.0, datetime.now(UTC)), tmp_path / "server.log")
+    status = write_run(folder, spec, outcome, Accounts("job", 1, None, 2.0, datetime.now(UTC)))
     assert (status.outcome, status.reason, len(status.steps)) == ("failed", "below_incumbent", 1)
     assert faults_of_run(folder) == []
 

@@ -379,7 +379,9 @@ def test_a_signature_is_found_once():
 
 def test_only_measured_runs_are_reported(project, caplog, monkeypatch):
     monkeypatch.setattr(
-        coordination, "ProgressLines", lambda studies: SimpleNamespace(ended=lambda runs: [f"{runs} ended"])
+        coordination,
+        "ProgressLines",
+        lambda studies: SimpleNamespace(ended=lambda runs: [(f"{runs} ended", "none left")]),
     )
     caplog.set_level("INFO", logger="workflow")
     handler = coordination.ProgressHandler(
@@ -390,4 +392,4 @@ def test_only_measured_runs_are_reported(project, caplog, monkeypatch):
         handler.emit(logging.makeLogRecord(started))
     for job in (1, 0, 0):
         handler.emit(logging.makeLogRecord({"event": LogEvent.JOB_FINISHED, "job_id": job}))
-    assert caplog.messages == ["['first', 'measure'] ended"]
+    assert caplog.messages == ["['first', 'measure'] ended"] and caplog.records[0].stage_left == "none left"

@@ -17,7 +17,7 @@ from servelab.report.card import answer_card
 from servelab.report.cells import Cell, Measured, Table
 from servelab.report.charts import CHARTS, Chart
 from servelab.report.charts.inline import inline_spec, inline_svg
-from servelab.report.charts.runtime import chart_runtime
+from servelab.report.charts.vega_runtime import chart_runtime
 from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section
 from servelab.report.curves_table import curves_table

@@ -222,6 +222,7 @@ _OF_THE_METRIC = re.compile(
 )
 _OTHER_UNITS = {
     "baseline_factor": "ratio",
+    "capacity_load": "1/s, or requests",
     "edit_share": "share, 0 to 1",
     "factor": "ratio",
     "level": "that of `load`",
