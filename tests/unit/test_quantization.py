@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
 
-from servelab.assets.requantize import FORMATS, VERSION, quantize_model
+from servelab.assets.converters import GGUF_QUANTIZER
+from servelab.assets.requantize import FORMATS, quantize_model
 from servelab.core.errors import ServelabError
 
 SHAPE = (64, 64)
@@ -43,7 +44,7 @@ def tensors(path):
 @pytest.mark.parametrize("quantization", FORMATS)
 def test_same_weights_within_the_formats_precision(quantization, model, tmp_path):
     written = json.loads(quantize_model(model, quantization, tmp_path / "out").read_text())
-    assert written["conversion"] == f"{VERSION}: {quantization}"
+    assert written["conversion"] == f"{GGUF_QUANTIZER}: {quantization}"
     before, after = tensors(model.parent / "m.gguf"), tensors(tmp_path / "out" / written["path"])
     assert after["blk.0.weight"].tensor_type == GGMLQuantizationType[quantization.upper()]
     floats = quants.dequantize(after["blk.0.weight"].data, after["blk.0.weight"].tensor_type)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pydantic import Field
-from tokenizers import Tokenizer
 
 from servelab.answers.question import Question
 from servelab.answers.sets import QUESTION_SETS
 from servelab.assets.workloads import Parameters, Workload, open_dataset, table
 from servelab.core.errors import ConfigError
 from servelab.metrics.tables.schemas import ASKED
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class QuestionsParameters(Parameters):

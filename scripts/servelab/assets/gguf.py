@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gguf import GGUFReader
-
 from servelab.core.errors import ServelabError
 
 
@@ -43,6 +41,9 @@ class Metadata:
     """
 
     def __init__(self, path: Path) -> None:
+        # Only who reads a file needs the library; scripts that know a model by its figures start without it.
+        from gguf import GGUFReader
+
         names = part_names(path.name)
         try:
             self._readers = [GGUFReader(path.with_name(name)) for name in names]

@@ -10,14 +10,9 @@ import shutil
 from pathlib import Path
 
 from servelab.assets import gguf, gguf_tokenizer
+from servelab.assets.converters import GGUF_TO_SAFETENSORS
 from servelab.assets.model_files import load_model, write_model
 from servelab.core.errors import ServelabError
-
-CONVERTER = "gguf-to-safetensors 1"
-"""Converter and its version, part of a run's identity: raise the version when the result changes."""
-
-CONVERTERS = {("gguf", "safetensors"): CONVERTER}
-"""(format read, format written) → converter."""
 
 
 def convert_model(model_json: Path, folder: Path) -> Path:
@@ -44,7 +39,9 @@ def convert_model(model_json: Path, folder: Path) -> Path:
 
     shutil.rmtree(model_folder, ignore_errors=True)
     temporary.replace(model_folder)
-    return write_model(folder, model_folder, "safetensors", model_folder / "tokenizer.json", stored.source, CONVERTER)
+    return write_model(
+        folder, model_folder, "safetensors", model_folder / "tokenizer.json", stored.source, GGUF_TO_SAFETENSORS
+    )
 
 
 def _write_weights(path: Path, metadata: gguf.Metadata, folder: Path) -> None:

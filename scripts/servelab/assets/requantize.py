@@ -12,12 +12,10 @@ from typing import get_args
 
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
 
+from servelab.assets.converters import GGUF_QUANTIZER
 from servelab.assets.model_files import load_model, write_model
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Quantization
-
-VERSION = "gguf-quantize 1"
-"""Converter and its version, part of a run's identity: raise the version when the result changes."""
 
 FORMATS: tuple[str, ...] = get_args(Quantization)
 """Formats that `model.variants.<name>.quantization` accepts."""
@@ -41,7 +39,9 @@ def quantize_model(model_json: Path, quantization: str, folder: Path) -> Path:
     _write(GGUFReader(path), temporary, quantization)
     temporary.replace(file)
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
-    return write_model(folder, file, "gguf", folder / "tokenizer.json", stored.source, f"{VERSION}: {quantization}")
+    return write_model(
+        folder, file, "gguf", folder / "tokenizer.json", stored.source, f"{GGUF_QUANTIZER}: {quantization}"
+    )
 
 
 def _write(reader: GGUFReader, file: Path, quantization: str) -> None:

@@ -12,11 +12,9 @@ from servelab.core.run_spec import RunSpec
 from servelab.measure.inputs import RunInputs
 from servelab.measure.outcome import Outcome, log_line
 from servelab.measure.server import CandidateFailed
-from servelab.metrics.capacity import UNITS, find_capacity, judge, next_load
+from servelab.metrics.capacity import BELOW_INCUMBENT, UNITS, find_capacity, judge, next_load
 from servelab.metrics.tables.record_array import record_array
 
-BELOW_INCUMBENT = "below_incumbent"
-"""Reason of a run whose search ended at the incumbent's capacity."""
 _OVERLOADED = ("saturated", "round_timeout", "requests_failed")
 """Failures of a round that say no more than that its load is above the capacity."""
 

@@ -23,6 +23,8 @@ from servelab.metrics.percentile_limits import PERCENTILES
 from servelab.metrics.saturation import queue_growth
 from servelab.metrics.tables.record_array import RecordArray, arrived, present
 
+BELOW_INCUMBENT = "below_incumbent"
+"""Reason of a run whose search ended at the incumbent's capacity."""
 UNITS: dict[LoadOf, str] = {"max_concurrency": "in flight", "request_rate": "requests/s"}
 _TIMES = 2.0
 _DIGITS = 4

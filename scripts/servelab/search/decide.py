@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.measure.capacity_search import BELOW_INCUMBENT
+from servelab.metrics.capacity import BELOW_INCUMBENT
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.natural_stops import lengths_text
 from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile

@@ -12,9 +12,8 @@ from pydantic import ValidationError
 
 from servelab.answers.question_load import Questions, QuestionsParameters
 from servelab.answers.sets import QUESTION_SETS
+from servelab.assets.converters import CONVERTERS, GGUF_QUANTIZER
 from servelab.assets.datasets import Dataset, load_datasets
-from servelab.assets.gguf_to_safetensors import CONVERTERS
-from servelab.assets.requantize import VERSION as QUANTIZER
 from servelab.assets.workloads import WORKLOADS, NamedWorkload, load_workloads
 from servelab.core.credentials import has_credential, is_secret
 from servelab.core.errors import ConfigError
@@ -139,7 +138,7 @@ class Project:
     def conversion(self, source_format: str, model_format: str, quantization: str | None, engine: str) -> str | None:
         """The conversion of the weights before serving; None if none is needed, `ConfigError` if there is none."""
         if source_format == model_format:
-            return f"{QUANTIZER}: {quantization}" if quantization else None
+            return f"{GGUF_QUANTIZER}: {quantization}" if quantization else None
         converter = CONVERTERS.get((source_format, model_format))
         if converter is None or quantization is not None:
             what = f"{source_format} in {quantization}" if quantization else source_format

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 from pydantic import Field, ValidationError
-from tokenizers import Tokenizer
 
 from servelab.assets.asset_files import StoredDataset
 from servelab.assets.datasets import Dataset, load_stored_dataset, read_named_entries
@@ -18,6 +17,9 @@ from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ModelSource, Strict, WorkloadSpec
 from servelab.core.yaml_file import describe_validation_error
 from servelab.metrics.tables.schemas import TURNS, WORKLOAD_REQUESTS
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 WARMUP_REQUESTS = 64
 """Warm-up rows of every workload; a protocol uses the first `warmup_requests` of them."""

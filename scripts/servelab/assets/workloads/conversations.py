@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
-from tokenizers import Tokenizer
 
 from servelab.assets.datasets import iter_records
 from servelab.assets.workloads import WORKLOADS, Parameters, generator, open_dataset, table
@@ -19,6 +18,9 @@ from servelab.assets.workloads.sharegpt import ANSWERS, ASKS
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _Role = Literal["system", "user", "assistant"]
 _SHAREGPT_ROLES: dict[str, _Role] = {

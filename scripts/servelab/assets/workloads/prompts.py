@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, ValidationError
-from tokenizers import Tokenizer
 
 from servelab.assets.workloads import WORKLOADS, Parameters, open_dataset, table
 from servelab.assets.workloads.random import warmup_like
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class PromptsParameters(Parameters):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field
-from tokenizers import Tokenizer
 
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, table
 from servelab.core.errors import ServelabError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class RandomParameters(Parameters):

@@ -6,15 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pydantic import Field
-from tokenizers import Tokenizer
 
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, table
 from servelab.assets.workloads.random import ordinary_tokens
 from servelab.core.errors import ServelabError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _WORD = re.compile(r"[Ġ▁ ][A-Za-z]+")
 """Tokens of one word with the space before it, as vocabularies write them: side by side they stay what they are."""

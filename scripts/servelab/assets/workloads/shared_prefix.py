@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field
-from tokenizers import Tokenizer
 
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, table
 from servelab.assets.workloads.random import random_prompts
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class SharedPrefixParameters(Parameters):

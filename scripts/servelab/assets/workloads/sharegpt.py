@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pydantic import Field
-from tokenizers import Tokenizer
 
 from servelab.assets.datasets import iter_records
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, open_dataset, table
 from servelab.core.errors import ServelabError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 ASKS = frozenset({"human", "user"})
 ANSWERS = frozenset({"gpt", "assistant", "chatgpt", "bing", "bard"})

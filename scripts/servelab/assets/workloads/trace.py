@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field
-from tokenizers import Tokenizer
 
 from servelab.assets.datasets import iter_records
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, open_dataset, table
 from servelab.assets.workloads.random import ordinary_tokens, random_prompts
 from servelab.core.errors import ServelabError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
