@@ -8,8 +8,8 @@ SNAKEMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --profile profiles/
 # ONLY=--last-failed runs what failed before.
 # Environments that tests build with pip are not compiled either: for vLLM that takes a minute.
 PYTEST := PIP_COMPILE=0 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(ONLY)
-# Two files of tests at a time, those with long tests first; tests/conftest.py says what stays together.
-PARALLEL := -n 2 --no-loadscope-reorder
+# Three files of tests at a time, those with long tests first: many wait for servers. tests/conftest.py says what stays together.
+PARALLEL := -n 3 --no-loadscope-reorder
 
 PUBLISH_VENV := .venv-publish
 
@@ -57,13 +57,13 @@ export: $(PUBLISH_VENV)/.complete  ## a study's figures to MLflow or a collector
 	@test -n "$(STUDY)" || { echo "say which: make export STUDY=cpu-smollm2 ARGS='--to otlp --uri http://127.0.0.1:4318'"; exit 2; }
 	$(PUBLISH_VENV)/bin/python scripts/export_figures.py $(STUDY) $(ARGS)
 
-test: tools  ## checks and the test suite, at the same time
+test: tools  ## checks and the fast tests, at the same time
 	@$(MAKE) --no-print-directory --jobs 2 check suite
 
 suite: tools
 	$(PYTEST) $(PARALLEL) -m "not slow and not bench" tests/engines tests/workflow tests/unit
 
-slow-test: tools  ## what needs minutes or gigabytes: real vLLM, containers, upgrades
+slow-test: tools  ## studies that one test runs, server starts by the dozen, real vLLM, containers, upgrades
 	$(PYTEST) $(PARALLEL) -m "slow and not long"
 
 long-test: tools  ## the slow tests that take longest: Kubernetes, archives of all studies, upgrades, two engines

@@ -25,6 +25,8 @@ from servelab.measure.run_files import RunStatus
 from servelab.measure.server import CandidateFailed
 from servelab.measure.visits import measure_job
 
+pytestmark = pytest.mark.slow
+
 ONE_PROCESS = {"llama.cpp"}
 """Engines whose servers have no workers."""
 

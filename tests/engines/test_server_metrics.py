@@ -20,6 +20,8 @@ from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import run_load
 from servelab.measure.telemetry import SOURCES, Watched
 
+pytestmark = pytest.mark.slow
+
 PROMPT = list(range(1000, 1300))
 BLOCK_TOKENS = 128
 """vLLM on a CPU caches whole blocks of so many."""

@@ -27,6 +27,8 @@ from servelab.measure import visits
 from servelab.measure.job import visit_id
 from servelab.measure.visits import measure_job
 
+pytestmark = pytest.mark.slow
+
 OUTAGE = 75
 RESTARTS = ("llama.cpp", "mindie", "tensorrt-llm")
 """Engines whose caches only a restart empties."""

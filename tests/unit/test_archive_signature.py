@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from ssh_keys import IDENTITY, allow, make_key, signing_key
@@ -41,6 +42,12 @@ def test_an_unsigned_archive_says_so_and_is_none_that_you_trust(archive, key, tm
     assert (found.text, found.faults) == ("unsigned, so by whom is not known", [])
     (fault,) = check_signature(archive, allow(tmp_path / "allowed", key)).faults
     assert fault == f"{archive}.sig: missing: unsigned, so by whom is not known"
+
+
+@pytest.mark.parametrize("name", [".", ""])
+def test_a_folder_has_none(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert check_signature(Path(name), None).text == "unsigned, so by whom is not known"
 
 
 def test_one_that_is_built_again_without_a_key_keeps_no_old_signature(archive, key):

@@ -22,6 +22,8 @@ from servelab.core.errors import Outage
 from servelab.machine.lease import lease
 from servelab.machine.ports import lease_ports
 
+pytestmark = pytest.mark.slow
+
 CONTENDER = Path(__file__).with_name("contender.py")
 PATIENCE_S = 300.0
 """After so long a test gives up: something waits for ever."""

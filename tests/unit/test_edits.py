@@ -16,6 +16,8 @@ import yaml
 
 from servelab.core.yaml_file import read_yaml
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 STUDIES = ("cpu-engines", "qwen3-14b-h100", "guided", "contained")
 LLAMA, VLLM, SGLANG = (f"scripts/servelab/engines/adapters/{name}.py" for name in ("llama_cpp", "vllm", "sglang"))

@@ -22,6 +22,8 @@ from servelab.study.configuration import baseline
 from servelab.study.plan import Plan
 from servelab.study.study import load_study
 
+pytestmark = pytest.mark.slow
+
 EMPTY = "Nothing to be done"
 
 
@@ -165,7 +167,6 @@ def test_two_archives_are_compared(archived):
     assert all(f"\n{title}\n" in f"\n{said}" for title in ("Identity", "Versions", "Hardware", "Figures"))
 
 
-@pytest.mark.slow
 def test_a_live_study_is_consistent_but_not_proved(archived):
     archive = only_archive(archived)
     said = script(archived, "verify_archive", "--accept-unsigned", archive)
@@ -180,7 +181,6 @@ def test_a_live_study_is_consistent_but_not_proved(archived):
     assert sum(counts[:4]) == len(members) + 1 and counts[3] == len(unproved)
 
 
-@pytest.mark.slow
 def test_documented_commands(finished, tmp_path):
     """Every command of docs/archive.md, in its order, on the tiny study under the name that the documents use."""
     workspace = finished.copy(tmp_path / "copy")
@@ -213,13 +213,11 @@ def restored_again(workspace, said, folder, *config):
         yield study
 
 
-@pytest.mark.slow
 def test_a_recorded_study_archived_and_restored(archived_example, tmp_path):
     config = ("--config", "studies=[]", "recorded=[example]")
     assert list(restored_again(archived_example, archived_example.log, tmp_path / "restored", *config)) == ["example"]
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_the_five_recorded_studies_archived_and_restored(tmp_path):
     workspace, config = Workspace.create(tmp_path / "made"), ("--configfile", "config/recorded.yaml")
@@ -227,7 +225,6 @@ def test_the_five_recorded_studies_archived_and_restored(tmp_path):
     assert len(list(restored_again(workspace, said, tmp_path / "restored", *config))) == 5
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_study_beside_a_recorded_one_of_its_name_takes_both_along(finished, tmp_path):
     workspace = finished.copy(tmp_path / "copy")

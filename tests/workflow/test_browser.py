@@ -251,6 +251,7 @@ def test_the_report_of_a_live_study(browser, finished):
     look_at(browser, finished.folder / "results/studies/tiny/report.html", "tiny")
 
 
+@pytest.mark.slow
 def test_the_report_of_a_recorded_study(browser, recorded):
     look_at(browser, recorded.folder / "results/recorded/qwen3-235b-a22b-h100/report.html", "qwen3-235b-a22b-h100")
 
@@ -320,6 +321,7 @@ def test_a_board_is_filtered_and_sorted(browser, tmp_path):
         assert len(shown(seen.page)) == 4 and seen.page.locator(".filter").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("study", [study for study in PUBLISHED if study != "qwen3-235b-a22b-h100"])
 def test_the_reports_of_all_recorded_studies(browser, recorded, study):

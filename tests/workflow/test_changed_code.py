@@ -5,6 +5,10 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 JOB = re.compile(r"^(?:local)?(?:rule|checkpoint) (?P<rule>\w+):\n(?P<body>(?: {4}.*\n)+)", re.MULTILINE)
 DECISION = "results/studies/tiny/stages/engine/decision.json"
 IMPROVEMENTS = "results/studies/tiny/improvements.parquet"

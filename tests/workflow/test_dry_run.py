@@ -14,6 +14,8 @@ from workspace import ROOT, WORKLOADS
 
 from servelab.measure.clients import CLIENTS
 
+pytestmark = pytest.mark.slow
+
 
 def add_a_candidate(study):
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 3}})

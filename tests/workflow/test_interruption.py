@@ -9,6 +9,8 @@ import psutil
 import pytest
 from patience import until
 
+pytestmark = pytest.mark.slow
+
 
 def below(process):
     """The processes below a process, by their command line."""
@@ -31,7 +33,6 @@ def long_workspace(workspace):
     return workspace
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda ending: ending.name)
 def test_ended_workflow_leaves_nothing_and_goes_on(ending, long_workspace):
     workspace = long_workspace

@@ -6,6 +6,8 @@ import tempfile
 import pytest
 from workspace import Workspace, tiny_study
 
+pytestmark = pytest.mark.slow
+
 PLAN = "results/studies/tiny/stages/engine/plan.json"
 JOB = re.compile(r"^rule measure:\n(?P<said>(?: {4}.*\n)+)", re.MULTILINE)
 

@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = {  # study → recommended command, as its page prints it (model names as the winner's command has them)
     "qwen3-235b-a22b-h100": "vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 -tp 4 --max-num-batched-tokens 16384",
     "qwen3-32b-h100": "trtllm-serve Qwen/Qwen3-32B-FP8 --max_seq_len=40960 --enable_chunked_prefill",

@@ -31,11 +31,12 @@ def test_nothing_changed_measures_nothing(workspace):
     assert workspace.measured_by() == set()
 
 
+@pytest.mark.slow
 def test_add_a_candidate_measures_one(workspace):
     study = workspace.study()
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 3}})
     workspace.write_study(study)
-    added = workspace.measured_by()
+    added = workspace.measured_by(ANSWER)
     assert [spec["options"] for spec in specs(workspace, added)] == [{"threads": 1, "max_num_seqs": 3}]
 
 
@@ -61,6 +62,7 @@ def test_bump_an_engines_version_measures_exactly_that_engines_runs(workspace):
     assert workspace.measured_by(ANSWER) == set()  # and rolling back measures nothing
 
 
+@pytest.mark.slow
 def test_reorder_or_comment_the_study_measures_nothing(workspace):
     study = dict(reversed(workspace.study().items()))
     study["stages"] = [dict(reversed(stage.items())) for stage in study["stages"]]
@@ -70,6 +72,7 @@ def test_reorder_or_comment_the_study_measures_nothing(workspace):
     assert workspace.measured_by(ANSWER) == set()
 
 
+@pytest.mark.slow
 def test_edit_a_chart_a_parser_or_the_report_measures_nothing(workspace):
     report = workspace.folder / "results/studies/tiny/report.html"
     before = report.stat().st_mtime_ns
@@ -97,12 +100,13 @@ def test_touch_the_dataset_the_model_and_the_environment_measures_nothing(worksp
     assert workspace.measured_by() == set()
 
 
+@pytest.mark.slow
 def test_a_fresh_checkout_with_the_results_measures_nothing(finished, tmp_path):
     time.sleep(1.1)  # the checkout's files are newer than every result
     checkout = Workspace.create(tmp_path / "checkout")
     for name in ("runs", "studies", "workloads"):
         shutil.copytree(finished.folder / "results" / name, checkout.folder / "results" / name)
-    assert checkout.measured_by() == set()
+    assert checkout.measured_by(ANSWER) == set()
 
 
 def test_losing_snakemakes_records_measures_nothing(workspace):
@@ -110,13 +114,16 @@ def test_losing_snakemakes_records_measures_nothing(workspace):
     assert workspace.measured_by() == set()
 
 
+@pytest.mark.slow
 def test_another_study_shares_the_runs_of_the_first(workspace):
     """Chosen as the README chooses `cpu-engines`."""
     workspace.write_study(tiny_study("cpu-engines"))
-    assert workspace.measured_by("--config", "studies=[cpu-engines]") == set()
-    assert (workspace.folder / "results/studies/cpu-engines/report.html").exists()
+    answer = "results/studies/cpu-engines/recommended.json"
+    assert workspace.measured_by("--config", "studies=[cpu-engines]", "--", answer) == set()
+    assert workspace.json(answer)["study"] == "cpu-engines"
 
 
+@pytest.mark.slow
 def test_a_table_of_candidates_does_not_depend_on_which_study_ran_first(workspace):
     table = workspace.folder / "results/studies/tiny/search.parquet"
     before = pq.read_table(table)
@@ -130,12 +137,14 @@ def test_a_table_of_candidates_does_not_depend_on_which_study_ran_first(workspac
     assert pq.read_table(table).equals(before)
 
 
+@pytest.mark.slow
 def test_a_lost_run_is_measured_again_and_only_that(workspace):
     lost = min(workspace.runs())
     shutil.rmtree(workspace.folder / "results/runs" / lost)
-    assert workspace.measured_by() == {lost}
+    assert workspace.measured_by(ANSWER) == {lost}
 
 
+@pytest.mark.slow
 def test_broken_runs_are_set_aside_and_measured_again_and_only_these(workspace):
     """Each was silent, or ended in an error, before runs were sealed."""
     runs = workspace.folder / "results/runs"
@@ -171,6 +180,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_measured_again_elsewhere_makes_its_tables_anew(workspace):
     lost = min(workspace.runs())
     stages = [workspace.json(f"results/studies/tiny/stages/{name}/plan.json") for name in ("engine", "sequences")]

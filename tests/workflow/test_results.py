@@ -217,6 +217,7 @@ def test_the_recommended_command_serves(finished):
             server.kill()
 
 
+@pytest.mark.slow
 def test_a_recorded_study_of_the_same_name_stands_beside_the_live_one(workspace):
     recorded = workspace.folder / "config/recorded/tiny"
     shutil.copytree(ROOT / "config/recorded/example", recorded)

@@ -59,6 +59,7 @@ def test_check_ends_as_the_target_does(studied):
     assert "error: preflight: 1 error" in done.stdout
 
 
+@pytest.mark.slow
 def test_on_an_archive(zipped):
     again = call(zipped, "archive", "--config", "studies=[]", "recorded=[example]", folder="config")
     assert again.returncode == 0 and "Nothing to be done" in again.stdout, again.stdout

@@ -22,7 +22,7 @@ class ArchiveSignature:
 
 def signature_of(archive: Path) -> Path:
     """The file of an archive's signature."""
-    return archive.with_name(archive.name + SUFFIX)
+    return archive.parent / f"{archive.name}{SUFFIX}"
 
 
 def sign_archive(archive: Path, key: SigningKey | None) -> str:
