@@ -22,9 +22,10 @@ from engines import doubles
 from servelab.core.identity import content_id, lock_sha256
 from servelab.core.run_spec import RunSpec
 from servelab.core.yaml_file import read_yaml
-from servelab.engines.adapters import ENGINES, Engine, Serve
+from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.engines.server_identity import render_served, serve_of
+from servelab.engines.server_to_start import Serve
 from servelab.measure.clients import CLIENTS
 from servelab.measure.job import JobRun
 from servelab.measure.server import Enter, Server

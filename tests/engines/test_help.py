@@ -4,7 +4,7 @@ from pathlib import Path
 
 from engines.conftest import Installed
 
-from servelab.engines.adapters import Serve
+from servelab.engines.server_to_start import Serve
 from servelab.measure.help_flags import kept_flags, known_flags
 
 

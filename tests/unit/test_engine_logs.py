@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from servelab.engines.adapters import ENGINES, explain_failure
+from servelab.engines.adapters import ENGINES
 from servelab.measure.server import _PORT_TAKEN
 
 DATA = Path(__file__).parents[1] / "data/engine_logs"
@@ -46,7 +46,7 @@ def test_every_engine_has_its_lines(engine):
 
 @pytest.mark.parametrize(("name", "kind", "entry"), LOGGED)
 def test_failure_is_told_by_its_reason(name, kind, entry):
-    reason, lines = explain_failure(ENGINES.get(name), printed(entry))
+    reason, lines = ENGINES.get(name).explain_failure(printed(entry))
     taken = any(_PORT_TAKEN.search(line) for line in printed(entry))
     assert taken == (kind == "port_taken")
     if kind != "port_taken":
@@ -57,6 +57,6 @@ def test_failure_is_told_by_its_reason(name, kind, entry):
 
 @pytest.mark.parametrize(("name", "entry"), NORMAL)
 def test_what_is_printed_on_the_way_to_readiness_is_no_failure(name, entry):
-    reason, _ = explain_failure(ENGINES.get(name), printed(entry))
+    reason, _ = ENGINES.get(name).explain_failure(printed(entry))
     assert reason is None
     assert not any(_PORT_TAKEN.search(line) for line in printed(entry))

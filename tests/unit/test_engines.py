@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from servelab.core.errors import ConfigError
-from servelab.engines.adapters import ENGINES, Serve, explain_failure
+from servelab.engines.adapters import ENGINES
 from servelab.engines.options import OPTIONS
+from servelab.engines.server_to_start import Serve
 
 LLAMA_CPP_NO_MEMORY = """\
 0.00.003.863 I srv    load_model: loading model '/models/model.gguf'
@@ -74,7 +75,7 @@ UNKNOWN = "0.00.1.1 I all is well\nSegmentation fault\n"
     ],
 )
 def test_log_tells_reason_and_line(engine, log, reason, line):
-    found, lines = explain_failure(ENGINES.get(engine), log.splitlines())
+    found, lines = ENGINES.get(engine).explain_failure(log.splitlines())
     assert found == reason
     assert lines == [] if line is None else lines[0].startswith(line)
 

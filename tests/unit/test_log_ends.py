@@ -17,9 +17,9 @@ READ = """
 import re, sys
 from pathlib import Path
 from servelab.core.log_ends import last_text, lines_at_ends
-from servelab.engines.adapters import ENGINES, explain_failure
+from servelab.engines.adapters import ENGINES
 log = Path(sys.argv[1])
-reason, lines = explain_failure(ENGINES.get("vllm"), lines_at_ends(log))
+reason, lines = ENGINES.get("vllm").explain_failure(lines_at_ends(log))
 last_text(log, 500)
 # not ru_maxrss: a process begins with that of the one that started it
 print(reason, int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024)

@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from servelab.core.errors import ConfigError
-from servelab.engines.adapters import ENGINES, Serve
+from servelab.engines.adapters import ENGINES
 from servelab.engines.adapters.mindie import SETTINGS
+from servelab.engines.server_to_start import Serve
 from servelab.measure.server import Server
 
 MINDIE = ENGINES.get("mindie")

@@ -15,8 +15,9 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError
 from servelab.engines import llama_cpp_server
-from servelab.engines.adapters import ENGINES, Serve
+from servelab.engines.adapters import ENGINES
 from servelab.engines.owned import ALL_ENGINES
+from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES
 from servelab.search.project import load_project
 

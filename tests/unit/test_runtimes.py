@@ -27,8 +27,9 @@ from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.identity import file_sha256, lock_sha256
 from servelab.core.processes import Supervised
 from servelab.core.shell_variables import PASS_VARIABLES
-from servelab.engines.adapters import ENGINES, Serve
+from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES, Environment, Needs, read_environment
+from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES, Device
 from servelab.measure.server import Launch, Server
 

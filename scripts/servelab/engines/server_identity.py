@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from servelab.core.run_spec import ArgumentValue, ServedSpec
-from servelab.engines.adapters import PLANNED_MODEL, Engine, Options, Serve, planned_span
+from servelab.engines.adapters import PLANNED_MODEL, Engine
 from servelab.engines.runtimes import RUNTIMES
+from servelab.engines.server_to_start import Options, Serve, planned_span
 from servelab.machine.devices import DEVICES
 
 _PYTHON, _FOLDER = Path("python"), Path("/folder")

@@ -11,9 +11,10 @@ from servelab.assets.asset_files import StoredModel
 from servelab.core.api_key import key_of
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import RunSpec
-from servelab.engines.adapters import ENGINES, Engine, Serve, planned_span
+from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.runtimes import Environment
 from servelab.engines.server_identity import render_served
+from servelab.engines.server_to_start import Serve, planned_span
 from servelab.measure.clients import CLIENTS, version_in_identity
 
 OWN_CLIENT = "servelab"

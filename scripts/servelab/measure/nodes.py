@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from servelab.core.errors import ConfigError, Outage
-from servelab.engines.adapters import Span
+from servelab.engines.server_to_start import Span
 from servelab.machine.allocations import Allocation
 from servelab.machine.device_names import Wanted
 from servelab.machine.placement import Placement

@@ -20,7 +20,8 @@ from servelab.core.files import write_text
 from servelab.core.log_ends import lines_at_ends
 from servelab.core.processes import Supervised
 from servelab.core.shell_variables import ShellVariables, shell_variables
-from servelab.engines.adapters import Engine, Serve, explain_failure
+from servelab.engines.adapters import Engine
+from servelab.engines.server_to_start import Serve
 from servelab.machine.cpu_pinning import pinned
 from servelab.machine.host_memory import oom_kills
 from servelab.machine.page_cache import cached_share
@@ -280,7 +281,7 @@ class Server:
                 return
             now = time.monotonic()
             if now - started > self._startup_timeout_s:
-                _, lines = explain_failure(self._engine, self._lines())
+                _, lines = self._engine.explain_failure(self._lines())
                 text = f"not healthy within {self._startup_timeout_s:g} s"
                 raise CandidateFailed("never_healthy", text, [*lines, *self.tail(3)])
             if now > report_at:
@@ -299,7 +300,7 @@ class Server:
         such: how one of its workers ended is not known, and the log has no reason in either case.
         """
         log = self._lines()
-        sign, lines = explain_failure(self._engine, log)
+        sign, lines = self._engine.explain_failure(log)
         reason = sign or "crashed"
         killed = killed or self.pid != 0 or any(map(_NAMES_SIGNAL.search, log))
         failed = Killed if killed and reason == "crashed" else CandidateFailed

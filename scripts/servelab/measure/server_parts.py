@@ -11,7 +11,8 @@ from pathlib import Path
 
 from servelab.core.errors import Outage
 from servelab.core.log_ends import lines_at_ends
-from servelab.engines.adapters import Engine, Serve, Span
+from servelab.engines.adapters import Engine
+from servelab.engines.server_to_start import Serve, Span
 from servelab.measure.node_launcher import Launcher
 from servelab.measure.nodes import Nodes, OtherNode, Used
 

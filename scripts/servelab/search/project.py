@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from servelab.search.strategies import STRATEGIES, strategy_of
-from servelab.study.project import Project, check_name, error_at, read_project
+from servelab.study.project import Project, check_name, error_at
+from servelab.study.read_project import read_project
 
 
 def load_project(file: Path, root: Path) -> Project:

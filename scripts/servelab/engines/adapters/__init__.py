@@ -11,7 +11,6 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +23,12 @@ from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
 from servelab.engines.endpoint import Address
 from servelab.engines.environment_facts import EnvironmentFacts
+from servelab.engines.failure_signs import Sign, explain
 from servelab.engines.options import OPTIONS, Checked, argument, check_option_names
 from servelab.engines.owned import ALL_ENGINES, Names, Owned, bare, refused_arguments, refused_variables
 from servelab.engines.parallelism import PARALLEL_OPTIONS, Parallel
+from servelab.engines.server_to_start import Options, Serve, Span
 
-Options = Mapping[str, ArgumentValue]
 FlagsOf = Callable[[Any, Options], list[str]]
 """(an option's value, all options) → the engine's flags for it."""
 VariablesOf = Callable[[Any], dict[str, str]]
@@ -39,72 +39,6 @@ SettingsOf = Callable[[Any, Options], dict[str, Any]]
 
 PLANNED_MODEL = Path("model")
 """Stands for the model's path in what is planned: there is no file to read."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """One node's place in a server that spans several nodes."""
-
-    addresses: tuple[str, ...]
-    """Addresses of the nodes, by rank; the first node's part answers requests."""
-    rank: int = 0
-    port: int = 0
-    """Where the parts meet, on the first node's address."""
-    interface: str = "interface"
-    """The network interface of this node with its address."""
-    launcher: Path = Path("/launcher")
-    """Program on the first node that runs a command on another: `launcher <address> <command> …`."""
-
-    @property
-    def own(self) -> str:
-        """The address of this node."""
-        return self.addresses[self.rank]
-
-
-def planned_span(nodes: int) -> Span | None:
-    """Stands for the nodes in what is planned; None for one node."""
-    return Span(tuple(f"node{rank}" for rank in range(nodes))) if nodes > 1 else None
-
-
-@dataclass(frozen=True)
-class Serve:
-    """One server to start, or its part on one of several nodes."""
-
-    python: Path
-    """Interpreter of the engine's environment, or the program of an engine that is not written in Python."""
-    model_path: Path
-    model_name: str
-    """The model name in requests."""
-    port: int
-    options: Options
-    arguments: Mapping[str, ArgumentValue]
-    count: int = 1
-    """Number of accelerators it may use, on all nodes together."""
-    host: str = "127.0.0.1"
-    more_ports: tuple[int, ...] = ()
-    """`Engine.more_ports` ports, or none: the engine then chooses its own."""
-    folder: Path = Path()
-    """Folder for the engine's files for this server."""
-    span: Span | None = None
-    """None on one node."""
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes that it spans."""
-        return len(self.span.addresses) if self.span else 1
-
-
-@dataclass(frozen=True)
-class Sign:
-    """A pattern for lines of the engine's log that say why it failed."""
-
-    reason: str
-    pattern: re.Pattern[str]
-
-
-def signs(reason: str, *patterns: str) -> list[Sign]:
-    """Signs of one reason; upper and lower case are equal."""
-    return [Sign(reason, re.compile(pattern, re.IGNORECASE)) for pattern in patterns]
 
 
 class Engine(ABC):
@@ -271,6 +205,10 @@ class Engine(ABC):
         """The options of the shared vocabulary that this engine has, sorted."""
         return sorted([*self.option_flags, *self.option_variables])
 
+    def explain_failure(self, log: Iterable[str]) -> tuple[str | None, list[str]]:
+        """The reason of a failure from the server's log, None if it does not say, and at most 12 lines that show it."""
+        return explain(log, self.failure_signs, self.log_prefix)
+
     def check_options(self, options: Options, version: str | None = None) -> None:
         """`ConfigError` if the engine or this release lacks an option, or if a value is wrong.
 
@@ -408,35 +346,6 @@ def shown(settings_of: SettingsOf) -> FlagsOf:
         return [f"{name}={text if isinstance(text, str) else json.dumps(text)}" for name, text in settings]
 
     return texts
-
-
-def explain_failure(engine: Engine, log: Iterable[str]) -> tuple[str | None, list[str]]:
-    """The reason of a failure from the engine's log, None if no sign is found, and at most 12 lines that show it.
-
-    The lines have no prefix, and the most specific is first. Without a sign they are the last lines that mention an
-    error, or the last lines of the log.
-    """
-    lines, candidates = [], []
-    for line in log:
-        text = engine.log_prefix.sub("", line).rstrip()
-        lines.append(text)
-        if not _HARMLESS.search(line[: len(line.rstrip()) - len(text)]):
-            candidates.append(text)
-    for sign in engine.failure_signs:
-        if found := [text for text in candidates if sign.pattern.search(text)]:
-            return sign.reason, _first(found)
-    errors = [text for text in candidates if _ERROR.search(text)]
-    return None, _first((errors or [line for line in lines if line])[::-1])
-
-
-def _first(lines: list[str]) -> list[str]:
-    return list(dict.fromkeys(line.strip() for line in lines))[:_MOST_LINES]
-
-
-_MOST_LINES = 12
-_ERROR = re.compile(r"error\b|exception\b|fatal|failed", re.IGNORECASE)
-_HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
-"""Log levels at which no engine reports the reason of a failure."""
 
 
 def _argument(name: str, value: ArgumentValue) -> list[str]:

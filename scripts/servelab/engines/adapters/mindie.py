@@ -16,10 +16,12 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, Options, Serve, SettingsOf, shown, signs
+from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, shown
+from servelab.engines.failure_signs import signs
 from servelab.engines.host_variables import MINDIE as MINDIE_VARIABLES
 from servelab.engines.options import Checked
 from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
+from servelab.engines.server_to_start import Options, Serve
 
 Allowed = range | tuple[str, ...] | type[bool] | type[str]
 _UINT32 = range(1, 2**32)

@@ -30,9 +30,9 @@ _METRICS: dict[str, tuple[Callable[[list[float]], float], str]] = {
     "accepted_draft_tokens_total": (sum, "Tokens of these drafts that the model accepted"),
     "draft_accepted_fraction": (
         statistics.fmean,
-        "Accepted / drafted tokens of late, 0 to 1, of servers without counters",
+        "Accepted / drafted tokens, 0 to 1, that the server reports of its last steps; of servers without counters",
     ),
-    "accepted_length_tokens": (statistics.fmean, "Tokens that a step gave of late, the model's own included, likewise"),
+    "accepted_length_tokens": (statistics.fmean, "Tokens of a step, the model's own included, reported likewise"),
     "process_start_unix_s": (max, "When the server's process started, in Unix time"),
 }
 """Metric → how to combine its label sets (one per engine core), and what it is."""

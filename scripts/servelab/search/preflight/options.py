@@ -9,8 +9,9 @@ from pathlib import Path
 
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.registry import nearest
-from servelab.engines.adapters import Engine, Serve
+from servelab.engines.adapters import Engine
 from servelab.engines.known_flags import listed_flags
+from servelab.engines.server_to_start import Serve
 from servelab.measure.help_flags import kept_flags, known_flags
 from servelab.search.preflight import CHECKS, Check, Finding
 from servelab.search.preflight.candidates import Known
