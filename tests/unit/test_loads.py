@@ -171,6 +171,10 @@ def test_the_report_shows_each_workloads_load(make_project, tmp_path):
     protocol = next(row[1].text for row in tables["Measurement"].rows if row[0].text == "Protocol")
     assert "rounds 3" in protocol
     assert "request_rate" not in protocol
+    assert "Telemetry" not in [row[0].text for row in tables["Measurement"].rows]
+    two = summary.model_copy(update={"hardware": summary.hardware.model_copy(update={"nodes": 2})})
+    rows = MeasuredRuns(tmp_path, project.study.study).provenance(two, of)["Measurement"].rows
+    assert "read on the first of 2 nodes only" in next(row[1].text for row in rows if row[0].text == "Telemetry")
     assert summary.loads == {"cpu-short": {key: value for key, value in own.items() if key != "name"}}
 
 

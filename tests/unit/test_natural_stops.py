@@ -111,6 +111,7 @@ def test_verdict_proof_and_report_say_how_long_answers_are(natural_study):
     lines = answer_lines(summary, proof, metrics)
     assert lines[0].startswith("Baseline, ShareGPT: answers end by themselves, 80.0 output tokens a request")
     assert lines[-1] == "Optimized, ShareGPT: 62.0 % of the tokens drafted ahead were accepted, 2.40 tokens a step."
+    assert answer_lines(summary, proof, metrics.assign(mean=math.nan)) == lines[:-1]
 
 
 def test_forced_lengths_are_not_spoken_of(natural_study):

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from made_preflight import made_study, make_model
 
+from servelab.core.errors import ConfigError
 from servelab.core.identity import workload_id
 from servelab.engines.adapters import ENGINES
 from servelab.engines.known_flags import listed_flags
@@ -24,6 +25,7 @@ from servelab.search.preflight.candidates import known_candidates
 from servelab.search.preflight.options import Flags, judge
 from servelab.search.preflight.printed_table import WIDTH, render, troubles
 from servelab.search.project import load_project
+from servelab.workflow.studies import Studies
 
 ROOT = Path(__file__).parents[2]
 Content = dict[str, Any]
@@ -300,6 +302,23 @@ def test_list_that_may_lack_flags_gives_a_warning():
     assert known
     found = judge("x", ENGINES.get("tensorrt-llm"), ["--no-such"], Flags(known.flags, "it", known.is_exact))
     assert (found.verdict, found.saw) == ("warning", "it has no --no-such")
+
+
+def test_a_missing_container_program_is_one_error_that_names_the_lock(tmp_path, monkeypatch):
+    """It is checked as the workflow starts, while something is left to measure and to build."""
+    project = load_project(ROOT / "config/studies/vllm-h100-node.yaml", ROOT)
+    studies = Studies(live={"vllm-h100-node": project}, recorded={})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError) as error:
+        studies.check_environments(tmp_path, lambda run: False)
+    assert str(error.value) == (
+        "config/studies/vllm-h100-node.yaml: engines.vllm: there is no program `docker` here; run this where it is "
+        "installed, use another runtime, or serve from packages: "
+        "`vllm: {version: 0.17.1, lock: envs/vllm-0.17.1.lock.txt}` (docs/engines.md)"
+    )
+    (tmp_path / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "docker").chmod(0o755)
+    studies.check_environments(tmp_path, lambda run: False)
 
 
 @pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda path: path.stem)

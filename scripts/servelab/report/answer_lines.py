@@ -17,7 +17,7 @@ _ACCEPTED, _LENGTH = "draft_acceptance_percent", "draft_accepted_length_tokens"
 def answer_lines(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> list[str]:
     """Lines on each workload and side; `table` has rows of schemas.STAGE_TABLE, `metrics` those of schemas.METRICS."""
     found = table[table["stage"].isin(LAST_STAGES) & table["candidate"].isin(SIDES) & (table["outcome"] == "ok")]
-    drafted = metrics[metrics["metric"].isin((_ACCEPTED, _LENGTH))]
+    drafted = metrics[metrics["metric"].isin((_ACCEPTED, _LENGTH))].dropna(subset=["mean"])  # null: nothing was drafted
     lines = []
     for row in found.to_dict("records"):
         who = f"{SIDES[row['candidate']]}, {study.workloads[row['workload']]}"

@@ -70,6 +70,9 @@ class MeasuredRuns:
         return _tables(study, self._folder, list(workload_of), workload_of)
 
 
+_FIRST_NODE = "read on the first of {} nodes only; energy and what other programs used of the other nodes are not known"
+
+
 def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of: dict[str, str]) -> dict[str, Table]:
     specs = {run_id: RunSpec.read(runs / run_id / "spec.json") for run_id in run_ids}
     workloads = {workload_of[run_id]: spec for run_id, spec in specs.items()}
@@ -87,7 +90,7 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
     assert study.protocol is not None
     protocol = {key: value for key, value in study.protocol.model_dump(mode="json").items() if key not in LOAD_KEYS}
     has_slos = any(study.slos_of(name) for name in study.workloads)
-    machines, shells = _machines(runs, run_ids)
+    machines, shells, nodes = *_machines(runs, run_ids), study.hardware.nodes
     imports, visits = imports_of(runs, run_ids), visits_of(runs, run_ids)
     clients = sorted({f"{spec.client.name} {spec.client.version}" for spec in specs.values()})
     return {
@@ -112,6 +115,7 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
             [
                 [Cell("Load client"), Cell(", ".join(clients))],
                 [Cell("Protocol"), Cell(_facts(protocol))],
+                *([[Cell("Telemetry"), Cell(_FIRST_NODE.format(nodes))]] if nodes > 1 else []),
                 *([[Cell(what), Cell(names)] for what, names in _of_the_shell(shells).items()]),
             ],
         ),

