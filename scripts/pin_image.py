@@ -21,8 +21,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     reference = parse_reference(arguments.image)
-    name = reference.repository.rpartition("/")[2]
-    file = arguments.output or Path("envs") / f"{name}-{arguments.version}.image.yaml"
+    file = arguments.output or Path("envs") / f"{reference.name}-{arguments.version}.image.yaml"
     pinned = find_digest(reference, arguments.platform)
     before = write_description(file, reference, pinned, arguments.version, datetime.now(tz=UTC).date())
     image = reference.at(pinned.digest)

@@ -156,9 +156,9 @@ def test_the_command_writes_the_file_and_keeps_what_a_user_added(tmp_path):
 def test_an_image_that_is_shipped_is_by_digest_and_a_study_can_name_it(file, tmp_path):
     """The file has the name that `pin_image.py` gives it, so that asking the registry corrects it."""
     found = read_config(file, ImageDescription)
-    repository = found.image.partition("@sha256:")[0].rpartition("/")[2]
-    assert file.name == f"{repository}-{found.version}.image.yaml"
-    engine = {"vllm-openai": "vllm", "release": "tensorrt-llm"}.get(repository, repository)
+    name = parse_reference(found.image.partition("@sha256:")[0] + ":tag").name
+    assert file.name == f"{name}-{found.version}.image.yaml"
+    engine = {"vllm-openai": "vllm", "tensorrt-llm-release": "tensorrt-llm"}.get(name, name)
     study = yaml.safe_load((ROOT / "config/studies/vllm-h100-node.yaml").read_text())
     study["objective"]["on"] = study["objective"].pop(True)  # what YAML makes of `on`
     study["engines"] = {engine: {"version": found.version, "runtime": "docker", "lock": f"envs/{file.name}"}}

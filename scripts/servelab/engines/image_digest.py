@@ -56,6 +56,11 @@ class Reference:
         scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"
         return f"{scheme}://{host}/v2/{self.repository}/manifests/{self.tag}"
 
+    @property
+    def name(self) -> str:
+        """What the image is called without its owner, as `tensorrt-llm-release` of nvidia/tensorrt-llm/release."""
+        return self.repository.partition("/")[2].replace("/", "-") or self.repository
+
     def at(self, digest: str) -> str:
         """The name by which a container program finds this very image."""
         return f"{self.registry}/{self.repository}@{digest}"
