@@ -158,6 +158,24 @@ def test_an_outage_in_the_second_load_loses_that_load_only(doubled, requests_pat
 
 
 @one_double
+def test_a_disk_that_is_full_during_a_run_is_an_outage(doubled, requests_path, runs_folder):
+    (run,) = loads(doubled, requests_path)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(runs_folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("only root may mount a small file system")
+    try:
+        code, said = jobs.measure(runs_folder, [run])
+        assert (code, list(runs_folder.iterdir())) == (OUTAGE, []), said
+        assert "no space left" in said.casefold() and not serving_tree()
+        subprocess.run(["mount", "-o", "remount,size=4m", str(runs_folder)], check=True)
+        code, said = jobs.measure(runs_folder, [run])
+        assert code == 0, said
+        assert jobs.status(runs_folder, run)["outcome"] == "ok"
+    finally:
+        subprocess.run(["umount", str(runs_folder)], check=True)
+
+
+@one_double
 def test_no_server_is_started_for_a_complete_visit(doubled, requests_path, runs_folder):
     runs = loads(doubled, requests_path)
     assert jobs.measure(runs_folder, runs)[0] == 0

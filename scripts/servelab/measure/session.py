@@ -278,6 +278,7 @@ class Session:
         finally:
             running.stop()
         if returncode:
+            self._check_disk()  # its own log is then empty
             self.server.check_serving()
             output = last_text(log, 500)
             raise Outage(f"the load client failed: {output or f'exit code {returncode}'}")
