@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.tables.comparison_schemas import ANSWERS
 from servelab.metrics.tables.io import read_table
 from servelab.report.cells import Cell, Table, change_cell, value_or_none
+from servelab.report.page import Figure, Section
 from servelab.study.summary import StudySummary
 
 COLUMNS = ["Model", "Hardware", "Measured", "Study", "Versions", "Winner", "Gain on its baseline"]
@@ -24,8 +27,11 @@ TEXT = (
 Row = dict[Any, Any]
 
 
-def answers_over_time(results: Path) -> Table:
-    """A row for each answer in the studies' `answers.parquet` below `results`; links are relative to it."""
+def answers_over_time(results: Path) -> Section | None:
+    """The answers in the studies' `answers.parquet` below `results`, if any; links are relative to it.
+
+    A chart for each model, hardware and metric of which there are two answers, and a row for each answer.
+    """
     answers: list[tuple[str, str, Row]] = []
     for folder in sorted((results / "studies").glob("*")):
         if (folder / "answers.parquet").exists() and (folder / "study.json").exists():
@@ -41,7 +47,29 @@ def answers_over_time(results: Path) -> Table:
     for model, hardware, row in answers:
         rows.append([Cell(model), Cell(hardware), *_cells(results, row, before.get((model, hardware)))])
         before[model, hardware] = row
-    return Table(COLUMNS, rows)
+    if not rows:
+        return None
+    alike = defaultdict(list)
+    for model, hardware, row in answers:
+        alike[model, hardware, row["metric"], row["basis"]].append(row)
+    figures = [
+        _figure(f"answers-{place}", f"{model}, {hardware}", each)
+        for place, ((model, hardware, *_), each) in enumerate(alike.items(), start=1)
+        if len(each) > 1
+    ]
+    return Section("Answers over time", Table(COLUMNS, rows), TEXT, "facts board", figures=figures)
+
+
+def _figure(stem: str, of: str, answers: list[Row]) -> Figure:
+    import pandas as pd  # here: most index pages have no chart, and drawing takes a second
+
+    from servelab.report.charts.inline import inline_spec, inline_svg
+    from servelab.report.charts.over_time import CAPTION, build
+    from servelab.report.charts.write import drawing
+
+    caption = f"{of}: {CAPTION}"
+    spec, svg = drawing(build(pd.DataFrame(answers)))
+    return Figure(stem, caption, inline_svg(svg, stem, caption), inline_spec(json.dumps(spec)))
 
 
 def _cells(results: Path, row: Row, before: Row | None) -> list[Cell]:

@@ -11,7 +11,7 @@ from servelab.measure.imported_run import read_import
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.definitions import METRICS
 from servelab.report import board
-from servelab.report.answers_over_time import TEXT, answers_over_time
+from servelab.report.answers_over_time import answers_over_time
 from servelab.report.cells import Cell, Table
 from servelab.report.page import Page, Section
 from servelab.search.recommendation_text import keep_text
@@ -39,8 +39,8 @@ def index_page(results: Path, expected: Sequence[str] = ()) -> Page:
     if of_logs.rows:
         sections.append(Section("Board of recorded studies", of_logs, board.TEXT, "facts board"))
     over_time = answers_over_time(results)
-    if over_time.rows:
-        sections.append(Section("Answers over time", over_time, TEXT, "facts board"))
+    if over_time is not None:
+        sections.append(over_time)
     comparisons = sorted((results / "comparisons").glob("*/comparison.html"))
     if comparisons:
         cells = [

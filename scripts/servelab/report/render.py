@@ -16,7 +16,7 @@ from servelab.report.capacity_lines import capacity_lines
 from servelab.report.card import answer_card
 from servelab.report.cells import Cell, Measured, Table
 from servelab.report.charts import CHARTS, Chart
-from servelab.report.charts.inline import inline_spec, inline_svg
+from servelab.report.charts.inline import inline_spec, inline_svg, read_chart
 from servelab.report.charts.vega_runtime import chart_runtime
 from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section
@@ -165,8 +165,8 @@ def report_html(content: dict[str, Any], charts: Path) -> str:
         "report.html.j2",
         content,
         chart_runtime(),
-        svg=lambda figure: inline_svg(charts / f"{figure.stem}.svg", figure.caption),
-        spec=lambda figure: inline_spec(charts / f"{figure.stem}.json"),
+        svg=lambda figure: inline_svg(read_chart(charts / f"{figure.stem}.svg"), figure.stem, figure.caption),
+        spec=lambda figure: inline_spec(read_chart(charts / f"{figure.stem}.json")),
     )
 
 

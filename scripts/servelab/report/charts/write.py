@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import altair as alt
 import pandas as pd
@@ -14,7 +14,7 @@ import vl_convert
 
 from servelab.core.errors import ConfigError
 from servelab.core.files import replacing
-from servelab.report.charts import CHARTS, Chart
+from servelab.report.charts import CHARTS, AnyChart, Chart
 from servelab.report.charts.curves import with_limits
 from servelab.search.decision import Decision
 from servelab.study.study import AFTER_SEARCH, LAST_STAGES
@@ -109,8 +109,7 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
     if missing:
         raise ConfigError(f"chart {chart.name}: the tables lack {', '.join(missing)}")
     with alt.data_transformers.disable_max_rows():
-        spec = chart.build(frame[list(chart.columns)]).to_dict()
-    svg = with_titles(vl_convert.vegalite_to_svg(spec, vl_version="_".join(alt.SCHEMA_VERSION.split(".")[:2])))
+        spec, svg = drawing(chart.build(frame[list(chart.columns)]))
     contents: dict[FileFormat, Callable[[], bytes]] = {
         "svg": svg.encode,
         "png": lambda: vl_convert.svg_to_png(svg, scale=PNG_SCALE),
@@ -119,6 +118,12 @@ def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Pat
     for file_format, path in outputs.items():
         with replacing(path) as temporary:
             temporary.write_bytes(contents[file_format]())
+
+
+def drawing(chart: AnyChart) -> tuple[dict[str, Any], str]:
+    """The Vega-Lite description of a chart, and its SVG."""
+    spec = chart.to_dict()
+    return spec, with_titles(vl_convert.vegalite_to_svg(spec, vl_version="_".join(alt.SCHEMA_VERSION.split(".")[:2])))
 
 
 def with_titles(svg: str) -> str:
