@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from servelab.core.cli import run
+from servelab.report.measured_runs import MeasuredRuns
 from servelab.results.study_folders import STUDY_FOLDER, finished_studies, study_folder
 from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
@@ -20,7 +21,9 @@ def main(arguments: argparse.Namespace) -> None:
     studies = [study_folder(study, arguments.results) for study in arguments.studies]
     for study in studies or finished_studies(arguments.results):
         recommended = Recommended.read(study / "recommended.json")
-        print(f"\n{render_recommendation(recommended, study / 'report.html')}\n")
+        runs = MeasuredRuns(arguments.results / "runs", recommended.study)
+        has_name = recommended.launch_command is None or runs.model_has_name(recommended.run_id)
+        print(f"\n{render_recommendation(recommended, study / 'report.html', has_name)}\n")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ Row = dict[Any, Any]
 def answers_over_time(results: Path) -> Section | None:
     """The answers in the studies' `answers.parquet` below `results`, if any; links are relative to it.
 
-    A chart for each model, hardware and metric of which there are two answers, and a row for each answer.
+    A row for each answer, and a chart where a model, hardware and metric have two.
     """
     answers: list[tuple[str, str, Row]] = []
     for folder in sorted((results / "studies").glob("*")):

@@ -8,18 +8,16 @@ from servelab.core.number_text import mark
 from servelab.search.recommended import FROM_LOGS, Improvement, Proof, Recommended
 
 
-def render_recommendation(recommended: Recommended, report: Path) -> str:
-    """The recommendation as a few lines for a terminal."""
-    # the one that starts as printed comes first: a model that was made here has no name that an engine would find
-    here = [f"    {recommended.launch_command}", "", "With the model's name in place of its path:", ""]
-    answers = recommended.answers_text
-    lines = [
-        f"{recommended.study}: recommended serving command",
-        *answers,
-        "",
-        *(here if recommended.launch_command else []),
-    ]
-    lines += [f"    {recommended.command}", ""]
+def render_recommendation(recommended: Recommended, report: Path, model_has_name: bool = True) -> str:
+    """The recommendation as a few lines for a terminal.
+
+    `model_has_name`: the engine finds the served weights by the name in the command. Else only the command with this
+    machine's paths starts as printed, and it is the only one.
+    """
+    lines = [f"{recommended.study}: recommended serving command", *recommended.answers_text, ""]
+    lines += [f"    {recommended.launch_command or recommended.command}", ""]
+    if recommended.launch_command and model_has_name:
+        lines += ["With the model's name in place of its path:", "", f"    {recommended.command}", ""]
     lines += [recommended.note, ""] if recommended.note else []
     lines += _answer(recommended)
     lines += _elsewhere(recommended)
