@@ -21,8 +21,9 @@ def main(arguments: argparse.Namespace) -> None:
     studies = [study_folder(study, arguments.results) for study in arguments.studies]
     for study in studies or finished_studies(arguments.results):
         recommended = Recommended.read(study / "recommended.json")
-        runs = MeasuredRuns(arguments.results / "runs", recommended.study)
-        has_name = recommended.launch_command is None or runs.model_has_name(recommended.run_id)
+        runs = study.parents[1] / "runs"
+        is_there = (runs / recommended.run_id / "spec.json").exists()
+        has_name = is_there and MeasuredRuns(runs, recommended.study).model_has_name(recommended.run_id)
         print(f"\n{render_recommendation(recommended, study / 'report.html', has_name)}\n")
 
 
