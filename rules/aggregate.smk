@@ -58,6 +58,7 @@ rule recommend:
     conda:
         "../envs/workflow.yaml"
     params:
+        content=lambda wildcards: FILES.sha256(wildcards.search),
         study=lambda wildcards: study_path(wildcards.search),
         runs=lambda wildcards: (
             "--runs results/runs" if is_live(wildcards.search) else ""
@@ -85,6 +86,7 @@ rule list_candidates:
     conda:
         "../envs/workflow.yaml"
     params:
+        content=lambda wildcards: FILES.sha256(wildcards.search),
         study=lambda wildcards: study_path(wildcards.search),
         first=lambda wildcards: options(FILES.first_pairs(wildcards.search)),
     shell:
@@ -104,6 +106,7 @@ rule describe_study:
     conda:
         "../envs/workflow.yaml"
     params:
+        content=lambda wildcards: FILES.sha256(wildcards.search),
         study=lambda wildcards: study_path(wildcards.search),
     shell:
         'python "$SERVELAB_SCRIPTS"/describe_study.py --study {params.study} --output {output.study} > {log} 2>&1'

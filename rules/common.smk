@@ -115,6 +115,7 @@ os.environ.update(
 try:
     COURSES = STUDIES.courses(RESULTS) if workflow.is_main_process else {}
     FORESEEN = ForeseenPlans(COURSES, PLANS)
+    UNMEASURED = STUDIES.unmeasured(RESULTS, COURSES, SEALED.is_complete)
     for forecast in (
         STUDIES.forecasts(
             RESULTS, COURSES, SEALED.is_complete, use_imported=USE_IMPORTED

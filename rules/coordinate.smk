@@ -19,8 +19,8 @@ onstart:
             SIGNING.check(is_here=workflow.local_exec)
             PLACEMENTS.check_nodes(STUDIES.live)
             if workflow.local_exec and not workflow.dag_settings.targets:
-                STUDIES.check_accelerators(RESULTS, SEALED.is_complete)
-                STUDIES.check_environments(RESULTS, SEALED.is_complete)
+                STUDIES.check_accelerators(UNMEASURED)
+                STUDIES.check_environments(RESULTS, UNMEASURED)
             claim_studies(STUDIES.searches, RESULTS)
             PLACEMENTS.watch_slurm(logger.warning)
             lines = [*cancel_left_jobs(Path()), *STUDIES.troubles(RESULTS)]

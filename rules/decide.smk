@@ -28,6 +28,8 @@ rule parse_stage:
     conda:
         "../envs/workflow.yaml"
     threads: min(workflow.cores or 1, 8)
+    params:
+        content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
     shell:
         'python "$SERVELAB_SCRIPTS"/parse_stage.py --study {input.study} --plan {input.plan} --runs results/runs'
         " --kept results/parsed/{wildcards.study} --processes {threads}"
@@ -49,6 +51,7 @@ rule decide_stage:
     conda:
         "../envs/workflow.yaml"
     params:
+        content=lambda wildcards: FILES.sha256(wildcards.search),
         study=lambda wildcards: study_path(wildcards.search),
     shell:
         'python "$SERVELAB_SCRIPTS"/decide_stage.py --study {params.study} --plan {input.plan} --table {input.table}'

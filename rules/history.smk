@@ -22,6 +22,8 @@ rule keep_answer:
         "results/logs/keep_answer/{study}-{versions_id}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
     shell:
         'python "$SERVELAB_SCRIPTS"/keep_answer.py --study {input.study} --recommended {input.recommended}'
         " --decision {input.decision} --table {input.table} --runs results/runs --output {output.answer} > {log} 2>&1"
@@ -48,6 +50,7 @@ rule build_history:
     conda:
         "../envs/workflow.yaml"
     params:
+        content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
         answers=lambda wildcards: f"results/studies/{wildcards.study}/answers",
         imported="" if USE_IMPORTED else "--without-imported",
     shell:

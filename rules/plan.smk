@@ -14,6 +14,7 @@ checkpoint plan_stage:
     conda:
         "../envs/workflow.yaml"
     params:
+        content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
         past=lambda wildcards: options(
             FILES.past_stages(wildcards.study, wildcards.stage)
         ),

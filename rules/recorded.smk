@@ -28,6 +28,7 @@ rule parse_recorded:
     conda:
         "../envs/workflow.yaml"
     params:
+        content=lambda wildcards: FILES.sha256(f"recorded/{wildcards.study}"),
         previous=lambda wildcards: options(
             FILES.previous_stage(f"recorded/{wildcards.study}", wildcards.stage)
         ),
@@ -57,6 +58,8 @@ rule audit_claims:
         "results/logs/audit_claims/{study}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        content=lambda wildcards: FILES.sha256(f"recorded/{wildcards.study}"),
     shell:
         'python "$SERVELAB_SCRIPTS"/audit_claims.py --study config/recorded/{wildcards.study} --plans {input.plans}'
         " --decisions {input.decisions} --recommended {input.recommended} --output {output.claims} > {log} 2>&1"

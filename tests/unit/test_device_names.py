@@ -19,6 +19,7 @@ from servelab.machine.lease import lease
 from servelab.machine.locks import try_lock
 from servelab.measure.job import JobRun, parse_job
 from servelab.measure.visits import measure_job
+from servelab.search.course import Step
 from servelab.search.kept_answers import question_id
 from servelab.search.planning import plan_confirm
 from servelab.study.configuration import Load, baseline
@@ -209,27 +210,38 @@ def test_what_studies_state_of_one_name_is_true_for_all(make_project):
     }
 
 
-def test_a_workflow_on_this_machine_stops_before_it_starts(make_project, tmp_path):
-    study = demo_study()
-    study["hardware"] = {"accelerator": "NVIDIA H200", "device": "nvidia"}
-    studies = Studies(live={"cpu-smollm2": make_project(study)}, recorded={})
-    with pytest.raises(ConfigError, match=f"runs are of `NVIDIA H200`, but this machine has `{H100}`"):
-        studies.check_accelerators(tmp_path, lambda run: False)
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
-    studies.check_accelerators(tmp_path, lambda run: False)  # the measuring job says that it cannot ask
-
-
-def test_a_study_that_is_all_measured_needs_no_accelerator(make_project, tmp_path):
+def of_another_machine(make_project):
+    """The studies of a project whose accelerator this machine lacks, and that project."""
     study = demo_study()
     study["hardware"] = {"accelerator": "NVIDIA H200", "device": "nvidia"}
     made = make_project(study)
-    studies = Studies(live={"cpu-smollm2": made}, recorded={})
+    return Studies(live={"cpu-smollm2": made}, recorded={}), made
+
+
+def test_a_workflow_on_this_machine_stops_before_it_starts(make_project, tmp_path):
+    studies, _ = of_another_machine(make_project)
+    with pytest.raises(ConfigError, match=f"runs are of `NVIDIA H200`, but this machine has `{H100}`"):
+        studies.check_accelerators(["cpu-smollm2"])
+    studies.check_accelerators([])
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    studies.check_accelerators(["cpu-smollm2"])  # the measuring job says that it cannot ask
+
+
+def test_a_study_that_is_all_measured_needs_no_accelerator(make_project, tmp_path):
+    studies, made = of_another_machine(make_project)
     plan = plan_confirm(made, baseline(made.study), 3)
+    step = Step(plan, [], is_known=True, engines=frozenset())
+    courses, measured = {"cpu-smollm2": [step]}, set(plan.run_ids())
+    assert studies.unmeasured(tmp_path, courses, measured.__contains__) == ["cpu-smollm2"], "no stage is planned yet"
     for stage in studies.planned_stages("studies/cpu-smollm2"):
         folder = tmp_path / f"studies/cpu-smollm2/stages/{stage}"
         folder.mkdir(parents=True)
         plan.write(folder / "plan.json")
-    runs = {run.run_id for candidate in plan.candidates for run in candidate.runs}
-    with pytest.raises(ConfigError):
-        studies.check_accelerators(tmp_path, (runs - {min(runs)}).__contains__)
-    studies.check_accelerators(tmp_path, runs.__contains__)
+    assert studies.unmeasured(tmp_path, courses, measured.__contains__) == []
+    assert studies.unmeasured(tmp_path, courses, (measured - {min(measured)}).__contains__) == ["cpu-smollm2"]
+    study = demo_study()
+    study["hardware"] = {"accelerator": "NVIDIA B200", "device": "nvidia"}
+    renamed = make_project(study)
+    other = Step(plan_confirm(renamed, baseline(renamed.study), 3), [], is_known=True, engines=frozenset())
+    edited = {"cpu-smollm2": [other]}
+    assert studies.unmeasured(tmp_path, edited, measured.__contains__) == ["cpu-smollm2"], "its plans are older"

@@ -310,7 +310,7 @@ def test_a_missing_container_program_is_one_error_that_names_the_lock(tmp_path, 
     studies = Studies(live={"vllm-h100-node": project}, recorded={})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError) as error:
-        studies.check_environments(tmp_path, lambda run: False)
+        studies.check_environments(tmp_path, ["vllm-h100-node"])
     assert str(error.value) == (
         "config/studies/vllm-h100-node.yaml: engines.vllm: there is no program `docker` here; run this where it is "
         "installed, use another runtime, or serve from packages: "
@@ -318,7 +318,7 @@ def test_a_missing_container_program_is_one_error_that_names_the_lock(tmp_path, 
     )
     (tmp_path / "docker").write_text("#!/bin/sh\n")
     (tmp_path / "docker").chmod(0o755)
-    studies.check_environments(tmp_path, lambda run: False)
+    studies.check_environments(tmp_path, ["vllm-h100-node"])
 
 
 @pytest.mark.parametrize("study", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda path: path.stem)

@@ -3,6 +3,7 @@
 `test_reruns.py` counts what is really measured for each row.
 """
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -194,6 +195,15 @@ def test_the_job_table_and_the_forecast_agree(row, edit, jobs, workspace):
     if jobs is not None:
         assert told == jobs
     assert left == (bool(told) or edit is constrained), "a bound without a job would be idle"
+
+
+def test_an_edit_is_seen_though_its_file_is_older_than_the_results(workspace):
+    """As one that was copied with its old time, or edited after the clock was set back."""
+    of_study(change_the_margin)(workspace)
+    os.utime(workspace.folder / "config/studies/tiny.yaml", (0, 0))
+    said = workspace.snakemake("--dry-run")
+    assert re.search(r"^decide_stage +3$", said, re.MULTILINE)
+    assert listed_jobs(said) == 0 and "nothing left to measure" in said
 
 
 def listed_jobs(said: str) -> int:

@@ -166,9 +166,6 @@ def _as_planned(plan: Plan, table: pd.DataFrame) -> pd.DataFrame | None:
 
 def _is_of_this_objective(project: Project, plan: Plan, results: Path) -> bool:
     """Whether a stage's table has what the study decides by now: its constraints, for example, are in the table."""
-    made = _file(plan, results, "table.parquet").stat().st_mtime_ns
-    if made >= project.file.stat().st_mtime_ns:
-        return True
     try:
         described = StudySummary.read(results / "studies" / plan.study / "study.json")
     except ServelabError:

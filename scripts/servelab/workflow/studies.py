@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +25,6 @@ from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import accelerator_counts
 from servelab.study.kinds import SearchedStudy
-from servelab.study.plan import Plan
 from servelab.study.project import Project
 from servelab.study.recorded.study import RecordedStudy, load_recorded
 from servelab.study.study import CONFIRM_FIRST, Study
@@ -116,23 +115,41 @@ class Studies:
             )
         return found
 
-    def check_accelerators(self, results: Path, is_complete: Callable[[str], bool]) -> None:
-        """`ConfigError` if this machine has other accelerators than those of a study that is not all measured.
+    def unmeasured(
+        self, results: Path, courses: Mapping[str, Iterable[Step]], is_complete: Callable[[str], bool]
+    ) -> list[str]:
+        """The live studies that will measure: a certain run is missing, or a stage was never planned.
 
-        `is_complete` says of a run whether it was measured. Nothing is said of a machine whose devices cannot be
-        listed: the measuring job does so.
+        `courses` are those of `courses`; `is_complete` says of a run whether it was measured. Plans that lie in the
+        results folder may be those of the study before it was edited.
+        """
+        return [
+            name
+            for name, steps in courses.items()
+            if not all(
+                (results / LIVE / name / "stages" / stage / "plan.json").exists()
+                for stage in self.planned_stages(f"{LIVE}/{name}")
+            )
+            or not all(is_complete(run) for step in steps if step.is_known for run in step.plan.run_ids())
+        ]
+
+    def check_accelerators(self, names: Iterable[str]) -> None:
+        """`ConfigError` if this machine has other accelerators than those of one of these studies.
+
+        Nothing is said of a machine whose devices cannot be listed: the measuring job does so.
         """
         stated = self.stated_names()
-        for _, project in self._unmeasured(results, is_complete):
-            hardware = project.study.hardware
+        for name in names:
+            hardware = self.live[name].study.hardware
             kind, allocation = DEVICES.get(hardware.device), allocations.current()
             with suppress(Outage):
                 found = allocation.given(kind, kind.find())
                 Wanted(kind, [hardware.accelerator], stated).among(found, allocation.giver())
 
-    def check_environments(self, results: Path, is_complete: Callable[[str], bool]) -> None:
-        """`ConfigError` if this machine cannot build an engine's environment that a study still needs."""
-        for name, project in self._unmeasured(results, is_complete):
+    def check_environments(self, results: Path, names: Iterable[str]) -> None:
+        """`ConfigError` if this machine cannot build an engine's environment that one of these studies still needs."""
+        for name in names:
+            project = self.live[name]
             place = Place(project, results, ask=True)
             for alias in project.study.engines:
                 if place.environment_file(alias).exists():
@@ -140,14 +157,6 @@ class Studies:
                 found = look_at(place, alias)
                 if found.verdict == "error":
                     raise ConfigError(f"config/studies/{name}.yaml: engines.{alias}: {found.saw}; {found.action}")
-
-    def _unmeasured(self, results: Path, is_complete: Callable[[str], bool]) -> Iterator[tuple[str, Project]]:
-        """The live studies with a stage that has no plan yet, or a run that was not measured."""
-        for name, project in self.live.items():
-            stages = self.planned_stages(f"{LIVE}/{name}")
-            plans = [results / LIVE / name / "stages" / stage / "plan.json" for stage in stages]
-            if not all(plan.exists() and all(map(is_complete, _runs(plan))) for plan in plans):
-                yield name, project
 
     def courses(self, results: Path) -> dict[str, list[Step]]:
         """The stages of each live study, by its name: decided ones as on disk, the others as assumed."""
@@ -184,11 +193,6 @@ def _other_kind(name: str, recorded: Mapping[str, RecordedStudy]) -> str:
     if name in recorded or not Path(f"config/recorded/{name}/study.yaml").exists():
         return ""
     return f"\n  this measures; for the recorded study of this name: --config 'studies=[]' 'recorded=[{name}]'"
-
-
-def _runs(plan: Path) -> Iterator[str]:
-    """Ids of the runs of a plan."""
-    return (run.run_id for candidate in Plan.read(plan).candidates for run in candidate.measured_runs)
 
 
 def read_studies(config: Mapping[str, Any]) -> Studies:

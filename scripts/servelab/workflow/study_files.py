@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from servelab.core.identity import file_sha256
 from servelab.core.shipped import own_or_shipped
 from servelab.search.kept_answers import study_versions, versions_id
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
@@ -106,6 +107,14 @@ class StudyFiles:
             "datasets": str(own_or_shipped(Path(), "config/datasets.yaml")),
             "locks": sorted(str(lock) for lock in locks if lock),
         }
+
+    def sha256(self, search: str) -> str:
+        """sha256 of a study's file, as a parameter of each rule that reads it.
+
+        Of an input, Snakemake compares the time only. A file that was copied with its old time, or edited after the
+        clock was set back, is older than what was made of it.
+        """
+        return file_sha256(Path(study_file(search)))
 
     def answer(self, study: str) -> str:
         """Where a live study's answer is kept under the versions that its engines have now."""
