@@ -44,7 +44,7 @@ class ClockDifference:
         self._at.append(clock())
         self._difference_ns.append(difference_ns)
 
-    def arrivals(self, stamps: bytes | bytearray, read_at: Sequence[float]) -> Floats:
+    def arrivals(self, stamps: bytes | bytearray, read_at: Sequence[float] | Floats) -> Floats:
         """When pieces arrived, in seconds of `clock`.
 
         `stamps` holds the kernel's `struct timespec` for each piece, 16 bytes, all zero if it gave none. `read_at` is

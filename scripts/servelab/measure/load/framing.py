@@ -107,7 +107,7 @@ def _plain_chunks(raw: bytes, raw_ends: Ends, start: int) -> Decoded | None:
     lengths = list(map(len, chunks))
     try:
         number = {size: int(size, 16) for size in set(sizes)}
-        if [number[size] for size in sizes] != lengths or 0 in lengths:
+        if list(map(number.__getitem__, sizes)) != lengths or 0 in number.values():
             return None
     except ValueError:
         return None

@@ -80,11 +80,15 @@ def read_exchanges(
     may_be_shorter: bool = False,
 ) -> tuple[list[Record], Floats]:
     """The records of a process's exchanges, and how long each piece waited to be read, in ms."""
-    records, unread = [], []
-    for exchange in exchanges:
-        arrivals = difference.arrivals(exchange.stamps, exchange.read_at)
-        unread_ms = 1000 * (np.asarray(exchange.read_at) - arrivals)
-        unread.append(unread_ms)
+    records, exchanges = [], list(exchanges)
+    ends = np.cumsum([len(exchange.read_at) for exchange in exchanges], dtype=np.int64)
+    read_at = np.concatenate([np.empty(0), *(np.asarray(exchange.read_at) for exchange in exchanges)])
+    arrivals = difference.arrivals(b"".join(exchange.stamps for exchange in exchanges), read_at)
+    unread_ms = 1000 * (read_at - arrivals)
+    start = 0
+    for exchange, end in zip(exchanges, ends.tolist(), strict=True):
+        pieces = slice(start, end)
+        start = end
         decoded = decode(exchange.raw(tape), np.cumsum(exchange.sizes, dtype=np.int64))
         if requests.key is not None:
             decoded = replace(decoded, body=_masked(decoded.body, requests.key))
@@ -96,14 +100,14 @@ def read_exchanges(
             decoded,
             output_tokens,
             scheduled_s,
-            arrivals,
-            unread_ms,
+            arrivals[pieces],
+            unread_ms[pieces],
             origin,
             keep_answers=keep_answers,
             may_be_shorter=may_be_shorter,
         )
         records.append(record)
-    return records, np.concatenate([np.empty(0), *unread])
+    return records, unread_ms
 
 
 def _masked(body: bytes, key: str) -> bytes:

@@ -74,9 +74,13 @@ def read_answer(
             run = _run(body, position, shape, window)
             if len(run):
                 ends.append(run)
+                taken = int(run[-1]) - position
+                position += taken
+                is_cut = taken >= window
                 # A run is looked for in twice as much as the last one took: what is copied stays in proportion.
-                window = max(_WINDOW_BYTES, 2 * (int(run[-1]) - position))
-                position = int(run[-1])
+                window = max(_WINDOW_BYTES, 2 * taken)
+                if is_cut:  # by the window, not by another event
+                    continue
             short_runs += len(run) < _SHORT_RUN
         events += 1
         if events > most_events:
