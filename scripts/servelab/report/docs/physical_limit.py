@@ -41,7 +41,7 @@ nothing. A run above its limit is impossible: the check
   output tokens / sequences in the batch at once (the most requests in flight, or `max_num_seqs` if it is less), and as
   the longest output has tokens. If the caches can hold all weights, there is no bound from memory.
 - Several devices count with all their bandwidth and arithmetic, however the model is split over them; communication
-  counts nothing.
+  is not counted.
 - Experts: a token computes with its own. A pass reads E × (1 − (1 − k / E)^b) of a layer's E experts, if each of b
   sequences draws k evenly: k for one sequence, nearly all for many. As tokens could all draw the same, the check calls
   a run `invalid` only above the limit with k experts per pass, and `suspect` between the two.
@@ -49,7 +49,7 @@ nothing. A run above its limit is impossible: the check
   fastest rate for that many bits or more. The KV cache counts with the bytes of its format; 1 per value if the weights
   are quantised and no format is set, as engines may narrow it.
 - Speculative decoding: a pass gives a sequence up to as many tokens as are drafted, and one. If their number is not
-  known, there is no bound from memory. Drafting counts nothing.
+  known, there is no bound from memory. Drafting is not counted.
 - Prefix caching: prompt tokens that the server took from its cache are not computed. If it does not report them,
   prompts of the workloads `random` and `sharegpt`, which have next to nothing in common, count in full, others not
   at all. In logs they count in full, unless the command turns a prefix cache on.
