@@ -177,10 +177,10 @@ def test_a_capacity_is_searched_in_each_visit(tmp_path):
         assert holds and visit.requests_per_s > 0
     interval = found.interval()
     assert interval.low < interval.value < interval.high
-    line = next(line for line in done.stdout.splitlines() if line.startswith("It bears "))
+    line = next(line for line in done.stdout.splitlines() if line.startswith("It sustains "))
     assert "ttft_ms p90 at most 800: at " in line
     page = (tmp_path / "bench/bench.md").read_text()
-    assert "Share of the limit" in page and "It bears" in page
+    assert "Share of the limit" in page and "It sustains" in page
     records = pq.read_table(tmp_path / "bench/requests.parquet").to_pylist()
     steps = sum(len(visit.steps) for visit in found.visits)
     assert sum(row["load"] == "capacity" for row in records) == 20 * steps

@@ -72,7 +72,24 @@ def test_what_is_not_understood_is_no_reset(body):
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "tensorrt-llm", "mindie"])
 def test_the_others_are_restarted(engine):
-    assert ENGINES.get(engine).cache_reset is None
+    assert ENGINES.get(engine).cache_reset_with({}, {}) is None
+    assert ENGINES.get(engine).cache_reset_with({"prefix_caching": True}, {"cache-ram": 0}) is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "arguments", "reset"),
+    [
+        ("llama.cpp", {"cache-ram": 0}, ""),
+        ("llama.cpp", {"-cram": "0"}, ""),
+        ("llama.cpp", {}, None),  # prompts of idle slots go to the host's memory
+        ("llama.cpp", {"--cache-ram": 512}, None),
+        ("tensorrt-llm", {}, ""),
+        ("mindie", {}, ""),
+        ("vllm", {}, "/reset_prefix_cache"),
+    ],
+)
+def test_a_server_that_keeps_no_prompts_stays_as_it_is(engine, arguments, reset):
+    assert ENGINES.get(engine).cache_reset_with({"prefix_caching": False}, arguments) == reset
 
 
 def without_end(connection, first, each):

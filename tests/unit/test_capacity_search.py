@@ -238,13 +238,13 @@ def test_a_candidate_that_bears_the_incumbents_capacity_is_searched_from_there()
     assert min(each.load for each in steps) == 13.45 and len(steps) < len(searched(RATE, lambda load: load / 20))
 
 
-def test_a_candidate_that_does_not_bear_it_is_dropped_after_one_step():
+def test_a_candidate_that_does_not_sustain_it_is_dropped_after_one_step():
     assert [each.load for each in searched(RATE, lambda load: load / 12, first=13.45)] == [13.45]
     outcome = Outcome()
     with pytest.raises(CandidateFailed) as failed:
         search_capacity(Inputs(of_rates(incumbent_capacity=32.0)), outcome, made_server())
     assert failed.value.reason == "below_incumbent" and len(outcome.steps) == len(outcome.step_records) == 1
-    bound = "its capacity is below 32 requests/s, which the incumbent bears: 32 requests/s: ttft_ms p90 is"
+    bound = "its capacity is below 32 requests/s, which the incumbent sustains: 32 requests/s: ttft_ms p90 is"
     assert failed.value.message.startswith(bound)
 
 

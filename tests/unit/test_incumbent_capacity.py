@@ -16,7 +16,7 @@ CAPACITY = {"capacity": {"of": "request_rate", "slos": {"ttft_ms": {"p90": 1000}
 
 @pytest.fixture
 def studied(study_content, project_with):
-    """A study of a capacity, with two stages and those of its search that are decided, from (A bears, B bears)."""
+    """A study of a capacity, with two stages and those of its search that are decided, of what A and B sustain."""
 
     def make(*borne, metric="capacity_per_s", failed=None):
         study_content["workloads"] = [{"name": "cpu-sharegpt", "load": CAPACITY}]

@@ -76,7 +76,9 @@ class Bench(JsonFile):
     asked: Asked = Field(description="What the server says about itself.")
     load: BenchLoad
     points: list[PointResult]
-    capacity: SearchedCapacity | None = Field(None, description="The highest load that it bears, if it was searched.")
+    capacity: SearchedCapacity | None = Field(
+        None, description="The highest load that it sustains, if it was searched."
+    )
     client: str = Field(description="Load client and its version.")
     servelab: str = Field(description="Release of Servelab.")
     host: str = Field(description="Name of the machine that sent the load.")

@@ -108,4 +108,4 @@ def capacity_words(found: SearchedCapacity) -> str:
         ended = next(visit.ended for visit in found.visits if visit.load is None)
         return f"No capacity{limits}: {ended}."
     spread = "" if interval.low is None else f" (95 % interval {interval.low:.3g} to {interval.high:.3g})"
-    return f"It bears {interval.value:.3g} {unit}{spread}{limits}: {found.visits[-1].ended}."
+    return f"It sustains {interval.value:.3g} {unit}{spread}{limits}: {found.visits[-1].ended}."

@@ -208,7 +208,7 @@ LoadOf = Literal["max_concurrency", "request_rate"]
 
 
 class CapacitySpec(Strict):
-    """The highest load that a server start bears: searched step by step, each step a round at another load."""
+    """The highest load that a server start sustains: searched step by step, each step a round at another load."""
 
     of: LoadOf = Field(description="What is raised: `request_rate` or `max_concurrency`.")
     lowest: float = Field(1.0, gt=0, description="The lowest load; it is tried first.")
@@ -252,7 +252,8 @@ class ServedSpec(Strict):
     container: tuple[str, ...] = Field((), description="What starts its container, mounts aside; empty without one.")
     cache_reset: str | None = Field(
         None,
-        description="Path of the request that empties its caches before a round; null if it is restarted for that.",
+        description="Path of the request that empties its caches before a round; null if it is restarted for that, "
+        "empty if it keeps no prompts.",
     )
     other_nodes: tuple[tuple[str, ...], ...] = Field(
         (),
@@ -313,13 +314,13 @@ class RunSpec(Strict, JsonFile):
     capacity: CapacitySpec | None = Field(
         None,
         exclude_if=lambda value: value is None,
-        description="The search for the highest load that it bears; missing if it is sent one load.",
+        description="The search for the highest load that it sustains; missing if it is sent one load.",
     )
     incumbent_capacity: float | None = Field(
         None,
         exclude_if=lambda value: value is None,
-        description="What `capacity` sends first: the load that the stage's incumbent bears, rounded down. A candidate "
-        "that does not bear it is dropped. Missing for the whole search.",
+        description="What `capacity` sends first: the load that the stage's incumbent sustains, rounded down. A "
+        "candidate that does not sustain it is dropped. Missing for the whole search.",
     )
     keeps_answers: bool = Field(
         False,

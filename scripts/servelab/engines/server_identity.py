@@ -66,7 +66,7 @@ def render_served(engine: Engine, serve: Serve, runtime: str, device: str) -> Se
         files=engine.files(trial),
         request_body=engine.body(trial.arguments),
         container=tuple(map(_named_by_content, RUNTIMES.get(runtime).container(DEVICES.get(device), serve.count))),
-        cache_reset=engine.cache_reset,
+        cache_reset=engine.cache_reset_with(serve.options, serve.arguments),
     )
 
 

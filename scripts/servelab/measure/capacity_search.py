@@ -47,7 +47,7 @@ def search_capacity(inputs: RunInputs, outcome: Outcome, send: Callable[[RunInpu
         log_line(f"step {number}: {outcome.steps[-1].text(spec.of)}")
     found = find_capacity(spec, outcome.steps)
     if found is None and first is not None:
-        bound = f"its capacity is below {first:g} {UNITS[spec.of]}, which the incumbent bears"
+        bound = f"its capacity is below {first:g} {UNITS[spec.of]}, which the incumbent sustains"
         raise CandidateFailed(BELOW_INCUMBENT, f"{bound}: {outcome.steps[-1].text(spec.of)}")
     if found is None:
         raise CandidateFailed("slo_missed", f"the lowest load does not hold: {outcome.steps[-1].text(spec.of)}")

@@ -191,13 +191,17 @@ class Server:
     def reset_caches(self) -> None:
         """Empties the caches by the engine's own request, or by a restart if it has none; starts a stopped server.
 
-        `CandidateFailed` if the server has ended by itself: a restart would hide that.
+        A server that keeps no prompts stays as it is. `CandidateFailed` if the server has ended by itself: a restart
+        would hide that.
         """
         if self.process is None:
             self.start()
             return
         self.check_alive()
-        if (path := self._engine.cache_reset) is not None:
+        path = self._engine.cache_reset_with(self._serve.options, self._serve.arguments)
+        if path == "":
+            return
+        if path is not None:
             answer = ask("POST", self.base_url + path, _RESET_S)
             if answer and answer.status == HTTPStatus.OK and self._engine.has_reset(answer.content):
                 return

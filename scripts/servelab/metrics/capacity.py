@@ -88,7 +88,7 @@ def judge(spec: CapacitySpec, load: float, requests: RecordArray) -> CapacitySte
 
 
 def probe(spec: CapacitySpec, borne: float) -> float | None:
-    """The load that a candidate is sent first, from the one that the incumbent bears; None if that is the lowest.
+    """The load that a candidate is sent first, from the one that the incumbent sustains; None if that is the lowest.
 
     It is below that load by `within_percent` at least, so that chance does not drop a candidate that is no worse, and
     one of few values (four to a doubling): an incumbent that is measured again mostly gives the same.

@@ -150,7 +150,7 @@ def _natural_length(well: Sequence[Start]) -> float | None:
 
 
 def _capacity(well: Sequence[Start]) -> dict[str, Any]:
-    """The columns of a search for capacity: why it ended on each start, and the load that all of them bear."""
+    """The columns of a search for capacity: why it ended on each start, and the load that all of them sustain."""
     found = {
         start.run.start: each
         for start in well

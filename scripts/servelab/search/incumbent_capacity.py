@@ -1,4 +1,4 @@
-"""Which load a candidate's search for capacity sends first: what the incumbent bears, as earlier stages found it."""
+"""Which load a candidate's search for capacity sends first: what the incumbent sustains, as earlier stages found it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servelab.study.configuration import Configuration, key_of
 from servelab.study.study import Study
 
 _RAISED = {"request_rate": "capacity_per_s", "max_concurrency": "capacity_in_flight"}
-"""What a search raises → the objective by which a candidate that bears less is worse."""
+"""What a search raises → the objective by which a candidate that sustains less is worse."""
 
 
 def probes(study: Study, past: Sequence[PastStage]) -> ProbeOf | None:
@@ -48,7 +48,7 @@ def probes(study: Study, past: Sequence[PastStage]) -> ProbeOf | None:
 
 
 def _borne(study: Study, stage: PastStage) -> float | None:
-    """The load that the winner of a stage bears on each of its starts; None if it is not known."""
+    """The load that the winner of a stage sustains on each of its starts; None if it is not known."""
     if stage.table is None:
         return None
     rows = stage.table[stage.table["candidate"] == stage.winner.candidate].to_dict("records")

@@ -90,7 +90,7 @@ class Engine(ABC):
     """Answers 200 once requests can be served."""
     cache_reset: ClassVar[str | None] = None
     """Path of the request (POST) that empties the caches that one round could leave for the next, and answers 200 then;
-    None if only a restart does."""
+    None if only a restart does (`keeps_prompts`)."""
     metrics_path: ClassVar[str | None] = None
     """Path of its metrics in Prometheus format; None if it has none."""
     metric_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -131,6 +131,14 @@ class Engine(ABC):
     def has_reset(self, answer: bytes) -> bool:
         """Whether an answer with status 200 to `cache_reset` says that the caches are empty."""
         return True
+
+    def keeps_prompts(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> bool:
+        """Whether a server with these settings keeps prompts of a round, which the next one would find."""
+        return options.get("prefix_caching") is not False
+
+    def cache_reset_with(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> str | None:
+        """`cache_reset` of a server with these settings; empty if there is nothing to empty."""
+        return self.cache_reset if self.cache_reset or self.keeps_prompts(options, arguments) else ""
 
     @abstractmethod
     def display_base(self, model_id: str) -> list[str]:

@@ -12,7 +12,7 @@ from servelab.engines import llama_cpp_server
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.failure_signs import signs
-from servelab.engines.options import Checked
+from servelab.engines.options import Checked, argument
 from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, Owned
 from servelab.engines.parallelism import Parallel
 from servelab.engines.server_to_start import Options, Serve
@@ -79,7 +79,7 @@ class LlamaCpp(Engine):
     facts = EnvironmentFacts(
         application=("xllamacpp:Server",), parse=(f"{_LAUNCHER}:parse",), base_flags=("--model", "model.gguf")
     )
-    cache_reset = None  # a restart takes about a second and leaves neither slots nor the host-memory prompt cache
+    cache_reset = None  # `/slots/N?action=erase` empties slots, but not the cache of prompts in the host's memory
     metrics_path = "/metrics"
     metric_names: ClassVar = {
         "requests_running": ("llamacpp:requests_processing",),
@@ -134,6 +134,10 @@ class LlamaCpp(Engine):
         return frozenset(
             {*llama_cpp_server.VALUES, *llama_cpp_server.SWITCHES, *llama_cpp_server.SHORT, "--flash-attn"}
         )
+
+    def keeps_prompts(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> bool:
+        """See `Engine.keeps_prompts`; prompts of idle slots are also kept in the host's memory, 8 GiB by default."""
+        return super().keeps_prompts(options, arguments) or argument(arguments, "--cache-ram", "-cram") not in (0, "0")
 
     def setting(self, option: str, options: Options, arguments: Mapping[str, ArgumentValue]) -> ArgumentValue:
         """See `Engine.setting`; an argument `--ctx-size` counts for all slots together."""
