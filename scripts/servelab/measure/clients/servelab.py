@@ -22,7 +22,7 @@ class ServelabClient:
     """Streams with its own event loop and writes the records' table itself."""
 
     name: str = "servelab"
-    version: str = "3"
+    version: str = "4"
     lock: None = None
     packages: tuple[str, ...] = ()
     takes_natural_stops: bool = True
