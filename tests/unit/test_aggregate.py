@@ -68,6 +68,12 @@ def test_a_run_that_failed_is_not_compared_even_if_it_has_rounds(position):
     assert improvements(table, rounds, summaries(rounds)).num_rows == 0
 
 
+def test_rounds_that_two_stages_have_count_once():
+    table, rounds = stage_rows(MEASURED, stage=COMPARISON)
+    twice = pd.concat([rounds, rounds], ignore_index=True)
+    assert improvements(table, twice, summaries(rounds)).equals(improvements(table, rounds, summaries(rounds)))
+
+
 def test_a_stage_is_compared_with_the_baseline_of_its_workload():
     made = [
         stage_rows({"baseline": [100.0, 102.0], "a": [150.0]}, stage="first"),

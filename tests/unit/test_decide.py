@@ -343,3 +343,9 @@ def test_within_noise_says_what_could_not_have_been_seen(decide):
 
 def test_an_unbounded_interval_of_logs_shows_nothing(study):
     assert compare(study, 10.0, -math.inf, math.inf)[1].endswith("includes no change; no change could be seen")
+
+
+@pytest.mark.parametrize(("change", "verdict"), [(2.9, "within margin"), (3.1, "better"), (-3.1, "worse")])
+def test_logs_are_judged_by_the_margin(study, change, verdict):
+    assert study.objective.margin_percent == 3
+    assert compare(study, change, change - 1, change + 1)[0] == verdict

@@ -130,7 +130,7 @@ def test_one_choice_that_all_failures_share_is_blamed():
     worked = ALL[[position(0, 0, 0), position(0, 1, 2), position(0, 0, 1)]]
     found = probability_of_failure(ALL, worked, failed)
     assert found[position(1, 0, 1)] > 0.8
-    assert found[position(0, 1, 1)] == 0
+    assert found[position(0, 1, 2)] == 0
 
 
 def test_what_worked_is_not_blamed():
@@ -139,8 +139,14 @@ def test_what_worked_is_not_blamed():
     worked = ALL[[position(1, 0, 0), position(0, 1, 0), position(0, 0, 1)]]
     found = probability_of_failure(ALL, worked, failed)
     assert found[position(1, 1, 1)] > 0.5
-    assert found[[position(1, 0, 1), position(0, 1, 2)]] == pytest.approx(0, abs=1e-9)
+    assert found[[position(1, 0, 1), position(0, 1, 1)]] == pytest.approx(0, abs=1e-9)
 
 
 def test_nothing_fails_as_long_as_nothing_failed():
     assert not probability_of_failure(ALL, ALL[[0]], ALL[[]]).any()
+
+
+def test_a_choice_that_never_worked_may_fail_where_another_did():
+    found = probability_of_failure(ALL, ALL[[position(0, 0, 0), position(0, 1, 0)]], ALL[[position(1, 0, 0)]])
+    assert found[position(0, 1, 0)] == 0
+    assert found[[position(0, 0, 1), position(0, 1, 2)]] == pytest.approx(0.2)

@@ -11,6 +11,9 @@ from servelab.search.surrogate import Floats, Levels
 _PRIOR = {1: 1.0, 2: 0.3, 3: 0.05}
 """Number of choices together → how likely they are a cause, before anything is measured; relative to a single one."""
 _PASSES = 5
+_UNTRIED = 0.2
+"""Probability, where something failed, that a choice fails which no working combination has: it keeps the next
+combinations from changing all at once, which any cause makes fail."""
 
 Choices = tuple[tuple[int, int], ...]
 """Options and their choices."""
@@ -22,6 +25,7 @@ def probability_of_failure(levels: Levels, worked: Levels, failed: Levels) -> Fl
     A failure has a cause: one choice, or two or three together, that no combination in `worked` has. Each failure is
     shared out among its possible causes, in proportion to how likely these are; what explains several failures becomes
     likelier, what explains none of them is none. The shares are found by a few passes of expectation maximisation.
+    Besides, each choice that no combination in `worked` has may fail.
     """
     causes = _possible_causes(worked, failed)
     if not causes:
@@ -32,7 +36,8 @@ def probability_of_failure(levels: Levels, worked: Levels, failed: Levels) -> Fl
     for _ in range(_PASSES):
         weights = prior * _shares(explains, weights).sum(1)
     is_cause = 1 - (1 - _shares(explains, weights)).prod(1)
-    works = np.ones(len(levels))
+    untried = [~np.isin(levels[:, option], worked[:, option]) for option in range(levels.shape[1])]
+    works: Floats = (1 - _UNTRIED) ** np.sum(untried, axis=0, dtype=float)
     for cause, likely in zip(causes, is_cause, strict=True):
         works[_has(levels, cause)] *= 1 - likely
     return 1 - works

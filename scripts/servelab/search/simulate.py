@@ -50,6 +50,10 @@ class Measured:
     disturbed: bool = False
     """Whether other processes disturbed it: it is then measured again, a bounded number of times."""
 
+    def __post_init__(self) -> None:
+        if not self.rounds and self.failed is None:
+            raise ValueError("Measured needs the objective of one round at least, or why the run failed (`failed`)")
+
 
 Measure = Callable[[Configuration, Load, str], Measured]
 """(configuration, load, start) → the result of measuring it.

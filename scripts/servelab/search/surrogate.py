@@ -47,7 +47,7 @@ _CONSTANT = 1.0
 _PROCESSES = 256
 _NEGLIGIBLE = 1e-3
 """A process that is less likely than this, as a share of the likeliest, predicts nothing."""
-_BLOCK = 512
+_BLOCK = 128
 """Combinations predicted at once: bounds the memory that ten thousand take."""
 
 

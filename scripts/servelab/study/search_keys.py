@@ -66,7 +66,7 @@ class Search(Strict):
         None,
         ge=1,
         description="For `adaptive`: configurations that a stage after the design adds, which can run at the same time "
-        "on several accelerators. Default: so many that there are at most twelve such stages.",
+        "on several accelerators. Default: so many that there are at most fifteen such stages.",
     )
     stop_when: StopWhen = StopWhen()
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from servelab.metrics.definitions import METRICS
 from servelab.search.decide import decide_stage, undecided
@@ -20,7 +21,7 @@ from servelab.search.options_space import Knowledge, Space, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
-from servelab.search.surrogate import design
+from servelab.search.surrogate import Levels, design
 from servelab.study.configuration import Incumbent, Load, Variant, baseline, difference
 from servelab.study.plan import Plan
 from servelab.study.project import Project
@@ -31,10 +32,9 @@ _FEWEST, _MOST = 8, 100
 _SHARE, _POWER = 1.6, 0.56
 """Visits by default: the share of the number of combinations to this power, between fewest and most: 14 of 48, 77 of
 1,000."""
-_DESIGN_SHARE = 0.25
-"""Of the visits. What is chosen one by one, with all that is known, finds more than what is chosen at once."""
-_REFINEMENTS = 12
-"""Most stages after the design."""
+_STAGES = 15
+"""Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
+is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
 _WORTH = 0.001
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
@@ -90,18 +90,23 @@ class Adaptive:
         if not last.plan.applies:
             return make_plan(project, stage, title, last.winner, [], last.plan.reason)
         positions = space.positions(last.plan)
-        measured = len(positions) - len(_refused(space, last.plan))
-        most = min(measured + _batch(study), visits_of(study))
+        refused = _refused(space, last.plan)
+        measured = len(positions) - len(refused)
         if last.table is None:
+            most = min(measured + _batch(study), visits_of(study))
             return _filled(project, stage, title, last.winner, positions, _Design(space), most)
         knowledge = Knowledge(study, space, last.plan, last.table)
+        visits = _visits_that_pay(study, space, knowledge, refused)
+        most = min(measured + _batch(study), visits)
         promising = _Promising(space, knowledge, study.objective.margin_percent)
         plan = _filled(project, stage, title, last.winner, positions, promising, most)
         if len(plan.candidates) > len(positions):
             return plan
         why = f"no other of the {len(space)} combinations promises more than the margin over {last.winner.candidate}"
-        if most <= measured:
-            why = f"the {visits_of(study)} configurations that the search may measure are measured"
+        if visits <= measured:
+            why = f"the {measured} configurations that the search may measure are measured"
+            if visits < visits_of(study):
+                why += f", {visits_of(study) - visits} fewer because many combinations are likely to fail"
         elif len(positions) == len(space):
             why = f"all {len(space)} combinations are measured"
         return make_plan(project, stage, title, last.winner, [], why)
@@ -125,19 +130,31 @@ STRATEGIES.register(Adaptive.name, Adaptive())
 def visits_of(study: Study) -> int:
     """Most configurations that the search of a study measures, the baseline included."""
     count = len(space_of(study))
-    default = min(_MOST, max(_FEWEST, round(_SHARE * count**_POWER)))
-    return min(count, study.search.visits or default)
+    return min(count, study.search.visits or _default_visits(count))
+
+
+def _default_visits(count: float) -> int:
+    return min(_MOST, max(_FEWEST, round(_SHARE * math.pow(count, _POWER))))
+
+
+def _visits_that_pay(study: Study, space: Space, knowledge: Knowledge, refused: Sequence[int]) -> int:
+    """`visits_of`, but by default as if there were only the combinations that are likely to work; failures on top."""
+    failed = knowledge.failed_with(refused)
+    if study.search.visits or not failed:
+        return visits_of(study)
+    likely = float(knowledge.probability_of_working(space.levels, refused).sum())
+    return min(visits_of(study), _default_visits(likely) + len(set(failed) - set(refused)))
 
 
 def _design_size(study: Study) -> int:
-    """A quarter of the visits; all if visits are enough."""
+    """The baseline and one batch; all if visits are enough."""
     visits = visits_of(study)
-    return visits if visits == len(space_of(study)) else math.ceil(_DESIGN_SHARE * visits)
+    return visits if visits == len(space_of(study)) else min(visits, 1 + _batch(study))
 
 
 def _batch(study: Study) -> int:
     """How many configurations a stage adds."""
-    return study.search.batch or -(-(visits_of(study) - _design_size(study)) // _REFINEMENTS)
+    return study.search.batch or -(-(visits_of(study) - 1) // _STAGES)
 
 
 class _Design:
@@ -162,7 +179,10 @@ class _Design:
 
 
 class _Promising:
-    """Chooses what a model expects to gain most, as long as it expects some gain beyond the margin."""
+    """Chooses what a model expects to gain most, as long as it expects some gain beyond the margin.
+
+    A choice that no measured combination has is still tried: its effect may be unlike those of the others.
+    """
 
     def __init__(self, space: Space, knowledge: Knowledge, margin_percent: float) -> None:
         self.space, self._knowledge, self._margin = space, knowledge, math.log1p(margin_percent / 100)
@@ -181,14 +201,24 @@ class _Promising:
         worth = _WORTH * min(1.0, _OF / len(levels))
         found: list[int] = []
         while len(found) < min(count, len(listed)):
+            gains = works * prediction.expected_gain(best)
             if (works * prediction.expected_gain(best + self._margin)).max() < worth:
-                break
-            position = int(np.argmax(works * prediction.expected_gain(best)))
+                gains[~_has_new_choice(levels[listed], levels[[*taken, *found]])] = 0
+                if not gains.any():
+                    break
+            position = int(np.argmax(gains))
             found.append(int(listed[position]))
             works[position] = 0
             best = np.maximum(best, prediction.mean[:, position])
             prediction.believe(position)
         return found
+
+
+def _has_new_choice(levels: Levels, measured: Levels) -> NDArray[np.bool_]:
+    """Which combinations have a choice that none of the `measured` ones has."""
+    new = [~np.isin(levels[:, option], measured[:, option]) for option in range(levels.shape[1])]
+    found: NDArray[np.bool_] = np.any(new, axis=0)
+    return found
 
 
 def _filled(

@@ -1,0 +1,65 @@
+"""What a proof rests on, through whole simulated studies: pairs that do not count, promise, noise of the search."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from made_search import choices, of
+
+from servelab.search.simulate import Measured, simulate_project
+
+GAIN = {"": 100, "A": 130, "B": 90, "AB": 120}
+
+
+def disturbed_in(lost, values):
+    """Measures by a table; the pairs of the proof with these numbers are disturbed however often they are measured."""
+
+    def measure(configuration, load, start):
+        found = of(values)(configuration, load, start)
+        return Measured(found.rounds, disturbed=start.startswith("proof") and int(start.rsplit("-", 1)[1]) in lost)
+
+    return measure
+
+
+def test_a_pair_that_does_not_count_is_made_up_for(two):
+    found = simulate_project(two(), disturbed_in({0}, GAIN))
+    assert (found.verdict, found.proof.pairs) == ("better", 3)
+
+
+def test_a_proof_of_which_too_few_pairs_count_is_disturbed(two):
+    found = simulate_project(two(), disturbed_in(set(range(2, 20)), GAIN))
+    assert (found.verdict, found.proof.pairs) == ("disturbed", 2)
+    assert choices(found.winner) == ""
+
+
+def test_the_searchs_noise_asks_for_more_pairs(two):
+    """Starts of the search scatter, those of the proof do not."""
+    numbers = itertools.count()
+
+    def measure(configuration, load, start):
+        value = {"": 100.0, "A": 170.0, "B": 90.0, "AB": 150.0}[choices(configuration)]
+        return Measured([value * (1 if start.startswith("proof") else (0.75, 1.25)[next(numbers) % 2])])
+
+    quiet = simulate_project(two(), of({"": 100, "A": 170, "B": 90, "AB": 150}))
+    assert (quiet.proof.pairs, simulate_project(two(), measure).proof.pairs) == (3, 8)
+
+
+def test_a_short_load_promises_nothing(project_with):
+    """The baseline crashes under the whole load of the search alone."""
+    project = project_with("halving", rungs=2, eta=2)
+
+    def measure(configuration, load, start):
+        is_baseline = not configuration.options and not configuration.arguments
+        if is_baseline and load.divisor == 1 and not start.startswith("proof"):
+            return Measured(failed="crashed")
+        return Measured([100.0 if is_baseline else 150.0])
+
+    found = simulate_project(project, measure)
+    assert found.proof is not None and found.proof.promised_change_percent is None
+    assert found.change.value == pytest.approx(50)
+
+
+def test_a_made_run_gives_rounds_or_why_it_failed():
+    with pytest.raises(ValueError, match="one round at least"):
+        Measured()
