@@ -149,6 +149,7 @@ def test_what_is_no_name_is_refused(name):
         ("vllm", {"tensor_parallel_size": 2}, {"--tensor_parallel_size": 4}),
         ("vllm", {"max_num_seqs": 2}, {"--max-num-s": 4}),
         ("vllm", {"prefix_caching": True}, {"--no-enable-prefix-caching": None}),
+        ("vllm", {"prefix_caching": True}, {"--disable-prefix-caching": None}),
         ("vllm", {"speculative_decoding": "ngram"}, {"--speculative-config.method": "eagle"}),
         ("vllm", {"speculative_decoding": "ngram"}, {"-sc": "{}"}),
         ("sglang", {"prefix_caching": True}, {"--disable-radix-cache": None}),

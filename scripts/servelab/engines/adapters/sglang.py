@@ -67,6 +67,8 @@ class Sglang(Engine):
             flags=(
                 *("--host", "--port", "--api-key", "--admin-api-key", "--fastapi-root-path", "--grpc-mode"),
                 *("--nccl-port", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--ssl-keyfile-password"),
+                *("--enable-ssl-refresh", "--grpc-port", "--grpc-http-sidecar-port", "--smg-grpc-mode"),
+                *("--smg-http-sidecar-port", "--sidecar", "--sidecar-args"),
             ),
             variables=("SGLANG_HOST_IP", "SGLANG_LOCAL_IP_NIC", "SGLANG_PORT", "SGLANG_API_KEY"),
         ),
@@ -79,7 +81,7 @@ class Sglang(Engine):
             ONE_NODE,
             flags=(
                 *("--nnodes", "--node-rank", "--dist-init-addr", "--disaggregation-mode", "--encoder-only"),
-                *("--language-only", "--base-gpu-id", "--gpu-id-step"),
+                *("--language-only", "--base-gpu-id", "--gpu-id-step", "--use-ray"),
             ),
             variables=("SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE",),
         ),
@@ -89,7 +91,8 @@ class Sglang(Engine):
     aliases = (
         *(("--model-path", "--model"), ("--ep-size", "--ep", "--expert-parallel-size")),
         *(("--dist-init-addr", "--nccl-init-addr"), ("--moe-dp-size", "--moe-data-parallel-size")),
-        *(("--attn-cp-size", "--attention-context-parallel-size"),),
+        *(("--attn-cp-size", "--attention-context-parallel-size"), ("--dcp-size", "--decode-context-parallel-size")),
+        *(("--attn-dp-size", "--attention-data-parallel-size"),),
         *(("--speculative-draft-model-path", "--speculative-draft-model"),),
     )
     abbreviates = True
@@ -119,7 +122,7 @@ class Sglang(Engine):
             ),
         ),
     )
-    checked = (Checked("0.5.5.post1", "parser"), Checked("0.5.9", "parser"))
+    checked = (Checked("0.5.5.post1", "parser"), Checked("0.5.9", "parser"), Checked("0.5.23", "parser"))
     cache_reset = "/flush_cache"  # refused with 400 while a request is running or waiting
     metrics_path = "/metrics"
     metric_names: ClassVar = {

@@ -87,6 +87,7 @@ class Vllm(Engine):
         Checked("0.11.0", "parser"),
         Checked("0.17.1", "parser"),
         Checked("0.32.0", "parser", run=_RUN),
+        Checked("0.33.0", "parser"),
     )
     option_since: ClassVar = {"attention_backend": "0.13.0"}  # before, the variable VLLM_ATTENTION_BACKEND
     option_variables: ClassVar = {"threads": _threads}
@@ -126,7 +127,11 @@ class Vllm(Engine):
     )
     aliases = (
         *(("--quantization", "-q"), ("--compilation-config", "-cc"), ("--optimization-level", "-O")),
-        *(("--speculative-config", "-sc"), ("--attention-config", "-ac"), ("--enable-expert-parallel", "-ep")),
+        *(("--speculative-config", "-sc"), ("--attention-config", "-ac")),
+        # from 0.33.0 on, `--disable-x` is one more name of `--no-enable-x`
+        ("--enable-expert-parallel", "-ep", "--disable-expert-parallel"),
+        ("--enable-prefix-caching", "--disable-prefix-caching"),
+        ("--enable-chunked-prefill", "--disable-chunked-prefill"),
         *(("--decode-context-parallel-size", "-dcp"), ("--prefill-context-parallel-size", "-pcp")),
         *(("--api-server-count", "-asc"), ("--nnodes", "-n"), ("--node-rank", "-r"), ("--data-parallel-rank", "-dpn")),
         *(("--data-parallel-start-rank", "-dpr"), ("--data-parallel-size-local", "-dpl")),
@@ -142,6 +147,7 @@ class Vllm(Engine):
         fill_parser=(
             "vllm.entrypoints.openai.cli_args:make_arg_parser",
             "vllm.entrypoints.launchers.cli_args:make_arg_parser",
+            "vllm.entrypoints.common.cli_args:make_arg_parser",  # 0.33.0
         ),
         parser_class=("vllm.utils.argparse_utils:FlexibleArgumentParser", "vllm.utils:FlexibleArgumentParser"),
         tokenizer=("vllm.tokenizers.registry:get_tokenizer", "vllm.transformers_utils.tokenizer:get_tokenizer"),

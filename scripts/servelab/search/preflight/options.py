@@ -100,15 +100,16 @@ def given_flags(place: Place, known: Known) -> list[str]:
 def _flags(place: Place, alias: str) -> Flags | str:
     """Flags of an engine's release, or why they are not known.
 
-    The environment's own answer comes first. If there is none, Servelab's list of the release counts: a fresh clone
-    has no environments, and some releases print their help only where there is a GPU.
+    The environment's own answer comes first, with what the release takes but leaves out of its help (vLLM 0.33.0:
+    `--no-enable-…`). If there is none, Servelab's list of the release counts: a fresh clone has no environments, and
+    some releases print their help only where there is a GPU.
     """
     engine = place.project.engine(alias)
     found = _asked_flags(place, alias, engine)
-    if not isinstance(found, str):
-        return Flags(found, f"this release of {engine.name}")
     version = place.project.study.engines[alias].version
     listed = listed_flags(engine, version)
+    if not isinstance(found, str):
+        return Flags(found | listed.flags if listed else found, f"this release of {engine.name}")
     if listed is None:
         return found
     return Flags(listed.flags, f"{engine.name} {version} (as listed by Servelab)", listed.is_exact)
