@@ -246,6 +246,15 @@ SAID = {
         '{"a": 0.30000000000000004}',
         "line 1: : 0.3000000000000000000112358}; recomputed, ",
     ),
+    "a sign that no figure has": (
+        ".csv",
+        text_file,
+        "a,+1.2345678901234567",
+        "a,1.2345678901234567",
+        "line 1: a,+1.2345678901234567; recomputed, ",
+    ),
+    "a zero before a figure": (".csv", text_file, "01.2345678901234567", "1.2345678901234567", "line 1: 01.23"),
+    "a small last digit of a drawing": (".svg", text_file, '"0.0000123456789012345"', '"0.0000123456789012346"', None),
     "a shorter version": (".md", text_file, "vllm 0.10\n", "vllm 0.1\n", "line 1: vllm 0.10; recomputed, vllm 0.1"),
     "a line": (".md", text_file, "a\n+1 %\n", "a\n+2 %\n", "line 2: +1 %; recomputed, +2 %"),
     "a line's end": (".md", text_file, "a\n", "a\v\n", "line 1: a; recomputed, a\\x0b"),
@@ -270,6 +279,13 @@ def test_a_table_with_more_bytes_is_another(tmp_path):
     )
     found = difference(tmp_path / "archived.parquet", tmp_path / "again.parquet")
     assert found == "its values are those recomputed, but its bytes are not"
+
+
+def test_a_zero_with_a_sign_is_no_last_digit(tmp_path):
+    archived, again = tmp_path / "archived.parquet", tmp_path / "again.parquet"
+    table_file(archived, [1.0, -0.0])
+    table_file(again, [1.0, 0.0])
+    assert difference(archived, again) == "its values are those recomputed, but its bytes are not"
 
 
 def with_bytes_before_the_footer(path):
