@@ -26,6 +26,7 @@ from servelab.report.charts.write import study_charts, write_chart
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.render import report_content, report_html, report_markdown
 from servelab.report.table_files import frame, tables_of, write_tables
+from servelab.report.validity_marks import checks_table
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.summary import StudySummary
@@ -199,8 +200,16 @@ def test_valid_runs_have_no_key_of_marks(study):
 
 def test_checks_of_a_foreign_run_are_refused(study):
     checks = read_tables([study / "checks.parquet"]).assign(run_id="f" * 20)
-    with pytest.raises(ServelabError, match="fff, which is in no stage's table"):
+    with pytest.raises(ServelabError, match="fff, which is in no table"):
         content(study, checks=checks)
+
+
+def test_a_doubtful_point_that_does_not_decide_is_listed(study):
+    """A candidate's other points of a curve are in no stage's table, only in that of the curves."""
+    checks = read_tables([study / "checks.parquet"]).head(1).assign(run_id="SGLang-1", level="suspect")
+    measured = sample_curves.curves().to_dict("records")
+    (row,) = checks_table(StudySummary.read(study / "study.json"), checks, measured).rows
+    assert (row[0].text, row[0].run_id) == ("SGLang", "SGLang-1")
 
 
 def charts_shown(stages: int, versions: int = 0) -> int:

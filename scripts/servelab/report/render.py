@@ -154,7 +154,7 @@ def report_content(
         "imported": origin.imported(list(workload_of)),
         "provenance": _named("provenance", provenance),
         "checks_summary": checks_summary(checks),
-        "checks": checks_table(study, checks, table),
+        "checks": checks_table(study, checks, measured_rows),
         "commit": origin.commit(recommended.run_id),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -59,14 +60,15 @@ def checks_summary(checks: pd.DataFrame) -> str:
     return f"{', '.join([text, *failed])}. {counts.get('not applicable', 0):,} did not apply."
 
 
-def checks_table(study: StudySummary, checks: pd.DataFrame, table: pd.DataFrame) -> Table:
+def checks_table(study: StudySummary, checks: pd.DataFrame, measured: Sequence[Mapping[Any, Any]]) -> Table:
     """Every failed check, worst first: the run, what the check saw and what to do.
 
-    A check of a run that no stage has is a `ServelabError`.
+    `measured` are the rows of the stages' tables and of the curves. A check of a run that is in none of them is a
+    `ServelabError`.
     """
     titles = {stage.name: stage.title for stage in study.stages}
     runs: dict[Any, Any] = {}
-    for row in table.to_dict("records"):
+    for row in measured:
         for run_id in row["run_ids"]:
             runs.setdefault(run_id, row)
     rows = []
@@ -74,7 +76,7 @@ def checks_table(study: StudySummary, checks: pd.DataFrame, table: pd.DataFrame)
         for finding in checks[checks["level"] == level].to_dict("records"):
             run = runs.get(finding["run_id"])
             if run is None:
-                raise ServelabError(f"the checks name run {finding['run_id']}, which is in no stage's table")
+                raise ServelabError(f"the checks name run {finding['run_id']}, which is in no table")
             workload = study.workloads.get(finding["workload"], finding["workload"])  # a workload's part has no title
             place = f"{titles.get(run['stage'], run['stage'].capitalize())}, {workload}"
             name = Cell(run["candidate"], finding["run_id"], place)
