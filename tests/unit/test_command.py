@@ -260,6 +260,8 @@ def test_a_path_is_a_model_and_the_machine_is_the_hardware(checkout, here):
     assert study.hardware.model_dump()["device"] == "cpu"
     demo = load_project(ROOT / "config/studies/cpu-smollm2.yaml", ROOT).study
     assert (study.protocol.rounds, study.objective.on) == (demo.protocol.rounds, "cpu-sharegpt")
+    sequences = [each.options["max_num_seqs"] for each in study.stages[0].candidates]
+    assert sequences == [16]  # the workload has no more requests
 
 
 @pytest.mark.parametrize(

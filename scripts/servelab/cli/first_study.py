@@ -27,6 +27,7 @@ from servelab.search.project import load_project
 from servelab.study.study import Study, load_study
 
 _SCHEMA = "schema/study.schema.json"
+_SEQUENCES = (16, 64, 256)
 _HEAD = """\
 # yaml-language-server: $schema={schema}
 # Begun by `servelab init`; docs/studies.md explains every key. Edit the stages: they are the questions of this study.
@@ -146,19 +147,22 @@ def first_study(wanted: Wanted, root: Path) -> dict[str, Any]:
         "answers": {},
         "search": {"strategy": "staged"},
         "baseline": baseline,
-        "stages": _proposed(wanted.proposed) if wanted.proposed else _stages(wanted.engines),
+        "stages": _proposed(wanted.proposed) if wanted.proposed else _stages(wanted.engines, root, workload),
         "workloads": [workload],
     }
 
 
-def _stages(engines: Sequence[str]) -> list[dict[str, Any]]:
-    """Questions that every engine has an answer to."""
+def _stages(engines: Sequence[str], root: Path, workload: str) -> list[dict[str, Any]]:
+    """Questions that every engine has an answer to; not more sequences than the workload has requests."""
+    known = read_yaml(own_or_shipped(root, "config/workloads.yaml"))
+    requests = known.get(workload, {}).get("parameters", {}).get("num_requests", _SEQUENCES[-1])
+    sequences = [each for each in _SEQUENCES if each <= requests] or [requests]
     stages: list[dict[str, Any]] = []
     if len(engines) > 1:
         others = [{"engine": name} for name in engines[1:]]
         stages.append({"name": "engine", "title": "Which engine", "candidates": others})
     for name, title, option, values in (
-        ("sequences", "How many sequences at once", "max_num_seqs", (16, 64, 256)),
+        ("sequences", "How many sequences at once", "max_num_seqs", sequences),
         ("batched-tokens", "Tokens in one step", "max_num_batched_tokens", (2048, 8192)),
     ):
         stages.append({"name": name, "title": title, "candidates": [{"options": {option: value}} for value in values]})
