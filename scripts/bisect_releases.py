@@ -64,7 +64,8 @@ def main(arguments: argparse.Namespace) -> None:
     extra = ["--profile", arguments.profile] if arguments.profile else []
     measured = ReleaseStarts(root, arguments.study, arguments.engine, lock, extra)
     metric = project.study.objective.metric
-    print(f"{len(releases)} releases of {engine}, {metric} on {project.study.objective.on}: {', '.join(releases)}")
+    what = f"{len(releases)} releases of {engine}, {metric} on {project.study.objective.on}"
+    print(f"{what}: {', '.join(releases)}", flush=True)
     try:
         found = bisect(
             releases,
