@@ -26,7 +26,7 @@ SHAPES = {
 }
 MOST_OF = {VLLM: 1.0, "httpx": 0.1, "guidellm": 0.1}
 """The most that ours may cost of another's CPU time a token, start-up taken off."""
-AIM_OF_VLLM = 0.6
+AIM_OF_VLLM = {"bursts": 0.5, "paced": 0.39}
 MOST_CPU_OF_VLLM, MOST_MEMORY_OF_VLLM = 1 / 3, 1 / 4
 """The same for the whole process."""
 
@@ -82,7 +82,7 @@ def test_cost(name, clients, tmp_path):
         {"Medians": table, "Runs": runs},
     )
     token_shares = shares["ours/it: load_us_per_token"]
-    print(f"aim: at most {AIM_OF_VLLM} of {VLLM}'s a token; measured {token_shares[VLLM]:.2f}")
+    print(f"aim: at most {AIM_OF_VLLM[name]} of {VLLM}'s a token; measured {token_shares[VLLM]:.2f}")
     for other, most in MOST_OF.items():
         assert token_shares[other] <= most, f"{name}: ours costs {token_shares[other]:.2f} of {other}'s CPU a token"
     assert shares["ours/it: process_cpu_s"][VLLM] <= MOST_CPU_OF_VLLM
