@@ -1,6 +1,7 @@
 """How often a whole study, search and proof, errs: simulated through the real plans and decisions, figures printed.
 
-The worlds are made here and share nothing with the unit tests. STUDIES (300) sets how many studies a world gets.
+The worlds are made here and share nothing with the unit tests. STUDIES (300) sets how many studies a world gets, STRATEGY
+how they are searched (adaptive).
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def project(tmp_path):
         {"name": f"s{stage}", "candidates": [{"arguments": {f"--x{stage}": value}} for value in range(1, 5)]}
         for stage in range(5)
     ]
-    content["search"] = {"strategy": os.environ.get("STRATEGY", "staged")}
+    content["search"] = {"strategy": os.environ.get("STRATEGY", "adaptive")}
     file = tmp_path / f"{content['study']}.yaml"
     file.write_text(yaml.safe_dump(content, sort_keys=False))
     return load_project(file, ROOT)

@@ -74,12 +74,17 @@ def test_nothing_is_measured_twice_and_the_plan_keeps_what_was_measured(six):
         assert set(before.run_ids()) < set(after.run_ids())
 
 
-def test_every_choice_is_measured(six):
+def test_the_first_four_have_every_choice_and_the_baseline(six):
     past, measured = searched(six([stage("a", 3), stage("b", 2), stage("c", 3)]), lambda options: 100.0)
     assert [chosen(candidate.configuration) for candidate in past[0].plan.candidates] == measured[:2]
     assert measured[0] == {}
     for name, count in (("a", 3), ("b", 2), ("c", 3)):
-        assert {options.get(name) for options in measured} == {None, *range(1, count + 1)}
+        assert {options.get(name) for options in measured[:4]} == {None, *range(1, count + 1)}
+
+
+def test_each_choice_is_measured_though_the_others_change_nothing(six):
+    _, measured = searched(six([stage("a", 9), stage("b"), stage("c")]), lambda options: 100.0)
+    assert {options.get("a") for options in measured} == {None, *range(1, 10)}
 
 
 def test_one_large_option_among_others_that_do_nothing_is_found(six):

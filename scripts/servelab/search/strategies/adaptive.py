@@ -35,6 +35,8 @@ _SHARE, _POWER = 1.6, 0.56
 _STAGES = 15
 """Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
 is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
+_SPREAD = 4
+"""As long as fewer are measured and nothing failed, what leaves most open is chosen: a model of so few may be wrong."""
 _WORTH = 0.001
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
@@ -98,8 +100,10 @@ class Adaptive:
         knowledge = Knowledge(study, space, last.plan, last.table)
         visits = _visits_that_pay(study, space, knowledge, refused)
         most = min(measured + _batch(study), visits)
-        promising = _Promising(space, knowledge, study.objective.margin_percent)
-        plan = _filled(project, stage, title, last.winner, positions, promising, most)
+        chooser: _Design | _Promising = _Promising(space, knowledge, study.objective.margin_percent)
+        if measured < _SPREAD and not knowledge.failed_with([]):
+            chooser = _Design(space)
+        plan = _filled(project, stage, title, last.winner, positions, chooser, most)
         if len(plan.candidates) > len(positions):
             return plan
         why = f"no other of the {len(space)} combinations promises more than the margin over {last.winner.candidate}"
