@@ -1,7 +1,7 @@
 """How often a whole study, search and proof, errs: simulated through the real plans and decisions, figures printed.
 
-The worlds are made here and share nothing with the unit tests. STUDIES (300) sets how many studies a world gets, STRATEGY
-how they are searched (adaptive).
+The worlds are made here and share nothing with the unit tests. STUDIES (300) sets how many studies a world gets,
+STRATEGY how they are searched (adaptive).
 """
 
 from __future__ import annotations
