@@ -158,6 +158,13 @@ def test_a_manifest_names_no_folder_but_a_studys(search, build):
         parse_manifest(json.dumps(content).encode(), "x.zip")
 
 
+def test_a_manifest_does_not_list_itself(build):
+    content = manifest_of(build()).model_dump(mode="json")
+    content["members"]["manifest.json"] = content["members"]["README.md"]
+    with pytest.raises(ServelabError, match=r"x\.zip: manifest\.json: lists itself"):
+        parse_manifest(json.dumps(content).encode(), "x.zip")
+
+
 def test_recorded_studies_have_a_folder_of_their_own():
     assert archive_name("studies/a-b", "2026-11-21") == "a-b-2026-11-21.zip"
     assert archive_name("recorded/a-b", "2026-11-21") == "recorded/a-b-2026-11-21.zip"

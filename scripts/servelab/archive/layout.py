@@ -85,6 +85,9 @@ class Manifest(Strict):
 def parse_manifest(content: bytes, archive: str) -> Manifest:
     """The manifest in these bytes; `ServelabError` names the archive and what is wrong."""
     try:
-        return Manifest.model_validate_json(content)
+        manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
         raise ServelabError(describe_validation_error(error, f"{archive}: {MANIFEST}", Manifest)) from None
+    if MANIFEST in manifest.members:
+        raise ServelabError(f"{archive}: {MANIFEST}: lists itself")
+    return manifest
