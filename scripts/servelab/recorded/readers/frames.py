@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from servelab.recorded.readers.pieces import MOST_PREFIX, TITLE, Piece, Row, block_of, like
 
-_TITLED = re.compile(r"={3,} [^=].*[^=] ={3,}$")
+_TITLED = re.compile(r"(?<!=)={3,} [^=].*[^=] ={3,}$")
 _TITLE_LINE = re.compile(r"= (?P<title>[A-Z][A-Z +()]+)$")
-_RULE = re.compile(r"={50,}$")
+_RULE = re.compile(r"(?<!=)={50,}$")
 _COLUMNS = re.compile(r"(?P<name>.*?)(?P<values>(?: +(?:[\d.]+|inf|nan))+)$")
 _LEAST_WIDTH = 60
 """Characters of a rule with a title; narrower ones are of many programs, or of `pieces.ConsoleBlocks`."""
+_MOST_WIDTH = 2000
+"""Characters of a line with a rule: to look for one in a longer line takes time that grows with its square."""
 _MOST_ROWS, _MOST_CHARACTERS = 400, 1 << 16
 
 
@@ -44,7 +46,7 @@ class Frames:
     def feed(self, number: int, line: str) -> Iterator[Piece]:
         """The block that a line ends, if it does."""
         self._last = number
-        has_rule = "===" in line
+        has_rule = len(line) <= _MOST_WIDTH and "===" in line
         if self._frame is not None:
             yield from self._framed(self._frame, number, line)
         elif has_rule and TITLE not in line and (match := _TITLED.search(line.rstrip())):
@@ -71,7 +73,7 @@ class Frames:
             self._frame = None  # another program's rule
             return
         if content:
-            match = _COLUMNS.fullmatch(content)
+            match = _COLUMNS.fullmatch(content) if len(content) <= _MOST_WIDTH else None
             name, values = (match["name"].strip(), match["values"].strip()) if match else (content, "")
             frame.rows.append(Row(number, name, values, content))
 
