@@ -102,7 +102,7 @@ class Adaptive:
         most = min(measured + _batch(study), visits)
         chooser: _Design | _Promising = _Promising(space, knowledge, study.objective.margin_percent)
         if measured < _SPREAD and not knowledge.failed_with([]):
-            chooser = _Design(space)
+            chooser, title = _Design(space), _spread_title(len(past))
         plan = _filled(project, stage, title, last.winner, positions, chooser, most)
         if len(plan.candidates) > len(positions):
             return plan
@@ -318,3 +318,7 @@ def _refinement(number: int) -> str:
 
 def _title(number: int) -> str:
     return f"Refinement {number}: what a model of the runs so far expects to be best"
+
+
+def _spread_title(number: int) -> str:
+    return f"Refinement {number}: what differs most from the runs so far, which are few for a model"
