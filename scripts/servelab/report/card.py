@@ -41,7 +41,7 @@ class Card:
 
 def answer_card(study: StudySummary, recommended: Recommended, headline: Headline, command: str, doubts: str) -> Card:
     """The card of a study; `command` is what its report recommends, `doubts` what its marks mean."""
-    used = f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
+    used = recommended.served_on or f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
     proof = recommended.proof
     lines = [
         headline.text if headline.values else "",

@@ -50,7 +50,7 @@ def headline(study: StudySummary, recommended: Recommended, improvements: pd.Dat
     )
     extrapolated = " (extrapolated)" if row["extrapolated"] else ""
     values = f"{figure(row['baseline_value'])} → {figure(row['value'])}"
-    used = f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
+    used = recommended.served_on or f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
     label = metric_label(objective.metric, basis)
     by = recommended.proof.candidate if recommended.proof else None
     by = by or f"{recommended.engine} {recommended.engine_version}"

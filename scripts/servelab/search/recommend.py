@@ -6,6 +6,7 @@ Only a proof makes a candidate the answer. What the search found chose the candi
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,17 +75,19 @@ def recommend(
     rows = _rows_of_sides(table, study.objective.on)
     metric, basis = study.objective.metric_and_basis
     run_id = _first_run(rows[side])
+    manifest = RunManifest.read(runs_folder / run_id / "manifest.json") if runs_folder else None
     answers = found_in(rows[side])
     of_side: list[Row] = table[table["candidate"] == answer.candidate].to_dict("records")  # type: ignore[assignment]
     notes = (_note(answer.configuration.model, answers), measurement_note(study, last, changed, of_side))
     return Recommended(
         study=study.study,
         command=answer.command,
-        launch_command=runs_folder and _launch_command(runs_folder / run_id / "manifest.json"),
+        launch_command=manifest and _launch_command(manifest),
         note=" ".join(filter(None, notes)) or None,
         engine=study.engines[answer.configuration.engine].engine or answer.configuration.engine,
         engine_version=study.engines[answer.configuration.engine].version,
         model=study.model.variant_id(answer.configuration.model),
+        served_on=manifest and _served_on(manifest),
         environment_variables=answer.configuration.environment_variables,
         configuration=answer.configuration,
         changed=changed,
@@ -219,12 +222,19 @@ def _note(variant: str, answers: AnswersFound | None) -> str | None:
     return f"It serves the weights of variant {variant}: speed was measured, the quality of the answers was not."
 
 
-def _launch_command(path: Path) -> str | None:
+def _served_on(manifest: RunManifest) -> str | None:
+    devices = [*manifest.devices, *(device for node in manifest.other_nodes for device in node.devices)]
+    machine = manifest.machine
+    if [device.name for device in devices] == [machine.cpu]:
+        return f"{machine.cpus_usable} × {machine.cpu}"
+    return ", ".join(f"{count} × {name}" for name, count in Counter(each.name for each in devices).items()) or None
+
+
+def _launch_command(manifest: RunManifest) -> str | None:
     """The command as it ran, after its environment variables, from the run's manifest.
 
     None if nothing was started, or if it ran on several nodes: each had its own.
     """
-    manifest = RunManifest.read(path)
     if not manifest.command or manifest.other_nodes:
         return None
     variables = [f"{name}={value}" for name, value in sorted(manifest.environment_variables.items())]

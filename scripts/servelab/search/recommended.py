@@ -178,6 +178,11 @@ class Recommended(JsonFile):
     engine: str = Field(description="Engine.")
     engine_version: str = Field(description="Engine's version.")
     model: str = Field(description="Model that it serves.")
+    served_on: str | None = Field(
+        None,
+        description="What it was served on, as found: number and name of its accelerators, or of the CPUs that it "
+        "could use; null if nothing ran, or of a server that already ran.",
+    )
     environment_variables: dict[str, str] = Field(description="Environment variables of the server.")
     configuration: Configuration
     changed: bool = Field(description="Whether it differs from the baseline.")
