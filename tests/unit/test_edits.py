@@ -153,7 +153,7 @@ EDITS = {
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A copy of the checkout, with a study for another client, and one whose engines are in images."""
+    """A copy of the checkout, with a study for another client, one of packages alone, and one of images alone."""
     folder = tmp_path_factory.mktemp("edits") / "checkout"
     for name in ("scripts", "config", "envs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -161,7 +161,11 @@ def checkout(tmp_path_factory) -> Path:
     assert "study: cpu-engines\n" in text
     text = text.replace("study: cpu-engines\n", "study: guided\nclient: aiperf\n")
     (folder / "config/studies/guided.yaml").write_text(text)
-    study = read_yaml(folder / "config/studies/qwen3-14b-h100.yaml")
+    packaged = folder / "config/studies/qwen3-14b-h100.yaml"
+    image = "runtime: docker, lock: envs/vllm-openai-0.11.0.image.yaml"
+    assert image in packaged.read_text()
+    packaged.write_text(packaged.read_text().replace(image, "lock: envs/vllm-0.11.0.lock.txt"))  # as its comment says
+    study = read_yaml(packaged)
     study |= {"study": "contained", "stages": study["stages"][:1]}
     for number, (engine, runtime) in enumerate(CONTAINED.items()):
         study["engines"][engine] |= {"runtime": runtime, "lock": f"envs/{engine}.{runtime}.yaml"}
