@@ -57,7 +57,7 @@ def test_gain_on_every_workload_and_the_failure_on_one(answer):
     assert recommended.changed and recommended.evidence == "proof"
     assert recommended.command.endswith("--parallel 8")
     assert recommended.launch_command == "env OMP_NUM_THREADS=2 server --model 'a b'"
-    assert recommended.served_on == "2 × a cpu"  # its CPUs, though they are one device
+    assert recommended.served_on == "a cpu (2 CPUs)"  # one accelerator, whose figures are not divided by two
     gain, failure = recommended.improvements
     assert gain.change_percent == pytest.approx(50, abs=0.1) and gain.n == 3 and gain.failed is None
     assert gain.verdict == "better" and failure.verdict == "failed"

@@ -226,7 +226,7 @@ def _served_on(manifest: RunManifest) -> str | None:
     devices = [*manifest.devices, *(device for node in manifest.other_nodes for device in node.devices)]
     machine = manifest.machine
     if [device.name for device in devices] == [machine.cpu]:
-        return f"{machine.cpus_usable} × {machine.cpu}"
+        return f"{machine.cpu} ({machine.cpus_usable} CPUs)"  # one accelerator, in figures per accelerator
     return ", ".join(f"{count} × {name}" for name, count in Counter(each.name for each in devices).items()) or None
 
 

@@ -180,8 +180,8 @@ class Recommended(JsonFile):
     model: str = Field(description="Model that it serves.")
     served_on: str | None = Field(
         None,
-        description="What it was served on, as found: number and name of its accelerators, or of the CPUs that it "
-        "could use; null if nothing ran, or of a server that already ran.",
+        description="What it was served on, as found: number and name of its accelerators, or the CPU with how many of "
+        "its CPUs it could use; null if nothing ran, or of a server that already ran.",
     )
     environment_variables: dict[str, str] = Field(description="Environment variables of the server.")
     configuration: Configuration
