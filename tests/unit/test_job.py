@@ -11,6 +11,7 @@ from made_run import spec as made_spec
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
+from servelab.core.run_spec import SENT, SERVED, CapacitySpec, RunSpec
 from servelab.measure.job import parse_job, visit_id
 from servelab.measure.run_folder import job_folder
 
@@ -41,6 +42,19 @@ def test_a_pair_of_visits_with_two_loads_each_is_read():
     assert [len(visit) for visit in job.visits] == [2, 2]
     assert len({visit_id(run.spec) for visit in job.visits for run in visit}) == 2
     assert job.visits[0][0].client_environment is None
+
+
+def test_a_visit_serves_every_kind_of_load():
+    """Several points, a search for capacity and questions: all of a start, whatever is sent."""
+    searched = CapacitySpec(of="request_rate")
+    kinds = [run(), run({"max_concurrency": 3}), run(capacity=searched), run(keeps_answers=True, slos={"ttft_ms": 9.0})]
+    kinds += [run(capacity=searched, incumbent_capacity=4.0), run(unless_saturated=True, objective="tpot_ms")]
+    (visit,) = parse_job(of(kinds)).visits
+    assert len(visit) == len(kinds)
+
+
+def test_each_part_of_a_specification_is_served_or_sent():
+    assert RunSpec.model_fields.keys() == SERVED | SENT and not SERVED & SENT
 
 
 @pytest.mark.parametrize(

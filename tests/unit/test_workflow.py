@@ -14,6 +14,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import HardwareSpec
+from servelab.measure.job import parse_job
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
@@ -132,6 +133,17 @@ def test_a_job_is_the_json_of_its_runs_with_their_files(planned):
     assert found["requests"].startswith("results/workloads/") and found["model"].endswith("model.json")
 
 
+def test_what_may_be_fastest_is_measured_first(study_content, make_project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study_content["stages"] = [{"name": "weights", "candidates": [{"model": "q8_0"}, {"model": "q4_0"}]}]
+    project = make_project(study_content)
+    plan = write(plan_stage(project, "weights", baseline(project.study)))
+    needed, priorities = needs(), {}
+    for candidate in plan.candidates:
+        priorities[candidate.configuration.model] = needed.priority(candidate.runs[0].run_id)
+    assert priorities["q4_0"] > priorities["q8_0"] > 0
+
+
 def test_a_file_that_was_there_once_is_not_looked_for_again(planned):
     needed, run_id = needs(), planned.run_ids()[0]
     files = needed.files(run_id)
@@ -204,6 +216,27 @@ def test_a_pair_is_one_job_led_by_its_last_run_and_leaves_out_what_is_complete(p
     for run in jobs[0][0][1:]:
         complete(run)
     assert [list(visit) for visit in needed.job(leader)] == [jobs[0][1][:-1]]  # no empty visit
+
+
+def test_the_measuring_script_takes_every_job_of_a_study_with_every_kind_of_load(
+    study_content, make_project, tmp_path, monkeypatch
+):
+    limits = {"ttft_ms": {"p90": 900}}
+    study_content["workloads"] = [
+        {"name": "cpu-sharegpt", "load": {"max_concurrency": [1, 4]}},
+        {"name": "rates", "workload": "cpu-short", "load": {"request_rate": [1, 2]}},
+        {"name": "users", "workload": "cpu-short", "load": {"capacity": {"of": "max_concurrency", "slos": limits}}},
+        {"name": "most", "workload": "cpu-short", "load": {"capacity": {"of": "request_rate"}}},
+    ]
+    study_content["objective"]["on"] = "cpu-sharegpt-c4"
+    project = make_project(study_content)
+    monkeypatch.chdir(tmp_path)
+    first = write(plan_stage(project, project.study.stages[0].name, baseline(project.study)))
+    winner = Incumbent(candidate="w", configuration=first.candidates[1].configuration)
+    for plan in (first, write(plan_confirm(project, winner, 2))):
+        for job in plan.jobs():
+            visits = parse_job(shlex.split(needs().option(job[-1][-1].run_id))[0]).visits
+            assert sum(map(len, visits)) == sum(map(len, job)) > 0
 
 
 def test_the_first_pairs_and_all_pairs_share_their_jobs(project, proof, studies):

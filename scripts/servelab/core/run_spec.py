@@ -181,6 +181,11 @@ class ProtocolSpec(Strict):
         "machine that measures several candidates at once.",
     )
     client_processes: int = Field(1, ge=1, description="Processes of the load client; more if one core is too few.")
+    keep_alive: bool = Field(
+        False,
+        exclude_if=lambda value: not value,
+        description="Use connections again for later requests; missing if each request has one of its own.",
+    )
     startup_timeout_s: float = Field(
         600.0, gt=0, description="Seconds for the server to become healthy; the candidate fails after that."
     )
@@ -270,6 +275,24 @@ class WorkloadSpec(Strict):
     parameters: dict[str, Any] = Field(description="The generator's parameters, with seed and dataset sha256.")
     tokenizer: ModelSource = Field(description="The model whose tokenizer counts the tokens.")
     generator_version: str
+
+
+SERVED = frozenset({"engine", "model", "options", "arguments", "environment_variables", "served", "start", "hardware"})
+"""The parts of a specification that say what is served, and on which start."""
+SENT = frozenset(
+    {
+        "workload",
+        "objective",
+        "slos",
+        "client",
+        "unless_saturated",
+        "capacity",
+        "incumbent_capacity",
+        "keeps_answers",
+        "protocol",
+    }
+)
+"""The parts that say what is sent."""
 
 
 class Settings(TypedDict):

@@ -12,13 +12,10 @@ from pydantic import Field, ValidationError, model_validator
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, run_id
-from servelab.core.run_spec import RunSpec, Strict
+from servelab.core.run_spec import SERVED, RunSpec, Strict
 from servelab.core.yaml_file import describe_validation_error
 from servelab.engines.runtimes import read_environment
 from servelab.measure.inputs import RunInputs
-
-_LOAD = frozenset({"workload", "objective", "slos", "client", "unless_saturated", "keeps_answers", "protocol"})
-"""The parts of a specification that say what is sent; all others say what is served, and on which start."""
 
 
 class JobRun(Strict):
@@ -83,4 +80,4 @@ def parse_job(text: str) -> Job:
 
 def visit_id(spec: RunSpec) -> str:
     """Equal for runs that one visit may measure: of one configuration, hardware and start."""
-    return content_id(spec.model_dump(mode="json", exclude=set(_LOAD)))
+    return content_id(spec.model_dump(mode="json", include=set(SERVED)))

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id
-from servelab.core.run_spec import RunSpec
+from servelab.core.run_spec import SENT, RunSpec
 from servelab.core.seal import IMPORTED
 from servelab.measure.run_files import RunStatus
 
 SHAPE = ("model", "hardware", "workload", "protocol")
 """Parts of a specification that mostly decide how long a run takes."""
 _REPETITION = frozenset({"served", "start"})
-_SENT = frozenset({"workload", "objective", "slos", "client", "unless_saturated", "keeps_answers", "protocol"})
-"""Parts of a specification that say what is sent; the others say what is served."""
 
 T = TypeVar("T")
 
@@ -155,7 +153,7 @@ def _alike(spec: Mapping[str, Any]) -> tuple[str, str, str]:
 def _started_alike(spec: Mapping[str, Any]) -> tuple[str, str, str]:
     """Keys of similar server starts, the most specific first."""
     place = {part: spec.get(part) for part in ("model", "hardware")}
-    served = configuration_id(_without(spec, _SENT))
+    served = configuration_id(_without(spec, SENT))
     return served, content_id([spec["engine"]["name"], place]), content_id(place)
 
 

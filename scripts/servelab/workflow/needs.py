@@ -14,6 +14,7 @@ from servelab.core.identity import canonical_json
 from servelab.core.run_spec import HardwareSpec, RunSpec, Strict
 from servelab.machine.devices import DEVICES
 from servelab.measure.sealed_runs import SealedRuns
+from servelab.study.order_of_limits import order_of_limit
 from servelab.workflow.plan_index import Job, Plans
 from servelab.workflow.prepared_inputs import run_files
 
@@ -48,6 +49,8 @@ class Needs:
     def __init__(self, plans: Plans, sealed: SealedRuns, check_of: CheckOf) -> None:
         self.plans, self._sealed = plans, sealed
         self._of = cache(lambda text: RunNeeds(text, check_of))
+        self.priority: Callable[[str], float] = cache(lambda leader: order_of_limit(json.loads(plans.text(leader))))
+        """Of a job: what may be fastest is measured first, so that it is measured if the time is short."""
 
     def job(self, leader: str) -> Job:
         """Runs that the job measures, visit by visit: those that are complete are left out."""
