@@ -56,16 +56,18 @@ def figures(runs, run):
 def test_answers_end_by_themselves_and_drafts_are_counted(name, tmp_path):
     installed, requests, runs = install(name), chat(tmp_path / "requests.parquet"), tmp_path / "runs"
     made = {}
-    for forced, drafted in ((False, False), (False, True), (True, True)):
+    for drafted, loads in ((False, (False,)), (True, (False, True))):
         options, arguments = DRAFTS[name] if drafted else ({}, {})
         options = {"context_length": 1024, "max_num_seqs": 2} | options
         spec = installed.spec(options=options, arguments=ARGUMENTS[name] | arguments, max_concurrency=2)
-        parameters = {"endpoint": "chat", "seed": 1} | ({} if forced else {"ignore_eos": False})
-        workload = spec.workload.model_copy(update={"parameters": parameters})
-        run = installed.run(spec.model_copy(update={"workload": workload}), requests)
-        code, said = jobs.measure(runs, [run])
-        assert code == 0 and jobs.status(runs, run)["outcome"] == "ok", said
-        made[forced, drafted] = figures(runs, run)
+        of = {}
+        for forced in loads:
+            parameters = {"endpoint": "chat", "seed": 1} | ({} if forced else {"ignore_eos": False})
+            workload = spec.workload.model_copy(update={"parameters": parameters})
+            of[forced, drafted] = installed.run(spec.model_copy(update={"workload": workload}), requests)
+        code, said = jobs.measure(runs, list(of.values()))
+        assert code == 0 and {jobs.status(runs, run)["outcome"] for run in of.values()} == {"ok"}, said
+        made |= {load: figures(runs, run) for load, run in of.items()}
     print({key: (lengths, {k: v for k, v in means.items() if "draft" in k}) for key, (means, lengths) in made.items()})
     for (forced, drafted), (means, lengths) in made.items():
         assert max(lengths) <= LONGEST
