@@ -36,9 +36,9 @@ def answer(study_content, make_project, tmp_path):
         table, rounds = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
         if change:
             change(table)
-        for run in table["run_id"]:
+        for run, side in table[["run_id", "candidate"]].itertuples(index=False):
             (tmp_path / run).mkdir(exist_ok=True)
-            ran = {"command": ["server", "--model", "a b"], "environment_variables": VARIABLES}
+            ran = {"command": ["server", "--model", f"a {side}"], "environment_variables": VARIABLES}
             made_run.manifest(made_run.spec(), **ran).write(tmp_path / run / "manifest.json")
         gains = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
         titles = {name: name.title() for name in study_content["workloads"]}
@@ -56,7 +56,7 @@ def test_gain_on_every_workload_and_the_failure_on_one(answer):
     )
     assert recommended.changed and recommended.evidence == "proof"
     assert recommended.command.endswith("--parallel 8")
-    assert recommended.launch_command == "env OMP_NUM_THREADS=2 server --model 'a b'"
+    assert recommended.launch_command == "env OMP_NUM_THREADS=2 server --model 'a winner'"
     assert recommended.served_on == "a cpu (2 CPUs)"  # one accelerator, whose figures are not divided by two
     gain, failure = recommended.improvements
     assert gain.change_percent == pytest.approx(50, abs=0.1) and gain.n == 3 and gain.failed is None
@@ -120,7 +120,7 @@ def test_the_baseline_is_kept_unless_the_proof_holds(answer, verdict):
     assert recommended.run_id == recommended.baseline_run_id
     assert "options" not in recommended.configuration.model_fields_set or not recommended.configuration.options
     assert recommended.proof.proposed.options == {"max_num_seqs": 8}
-    assert recommended.proof.proposed_command.endswith("--parallel 8")
+    assert recommended.proof.proposed_command == "env OMP_NUM_THREADS=2 server --model 'a winner'"
     assert recommended.proof.workloads[0].workload == "cpu-sharegpt"
     said = render_recommendation(recommended, "report.html")
     assert f"Keep the baseline: what the search proposed is not proved (verdict: {verdict})." in said
@@ -235,7 +235,7 @@ def test_a_loss_is_said_with_what_to_use_there(answer):
     said = render_recommendation(recommended, "report.html")
     assert "It loses more than 5 % on 1 workload:\n    Cpu-Short: -20.0 % (95 % interval" in said
     assert "Better if you serve only this workload:\n    Cpu-Short: baseline (+25.0 %" in said
-    assert "        serve baseline" in said
+    assert "        env OMP_NUM_THREADS=2 server --model 'a baseline'" in said
 
 
 def test_without_a_loss_nothing_is_said_of_one(answer):

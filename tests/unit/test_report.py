@@ -118,7 +118,7 @@ def markdown(study):
 SAID = [
     "Qwen3-32B on eight NPUs",
     "256 → 567 total tokens/s per accelerator (+121.6 %)",
-    "Total tokens/s per accelerator on ShareGPT, 1,000 prompts: by sglang 0.5.6 on 4 × Ascend 910B",
+    "On ShareGPT, 1,000 prompts: by sglang 0.5.6 on 4 × Ascend 910B",
     "(95 % +119.7 to +123.7 %)",
     "The baseline used 8 of a node's 8 accelerators, the optimized configuration 4.",
     "2,048 → 4,538 total tokens/s, extrapolated (× 2)",

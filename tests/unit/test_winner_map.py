@@ -109,9 +109,9 @@ def answer(make_project, tmp_path):
             for load, starts in proved.items()
         ]
         table, rounds = (pd.concat(frames, ignore_index=True) for frames in zip(*made, strict=True))
-        for run in table["run_id"]:
-            (tmp_path / str(run)).mkdir(exist_ok=True)
-            made_run.manifest(made_run.spec()).write(tmp_path / str(run) / "manifest.json")
+        for run, side in table[["run_id", "candidate"]].itertuples(index=False):
+            (tmp_path / run).mkdir(exist_ok=True)
+            made_run.manifest(made_run.spec(), command=["start", side]).write(tmp_path / run / "manifest.json")
         gains = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
         titles = {name: name for name in project.study.workloads}
         return recommend(
@@ -156,7 +156,7 @@ def test_the_answer_names_who_is_better_from_which_load_on(answer, tmp_path):
     )
     assert f"from {crossing.ci95_high:.3g} in flight the winner is better; measured from 1 to 16" in found.text
     assert found.text.endswith("In the search alone, not proved, the best was baseline or b at 1; b at 16 in flight.")
-    assert found.commands == {"baseline": "serve baseline", "winner": "serve winner"}
+    assert found.commands == {"baseline": "start baseline", "winner": "start winner"}
 
 
 def test_the_map_is_in_the_terminal_and_survives_its_file(answer, tmp_path):
@@ -167,7 +167,7 @@ def test_the_map_is_in_the_terminal_and_survives_its_file(answer, tmp_path):
     lines = render_recommendation(read, tmp_path / "report.html").splitlines()
     at = lines.index("Best by load:")
     assert lines[at + 1].strip() == made.winner_maps[0].text
-    assert lines[at + 2].strip() == "baseline: serve baseline"
+    assert lines[at + 2].strip() == "baseline: start baseline"
 
 
 def test_a_side_that_failed_at_a_load_is_not_the_best_there(answer):

@@ -54,7 +54,7 @@ def headline(study: StudySummary, recommended: Recommended, improvements: pd.Dat
     label = metric_label(objective.metric, basis)
     by = recommended.proof.candidate if recommended.proof else None
     by = by or f"{recommended.engine} {recommended.engine_version}"
-    text = f"{label}{extrapolated} on {title}: by {by} on {used}, against the baseline ({interval(low, high)})"
+    text = f"On {title}: by {by} on {used}, against the baseline ({interval(low, high)})"
     if recommended.evidence == FROM_LOGS:
         text += f", {FROM_LOGS}"
     unit = label[:1].lower() + label[1:] if label[1:2].islower() else label

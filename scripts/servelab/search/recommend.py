@@ -67,22 +67,25 @@ def recommend(
     gains = _gains(study, last, table, improvements, titles) if winner is not baseline else []
     proof = None
     if isinstance(study, Study) and winner is not baseline:
-        proof = _proof(study, last, table, gains, promised_percent).model_copy(
-            update={"promised_unequal_places": promised_places}
-        )
+        proof = _proof(study, last, table, gains, promised_percent)
     changed = winner is not baseline and (proof is None or proof.holds)
     answer, side = (winner, WINNER) if changed else (baseline, BASELINE)
     rows = _rows_of_sides(table, study.objective.on)
     metric, basis = study.objective.metric_and_basis
     run_id = _first_run(rows[side])
-    manifest = RunManifest.read(runs_folder / run_id / "manifest.json") if runs_folder else None
+    manifests = {name: _manifest(runs_folder, row) for name, row in rows.items()}
+    started = {name: _launch_command(each) for name, each in manifests.items() if each}
+    manifest = manifests[side]
     answers = found_in(rows[side])
     of_side: list[Row] = table[table["candidate"] == answer.candidate].to_dict("records")  # type: ignore[assignment]
     notes = (_note(answer.configuration.model, answers), measurement_note(study, last, changed, of_side))
+    if proof:
+        update = {"proposed_command": started.get(WINNER), "promised_unequal_places": promised_places}
+        proof = proof.model_copy(update={name: value for name, value in update.items() if value is not None})
     return Recommended(
         study=study.study,
         command=answer.command,
-        launch_command=manifest and _launch_command(manifest),
+        launch_command=started.get(side),
         note=" ".join(filter(None, notes)) or None,
         engine=study.engines[answer.configuration.engine].engine or answer.configuration.engine,
         engine_version=study.engines[answer.configuration.engine].version,
@@ -97,10 +100,20 @@ def recommend(
         per=basis,
         improvements=gains if changed else [],
         max_loss_percent=study.objective.max_loss_percent,
-        by_workload=best_by_workload(study, table, gains, side, titles),
+        by_workload=[
+            best.model_copy(update={"command": started.get(best.candidate) or best.command})
+            for best in best_by_workload(study, table, gains, side, titles)
+        ],
         answers=answers,
         changed_answers=_changed_answers(study, decisions, last, rows.get(WINNER), promised_percent),
-        winner_maps=[] if curves is None else winner_maps(study, table, curves, decisions),
+        winner_maps=[]
+        if curves is None
+        else [
+            found.model_copy(
+                update={"commands": {name: started.get(name) or each for name, each in found.commands.items()}}
+            )
+            for found in winner_maps(study, table, curves, decisions)
+        ],
         **_validity(rows[side], rows[BASELINE]),
         run_id=run_id,
         baseline_run_id=_first_run(rows[BASELINE]),
@@ -178,6 +191,12 @@ def _rows_of_sides(table: pd.DataFrame, workload: str) -> dict[str, Row]:
 def _first_run(row: Row) -> str:
     """The first run of a row; empty for a configuration that was refused before any run."""
     return str(row["run_id"]) if pd.notna(row["run_id"]) else ""
+
+
+def _manifest(runs_folder: Path | None, row: Row) -> RunManifest | None:
+    """Of the first run of a row; None where nothing ran here."""
+    run_id = _first_run(row)
+    return RunManifest.read(runs_folder / run_id / "manifest.json") if runs_folder and run_id else None
 
 
 def _changed_answers(

@@ -68,7 +68,7 @@ class Proof(ProofVerdict):
     proposed: Configuration = Field(
         description="What the search proposed; recommended only if the verdict is `better`."
     )
-    proposed_command: str = Field(description="Its serving command.")
+    proposed_command: str = Field(description="Its serving command, as it was started in the proof.")
     proposed_run_id: str = Field(description="Its first run of the proof.")
     workloads: list[Improvement] = Field(description="What the proof found on every workload.")
 
@@ -154,7 +154,9 @@ class WinnerMap(JsonPart):
     metric: str = Field(description="Metric that is compared.")
     basis: Basis = Field(description="Basis of its values.")
     text: str = Field(description="The map in words: what is proved, then what only the search measured.")
-    commands: dict[str, str] = Field(description="`baseline` and `winner` → serving command.")
+    commands: dict[str, str] = Field(
+        description="`baseline` and `winner` → serving command, as it was started in the proof."
+    )
     levels: list[MapLevel] = Field(description="The measured loads, from the proof; empty if nothing was to be proved.")
     ranges: list[MapRange] = Field(description="From the lowest measured load to the highest, without gaps; proved.")
     crossings: list[MapCrossing] = Field(description="Where the better side changes; proved.")
