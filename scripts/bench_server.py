@@ -66,6 +66,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat", help="default: chat")
     parser.add_argument("--warmup", type=int, default=2, help="requests before each load, not counted (default: 2)")
     parser.add_argument("--timeout", type=_positive, default=900.0, help="seconds for a load to finish (default: 900)")
+    parser.add_argument(
+        "--keep-alive", action="store_true", help="use connections again; default: one for each request"
+    )
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key; it is never written")
     parser.add_argument("--compare", type=Path, metavar="EARLIER", help="an earlier bench.json, or its folder")
     parser.add_argument("--output", type=Path, help="folder; default: results/bench/<time>")
@@ -87,7 +90,14 @@ def main(arguments: argparse.Namespace) -> None:
     _check_limit(asked, arguments)
     seed = secrets.randbits(31)
     target = Target(
-        url, asked.model, arguments.endpoint, arguments.output_tokens, arguments.timeout, key, arguments.api_key_env
+        url,
+        asked.model,
+        arguments.endpoint,
+        arguments.output_tokens,
+        arguments.timeout,
+        key,
+        arguments.api_key_env,
+        keep_alive=arguments.keep_alive,
     )
     _say(f"{asked.model} at {url}: asking how it counts tokens")
     accepted = find_accepted(target, seed)
@@ -103,6 +113,7 @@ def main(arguments: argparse.Namespace) -> None:
             input_tokens=arguments.input_tokens,
             output_tokens=arguments.output_tokens,
             is_length_forced=accepted.is_length_forced,
+            keep_alive=arguments.keep_alive,
             mean_input_tokens=counted["input_tokens"],
             mean_output_tokens=counted["output_tokens"],
             visits=arguments.visits,

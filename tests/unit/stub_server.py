@@ -17,8 +17,8 @@ INPUT_TOKENS = 7
 class StubServer:
     """Speaks HTTP/1.1 and server-sent events by hand, so that it can break either."""
 
-    def __init__(self, host: str = "127.0.0.1", backlog: int = 2048) -> None:
-        self._host, self._backlog = host, backlog
+    def __init__(self, host: str = "127.0.0.1", backlog: int = 2048, most_requests: int = 1) -> None:
+        self._host, self._backlog, self._most_requests = host, backlog, most_requests
         self.bodies: list[dict] = []
         self.paths: list[str] = []
         self.connections = 0
@@ -31,14 +31,18 @@ class StubServer:
         self._open += 1
         self.peak_concurrency = max(self.peak_concurrency, self._open)
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("Content-Length"))
-            body = json.loads(await reader.readexactly(length))
-            self.bodies.append(body)
-            self.paths.append(head.split()[1])
-            prompt = body["messages"][0]["content"] if "messages" in body else body["prompt"]
-            behaviour = prompt.split()[0] if isinstance(prompt, str) else "normal"
-            await getattr(self, f"_{behaviour}")(writer, body)
+            for _ in range(self._most_requests):
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                lines = head.split("\r\n")
+                length = next(int(line.split(":")[1]) for line in lines if line.startswith("Content-Length"))
+                body = json.loads(await reader.readexactly(length))
+                self.bodies.append(body)
+                self.paths.append(head.split()[1])
+                prompt = body["messages"][0]["content"] if "messages" in body else body["prompt"]
+                behaviour = prompt.split()[0] if isinstance(prompt, str) else "normal"
+                await getattr(self, f"_{behaviour}")(writer, body)
+                if "Connection: close" in lines:
+                    break
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -40,7 +40,7 @@ def differences(before: Bench, now: Bench) -> list[str]:
     found = []
     if before.asked.model != now.asked.model:
         found.append(f"model {before.asked.model} → {now.asked.model}")
-    for name in ("endpoint", "input_tokens", "output_tokens", "is_length_forced"):
+    for name in ("endpoint", "input_tokens", "output_tokens", "is_length_forced", "keep_alive"):
         old, new = getattr(before.load, name), getattr(now.load, name)
         if old != new:
             found.append(f"{name} {old} → {new}")

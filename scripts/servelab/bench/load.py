@@ -72,6 +72,7 @@ class Target:
     key: str | None
     key_variable: str | None
     """Environment variable that has the key."""
+    keep_alive: bool = False
 
 
 def find_accepted(target: Target, seed: int) -> Accepted:
@@ -143,6 +144,7 @@ def _send(
         plan = LoadPlan(
             base_url=target.base_url,
             api_key_env=target.key_variable,
+            keep_alive=target.keep_alive,
             endpoint=target.endpoint,
             model=target.model,
             requests=folder / "requests.parquet",

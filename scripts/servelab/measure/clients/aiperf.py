@@ -10,6 +10,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ProtocolSpec
 from servelab.measure.clients import CLIENTS
 from servelab.measure.clients.external import (
+    ONE_CONNECTION_EACH,
     ExternalClient,
     Row,
     on_monotonic_clock,
@@ -33,6 +34,7 @@ class AiPerf(ExternalClient):
     unsupported: ClassVar[Mapping[str, str]] = {
         "duration_s": "its time limit sends the workload again from its start",
         "saturation_in_flight": "it does not end a round because of the requests in flight",
+        "keep_alive": ONE_CONNECTION_EACH,
     }
     definitions: ClassVar[Mapping[str, str]] = {
         "ttft_ms": "Starts before the connection is made.",

@@ -24,6 +24,7 @@ from servelab.metrics.tables import schemas
 
 START_UP_S = 30.0
 """Time for a client to start, in addition to the plan's time limit."""
+ONE_CONNECTION_EACH = "Servelab lets it open a connection for each request"
 _TIMED_OUT = "timed_out"
 
 Row = dict[str, Any]
@@ -161,6 +162,7 @@ def _protocol(plan: LoadPlan) -> ProtocolSpec:
         duration_s=plan.duration_s,
         saturation_in_flight=plan.saturation_in_flight,
         client_processes=plan.processes,
+        keep_alive=plan.keep_alive,
     )
 
 

@@ -79,7 +79,10 @@ class TlsSocket:
         if not self._is_encrypted:
             self._tls.write(message)
             self._is_encrypted = True
-        return len(message) if self._flush() else 0
+        if not self._flush():
+            return 0
+        self._is_encrypted = False
+        return len(message)
 
     def recvmsg_into(self, buffers: list[memoryview], ancillary_bytes: int) -> tuple[int, list[Any], int, Any]:
         """As of a socket, with the plain text and the stamp of the last packet that was read for it.

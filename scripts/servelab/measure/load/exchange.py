@@ -39,6 +39,7 @@ class Exchange:
         "error",
         "head",
         "index",
+        "is_kept",
         "left",
         "opening",
         "places",
@@ -54,7 +55,7 @@ class Exchange:
         "unsent",
     )
 
-    def __init__(self, index: int, message: bytes, started_at: float, left: int) -> None:
+    def __init__(self, index: int, message: bytes, started_at: float, left: int, *, is_kept: bool = False) -> None:
         self.index = index
         """Position among the plan's requests."""
         self.unsent: memoryview | None = memoryview(message)
@@ -65,6 +66,8 @@ class Exchange:
         self.shaking: TlsSocket | None = None
         """The socket while its TLS handshake is not done."""
         self.receive: Callable[..., Any]
+        self.is_kept = is_kept
+        """Whether the connection is to be used again, so that its end cannot mark the end of the answer."""
         self.started_at = started_at
         self.sent_at: float | None = None
         self.ended_at: float | None = None
@@ -107,16 +110,22 @@ class Exchange:
             self.awaited = self.head.body_start + (self.head.length or 0) - len(self.opening)
             self.opening.clear()
             if self.head.chunked:
-                self.tail = LAST_CHUNK
+                self.tail = LAST_CHUNK[-4:] if self.is_kept else LAST_CHUNK
         elif not self.head.chunked:
             self.awaited -= self.sizes[-1]
         if not self.head.chunked:
             return self.head.length is not None and self.awaited <= 0
         recent = tape.join(self.places[-_RECENT:], self.sizes[-_RECENT:])
         if not recent.endswith(LAST_CHUNK):
-            return False
+            return self.is_kept and self._is_complete(tape)  # with trailers after the last chunk
         # Events after `[DONE]` do not matter. JSON holds no line break, so this ending cannot be part of a text.
         return recent.endswith(DONE_AND_LAST_CHUNK) or self._is_complete(tape)
+
+    def can_be_followed(self) -> bool:
+        """Whether the connection of a complete answer takes a further request."""
+        assert self.head is not None
+        is_over = self.head.chunked or self.awaited == 0
+        return self.is_kept and is_over and not self.head.closes and self.unsent is None
 
     def ends_by_closing(self, tape: Tape) -> bool:
         """Whether the end of the connection marks the end of the answer."""

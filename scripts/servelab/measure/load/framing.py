@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 Ends = npt.NDArray[np.int64]
 
-_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
+_STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: [^\r\n]*)?\r?\n")
 _LENGTH = re.compile(rb"\d{1,18}")
 _MOST_HEAD_BYTES = 1 << 16
 LAST_CHUNK = b"0\r\n\r\n"
@@ -33,6 +33,8 @@ class Head:
     chunked: bool
     length: int | None
     """Length of the body; None if it is chunked or ends with the connection."""
+    closes: bool = False
+    """Whether the server ends the connection after the answer."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,12 @@ def read_head(raw: bytes | bytearray) -> Head | None:
         status = _STATUS.match(raw, start)
         if status is None:
             raise ValueError(f"no status in {bytes(raw[start : start + 40])!r}")
-        if not status[1].startswith(b"1"):
-            return _head(int(status[1]), bytes(raw[status.end() : end]), end + 4)
+        if not status[2].startswith(b"1"):
+            return _head(int(status[2]), bytes(raw[status.end() : end]), end + 4, closes=status[1] == b"0")
         start = end + 4
 
 
-def _head(status: int, lines: bytes, body_start: int) -> Head:
+def _head(status: int, lines: bytes, body_start: int, *, closes: bool) -> Head:
     chunked, length = False, None
     for line in lines.split(b"\r\n"):
         name, _, value = line.partition(b":")
@@ -77,9 +79,11 @@ def _head(status: int, lines: bytes, body_start: int) -> Head:
             if not _LENGTH.fullmatch(value):
                 raise ValueError(f"Content-Length is {value[:40]!r}")
             length = int(value)
+        elif name == b"connection":
+            closes = value.lower() == b"close"
     if chunked or status in (204, 304):
         length = None if chunked else 0
-    return Head(status, body_start, chunked, length)
+    return Head(status, body_start, chunked, length, closes)
 
 
 def decode(raw: bytes, ends: Sequence[int] | Ends) -> Decoded:

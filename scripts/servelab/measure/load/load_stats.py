@@ -18,5 +18,9 @@ class LoadStats(JsonPart):
     unread_p99_ms: float | None = Field(
         None, description="99th percentile of the time that pieces waited in the kernel until the client read them."
     )
+    requests_resent: int = Field(
+        0,
+        description="Requests sent again on a new connection, as the server had ended the kept one before it answered.",
+    )
     requests_not_sent: int = Field(0, description="Requests not sent because `duration_s` was over.")
     saturated: bool = Field(False, description="Whether the round ended because too many requests were in flight.")

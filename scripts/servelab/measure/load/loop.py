@@ -77,6 +77,12 @@ class Loop:
         self._open: dict[int, Exchange] = {}
         self._unfinished: deque[Exchange] = deque()
         self._lingering: deque[tuple[float, socket.socket | TlsSocket]] = deque()
+        self._kept: list[socket.socket | TlsSocket] = []
+        """Connections that take a further request, the last used at the end."""
+        self._reused: set[Exchange] = set()
+        """Requests on a kept connection whose answer has not begun."""
+        self.resent = 0
+        """Requests sent again, as the server had ended their kept connection."""
         self._in_flight = self._done = self._failed = 0
         self._received_bytes = 0
         self._tokens_per_byte = 0.0
@@ -108,7 +114,7 @@ class Loop:
             for exchange in self._open.values():
                 if exchange.sock is not None:
                     exchange.sock.close()
-            for _, sock in self._lingering:
+            for sock in [*self._kept, *(sock for _, sock in self._lingering)]:
                 sock.close()
             self._epoll.close()
             self.difference.measure()
@@ -251,7 +257,7 @@ class Loop:
 
     def _start(self, index: int) -> None:
         most = most_bytes(int(self._requests.output_tokens[index]))
-        exchange = Exchange(index, self._requests.messages[index], clock(), most)
+        exchange = Exchange(index, self._requests.messages[index], clock(), most, is_kept=self._plan.keep_alive)
         exchange.address = self._address
         self.exchanges.append(exchange)
         self._unfinished.append(exchange)
@@ -259,6 +265,11 @@ class Loop:
         self._board.set_in_flight(self._process, self._in_flight)
         if self._unresolved is not None:
             self._end(exchange, self._unresolved)
+        elif self._kept:
+            exchange.sock = self._kept.pop()
+            exchange.receive = exchange.sock.recvmsg_into
+            self._reused.add(exchange)
+            self._write(exchange)
         else:
             self._connect(exchange)
         limit = self._plan.saturation_in_flight
@@ -284,8 +295,22 @@ class Loop:
             return
         self._write(exchange)  # on loopback the connection is already established
 
+    def _resend(self, exchange: Exchange) -> bool:
+        """Sends a request on a new connection if the server has ended its kept one before it answered."""
+        if exchange not in self._reused or exchange.sizes:
+            return False
+        self._reused.remove(exchange)
+        self._release(exchange)
+        self.resent += 1
+        exchange.sent_at, exchange.address = None, self._address
+        exchange.unsent = memoryview(self._requests.messages[exchange.index])
+        self._connect(exchange)
+        return True
+
     def _connect_failed(self, exchange: Exchange, failure: OSError) -> None:
         """Tries the server's next address, if it has one."""
+        if self._resend(exchange):
+            return
         self._release(exchange)
         if exchange.address + 1 < len(self._addresses):
             exchange.address += 1
@@ -361,14 +386,18 @@ class Loop:
         self._end(exchange, f"too_long: {text}")
 
     def _closed(self, exchange: Exchange, error: OSError | None) -> None:
+        if self._resend(exchange):
+            return
         if error is None and exchange.ends_by_closing(self.tape):
             self._end(exchange, None)
         else:
             self._end(exchange, f"closed_early: {error or 'the server closed the connection'}")
 
     def _end(self, exchange: Exchange, error: str | None) -> None:
-        exchange.ended_at, exchange.error, exchange.unsent = clock(), error, None
+        exchange.ended_at, exchange.error = clock(), error
+        self._reused.discard(exchange)
         self._release(exchange)
+        exchange.unsent = None
         self._in_flight -= 1
         self._done += 1
         self._board.set_in_flight(self._process, self._in_flight)
@@ -394,13 +423,15 @@ class Loop:
         heapq.heappush(self._turns, (due_at, position))
 
     def _release(self, exchange: Exchange) -> None:
-        """Takes the connection out of the loop; an answered one is closed after `_LINGER_S`."""
+        """Takes the connection out of the loop; an answered one is kept, or closed after `_LINGER_S`."""
         sock, exchange.sock = exchange.sock, None
         if sock is None:
             return
         if self._open.pop(sock.fileno(), None) is not None:
             self._epoll.unregister(sock.fileno())
-        if exchange.complete:
+        if exchange.complete and exchange.can_be_followed():
+            self._kept.append(sock)
+        elif exchange.complete:
             self._lingering.append((clock() + _LINGER_S, sock))
         else:
             sock.close()

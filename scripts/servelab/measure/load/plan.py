@@ -41,6 +41,7 @@ class LoadPlan(Strict):
     duration_s: float | None = Field(None, gt=0, description="Seconds to send for; null sends all requests.")
     saturation_in_flight: int | None = Field(None, ge=1, description="End the round at this many in flight.")
     processes: int = Field(1, ge=1, description="Processes that send.")
+    keep_alive: bool = Field(False, description="Use connections again for later requests.")
     seed: int = Field(0, description="Seed of the arrival times.")
     keep_answers: bool = Field(
         False, description="Keep the texts of the answers, which may be shorter than the longest length asked for."

@@ -41,6 +41,7 @@ class Share:
     unread_ms: Floats
     cpu_s: float
     max_rss_bytes: int
+    resent: int
 
 
 def process_count(plan: LoadPlan, requests: int) -> int:
@@ -155,7 +156,7 @@ def _share(plan: LoadPlan, loop: Loop, requests: Requests, origin: float) -> Sha
         keep_answers=plan.keep_answers,
         may_be_shorter=plan.keep_answers or plan.natural_stops,
     )
-    return Share(records, unread_ms, loop.cpu_s, max_rss_bytes())
+    return Share(records, unread_ms, loop.cpu_s, max_rss_bytes(), loop.resent)
 
 
 def max_rss_bytes() -> int:

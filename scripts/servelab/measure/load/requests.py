@@ -149,14 +149,14 @@ def _encoder(
     index = table["request_index"].to_numpy()
     opening = _opener(table, rows)
     authorization = f"Authorization: Bearer {key}\r\n" if (key := key_of(plan.api_key_env)) else ""
-    # One connection per request: a server that drops idle or old connections then fails no request.
+    # One connection per request, if not asked otherwise: where old connections are dropped, nothing is sent twice.
+    connection = "" if plan.keep_alive else "Connection: close\r\n"
     head = (
         f"POST {_PATHS[plan.endpoint]} HTTP/1.1\r\n"
         f"Host: {urlsplit(plan.base_url).netloc}\r\n"
         "Content-Type: application/json\r\n"
         "Accept: text/event-stream\r\n"
-        "Connection: close\r\n"
-        f"{authorization}"
+        f"{connection}{authorization}"
         "Content-Length: "
     ).encode()
 

@@ -73,6 +73,7 @@ def send_load(plan: LoadPlan) -> Sent:
         cpu_s=sum(share.cpu_s for share in shares),
         max_rss_bytes=max_rss_bytes() + (sum(share.max_rss_bytes for share in shares) if processes > 1 else 0),
         unread_p99_ms=_p99(shares),
+        requests_resent=sum(share.resent for share in shares),
         requests_not_sent=len(requests) - len(records) - len(unsent),
         saturated=board.saturated,
     )

@@ -1,0 +1,81 @@
+"""The load client with connections that it uses again: the records of single ones, whatever the server does."""
+
+import pytest
+from behind_tls import behind_tls, make_certificate
+from made_load import OUTPUT_TOKENS, load, plan_for
+from stub_server import FIRST_TOKEN_S, GAP_S, StubServer
+from test_load import FAULTS, SUCCESSES
+
+from servelab.measure.load.sender import run_load
+
+MANY = 10**6
+ENDED_BY_CLOSE = ("ended_by_close",)
+"""An answer whose end is the connection's: the stub then has to close it."""
+
+
+@pytest.fixture(params=["plain", "tls"])
+def address(request, tmp_path, monkeypatch):
+    """Whether the stub speaks TLS; changes its URL to the right scheme."""
+    if request.param == "plain":
+        return str
+    certificate = make_certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    behind_tls(monkeypatch, certificate)
+    return lambda url: url.replace("http://", "https://")
+
+
+def test_connections_are_used_again(address, tmp_path):
+    stub = StubServer(most_requests=MANY)
+    with stub.running() as url:
+        records = load(tmp_path, address(url), ["normal"] * 60, max_concurrency=6, keep_alive=True)
+    assert [record["error"] for record in records] == [None] * 60
+    assert len(stub.bodies) == 60 and stub.connections == 6
+    for record in records:
+        assert record["chunks"] == record["output_tokens"] == OUTPUT_TOKENS
+        assert record["first_token_s"] - record["sent_s"] >= FIRST_TOKEN_S
+        assert record["last_token_s"] - record["first_token_s"] >= (OUTPUT_TOKENS - 1) * GAP_S
+
+
+def test_answers_of_every_form_after_one_another(tmp_path):
+    forms = [form for form in SUCCESSES if form not in ENDED_BY_CLOSE]
+    stub = StubServer(most_requests=MANY)
+    with stub.running() as url:
+        records = load(tmp_path, url, [*forms, *reversed(forms)], max_concurrency=1, keep_alive=True)
+    assert stub.connections == 1
+    for form, record in zip([*forms, *reversed(forms)], records, strict=True):
+        assert (record["error"], record["chunks"]) == (None, SUCCESSES[form]), form
+
+
+@pytest.mark.parametrize("most_requests", [1, 2, 3])
+def test_a_server_that_ends_kept_connections_fails_no_request(most_requests, address, tmp_path):
+    stub = StubServer(most_requests=most_requests)
+    with stub.running() as url:
+        plan = plan_for(tmp_path, address(url), ["normal"] * 12, max_concurrency=2, keep_alive=True)
+        records, stats = run_load(plan)
+    assert records["error"].to_pylist() == [None] * 12
+    assert len(stub.bodies) == 12
+    assert stats.requests_resent + 2 >= 12 / most_requests - 1
+    assert stub.connections >= 12 / most_requests
+
+
+def test_faults_have_their_names_and_harm_no_other(tmp_path):
+    # What breaks an answer's framing and leaves the connection open ends with the request's time.
+    faults = [fault for fault in FAULTS if fault not in ("early_close", "refused", "not_http", "bad_chunk")]
+    stub = StubServer(most_requests=MANY)
+    prompts = [prompt for fault in faults for prompt in (fault, "normal")]
+    with stub.running() as url:
+        records = load(tmp_path, url, prompts, max_concurrency=1, keep_alive=True, request_timeout_s=2.0)
+    for fault, record in zip(faults, records[0::2], strict=True):
+        status, error = FAULTS[fault]
+        assert record["error"].startswith(error), (fault, record["error"])
+        assert record["http_status"] == status
+    assert [record["error"] for record in records[1::2]] == [None] * len(faults)
+
+
+def test_a_request_that_no_connection_answers_fails_once(tmp_path):
+    """A kept connection that is cut is no reason to try for ever."""
+    stub = StubServer(most_requests=MANY)
+    with stub.running() as url:
+        records = load(tmp_path, url, ["normal", "refused", "normal"], max_concurrency=1, keep_alive=True)
+    assert [record["error"] and record["error"].split(":")[0] for record in records] == [None, "closed_early", None]
+    assert [body["messages"][0]["content"] for body in stub.bodies] == ["normal", "refused", "refused", "normal"]
