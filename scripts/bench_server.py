@@ -8,6 +8,7 @@ import argparse
 import secrets
 import socket
 import sys
+import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +37,8 @@ _APART = 10_000
 """Between the seeds of two searches, so that no prompt is sent twice."""
 _RATE_S = 20
 """Seconds that a load at a rate is sent for."""
+_LONG_S = 60.0
+"""What is left is printed if it is as long."""
 
 
 def options() -> argparse.ArgumentParser:
@@ -147,9 +150,13 @@ def _visits(
 ) -> dict[Point, list[LoadResult]]:
     """What each load gave in each visit. Every other visit begins with the last load, against drift."""
     results: dict[Point, list[LoadResult]] = {point: [] for point in points}
+    begun = time.monotonic()
     for visit in range(arguments.visits):
+        left_s = (time.monotonic() - begun) / visit * (arguments.visits - visit) if visit else 0.0
+        left = f"; about {left_s / 60:.0f} min left" if left_s >= _LONG_S else ""
         for point in points if visit % 2 == 0 else reversed(points):
-            _say(f"visit {visit + 1} of {arguments.visits}: {point.name}, {point.requests} requests")
+            _say(f"visit {visit + 1} of {arguments.visits}: {point.name}, {point.requests} requests{left}")
+            left = ""
             number = 1 + visit * len(points) + points.index(point)
             result = send_point(
                 target,

@@ -3,6 +3,7 @@
 `test_reruns.py` counts what is really measured for each row.
 """
 
+import json
 import os
 import re
 import shutil
@@ -109,6 +110,18 @@ def changed_run(workspace):
     shutil.copyfile(runs / second / "requests.parquet", runs / first / "requests.parquet")
 
 
+def removed_seal(workspace):
+    file = workspace.folder / "results/runs" / min(workspace.runs()) / "status.json"
+    status = json.loads(file.read_text())
+    del status["seal"]
+    file.write_text(json.dumps(status))
+
+
+def renamed_flag(workspace):
+    """One configuration of the study sets this flag."""
+    workspace.edit("scripts/servelab/engines/adapters/llama_cpp.py", '"--parallel"', '"-np"')
+
+
 def nothing(workspace):
     pass
 
@@ -157,14 +170,14 @@ ROWS = {
         (nothing, 0),
     ],
     "delete a run's folder in `results/runs`": [(lost_run, 1)],
-    "change, swap, delete or add a file in a run's folder": [(changed_run, 1)],
+    "change, swap, delete or add a file in a run's folder": [(changed_run, 1), (removed_seal, 1)],
 }
 """Row of the table → edits, each with the number of jobs that are certain; None if only their agreement matters."""
 CASES = [
     pytest.param(row, edit, jobs, id=f"{row[:40]}-{number}")
     for row, edits in ROWS.items()
     for number, (edit, jobs) in enumerate(edits)
-]
+] + [pytest.param("", renamed_flag, 1, id="another command by an adapter")]
 
 
 ELSEWHERE = (  # this study has no curve and asks nothing: other tests count their jobs

