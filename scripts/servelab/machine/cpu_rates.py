@@ -1,7 +1,8 @@
 """How fast this machine's CPUs read memory and multiply, measured by a short kernel, once per machine.
 
-The result is kept in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). As long as the repetitions differ
-much, which other programs cause, the next run measures again, at most five times, and the best of all is kept.
+The result is kept in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). As long as repetitions differ much, or
+other programs had the CPUs for a part of the time, the next run measures again, at most twenty times, and the best of
+all is kept.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -24,10 +26,12 @@ from servelab.core.json_file import JsonFile
 from servelab.machine.cpu_facts import SYSTEM, cpu_flags, cpu_model
 from servelab.machine.device_rates import MIB, DeviceRates
 
+_KERNEL = 2
+"""Raised when rates are measured in another way: those that were kept do not count then."""
 _REPETITIONS = 5
 _QUIET_PERCENT = 10.0
 """Noise below which a measurement is not repeated by later runs."""
-_MOST = 5
+_MOST = 20
 """Runs that measure at most."""
 _MATRIX = 768
 _TRIAD_BYTES = 48
@@ -48,7 +52,7 @@ class KeptRates(JsonFile):
 def cpu_rates(cpus: Iterable[int]) -> DeviceRates:
     """The rates of these CPUs, measured now unless they are known; empty means all that this process may use."""
     used = sorted(cpus) or sorted(os.sched_getaffinity(0))
-    facts = {"cpu": cpu_model(), "cpus": len(used), "memory": psutil.virtual_memory().total // 2**30}
+    facts = {"cpu": cpu_model(), "cpus": len(used), "memory": psutil.virtual_memory().total // 2**30, "kernel": _KERNEL}
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "servelab"
     file = place / f"cpu-rates-{content_id(facts)}.json"
     try:
@@ -96,31 +100,48 @@ def measure_rates(cpus: list[int]) -> DeviceRates:
 
     with ThreadPoolExecutor(len(cpus)) as pool:
         parts = list(pool.map(lambda _: arrays(), cpus))
-        moved = _times(lambda: list(pool.map(lambda part: triad(*part), parts)))
+        moved = _times(lambda: list(pool.map(lambda part: triad(*part), parts)), len(cpus))
         results = [np.empty_like(square) for _ in cpus]
-        multiplied = _times(lambda: list(pool.map(lambda out: np.matmul(square, square, out=out), results)))
-    operations = len(cpus) * 2 * _MATRIX**3 / min(multiplied)
+        multiplied = _times(lambda: list(pool.map(lambda out: np.matmul(square, square, out=out), results)), len(cpus))
+    operations = len(cpus) * 2 * _MATRIX**3 / min(multiplied.seconds)
     faster = {16: 16.0, 8: 32.0} if "amx_tile" in cpu_flags() else {16: 4.0, 8: 8.0}
     return DeviceRates(
         name=f"{cpu_model()}, {len(cpus)} CPU{'s' if len(cpus) > 1 else ''}",
-        memory_bytes_per_s=len(cpus) * elements * _TRIAD_BYTES / min(moved),
+        memory_bytes_per_s=len(cpus) * elements * _TRIAD_BYTES / min(moved.seconds),
         operations_per_s={32: operations} | {bits: factor * operations for bits, factor in faster.items()},
         cache_bytes=cache,
         source="measured here: a triad over arrays beyond the caches, and a product of 32-bit matrices; narrower "
         f"numbers count {faster[16]:g} and {faster[8]:g} times as fast, the most that instruction sets give",
         is_measured=True,
-        noise_percent=100 * max(1 - min(each) / median(each) for each in (moved, multiplied)),
+        noise_percent=max(moved.noise_percent, multiplied.noise_percent),
     )
 
 
-def _times(work: Callable[[], object]) -> list[float]:
-    """Seconds of each repetition, after one that is not counted."""
+class Times(NamedTuple):
+    """Repetitions of a kernel."""
+
+    seconds: list[float]
+    """CPU time on each CPU, or the time on the clock if that is less: what others took does not count."""
+    shares: list[float]
+    """CPU time on each CPU / time on the clock: below 1 if other programs had the CPUs, or a thread waited."""
+
+    @property
+    def noise_percent(self) -> float:
+        """How far the median repetition is from the best, or how much of the CPUs others had, if that is more."""
+        spread = 1 - min(self.seconds) / median(self.seconds)
+        return 100 * max(spread, 1 - median(self.shares), 0.0)
+
+
+def _times(work: Callable[[], object], cpus: int) -> Times:
+    """Times the repetitions of a kernel that works on all these CPUs, after one that is not counted."""
     work()
-    found = []
+    found = Times([], [])
     for _ in range(_REPETITIONS):
-        begin = time.perf_counter()
+        begin, worked = time.perf_counter(), time.process_time()
         work()
-        found.append(time.perf_counter() - begin)
+        passed, worked = time.perf_counter() - begin, (time.process_time() - worked) / cpus
+        found.seconds.append(min(passed, worked))
+        found.shares.append(worked / passed)
     return found
 
 

@@ -60,8 +60,9 @@ nothing. A run above its limit is impossible: the check
   `scripts/servelab/assets/model_work.py`. A model that was fetched by an earlier version is known after its folder in
   `results/models/` is removed and it is fetched again.
 - A CPU's rates are measured before its first run, by a triad on all its threads over arrays beyond the caches and a
-  product of 32-bit matrices, five times; the best counts. They are kept in `~/.cache/servelab` and
-  measured again, at most five times, as long as the median repetition is more than 10 % below the best. Narrower
+  product of 32-bit matrices, five times; the best counts, by its CPU time. They are kept in `~/.cache/servelab` and
+  measured again, at most 20 times, as long as their noise is above 10 %: how far the median repetition is below the
+  best, or the part of the CPUs that other programs had. Narrower
   numbers count 4 times (16 bits) and 8 times (8 bits) as fast, with AMX 16 and 32 times. So a CPU's limit is an
   estimate: the check finds figures above twice of it, as `suspect`.
 """
