@@ -1,8 +1,8 @@
 """How fast this machine's CPUs read memory and multiply, measured by a short kernel, once per machine.
 
-The result is kept in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). As long as repetitions differ much, or
-other programs had the CPUs for a part of the time, the next run measures again, at most twenty times, and the best of
-all is kept.
+The result is kept in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). As long as repetitions differ much,
+or other programs had the CPUs for a part of the time, the next run measures again, at most twenty times, and the best
+of all is kept.
 """
 
 from __future__ import annotations
