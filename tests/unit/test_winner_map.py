@@ -188,6 +188,19 @@ def test_a_candidate_that_changes_answers_is_not_named(answer):
     assert found.text.endswith("In the search alone, not proved, the best was baseline at 1; winner at 16 in flight.")
 
 
+def test_a_candidate_that_could_not_be_judged_is_named_unless_a_later_stage_judged_it(answer):
+    row = sample_study.decision("engine")
+
+    def decided(**verdicts):
+        one = row["candidates"][0]
+        found = [one | {"candidate": name, "verdict": verdict} for name, verdict in verdicts.items()]
+        return Decision.model_validate(row | {"stage": "sequences", "candidates": found})
+
+    note = answer(decisions=[decided(b="cannot tell", c="cannot tell"), decided(c="worse")], has_winner=False).note
+    assert note == "The search could not judge b, as runs were disturbed: measured undisturbed, it may be better."
+    assert answer(decisions=[decided(b="worse")]).note is None
+
+
 def test_suspect_runs_are_said(answer):
     made = answer(validity={"winner": "suspect"}).winner_maps[0]
     assert [each.is_suspect for each in made.levels] == [True] * 3

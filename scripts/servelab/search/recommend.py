@@ -32,7 +32,7 @@ from servelab.search.recommended import (
     Recommended,
 )
 from servelab.search.recorded_note import measurement_note
-from servelab.search.standing import CHANGES_ANSWERS, Row
+from servelab.search.standing import CANNOT_TELL, CHANGES_ANSWERS, Row
 from servelab.search.winner_map import winner_maps
 from servelab.study.kinds import SearchedPlan, SearchedStudy
 from servelab.study.plan import Plan
@@ -78,7 +78,11 @@ def recommend(
     manifest = manifests[side]
     answers = found_in(rows[side])
     of_side: list[Row] = table[table["candidate"] == answer.candidate].to_dict("records")  # type: ignore[assignment]
-    notes = (_note(answer.configuration.model, answers), measurement_note(study, last, changed, of_side))
+    notes = (
+        _note(answer.configuration.model, answers),
+        measurement_note(study, last, changed, of_side),
+        _untold_note(decisions),
+    )
     if proof:
         update = {"proposed_command": started.get(WINNER), "promised_unequal_places": promised_places}
         proof = proof.model_copy(update={name: value for name, value in update.items() if value is not None})
@@ -239,6 +243,16 @@ def _note(variant: str, answers: AnswersFound | None) -> str | None:
     if variant == "base" or answers is not None:
         return None
     return f"It serves the weights of variant {variant}: speed was measured, the quality of the answers was not."
+
+
+def _untold_note(decisions: Sequence[Decision]) -> str | None:
+    """A note on candidates that the search could not judge, as their runs were disturbed; by their last verdict."""
+    verdicts = {each.candidate: each.verdict for decision in decisions for each in decision.candidates}
+    untold = [candidate for candidate, verdict in verdicts.items() if verdict == CANNOT_TELL]
+    if not untold:
+        return None
+    names = ", ".join(untold)
+    return f"The search could not judge {names}, as runs were disturbed: measured undisturbed, it may be better."
 
 
 def _served_on(manifest: RunManifest) -> str | None:
