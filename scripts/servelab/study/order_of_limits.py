@@ -14,6 +14,7 @@ from typing import Any
 _NARROWS = re.compile(r"quantiz|torchao", re.IGNORECASE)
 _NUMBERS = re.compile(r"(?<![a-z\d])(?:i?q|w|int|fp|mxfp|nvfp|bf|f)(\d{1,2})(?!\d)|(awq|gptq)", re.IGNORECASE)
 _BITS = 16.0
+"""Of a weight whose format no name gives."""
 
 
 def order_of_limit(spec: Mapping[str, Any]) -> float:
