@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import combinations
-from math import erf, prod
+from math import erf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +118,7 @@ class Surrogate:
         """Prediction of few combinations."""
         whitened = self._root @ self.covariance(self._at, levels)
         mean = self._offset + (whitened * self._whitened[:, :, None]).sum(1)
-        prior = _covariance(_alike(levels[:, None], levels[:, None], self._counts), self._processes)[:, :, 0]
+        prior = _covariance(levels, levels, self._counts, self._processes)
         variance = np.maximum(prior - (whitened**2).sum(1), 1e-12)
         return Prediction(self, levels, mean, variance, self._processes.noise, whitened)
 
@@ -131,7 +131,7 @@ class Surrogate:
         return self._covariance(self._processes, first, second)
 
     def _covariance(self, processes: _Processes, first: Levels, second: Levels) -> Floats:
-        return _covariance(_alike(first[:, None], second[None], self._counts), processes)
+        return _covariance(first[:, None], second[None], self._counts, processes)
 
     def _blocks(self, levels: Levels) -> list[Prediction]:
         return [self.at(levels[start : start + _BLOCK]) for start in range(0, len(levels), _BLOCK)]
@@ -223,40 +223,53 @@ def design(
     return found[len(taken) :]
 
 
-def _alike(first: Levels, second: Levels, counts: Sequence[int]) -> Floats:
-    """(2, options, first, second) of two sets of combinations that broadcast against each other.
+def _covariance(first: Levels, second: Levels, counts: Sequence[int], processes: _Processes) -> Floats:
+    """Prior covariance of each of `first` with each of `second`, (processes, first, second); the two may broadcast.
 
-    How alike their choices of each option are: 1 for the same choice, else so that the mean over choices is 0; then,
-    as changes from the baseline, 1 for the same change, else 0.
+    It depends only on which options have the same choice. So it is computed once for all sets of options, where these
+    are fewer than the pairs of combinations.
     """
-    same = np.moveaxis(first == second, -1, 0)
-    is_change = np.moveaxis((first > 0) & (second > 0), -1, 0)
-    others = -1.0 / (np.array(counts, dtype=float).reshape(-1, 1, 1) - 1)
-    return np.stack([np.where(same, 1.0, others), same & is_change])
+    options = len(counts)
+    same = first == second
+    total = np.empty((len(processes.noise), *same.shape[:-1]))
+    for from_baseline in (False, True):
+        shared = same & (first > 0) if from_baseline else same
+        chosen = processes.from_baseline == from_baseline
+        if 2**options < shared[..., 0].size:
+            sets = np.arange(2**options)[:, None] >> np.arange(options) & 1 == 1
+            of_sets = _of_shared(sets, from_baseline, counts, processes.only(chosen))
+            at = shared @ (1 << np.arange(options))
+            for process, found in zip(np.flatnonzero(chosen), of_sets, strict=True):
+                np.take(found, at, out=total[process], mode="clip")  # another mode fills a buffer first
+        else:
+            found = _of_shared(shared.reshape(-1, options), from_baseline, counts, processes.only(chosen))
+            total[chosen] = found.reshape(len(found), *shared.shape[:-1])
+    return total
 
 
-def _covariance(alike: Floats, processes: _Processes) -> Floats:
-    """(processes, first, second) from `_alike`.
+def _of_shared(shared: NDArray[np.bool_], from_baseline: bool, counts: Sequence[int], processes: _Processes) -> Floats:
+    """Prior covariance of two combinations that share a choice of these options, (processes, sets).
+
+    `shared` is (sets, options): whether the choice is the same; if effects are those of changes from the baseline,
+    whether it is the same change. How alike the choices are is 1 where shared; elsewhere 0 for changes, else so that
+    the mean over choices is 0.
 
     The sums over pairs and threes of options by Newton's identities: with power sums p1, p2, p3 the pairs are
     (p1² − p2) / 2, and the threes (p1³ − 3 p1 p2 + 2 p3) / 6. The variance of a pair's effect is the share of pairs
     times the geometric mean of its options' variances; of three options likewise.
     """
-    total = np.empty((len(processes.noise), *alike.shape[2:]))
-    for coded, from_baseline in zip(alike, (False, True), strict=True):
-        chosen = processes.from_baseline == from_baseline
-        these, flat = processes.only(chosen), coded.reshape(len(coded), prod(coded.shape[1:]))
-        squares, cubes = flat**2, flat**3
-        effects = these.effects @ flat
-        roots = np.sqrt(these.effects)
-        pairs = ((roots @ flat) ** 2 - these.effects @ squares) / 2
-        roots = np.cbrt(these.effects)
-        ones = roots @ flat
-        threes = (ones**3 - 3 * ones * (roots**2 @ squares) + 2 * (these.effects @ cubes)) / 6
-        summed = _CONSTANT + effects + these.pairs[:, None] * pairs + these.threes[:, None] * threes
-        large = these.large[:, None, None] * coded[these.together[:, 0]] * coded[these.together[:, 1]]
-        total[chosen] = summed.reshape(large.shape) + large
-    return total
+    others = 0.0 if from_baseline else -1.0 / (np.array(counts, dtype=float)[:, None] - 1)
+    alike = np.where(shared.T, 1.0, others)
+    squares, cubes = alike**2, alike**3
+    effects = processes.effects @ alike
+    roots = np.sqrt(processes.effects)
+    pairs = ((roots @ alike) ** 2 - processes.effects @ squares) / 2
+    roots = np.cbrt(processes.effects)
+    ones = roots @ alike
+    threes = (ones**3 - 3 * ones * (roots**2 @ squares) + 2 * (processes.effects @ cubes)) / 6
+    large = processes.large[:, None] * alike[processes.together[:, 0]] * alike[processes.together[:, 1]]
+    found: Floats = _CONSTANT + effects + processes.pairs[:, None] * pairs + processes.threes[:, None] * threes + large
+    return found
 
 
 @lru_cache(maxsize=32)
@@ -279,10 +292,8 @@ def _drawn(counts: tuple[int, ...], noise: StartNoise) -> _Processes:
     )
 
 
-_erf = np.vectorize(erf, otypes=[float])
-
-
 def _normal(values: Floats) -> Floats:
     """Distribution function of the standard normal distribution."""
-    found: Floats = 0.5 * (1 + _erf(values / np.sqrt(2)))
+    each = (values / np.sqrt(2)).ravel().tolist()
+    found: Floats = 0.5 * (1 + np.fromiter(map(erf, each), float, len(each)).reshape(values.shape))
     return found
