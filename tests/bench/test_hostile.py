@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from harness import ROOT, TIME_LIMIT_S, publish
+from process_cost import ProcessCost, process_cost
 
 sys.path.append(str(ROOT / "tests/unit"))
 
@@ -44,28 +44,18 @@ run(main)
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(ProcessCost):
     """What a process took, and how it ended."""
 
-    cpu_s: float
-    peak_rss_mb: float
-    returncode: int
     traceback: bool
 
 
 def cost(command: list[str], folder: Path) -> Cost:
     with (folder / "stderr").open("w+b") as stderr:
-        started = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=stderr, env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
-        )
-        limit = threading.Timer(TIME_LIMIT_S, started.kill)  # one that hangs ends as failed, and is named
-        limit.start()
-        _, status, used = os.wait4(started.pid, 0)
-        limit.cancel()
-        started.returncode = os.waitstatus_to_exitcode(status)
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+        took = process_cost(command, int(TIME_LIMIT_S), stdout=subprocess.DEVNULL, stderr=stderr, env=environment)
         stderr.seek(0)
-        shows = b"Traceback" in stderr.read()
-    return Cost(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, started.returncode, shows)
+        return Cost(took.cpu_s, took.peak_rss_mb, took.returncode, b"Traceback" in stderr.read())
 
 
 def compared(rows: Iterator[tuple[str, str, Cost, Cost]], name: str) -> pd.DataFrame:

@@ -6,8 +6,6 @@ The records are made here; what charts, report and tables are built from them by
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from harness import ROOT, publish, undisturbed
+from process_cost import process_cost
 
 from servelab.core.identity import content_id
 from servelab.metrics.definitions import RunData, summarise, summarise_rounds
@@ -252,11 +251,9 @@ class Made:
 def cost(script: str, arguments: list[str]) -> tuple[float, float]:
     """Seconds and MB at the most that a script takes; it must succeed."""
     began = time.monotonic()
-    process = subprocess.Popen([sys.executable, str(ROOT / f"scripts/{script}.py"), *arguments])
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, script
-    return time.monotonic() - began, usage.ru_maxrss / 1000
+    took = process_cost([sys.executable, str(ROOT / f"scripts/{script}.py"), *arguments])
+    assert took.returncode == 0, script
+    return time.monotonic() - began, took.peak_rss_mb
 
 
 @pytest.mark.bench

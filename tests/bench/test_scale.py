@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from harness import HERE, ROOT, publish, undisturbed
+from process_cost import process_cost
 
 from servelab.core.identity import content_id, workload_id
 from servelab.core.run_spec import WorkloadSpec
@@ -170,19 +171,18 @@ def cost(workspace: Workspace, *arguments: str) -> Cost:
     log = workspace.folder / "snakemake.log"
     with log.open("w") as said:
         started = time.monotonic()
-        process = subprocess.Popen(
+        took = process_cost(
             workspace.command(*arguments),
+            limit_s=3600,
             cwd=workspace.folder,
             env=workspace.environment(),
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
         )
-        _, exit_status, usage = os.wait4(process.pid, 0)
         wall_s = time.monotonic() - started
-    process.returncode = os.waitstatus_to_exitcode(exit_status)
-    assert process.returncode == 0, log.read_text()[-3000:]
-    return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3)
+    assert took.returncode == 0, log.read_text()[-3000:]
+    return Cost(wall_s, took.cpu_s, took.peak_rss_mb)
 
 
 def medians(workspaces: dict[str, Workspace], *arguments: str, repeats: int = REPEATS) -> dict[str, Cost]:

@@ -148,6 +148,11 @@ KINDS: dict[str, Made] = {
     "empty objects": lambda draw, size: "{}\n" * (size // 3),
     "numbers": lambda draw, size: "[1]\n" * (size // 4),
     "a number each line": lambda draw, size: "{}\n" + "1\n" * (size // 2),
+    "objects in one line": lambda draw, size: "{}" * (size // 2),
+    "objects of one key": lambda draw, size: '{"a":1}\n' * (size // 8),
+    "objects of another program": lambda draw, size: "x\n" + '{"a":1}\n' * (size // 8),
+    "a number each line of a text": lambda draw, size: "x\n" + "1\n" * (size // 2),
+    "bars": lambda draw, size: "x\n" + "|\n" * (size // 2),
     "a text without end": lambda draw, size: '{"a": "' + "x" * size,
     "thousands of keys": lambda draw, size: json.dumps({f"{draw.random()}": n for n in range(size // 30)}),
     "thousands of figures": lambda draw, size: with_key(

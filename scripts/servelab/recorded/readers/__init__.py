@@ -161,7 +161,7 @@ def scan_stream(name: str, file: BinaryIO, notes: list[str] | None = None) -> It
 def _scan(name: str, file: BinaryIO, notes: list[str]) -> Iterator[Block | ReadError]:
     found, unknown = False, 0
     tables: list[int] = []
-    objects = EmbeddedJson(_is_json_result)
+    objects = EmbeddedJson([reader.markers for reader in READERS if reader.form == "json"])
 
     def finders() -> list[Finder]:
         return [Grids(), Frames(), objects]
@@ -190,10 +190,6 @@ def _scan(name: str, file: BinaryIO, notes: list[str]) -> Iterator[Block | ReadE
         tools = ", ".join(sorted({reader.tool for reader in READERS}))
         beside = f" ({len(tables)} tables, {len(objects.others)} JSON objects)" if tables or objects.others else ""
         yield UnknownResultError(f"{name}: no result of a load client found{beside}. Known: {tools}")
-
-
-def _is_json_result(keys: frozenset[str]) -> bool:
-    return any(reader.form == "json" and reader.markers <= keys for reader in READERS)
 
 
 def _fitting(piece: Piece) -> list[Reader]:

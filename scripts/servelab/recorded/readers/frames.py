@@ -43,6 +43,12 @@ class Frames:
         self._section = ""
         self._last = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a rule with a title or a section has begun, or the line before can be the rule above a section."""
+        follows_rule = self._rule is not None and self._rule[0] == self._last
+        return follows_rule or self._frame is not None or self._sections is not None
+
     def feed(self, number: int, line: str) -> Iterator[Piece]:
         """The block that a line ends, if it does."""
         self._last = number

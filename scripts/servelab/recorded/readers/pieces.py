@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -30,8 +31,13 @@ MOST_JSON_VALUES = 8_000_000
 MOST_TABLE_BYTES = 1 << 20
 _MOST_ROWS, _MOST_CHARACTERS = 2000, 1 << 20
 """Lines of a block (tools write 20 to 80), and all their characters."""
+_OF_INTEREST = re.compile(r"===|\{\s*(?:\"|$)|(?:[-=:] *[|+]|[┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜])\s*$")
+"""What a line has in which a piece can begin: a rule, an object, a line between the rows of a table."""
 _PART = 1 << 18
 _VISIBLE = re.compile(r"\S")
+_EMPTY_ONES = re.compile(r"(?:\s*+(?:\{\s*+\}|\[\s*+\]))*+")
+_PLAIN_ONES = re.compile(r"(?:\s*+(?:-?\d{1,300}(?:\.\d+)?|\"[\w .-]*+\"|true|false|null)(?!\S))*+")
+"""JSON values in a row that are no result."""
 MOST_PREFIX = 500
 """Characters before a block's header: what a logger writes before each line."""
 
@@ -98,7 +104,12 @@ def split(
 
 
 class Finder(Protocol):
-    """Finds the pieces of a layout in a text."""
+    """Finds the pieces of a layout in a text. Between pieces it needs lines of `_OF_INTEREST` and the two before."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a piece has begun, so that each line counts."""
+        ...
 
     def feed(self, number: int, line: str) -> Iterator[Piece]:
         """What a line ends."""
@@ -110,10 +121,19 @@ class Finder(Protocol):
 
 
 def _text(file: str, lines: Iterable[tuple[int, str]], finders: list[Finder]) -> Iterator[Piece]:
+    before: deque[tuple[int, str]] = deque(maxlen=2)
+    is_open = False
     for number, line in lines:
-        for finder in finders:
-            for piece in finder.feed(number, line):
-                yield replace(piece, file=file)
+        if not is_open and not _OF_INTEREST.search(line):
+            if line and not line.isspace():
+                before.append((number, line))
+            continue
+        for each in (*before, (number, line)):
+            for finder in finders:
+                for piece in finder.feed(*each):
+                    yield replace(piece, file=file)
+        before.clear()
+        is_open = any(finder.is_open for finder in finders)
     for finder in finders:
         for piece in finder.end():
             yield replace(piece, file=file)
@@ -134,10 +154,11 @@ def _json_or_text(file: str, texts: Iterator[str], text: Callable[[Iterable[str]
     """JSON documents; or a text whose first line begins like JSON."""
     content, rest = _whole(texts, MOST_JSON_BYTES)
     too_long = len(content) > MOST_JSON_BYTES
-    documents = [] if too_long or HEADER.search(content) else list(_documents(file, content))
-    if documents and not documents[-1].broken:
-        yield from documents
+    values, broken = ([], None) if too_long or HEADER.search(content) else _values(file, content)
+    if values and broken is None and isinstance(values[-1].value, dict):
+        yield from _documents(file, content, values)
         return
+    documents = [*_documents(file, content, values), *([broken] if broken else [])]
     found = False
     parts = (content[start : start + _PART] for start in range(0, len(content), _PART))
     for piece in text(chain(parts, rest)):
@@ -168,33 +189,60 @@ def _broken(form: str, file: str, line: int, why: str) -> Piece:
     return Piece(form, file, line, line, {}, broken=why)
 
 
-def _documents(file: str, text: str) -> Iterator[Piece]:
-    """JSON documents, one after the other: a whole file, JSON lines, or an appended result."""
+class _Value(NamedTuple):
+    """A JSON value and where it stands in a text; one of a list has the place of the list."""
+
+    start: int
+    end: int
+    value: Any
+
+
+def _values(file: str, text: str) -> tuple[list[_Value], Piece | None]:
+    """JSON values, one after the other: a whole file, JSON lines, or an appended result; and what ends them early.
+
+    Of those that are no object only the first is given: a file of numbers is one mistake. Empty ones in a row are
+    looked at once.
+    """
     if sum(map(text.count, ",[{")) > MOST_JSON_VALUES:
-        yield _broken("json", file, 1, f"JSON of more than {MOST_JSON_VALUES:,} values; save it without each request")
-        return
-    decoder = json.JSONDecoder()
-    position = counted = 0
-    first, others = 1, False
-    while match := _VISIBLE.search(text, position):
-        first += text.count("\n", counted, match.start())
-        counted = match.start()
+        return [], _broken(
+            "json", file, 1, f"JSON of more than {MOST_JSON_VALUES:,} values; save it without each request"
+        )
+    decode, visible = json.JSONDecoder().raw_decode, _VISIBLE.search
+    found: list[_Value] = []
+    position, others = 0, False
+    while match := visible(text, position):
+        start = match.start()
         try:
-            document, position = decoder.raw_decode(text, counted)
+            value, position = decode(text, start)
         except json.JSONDecodeError as error:
-            yield _broken("json", file, error.lineno, f"JSON is cut off or broken: {error.msg}")
-            return
+            return found, _broken("json", file, error.lineno, f"JSON is cut off or broken: {error.msg}")
         except (RecursionError, ValueError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else "a number has thousands of digits"
-            yield _broken("json", file, first, f"JSON that no tool writes: {why}")
-            return
-        last = first + text.count("\n", counted, position)
-        for each in document if isinstance(document, list) else [document]:
+            line = 1 + text.count("\n", 0, start)
+            return found, _broken("json", file, line, f"JSON that no tool writes: {why}")
+        for each in value if isinstance(value, list) else (value,):
             if isinstance(each, dict):
-                yield Piece("json", file, first, last, dict.fromkeys(each, first), document=each)
-            elif not others:  # a file of numbers is one mistake
+                found.append(_Value(start, position, each))
+            elif not others:
                 others = True
-                yield _broken("json", file, first, "a JSON value that is not an object")
+                found.append(_Value(start, position, each))
+        if not value or not isinstance(value, dict | list):
+            alike = _EMPTY_ONES if isinstance(value, dict | list) else _PLAIN_ONES
+            position = alike.match(text, position).end()  # type: ignore[union-attr]  # it matches no character, too
+    return found, None
+
+
+def _documents(file: str, text: str, values: Iterable[_Value]) -> Iterator[Piece]:
+    """The piece of each."""
+    first, counted = 1, 0
+    for start, end, value in values:
+        first += text.count("\n", counted, start)
+        counted = start
+        if isinstance(value, dict):
+            last = first + text.count("\n", start, end)
+            yield Piece("json", file, first, last, dict.fromkeys(value, first), document=value)
+        else:
+            yield _broken("json", file, first, "a JSON value that is not an object")
 
 
 class ConsoleBlocks:
@@ -206,6 +254,11 @@ class ConsoleBlocks:
         self._prefix = re.compile("")
         self._rows: list[Row] = []
         self._before = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a header has come, and not yet its footer."""
+        return self._first > 0
 
     def feed(self, number: int, line: str) -> Iterator[Piece]:
         """The block that a line ends, if it does."""

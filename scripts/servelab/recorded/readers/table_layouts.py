@@ -90,6 +90,11 @@ class Grids:
         self._before: tuple[int, str] = (0, "")
         self._title = ""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a table has begun."""
+        return self._open is not None
+
     def feed(self, number: int, line: str) -> Iterator[Piece]:
         """The table that a line ends, if it does."""
         table = self._open
