@@ -24,6 +24,7 @@ class EmbeddedJson:
 
     def __init__(self, results: Collection[frozenset[str]]) -> None:
         self._results = results
+        self._one_of_each = frozenset(min(markers) for markers in results)
         self._parts: list[str] = []
         self._first = self._depth = self._length = self._values = 0
         self._lead, self._prefix = "", re.compile("")
@@ -105,7 +106,7 @@ class EmbeddedJson:
             self.others.append(first)
 
     def _is_result(self, keys: Set[str]) -> bool:
-        return any(markers <= keys for markers in self._results)
+        return not self._one_of_each.isdisjoint(keys) and any(markers <= keys for markers in self._results)
 
     def _reset(self) -> None:
         self._parts = []
