@@ -35,6 +35,15 @@ ROOT = Path(__file__).parents[2]
 SLOW = {"vllm"}
 HERE = [name for name in ENGINES.names() if (ROOT / f"envs/{name}.lock.txt").exists()]
 """Engines that any machine can run: the others need an accelerator, so their locks are named by a study."""
+RARELY = {
+    "test_killed_under_load[vllm-SIGINT of measure]",
+    "test_killed_under_load[vllm-SIGKILL of its shell]",
+    "test_killed_under_load[vllm-SIGKILL of the workflow]",
+    "test_killed_under_load[vllm-main_process]",
+    "test_killed_once_from_outside_is_no_result[vllm-15-main_process]",
+    "test_another_port_is_tried_where_one_is_busy[vllm]",
+}
+"""Left to `make long-test`: a start of vLLM takes half a minute, and here it does what llama.cpp and the doubles do."""
 ARGUMENTS: dict[str, dict[str, int | None]] = {
     "llama.cpp": {"threads": 1},
     "vllm": {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30, "enable-prompt-tokens-details": None},
@@ -158,6 +167,13 @@ class Installed:
             model=self.model_json,
             requests=requests,
         )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks those of `RARELY`."""
+    for item in items:
+        if item.name in RARELY:
+            item.add_marker(pytest.mark.long)
 
 
 def _make(*command: str) -> None:

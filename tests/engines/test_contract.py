@@ -41,13 +41,20 @@ def load(server, requests, body, number):
     return run_load(plan)[0].to_pylist()
 
 
-def test_serves_exact_lengths_forgets_prompts_and_leaves_nothing(each_release, requests_path, tmp_path):
+def test_serves_exact_lengths_on_loopback_forgets_prompts_and_leaves_nothing(each_release, requests_path, tmp_path):
     server = each_release.server(tmp_path / "server.log")
     body = each_release.engine.request_body
     trees = []
     try:
         server.start()
         trees += tree_of(server)
+        open_ports = {
+            connection.laddr
+            for process in trees
+            for connection in process.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN
+        }
+        port = int(server.base_url.rpartition(":")[2])
         first = load(server, requests_path, body, 0)
         again = load(server, requests_path, body, 1)
         server.check_serving()
@@ -56,6 +63,8 @@ def test_serves_exact_lengths_forgets_prompts_and_leaves_nothing(each_release, r
         forgotten = load(server, requests_path, body, 2)
     finally:
         server.stop()
+    assert {address.ip for address in open_ports} == {"127.0.0.1"}
+    assert port in {address.port for address in open_ports}
     records = first + again + forgotten
     assert [record["error"] for record in records] == [None] * 12
     assert {record["input_tokens"] for record in records} == {160}
@@ -64,22 +73,6 @@ def test_serves_exact_lengths_forgets_prompts_and_leaves_nothing(each_release, r
         assert all(record["cached_tokens"] for record in again), "this engine is known to keep prompts"
         assert not any(record["cached_tokens"] for record in first + forgotten)
     assert [process for process in trees if process.is_running()] == []
-
-
-def test_listens_on_loopback_only_and_on_its_own_port(installed, tmp_path):
-    server = installed.server(tmp_path / "server.log")
-    try:
-        server.start()
-        open_ports = [
-            connection.laddr
-            for process in tree_of(server)
-            for connection in process.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN
-        ]
-    finally:
-        server.stop()
-    assert {address.ip for address in open_ports} == {"127.0.0.1"}
-    assert int(server.base_url.rpartition(":")[2]) in {address.port for address in open_ports}
 
 
 def test_only_an_unknown_flag_is_refused(each_release, tmp_path):

@@ -22,39 +22,44 @@ from servelab.measure.telemetry import SOURCES, Watched
 
 pytestmark = pytest.mark.slow
 
+
+@pytest.fixture(scope="module")
+def served(installed, tmp_path_factory):
+    """A server for all of these tests: each looks at what its own requests change."""
+    server = installed.server(tmp_path_factory.mktemp("served") / "server.log")
+    source = SOURCES.get("server")(Watched([], installed.engine, lambda: (server.base_url, server.process.pid)))
+    try:
+        server.start()
+        yield installed, server, partial(figures_of, source)
+    finally:
+        source.close()
+        server.stop()
+
+
 PROMPT = list(range(1000, 1300))
 BLOCK_TOKENS = 128
 """vLLM on a CPU caches whole blocks of so many."""
 
 
-def test_server_metrics_follow_the_requests(installed, tmp_path):
-    server = installed.server(tmp_path / "server.log")
-    watched = Watched([], installed.engine, lambda: (server.base_url, server.process.pid))
-    source = SOURCES.get("server")(watched)
-
-    figures = partial(figures_of, source)
-
-    try:
-        server.start()
-        before = figures()
-        with httpx.Client(base_url=server.base_url, trust_env=False, timeout=120) as client:
-            body = {
-                "model": "SmolLM2-135M-Instruct",
-                "prompt": PROMPT,
-                "temperature": 0,
-                **installed.engine.request_body,
-            }
-            for _ in range(3):
-                client.post("/v1/completions", json={**body, "max_tokens": 8}).raise_for_status()
-            after = until(figures, lambda now: now["generation_tokens_total"] >= 24)
-            with client.stream("POST", "/v1/completions", json={**body, "max_tokens": 2000, "stream": True}) as answer:
-                parts = answer.iter_bytes()  # kept: one that is collected closes the connection, which ends the request
-                next(parts)
-                during = until(figures, lambda now: now["requests_running"] == 1)
-        until(figures, lambda now: now["requests_running"] == 0)
-    finally:
-        source.close()
-        server.stop()
+def test_server_metrics_follow_the_requests(served):
+    installed, server, figures = served
+    before = figures()
+    with httpx.Client(base_url=server.base_url, trust_env=False, timeout=120) as client:
+        body = {
+            "model": "SmolLM2-135M-Instruct",
+            "prompt": PROMPT,
+            "temperature": 0,
+            **installed.engine.request_body,
+        }
+        for _ in range(3):
+            client.post("/v1/completions", json={**body, "max_tokens": 8}).raise_for_status()
+        generated = before["generation_tokens_total"] + 24
+        after = until(figures, lambda now: now["generation_tokens_total"] >= generated)
+        with client.stream("POST", "/v1/completions", json={**body, "max_tokens": 2000, "stream": True}) as answer:
+            parts = answer.iter_bytes()  # kept: one that is collected closes the connection, which ends the request
+            next(parts)
+            during = until(figures, lambda now: now["requests_running"] == 1)
+    until(figures, lambda now: now["requests_running"] == 0)
     drafts = {"drafts_total", "draft_tokens_total", "accepted_draft_tokens_total"}  # vLLM prints them where it drafts
     assert set(before) | drafts == set(installed.engine.metric_names)
     moved = {metric: after[metric] - before[metric] for metric in before}
@@ -68,37 +73,29 @@ def test_server_metrics_follow_the_requests(installed, tmp_path):
         assert during["process_start_unix_s"] == before["process_start_unix_s"] <= time.time()
 
 
-def test_a_server_reuses_what_shared_prefixes_share(installed, tmp_path):
+def test_a_server_reuses_what_shared_prefixes_share(served, tmp_path):
+    installed, server, figures = served
     kind = WORKLOADS.get("shared_prefix")
     given = {"num_requests": 24, "seed": 3, "groups": 2, "prefix_tokens": 256, "suffix_tokens": 64, "output_tokens": 2}
     _, _, tokenizer_json = load_model(installed.model_json)
     made = kind.make(kind.Parameters.model_validate(given), load_tokenizer(tokenizer_json), None)
     requests = tmp_path / "requests.parquet"
     pq.write_table(made, requests)
-    server = installed.server(tmp_path / "server.log")
-    source = SOURCES.get("server")(Watched([], installed.engine, lambda: (server.base_url, server.process.pid)))
-
-    figures = partial(figures_of, source)
-
-    try:
-        server.start()
-        before = figures()
-        plan = {"base_url": server.base_url, "endpoint": "completions", "model": "SmolLM2-135M-Instruct"}
-        records, _ = run_load(
-            LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
-        )
-        assert set(records["error"].to_pylist()) == {None}
-        prompted = before["prefix_cache_query_tokens_total"] + 24 * 320
-        after = until(figures, lambda now: now["prefix_cache_query_tokens_total"] >= prompted)
-    finally:
-        source.close()
-        server.stop()
+    before = figures()
+    plan = {"base_url": server.base_url, "endpoint": "completions", "model": "SmolLM2-135M-Instruct"}
+    records, _ = run_load(
+        LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
+    )
+    assert set(records["error"].to_pylist()) == {None}
+    prompted = before["prefix_cache_query_tokens_total"] + 24 * 320
+    after = until(figures, lambda now: now["prefix_cache_query_tokens_total"] >= prompted)
     moved = {metric: after[metric] - before[metric] for metric in before}
     measured = moved["prefix_cache_hit_tokens_total"] / moved["prefix_cache_query_tokens_total"]
     assert measured == pytest.approx(kind.shared_input(given), abs=0.02)
 
 
-def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_cache(installed, tmp_path):
+def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_cache(served, tmp_path):
+    installed, server, _ = served
     _, _, tokenizer_json = load_model(installed.model_json)
     talks = tmp_path / "talks.jsonl"
     with talks.open("w") as file:
@@ -120,15 +117,10 @@ def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_ca
     made = kind.make(kind.Parameters.model_validate(given), load_tokenizer(tokenizer_json), stored)
     requests = tmp_path / "requests.parquet"
     pq.write_table(made, requests)
-    server = installed.server(tmp_path / "server.log")
-    try:
-        server.start()
-        plan = {"base_url": server.base_url, "endpoint": "chat", "model": "SmolLM2-135M-Instruct"}
-        records, _ = run_load(
-            LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
-        )
-    finally:
-        server.stop()
+    plan = {"base_url": server.base_url, "endpoint": "chat", "model": "SmolLM2-135M-Instruct"}
+    records, _ = run_load(
+        LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
+    )
     assert set(records["error"].to_pylist()) == {None}
     rows = records.to_pylist()
     assert [row["turn"] for row in rows] == [0, 1, 2] * 3

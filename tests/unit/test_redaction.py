@@ -321,6 +321,7 @@ def test_this_machine_is_known(monkeypatch, tmp_path):
     assert made == "/redacted-" + " redacted-".join(wanted)
 
 
+@pytest.mark.slow
 def test_the_workflow_itself_holds_no_secret(tmp_path):
     """Every tracked file can be archived as it is."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=False)

@@ -2,9 +2,11 @@
 
 import sys
 
+import pytest
 from workspace import NEW, WORKLOADS, Workspace, tiny_study, yaml
 
 
+@pytest.mark.slow
 def test_a_broken_environment_is_no_result_of_a_candidate(tmp_path):
     packages = tmp_path / "packages"
     packages.mkdir()

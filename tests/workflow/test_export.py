@@ -15,6 +15,8 @@ from workspace import ROOT
 
 from servelab.report.export import EXPORTS
 
+pytestmark = pytest.mark.slow
+
 STUDY = "qwen3-14b-h100"
 CHECK = """
 import sys
@@ -82,7 +84,6 @@ def test_what_is_no_finished_study_and_what_is_not_installed_are_one_line(folder
         assert done.returncode == 2 and re.fullmatch(f"error: .*{re.escape(said)}.*\n", done.stderr), done.stderr
 
 
-@pytest.mark.slow
 def test_mlflow_has_figures_command_and_files(folder, changes, publish_programs, tmp_path):
     python, uri = str(publish_programs / "python"), f"sqlite:///{tmp_path / 'mlflow.db'}"
     done = export(python, folder, "--to", "mlflow", "--uri", uri)
@@ -97,7 +98,6 @@ def test_mlflow_has_figures_command_and_files(folder, changes, publish_programs,
     assert {"report.html", "recommended.json", "tables"} <= set(files)
 
 
-@pytest.mark.slow
 def test_a_collector_gets_every_published_change(folder, changes, publish_programs):
     bodies = []
 

@@ -64,6 +64,7 @@ def jobs(said, rule):
     return int(found[1]) if found else 0
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_study_alone_plans_the_runs_of_the_checkout(tmp_path):
     """Locks, workloads and data sets are the checkout's. The folder has the layout of snakedeploy."""
     folder = tmp_path / "folder of mine"

@@ -109,6 +109,7 @@ def test_the_index_lists_both_studies_and_the_comparison(everything):
     assert set(table["verdict"]) <= {"only in a", "only in b", "not comparable"}
 
 
+@pytest.mark.slow
 def test_the_index_alone_measures_nothing_and_names_what_is_missing(tmp_path):
     fresh = Workspace.create(tmp_path / "fresh")
     fresh.snakemake("results/index.html")
@@ -117,6 +118,7 @@ def test_the_index_alone_measures_nothing_and_names_what_is_missing(tmp_path):
     assert not list(fresh.folder.glob("results/studies/*/*"))
 
 
+@pytest.mark.slow
 def test_the_index_is_renewed_where_a_study_of_the_same_call_cannot_be_made(finished, tmp_path):
     workspace = finished.copy(tmp_path / "copy")
     lost = tiny_study("lost")

@@ -6,6 +6,8 @@ import pytest
 
 from servelab.search.preflight import CHECKS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def checked(finished, tmp_path_factory):
@@ -38,7 +40,6 @@ def test_nothing_is_measured_again_for_it(printed, checked):
     assert "Nothing to be done" in checked.snakemake()
 
 
-@pytest.mark.slow
 def test_start_of_a_run_says_what_is_wrong_with_what_is_left(finished, tmp_path):
     workspace = finished.copy(tmp_path / "copy")
     study = workspace.study()

@@ -95,6 +95,7 @@ def test_edit_the_clients_code_measures_nothing_until_its_version_is_raised(work
     assert len(workspace.measured_by(ANSWER)) == len(before)
 
 
+@pytest.mark.slow
 def test_touch_the_dataset_the_model_and_the_environment_measures_nothing(workspace):
     workspace.touch_results()
     assert workspace.measured_by() == set()
@@ -109,6 +110,7 @@ def test_a_fresh_checkout_with_the_results_measures_nothing(finished, tmp_path):
     assert checkout.measured_by(ANSWER) == set()
 
 
+@pytest.mark.slow
 def test_losing_snakemakes_records_measures_nothing(workspace):
     shutil.rmtree(workspace.folder / ".snakemake")
     assert workspace.measured_by() == set()
@@ -193,6 +195,7 @@ def test_a_run_that_was_measured_again_elsewhere_makes_its_tables_anew(workspace
     assert [table.stat().st_mtime_ns > made for table, made in zip(tables, before, strict=True)] == asked
 
 
+@pytest.mark.slow
 def test_nothing_asks_for_a_complete_run_again(workspace):
     said = workspace.snakemake("--dry-run", "--forceall")
     assert "rule parse_stage:" in said and "rule measure:" not in said

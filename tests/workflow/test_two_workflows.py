@@ -65,6 +65,7 @@ def test_each_run_is_measured_once_and_both_have_their_reports(checkouts):
         assert (first.folder / f"results/studies/{name}/report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_study_that_another_workflow_makes_is_refused_at_once(checkouts):
     first, _ = checkouts
     with claim(first.folder / "results/studies/one"):
