@@ -57,6 +57,14 @@ def test_what_was_changed_after_signing(key, message, allowed):
     assert refused(message, signature, allowed) == "what it signs was changed"
 
 
+@pytest.mark.parametrize("around", ["{}seen in the lab\n", "{0}{0}", "{}\n"])
+def test_other_text_in_the_file_of_a_signature(around, key, message, allowed):
+    """ssh-keygen ignores it."""
+    signature = sign_file(signing_key(key), message)
+    signature.write_text(around.format(signature.read_text()))
+    assert refused(message, signature, allowed) == "it is not as ssh-keygen writes a signature"
+
+
 def test_a_key_that_nobody_knows(key, message, tmp_path):
     signature = sign_file(signing_key(key), message)
     allowed = allow(tmp_path / "others", make_key(tmp_path / "another"))
