@@ -3,6 +3,7 @@
 `test_reruns.py` counts what is really measured for each row.
 """
 
+import base64
 import json
 import os
 import re
@@ -110,6 +111,25 @@ def changed_run(workspace):
     shutil.copyfile(runs / second / "requests.parquet", runs / first / "requests.parquet")
 
 
+def killed_job(workspace):
+    """What a job that was killed with its server leaves: Snakemake's mark, and an attempt beside the run's place."""
+    runs, run_id = workspace.folder / "results/runs", min(workspace.runs())
+    (runs / run_id).rename(runs / f".{run_id}.{os.uname().nodename}.999999999.1.part")
+    output = base64.b64encode(f"results/runs/{run_id}/manifest.json".encode()).decode()
+    mark = workspace.folder / ".snakemake/incomplete" / output
+    mark.parent.mkdir(exist_ok=True)
+    mark.touch()
+
+
+def replaced_dataset(workspace):
+    """Another file under the same name, in a catalogue with its old time."""
+    file = workspace.folder / "config/datasets.yaml"
+    before = file.stat()
+    sha256 = yaml.safe_load(file.read_text())["sharegpt-v3-head"]["sha256"]
+    workspace.edit("config/datasets.yaml", sha256, "f" * 64)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def removed_seal(workspace):
     file = workspace.folder / "results/runs" / min(workspace.runs()) / "status.json"
     status = json.loads(file.read_text())
@@ -177,7 +197,11 @@ CASES = [
     pytest.param(row, edit, jobs, id=f"{row[:40]}-{number}")
     for row, edits in ROWS.items()
     for number, (edit, jobs) in enumerate(edits)
-] + [pytest.param("", renamed_flag, 1, id="another command by an adapter")]
+] + [
+    pytest.param("", renamed_flag, 1, id="another command by an adapter"),
+    pytest.param("", killed_job, 1, id="a job that was killed"),
+    pytest.param("", replaced_dataset, 1, id="another dataset under the same name"),
+]
 
 
 ELSEWHERE = (  # this study has no curve and asks nothing: other tests count their jobs
@@ -213,9 +237,12 @@ def test_the_job_table_and_the_forecast_agree(row, edit, jobs, workspace):
 def test_an_edit_is_seen_though_its_file_is_older_than_the_results(workspace):
     """As one that was copied with its old time, or edited after the clock was set back."""
     of_study(change_the_margin)(workspace)
-    os.utime(workspace.folder / "config/studies/tiny.yaml", (0, 0))
+    edited_code("results/parse.py")(workspace)
+    for file in ("config/studies/tiny.yaml", "scripts/servelab/results/parse.py"):
+        os.utime(workspace.folder / file, (0, 0))
     said = workspace.snakemake("--dry-run")
     assert re.search(r"^decide_stage +3$", said, re.MULTILINE)
+    assert re.search(r"^parse_stage +[1-9]", said, re.MULTILINE)
     assert listed_jobs(said) == 0 and "nothing left to measure" in said
 
 
