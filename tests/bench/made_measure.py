@@ -54,7 +54,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--job", type=json.loads)
     parser.add_argument("--runs", type=Path)
-    arguments = parser.parse_args()
+    arguments, _ = parser.parse_known_args()  # what the real one is told besides changes nothing here
     job_id = uuid.uuid4().hex
     for visit in arguments.job["visits"]:
         start_id = uuid.uuid4().hex

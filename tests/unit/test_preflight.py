@@ -20,7 +20,7 @@ from servelab.core.identity import workload_id
 from servelab.engines.adapters import ENGINES
 from servelab.engines.known_flags import listed_flags
 from servelab.engines.runtimes import RUNTIMES
-from servelab.search.preflight import CHECKS, preflight
+from servelab.search.preflight import CHECKS, Row, preflight
 from servelab.search.preflight.candidates import known_candidates
 from servelab.search.preflight.options import Flags, judge
 from servelab.search.preflight.printed_table import WIDTH, render, troubles
@@ -406,3 +406,10 @@ def test_documentation_shows_the_table_and_names_every_check(check, built, conte
     rows = [row.model_copy(update={"saw": row.saw.replace(str(folder), "/models")}) for row in check()]
     shown = render("made-32b", rows)
     assert "\n".join(f"    {line}" for line in shown.splitlines()) in page, shown
+
+
+def test_of_a_thousand_candidates_that_are_wrong_some_are_named():
+    wrong = {"study": "s", "check": "options", "verdict": "error", "saw": "no such flag", "action": None}
+    rows = [Row(of=f"--seed={seed}", **wrong) for seed in range(998)]
+    (line,) = troubles([*rows, Row(of="baseline", **{**wrong, "verdict": "ok"})])
+    assert "--seed=19 and 978 more: no such flag" in line and len(line) < 400

@@ -13,7 +13,7 @@ _CHECK, _VERDICT, _OF = 12, 7, 34
 _GAP = "  "
 _SAW = WIDTH - _CHECK - _VERDICT - _OF - 3 * len(_GAP)
 _ORDER: tuple[Verdict, ...] = ("error", "warning", "unknown", "ok")
-_NAMED = 3
+_NAMED, _NAMED_WRONG = 3, 20
 
 
 def render(study: str, rows: Sequence[Row]) -> str:
@@ -62,12 +62,11 @@ def _merged(rows: Sequence[Row]) -> list[tuple[str, Verdict, str, str, str | Non
 
 
 def _names(of: Sequence[str], all_of: int, verdict: Verdict) -> str:
-    """Names for a row; shortened if the verdict is ok, since `preflight.json` has them all."""
+    """Names for a row, not too many: `preflight.json` has them all."""
     if len(of) == all_of > 1:
         return f"all {all_of}"
-    if verdict == "ok" and len(of) > _NAMED:
-        return f"{'; '.join(of[:_NAMED])} and {len(of) - _NAMED} more"
-    return "; ".join(of)
+    named = _NAMED if verdict == "ok" else _NAMED_WRONG
+    return "; ".join(of[:named]) + (f" and {len(of) - named} more" if len(of) > named else "")
 
 
 def _line(check: str, verdict: str, of: str, saw: str) -> str:
