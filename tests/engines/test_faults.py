@@ -17,6 +17,7 @@ import psutil
 import pytest
 from engines import doubles, jobs
 from engines.test_kill import below, kill_each, until
+from patience import rest_after
 
 from servelab.core.errors import Outage
 from servelab.machine.lease import lease
@@ -184,9 +185,11 @@ def trees_under_load(measuring: threading.Thread) -> Iterator[list[psutil.Proces
     while True:
         tree: list[psutil.Process] = []
         while measuring.is_alive() and not tree:
+            began = time.monotonic()
             with contextlib.suppress(psutil.NoSuchProcess):
                 tree = serving_tree()
-            time.sleep(0.05)
+            if not tree:
+                rest_after(began, 0.05)
         if not tree:
             return
         yield tree
