@@ -5,8 +5,10 @@ All are on loopback, or each node but the first is a host of its own as far as t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -125,11 +127,27 @@ class Cluster:
             self._end(name, signal.SIGTERM)
 
     def mend(self) -> None:
-        """Has every node back that lost its daemon or was set down."""
+        """Has every node back that lost its daemon or was set down.
+
+        A job that was requeued must not start where processes of its first try still end: Slurm would drain the node.
+        """
         for node in self.nodes:
             if f"slurmd-{node}" not in self._started:
+                self.does("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=mend")
                 self.start_slurmd(node)
+        until(lambda: not self._stale_steps(), "the end of jobs that Slurm has given up")
+        for node in self.nodes:
             self.does("scontrol", "update", f"NodeName={node}", "State=RESUME")  # refused where it is up
+
+    def _stale_steps(self) -> set[str]:
+        """Jobs that have processes, though Slurm has none of this name at work."""
+        found = set()
+        for process in psutil.process_iter(["name"]):
+            if process.info["name"] == "slurmstepd":
+                with contextlib.suppress(psutil.Error):
+                    if process.environ().get("SLURM_CONF") == self._environment["SLURM_CONF"]:
+                        found |= set(re.findall(r"slurmstepd: \[(\d+)\.", " ".join(process.cmdline())))
+        return found - {job["id"] for job in self.jobs("RUNNING,COMPLETING")}
 
     def start_slurmd(self, node: str) -> None:
         """Starts a node's daemon."""

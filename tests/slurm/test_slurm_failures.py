@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 
+import psutil
 import pytest
 from patience import until
 from slurm.conftest import H100, SITE, SlurmWorkspace, gpu_study, npu_study, study
@@ -47,6 +48,16 @@ def serving(workspace, node):
     return until(job, f"a run that is being served on {node}", START_S)
 
 
+def of_job(workspace, job):
+    """Processes of a job that work in the workspace; none is read while it ends."""
+    found = []
+    for process in workspace.processes():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("SLURM_JOB_ID") == job["id"]:
+                found.append(process)
+    return found
+
+
 def state_of(cluster, job):
     """The state that Slurm has a job in."""
     return next((each["state"] for each in cluster.jobs("all") if each["id"] == job["id"]), None)
@@ -80,10 +91,12 @@ def test_whatever_ends_a_job_its_run_is_measured_in_the_end(cluster, tmp_path):
         cluster.ask("scancel", ended["CANCELLED"]["id"])
         ended["TIMEOUT"] = until(lambda: out_of_time(cluster, ended["CANCELLED"]), "a job out of time", START_S)
         down = serving(workspace, "npu1")
+        assert of_job(workspace, down)
         cluster.ask("scontrol", "update", "NodeName=npu1", "State=DOWN", "Reason=test")
         dead = serving(workspace, "cpu1")
         cluster.kill_slurmd("cpu1")
         until(lambda: cluster.state("cpu1") == "down", "cpu1 to be given up", START_S)
+        until(lambda: not of_job(workspace, down), "the end of what runs on the node that was set down", START_S)
         for job in (ended["CANCELLED"], down, dead):
             assert job["run"] not in workspace.runs()
         for state, job in ended.items():
