@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from servelab.archive.known_workflow import match_workflow
-from servelab.archive.layout import DIFF, Manifest, Member
+from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, Manifest, Member
 from servelab.archive.workflow_source import read_source
 
 FILES = ("Snakefile", "Makefile", "scripts/a.py", "docs/größe.md", "config/studies/x.yaml")
@@ -108,7 +108,7 @@ def test_without_the_commit_it_is_compared_with_the_workflow_that_verifies(archi
     match = archived(lambda folder: (folder / "workflow/Makefile").write_text("x\n"), commit=commit)
     assert match.faults == [] and "the workflow that verifies" in match.known_as
     assert match.matched == {f"workflow/{name}" for name in FILES} - {"workflow/Makefile"}
-    assert set(match.unproved) == {"workflow/Makefile"}
+    assert set(match.unproved) == {"workflow/Makefile", README, MANIFEST, CRATE}, "these name the commit and its day"
 
 
 def test_nothing_is_written_into_the_checkout(archived, checkout):

@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servelab.archive.layout import DIFF, WORKFLOW, Manifest
+from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, WORKFLOW, Manifest
 from servelab.archive.workflow_source import CODE
 from servelab.core.identity import file_sha256
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _STUDIES_OWN = re.compile(r"config/|envs/[^/]+\.(?:txt|yaml)$")
 """Files below `workflow/` that a study may bring along: its own, and its locks."""
+_SAY_COMMIT = (README, MANIFEST, CRATE)
+"""They agree with each other whatever commit and day they say."""
 _MOST_MEMORY_BYTES = 512 * 2**20
 """That git may take."""
 _REDACTED = re.compile(r"config/(?!recorded/[^/]+/logs/)")
@@ -96,7 +98,9 @@ def _match(
 
 def _match_folder(folder: Path, names: Iterable[str], commit: str, root: Path) -> WorkflowMatch:
     known_as = "the workflow that verifies" + (f", because this checkout does not have commit {commit}" * bool(commit))
-    match = WorkflowMatch(known_as)
+    match = WorkflowMatch(
+        known_as, unproved=dict.fromkeys(_SAY_COMMIT, "descriptions whose commit and day are not known here")
+    )
     for name in names:
         member, own = f"{WORKFLOW}/{name}", root / name
         if own.is_file() and file_sha256(own) == file_sha256(folder / member):

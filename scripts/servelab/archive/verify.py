@@ -105,7 +105,7 @@ def _verify(folder: Path, work: Path, root: Path, code: Path, signed: set[str], 
     reproduced = _reproduce(folder, manifest, code, work, match.day, verdict)
     verdict.coverage = sort_members(
         [*manifest.members, MANIFEST],
-        reproduced=reproduced,
+        reproduced=reproduced - match.unproved.keys(),
         matched=match.matched,
         signed=signed,
         known=match.unproved,
