@@ -2,7 +2,7 @@
 
 Each study is drawn anew: the effects of its options, the noise of each server start (1.5 %) and of each round (2 %,
 three rounds a start). Studies go through the real plans and decisions, the proof included. `SEARCHED_STUDIES` sets the
-number of studies; an adaptive one takes about a third of a second, among 1,000 configurations several.
+number of studies; an adaptive one takes about a third of a second, among 1,000 configurations one.
 
 Beside them, at the cost of the adaptive search: configurations at random, and the tree-structured Parzen estimator of
 Optuna (Bergstra et al. 2011, "Algorithms for hyper-parameter optimization"). Optuna is no part of this project; the
