@@ -224,7 +224,7 @@ def spaced(draw: random.Random, content: bytes) -> bytes:
 
 
 def json_number(draw: random.Random, content: bytes) -> bytes:
-    """JSON of the same form in which one number is another."""
+    """JSON of the same form in which one number is another; unchanged if it has none, as a chart without figures."""
     value = json.loads(content)
     places: list[tuple[dict | list, str | int]] = []
 
@@ -236,6 +236,8 @@ def json_number(draw: random.Random, content: bytes) -> bytes:
                 places.append((part, key))
 
     walk(value)
+    if not places:
+        return content
     part, key = draw.choice(places)
     part[key] = part[key] * 2 + 1
     return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
