@@ -63,17 +63,15 @@ test: tools  ## checks and the fast tests, at the same time
 suite: tools
 	$(PYTEST) $(PARALLEL) -m "not slow and not bench" tests/engines tests/workflow tests/unit
 
-slow-test: PARALLEL := -n 4 --no-loadscope-reorder
-slow-test: tools  ## studies that one test runs, server starts by the dozen, real vLLM, containers, upgrades, Slurm
-	-tests/install_packages.sh
-	$(PYTEST) $(PARALLEL) -m "(slow or slurm) and not long"
+slow-test: tools  ## studies that one test runs, server starts by the dozen, real vLLM, containers, upgrades
+	$(PYTEST) $(PARALLEL) -m "slow and not long"
 
 long-test: tools  ## the slow tests that take longest: Kubernetes, archives of all studies, upgrades, two engines
 	tests/install_packages.sh
 	$(PYTEST) -m long
 
 slurm-test: PARALLEL := -n 3 --dist loadfile
-slurm-test: tools  ## of these, the studies on a Slurm that the tests start and end; docs/cluster.md
+slurm-test: tools  ## studies on a Slurm that the tests start and end; docs/cluster.md
 	-tests/install_packages.sh
 	$(PYTEST) $(PARALLEL) -m "slurm and not long" tests/slurm
 

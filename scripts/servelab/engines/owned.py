@@ -63,9 +63,15 @@ class Names:
         self._prefix = prefix
         self._first = {bare(name): bare(next(iter(group))) for group in aliases for name in group}
         self._abbreviates = abbreviates
+        self._known: dict[str, str] = {}
 
     def of(self, given: str) -> str:
         """The first name of a flag; a key after a dot is a part of it."""
+        if (name := self._known.get(given)) is None:  # thousands of candidates have the same few flags
+            name = self._known[given] = self._of(given)
+        return name
+
+    def _of(self, given: str) -> str:
         name = bare(given.removeprefix(self._prefix))
         letter = name[:1]
         if given.startswith("-") and not given.startswith("--") and name not in self._first and letter in self._first:
