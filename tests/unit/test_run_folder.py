@@ -21,7 +21,7 @@ from servelab.core.identity import content_id
 from servelab.core.json_file import JsonFile
 from servelab.core.result_lock import claim, is_claimed, make_if_missing
 from servelab.core.seal import Seal, seal_of
-from servelab.measure.run_folder import SET_ASIDE, attempts, make_once, read_status
+from servelab.measure.run_folder import SET_ASIDE, attempts, job_folder, make_once, read_status
 from servelab.metrics.tables.io import write_table
 
 SPEC = '{"made": "for the test"}'
@@ -102,6 +102,22 @@ def test_what_a_killed_maker_leaves_is_removed_by_the_next(tmp_path):
     assert not output.exists()
     assert make_once(output, make("next"), Status).by == "next"
     assert list(tmp_path.iterdir()) == [output]
+
+
+def test_the_folder_of_a_killed_job_is_removed_by_the_next_though_nobody_waited_for_it(tmp_path):
+    command = "import sys, time, pathlib; from servelab.measure.run_folder import job_folder\n"
+    command += f"with job_folder(pathlib.Path('{tmp_path}'), '{'a' * 32}'): print('made', flush=True); time.sleep(60)"
+    killed = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
+    assert killed.stdout is not None
+    assert killed.stdout.readline() == "made\n"
+    (left,) = tmp_path.iterdir()
+    with job_folder(tmp_path, "b" * 32):
+        assert left.exists()
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    with job_folder(tmp_path, "c" * 32):
+        assert not left.exists()
+    killed.communicate()
 
 
 def test_a_complete_run_is_kept(tmp_path):

@@ -178,9 +178,13 @@ def job_folder(runs: Path, job_id: str) -> Iterator[Path]:
 
 
 def _has_ended(folder: Path, host: str, pid: int) -> bool:
-    if host == os.uname().nodename:
-        return not psutil.pid_exists(pid)
-    return time.time() - _written_s(folder) > _FORGOTTEN_S
+    """Whether the process that made a folder has ended; one that was killed has, though its parent never waits for it."""
+    if host != os.uname().nodename:
+        return time.time() - _written_s(folder) > _FORGOTTEN_S
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @contextmanager
