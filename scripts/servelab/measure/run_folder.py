@@ -178,7 +178,7 @@ def job_folder(runs: Path, job_id: str) -> Iterator[Path]:
 
 
 def _has_ended(folder: Path, host: str, pid: int) -> bool:
-    """Whether the process that made a folder has ended; one that was killed has, though its parent never waits for it."""
+    """Whether the process that made a folder has ended; a killed one has, though its parent never waits for it."""
     if host != os.uname().nodename:
         return time.time() - _written_s(folder) > _FORGOTTEN_S
     try:
