@@ -69,8 +69,7 @@ SHORT = {
     "parameters": {"input_tokens": 16, "output_tokens": 8, "num_requests": 16, "seed": 1},
 }
 LEVELS = [1, 2, 4, 8, 16]
-SLOS = {"ttft_ms": {"p90": 3000}, "tpot_ms": {"mean": 2000}}
-"""So loose that a single user is served within them, however busy the machine is."""
+SLOS = {"ttft_ms": {"p90": 300}, "tpot_ms": {"mean": 200}}
 CAPACITY = {"of": "max_concurrency", "highest": 64, "slos": SLOS, "within_percent": 50}
 
 
