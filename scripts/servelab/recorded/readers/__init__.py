@@ -161,12 +161,13 @@ def scan_stream(name: str, file: BinaryIO, notes: list[str] | None = None) -> It
 def _scan(name: str, file: BinaryIO, notes: list[str]) -> Iterator[Block | ReadError]:
     found, unknown = False, 0
     tables: list[int] = []
+    orders = [(reader.markers, *getattr(reader, "others", ())) for reader in READERS if reader.form == "grid"]
     objects = EmbeddedJson([reader.markers for reader in READERS if reader.form == "json"])
+    grids = Grids([names for order in orders for names in order])
 
     def finders() -> list[Finder]:
-        return [Grids(), Frames(), objects]
+        return [grids, Frames(), objects]
 
-    orders = [(reader.markers, *getattr(reader, "others", ())) for reader in READERS if reader.form == "grid"]
     for piece in gathered(split(name, decoded(file), _is_console_label, finders), orders):
         if piece.form in ("grid", "frame") and not _fitting(piece):
             tables.append(piece.first_line)
@@ -183,9 +184,10 @@ def _scan(name: str, file: BinaryIO, notes: list[str]) -> Iterator[Block | ReadE
                 return
         except ReadError as error:
             yield error
+    tables += grids.others
     for what, lines in (("tables", tables), ("JSON objects", objects.others)):
         if lines:
-            notes.append(f"{name}:{lines[0]}: {len(lines)} {what} that no reader knows, the first here")
+            notes.append(f"{name}:{min(lines)}: {len(lines)} {what} that no reader knows, the first here")
     if not found:
         tools = ", ".join(sorted({reader.tool for reader in READERS}))
         beside = f" ({len(tables)} tables, {len(objects.others)} JSON objects)" if tables or objects.others else ""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterable, Set
 from typing import Any, cast
 
-from servelab.recorded.readers.pieces import MOST_JSON_BYTES, MOST_JSON_VALUES, MOST_PREFIX, Piece, like
+from servelab.recorded.readers.pieces import MOST_JSON_BYTES, MOST_JSON_VALUES, MOST_PREFIX, Lines, Piece, Prefix
 
 _DECODE = json.JSONDecoder().raw_decode
 _START = re.compile(r'\{\s*(?:"|$)')
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*+)("?)')
+"""A text, and what ends it. One without an end is matched too, so that no character is looked at twice."""
+_PLAIN_STRING = re.compile(r'"[^"]*+"')
 _CONTINUES = re.compile(r'\s*(?:["\]}\[{]|-?\d|true|false|null|NaN|-?Infinity)')
 
 
@@ -25,9 +27,10 @@ class EmbeddedJson:
     def __init__(self, results: Collection[frozenset[str]]) -> None:
         self._results = results
         self._one_of_each = frozenset(min(markers) for markers in results)
+        self._least = min(sum(map(len, markers)) for markers in results)
         self._parts: list[str] = []
         self._first = self._depth = self._length = self._values = 0
-        self._lead, self._prefix = "", re.compile("")
+        self._prefix = Prefix("")
         self.others: list[int] = []
 
     @property
@@ -35,52 +38,55 @@ class EmbeddedJson:
         """Whether an object has begun that its line does not end."""
         return bool(self._parts)
 
-    def feed(self, number: int, line: str) -> Iterator[Piece]:
+    def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The object that a line ends, if it does."""
-        if self._parts:
-            matched = self._prefix.match(line)
-            content = line[matched.end() :] if matched else line
-            if not content.strip():
-                return
-            if _CONTINUES.match(content) and not (len(self._parts) == 1 and content.lstrip()[0] not in '"}'):
-                yield from self._add(number, content)
-                return
-            yield from self._broken("another line stands in it")
-        if "{" in line and (match := _START.search(line)) and match.start() <= MOST_PREFIX:
-            content = line[match.start() :]
-            if "}" in content and (document := self._whole(content)) is not None:
-                yield from self._found(document, number, number)
-                return
-            self._first = number
-            if (lead := line[: match.start()]) != self._lead:
-                self._lead, self._prefix = lead, like(lead)
-            yield from self._add(number, content)
+        if not self._parts:
+            return self._begun(number, line) if "{" in line else ()
+        content = self._prefix.rest(line)
+        bare = content.lstrip()
+        if not bare:
+            return ()
+        if _CONTINUES.match(bare) and (len(self._parts) > 1 or bare[0] in '"}'):
+            return self._add(number, content)
+        return (*self._broken("another line stands in it"), *self._begun(number, line))
 
-    def end(self) -> Iterator[Piece]:
+    def end(self) -> Iterable[Piece]:
         """The object that the end of the text cuts off."""
-        if self._parts:
-            yield from self._broken("it does not end")
+        return self._broken("it does not end") if self._parts else ()
 
-    def _add(self, number: int, content: str) -> Iterator[Piece]:
-        bare = _STRING.sub('""', content) if '"' in content else content
-        self._depth += bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
-        self._values += sum(map(bare.count, ",[{"))
+    def _begun(self, number: int, line: str) -> Iterable[Piece]:
+        match = _START.search(line)
+        if match is None or match.start() > MOST_PREFIX:
+            return ()
+        content = line[match.start() :]
+        if "}" in content and (document := self._whole(content)) is not None:
+            return self._found(document, number, number)
+        self._first = number
+        if (lead := line[: match.start()]) != self._prefix.lead:
+            self._prefix = Prefix(lead)
+        return self._add(number, content)
+
+    def _add(self, number: int, content: str) -> Iterable[Piece]:
+        bare = content
+        if '"' in content:
+            bare = _STRING.sub(_emptied, content) if "\\" in content else _PLAIN_STRING.sub("", content)
+        opened = bare.count("{") + bare.count("[")
+        self._depth += opened - bare.count("}") - bare.count("]")
+        self._values += opened + bare.count(",")
         self._length += len(content)
         self._parts.append(content)
         if self._length > MOST_JSON_BYTES or self._values > MOST_JSON_VALUES:
-            yield from self._broken("it is too long")
-        elif self._depth <= 0:
-            yield from self._ended(number)
+            return self._broken("it is too long")
+        return self._ended(number) if self._depth <= 0 else ()
 
-    def _ended(self, last: int) -> Iterator[Piece]:
+    def _ended(self, last: int) -> Iterable[Piece]:
         try:
             document, _ = _DECODE("\n".join(self._parts))
         except (RecursionError, ValueError) as error:
-            yield from self._broken("nested too deeply" if isinstance(error, RecursionError) else str(error))
-            return
+            return self._broken("nested too deeply" if isinstance(error, RecursionError) else str(error))
         first = self._first
         self._reset()
-        yield from self._found(document, first, last)
+        return self._found(document, first, last)
 
     @staticmethod
     def _whole(content: str) -> dict[str, Any] | None:
@@ -90,20 +96,22 @@ class EmbeddedJson:
         except (RecursionError, ValueError):
             return None
 
-    def _found(self, document: dict[str, Any], first: int, last: int) -> Iterator[Piece]:
+    def _found(self, document: dict[str, Any], first: int, last: int) -> Iterable[Piece]:
         if self._is_result(document.keys()):
-            yield Piece("json", "", first, last, dict.fromkeys(document, first), document=document)
-        else:
-            self.others.append(first)
+            return (Piece("json", "", first, last, dict.fromkeys(document, first), document=document),)
+        self.others.append(first)
+        return ()
 
-    def _broken(self, why: str) -> Iterator[Piece]:
-        keys = {found[1:-1] for part in self._parts for found in _STRING.findall(part)}
+    def _broken(self, why: str) -> Iterable[Piece]:
+        keys = set()
+        if self._length >= self._least:
+            keys = {text for part in self._parts for text, end in _STRING.findall(part) if end}
         first, last = self._first, self._first + len(self._parts) - 1
         self._reset()
         if self._is_result(keys):
-            yield Piece("json", "", first, last, {}, broken=f"JSON is cut off or broken: {why}")
-        else:
-            self.others.append(first)
+            return (Piece("json", "", first, last, {}, broken=f"JSON is cut off or broken: {why}"),)
+        self.others.append(first)
+        return ()
 
     def _is_result(self, keys: Set[str]) -> bool:
         return not self._one_of_each.isdisjoint(keys) and any(markers <= keys for markers in self._results)
@@ -111,3 +119,8 @@ class EmbeddedJson:
     def _reset(self) -> None:
         self._parts = []
         self._depth = self._length = self._values = 0
+
+
+def _emptied(text: re.Match[str]) -> str:
+    """A text whose brackets do not count. Those behind a quotation mark without a second one do."""
+    return '""' if text[2] else text[0]

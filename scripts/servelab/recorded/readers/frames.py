@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from servelab.recorded.readers.pieces import MOST_PREFIX, TITLE, Piece, Row, block_of, like
+from servelab.recorded.readers.pieces import MOST_PREFIX, TITLE, Lines, Piece, Prefix, Row, block_of
 
 _TITLED = re.compile(r"(?<!=)={3,} [^=].*[^=] ={3,}$")
 _TITLE_LINE = re.compile(r"= (?P<title>[A-Z][A-Z +()]+)$")
 _RULE = re.compile(r"(?<!=)={50,}$")
-_COLUMNS = re.compile(r"(?P<name>.*?)(?P<values>(?: +(?:[\d.]+|inf|nan))+)$")
+_LEAST_RULE = 50
+_VALUE = re.compile(r"[\d.]+|inf|nan")
 _LEAST_WIDTH = 60
 """Characters of a rule with a title; narrower ones are of many programs, or of `pieces.ConsoleBlocks`."""
 _MOST_WIDTH = 2000
@@ -22,11 +23,16 @@ _MOST_ROWS, _MOST_CHARACTERS = 400, 1 << 16
 @dataclass
 class _Frame:
     first: int
-    prefix: re.Pattern[str]
+    prefix: Prefix
     rule: str
     title: str
     rows: list[Row] = field(default_factory=list)
     characters: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has had as many rows or characters as any tool writes."""
+        return len(self.rows) >= _MOST_ROWS or self.characters > _MOST_CHARACTERS
 
 
 class Frames:
@@ -39,26 +45,35 @@ class Frames:
     def __init__(self) -> None:
         self._frame: _Frame | None = None
         self._sections: _Frame | None = None
-        self._rule: tuple[int, str, re.Pattern[str]] | None = None
+        self._rule: tuple[int, str, Prefix] | None = None
         self._section = ""
         self._last = 0
 
     @property
     def is_open(self) -> bool:
         """Whether a rule with a title or a section has begun, or the line before can be the rule above a section."""
-        follows_rule = self._rule is not None and self._rule[0] == self._last
-        return follows_rule or self._frame is not None or self._sections is not None
+        sections = self._sections
+        return (
+            self._frame is not None
+            or (self._rule is not None and self._rule[0] == self._last)
+            or (sections is not None and not sections.is_full)
+        )
 
-    def feed(self, number: int, line: str) -> Iterator[Piece]:
+    def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The block that a line ends, if it does."""
         self._last = number
-        has_rule = len(line) <= _MOST_WIDTH and "===" in line
+        has_rule = _LEAST_RULE <= len(line) <= _MOST_WIDTH and "===" in line
+        if not has_rule and self._frame is None and self._sections is None and self._rule is None:
+            return ()
+        return self._fed(number, line, has_rule)
+
+    def _fed(self, number: int, line: str, has_rule: bool) -> Iterator[Piece]:
         if self._frame is not None:
             yield from self._framed(self._frame, number, line)
         elif has_rule and TITLE not in line and (match := _TITLED.search(line.rstrip())):
             drawn = match[0]
             if len(drawn) >= _LEAST_WIDTH and match.start() <= MOST_PREFIX:
-                self._frame = _Frame(number, like(line[: match.start()]), "=" * len(drawn), drawn.strip("= "))
+                self._frame = _Frame(number, Prefix(line[: match.start()]), "=" * len(drawn), drawn.strip("= "))
         yield from self._in_sections(number, line, has_rule)
 
     def end(self) -> Iterator[Piece]:
@@ -69,27 +84,26 @@ class Frames:
             yield self._piece(self._sections, self._last, None)
 
     def _framed(self, frame: _Frame, number: int, line: str) -> Iterator[Piece]:
-        content = _content(frame.prefix, line)
+        content = frame.prefix.rest(line).strip()
         if content == frame.rule:
             self._frame = None
             yield self._piece(frame, number, None)
             return
         frame.characters += len(content)
-        if len(frame.rows) >= _MOST_ROWS or frame.characters > _MOST_CHARACTERS:
+        if frame.is_full:
             self._frame = None  # another program's rule
             return
         if content:
-            match = _COLUMNS.fullmatch(content) if len(content) <= _MOST_WIDTH else None
-            name, values = (match["name"].strip(), match["values"].strip()) if match else (content, "")
+            name, values = _columns(content) if len(content) <= _MOST_WIDTH else (content, "")
             frame.rows.append(Row(number, name, values, content))
 
     def _in_sections(self, number: int, line: str, has_rule: bool) -> Iterator[Piece]:
         if has_rule and (rule := _RULE.search(line.rstrip())) and rule.start() <= MOST_PREFIX:
-            self._rule = (number, line[rule.start() :].strip(), like(line[: rule.start()]))
+            self._rule = (number, line[rule.start() :].strip(), Prefix(line[: rule.start()]))
             return
         if self._rule is not None and self._rule[0] == number - 1 and "= " in line:
             _, drawn, prefix = self._rule
-            if title := _TITLE_LINE.fullmatch(_content(prefix, line)):
+            if title := _TITLE_LINE.fullmatch(prefix.rest(line).strip()):
                 name = title["title"].strip()
                 if self._sections is not None and name == self._sections.title:
                     yield self._piece(self._sections, number - 2, None)
@@ -100,8 +114,9 @@ class Frames:
                 self._sections.rows.append(Row(number, f"= {name}", "", name))
                 return
         sections = self._sections
-        if sections is not None and len(sections.rows) < _MOST_ROWS:
-            content = _content(sections.prefix, line)
+        if sections is not None and not sections.is_full:
+            sections.characters += len(line)
+            content = sections.prefix.rest(line).strip()
             label, colon, text = content.partition(":")
             if content and colon:
                 sections.rows.append(Row(number, f"{self._section}: {label.strip()}", text.strip(), content))
@@ -113,6 +128,11 @@ class Frames:
         return replace(piece, last_line=max(last, piece.last_line))
 
 
-def _content(prefix: re.Pattern[str], line: str) -> str:
-    matched = prefix.match(line)
-    return (line[matched.end() :] if matched else line).strip()
+def _columns(content: str) -> tuple[str, str]:
+    """A name and the numbers after it. Read from the end: so each word is looked at only once."""
+    words = content.split()
+    count = 0
+    while count < len(words) - 1 and _VALUE.fullmatch(words[-1 - count]):
+        count += 1
+    name = content.rsplit(maxsplit=count)[0] if count else content
+    return name, content[len(name) :].strip()

@@ -6,12 +6,12 @@ import csv
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from servelab.recorded.readers.lines import is_docker_log, unwrapped, visible_lines
+from servelab.recorded.readers.lines import Part, is_docker_log, unwrapped, visible_parts
 
 _TABLES = ("Metric,", "Performance Parameters,Stage,")
 """How the first line of a saved table begins."""
@@ -31,15 +31,25 @@ MOST_JSON_VALUES = 8_000_000
 MOST_TABLE_BYTES = 1 << 20
 _MOST_ROWS, _MOST_CHARACTERS = 2000, 1 << 20
 """Lines of a block (tools write 20 to 80), and all their characters."""
-_OF_INTEREST = re.compile(r"===|\{\s*(?:\"|$)|(?:[-=:] *[|+]|[┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜])\s*$")
-"""What a line has in which a piece can begin: a rule, an object, a line between the rows of a table."""
+_OF_INTEREST = re.compile(
+    rf"{TITLE}|={{50}}| ={{3,}}[^\S\n]*$"  # a block's header, a rule, the end of a rule with a title
+    r"|\{[^\S\n]*(?:\"|\n\s*+[^\n\"]{0,600}+\"|\n?\Z)"  # an object with its first key, here or in the next line
+    r"|[-=:] *[|+][^\S\n]*$|[┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜][^\S\n]*$",  # a line between the rows of a table
+    re.MULTILINE,
+)
+"""Where a piece can begin. Its alternatives begin with few characters, so that Python passes over others at once."""
+_MOST_SHORT, _SHORT = 50_000, 12
+"""Lines, and characters of a line. A result has longer lines, except for a few of them."""
+_TOO_SHORT = "too many lines of a few characters that look like parts of tables or JSON; from here on nothing is read"
 _PART = 1 << 18
 _VISIBLE = re.compile(r"\S")
-_EMPTY_ONES = re.compile(r"(?:\s*+(?:\{\s*+\}|\[\s*+\]))*+")
-_PLAIN_ONES = re.compile(r"(?:\s*+(?:-?\d{1,300}(?:\.\d+)?|\"[\w .-]*+\"|true|false|null)(?!\S))*+")
+_EMPTY, _PLAIN = r"\{\s*+\}|\[\s*+\]", r"(?:-?\d{1,300}(?:\.\d+)?|\"[\w .-]*+\"|true|false|null)(?!\S)"
+_EMPTY_ONES, _DULL_ONES = (re.compile(rf"(?:\s*+(?:{each}))*+") for each in (_EMPTY, f"{_EMPTY}|{_PLAIN}"))
 """JSON values in a row that are no result."""
 MOST_PREFIX = 500
 """Characters before a block's header: what a logger writes before each line."""
+_PARTS = re.compile(r"(\d+|\s+)")
+_SPACES, _DIGITS = re.compile(r"\s*"), re.compile(r"\d+")
 
 
 class Row(NamedTuple):
@@ -90,7 +100,7 @@ def split(
     start = first.lstrip("\ufeff \t\r\n")
 
     def text(parts: Iterable[str]) -> Iterator[Piece]:
-        lines = unwrapped(parts) if is_docker_log(start) else visible_lines(parts)
+        lines = unwrapped(parts) if is_docker_log(start) else visible_parts(parts)
         return _text(file, lines, [ConsoleBlocks(file, is_known), *finders()])
 
     if is_docker_log(start):
@@ -103,6 +113,10 @@ def split(
         yield from text(chain([first], texts))
 
 
+Lines = deque[tuple[int, str]]
+"""The last two visible lines before the one that is looked at, with their numbers."""
+
+
 class Finder(Protocol):
     """Finds the pieces of a layout in a text. Between pieces it needs lines of `_OF_INTEREST` and the two before."""
 
@@ -111,32 +125,65 @@ class Finder(Protocol):
         """Whether a piece has begun, so that each line counts."""
         ...
 
-    def feed(self, number: int, line: str) -> Iterator[Piece]:
+    def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """What a line ends."""
         ...
 
-    def end(self) -> Iterator[Piece]:
+    def end(self) -> Iterable[Piece]:
         """What the end of the text ends."""
         ...
 
 
-def _text(file: str, lines: Iterable[tuple[int, str]], finders: list[Finder]) -> Iterator[Piece]:
-    before: deque[tuple[int, str]] = deque(maxlen=2)
-    is_open = False
-    for number, line in lines:
-        if not is_open and not _OF_INTEREST.search(line):
-            if line and not line.isspace():
-                before.append((number, line))
-            continue
-        for each in (*before, (number, line)):
+def _text(file: str, parts: Iterable[Part], finders: list[Finder]) -> Iterator[Piece]:
+    """The pieces of a text.
+
+    Lines in which nothing can begin are passed over by a search of their whole part. What is looked at line by line
+    takes up to a hundred times longer, so a text may have no more such lines than it has `_SHORT` characters.
+    """
+    before: Lines = deque(maxlen=2)
+    is_open, left = False, _MOST_SHORT
+    number, line = 1, ""
+    for numbers, lines, text in parts:
+        left += len(text) // _SHORT
+        index = position = 0
+        while index < len(lines):
+            if not is_open:
+                found = _OF_INTEREST.search(text, position)
+                begin = text.rfind("\n", position, found.start()) + 1 if found else 0
+                beyond = index + text.count("\n", position, begin) if found else len(lines)
+                if beyond > index:
+                    _keep_last(numbers, lines, index, beyond, before)
+                    index, position = beyond, begin
+                if found is None:
+                    break
+            line, number = lines[index], numbers[index]
+            index, position = index + 1, position + len(line) + 1
+            if not line:
+                continue
+            left -= 1
+            if left < 0:
+                yield _broken("console", file, number, _TOO_SHORT)
+                return
+            is_open = False
             for finder in finders:
-                for piece in finder.feed(*each):
+                for piece in finder.feed(number, line, before):
                     yield replace(piece, file=file)
-        before.clear()
-        is_open = any(finder.is_open for finder in finders)
+                is_open = is_open or finder.is_open
+            if not line.isspace():
+                before.append((number, line))
     for finder in finders:
-        for piece in finder.end():
+        for piece in chain(finder.feed(number, line, before) if is_open and not line else (), finder.end()):
             yield replace(piece, file=file)
+
+
+def _keep_last(numbers: Sequence[int], lines: list[str], start: int, end: int, before: Lines) -> None:
+    """Keeps the last two visible lines from `start` to `end`."""
+    found: list[tuple[int, str]] = []
+    while end > start and len(found) < 2:
+        end -= 1
+        if lines[end] and not lines[end].isspace():
+            found.append((numbers[end], lines[end]))
+    before.extend(reversed(found))
 
 
 def _whole(texts: Iterator[str], most: int) -> tuple[str, Iterator[str]]:
@@ -158,17 +205,20 @@ def _json_or_text(file: str, texts: Iterator[str], text: Callable[[Iterable[str]
     if values and broken is None and isinstance(values[-1].value, dict):
         yield from _documents(file, content, values)
         return
-    documents = [*_documents(file, content, values), *([broken] if broken else [])]
+    is_json = bool(values) or broken is not None
     found = False
     parts = (content[start : start + _PART] for start in range(0, len(content), _PART))
     for piece in text(chain(parts, rest)):
-        if not found and documents and (piece.broken or piece.form == "json"):
+        if not found and is_json and (piece.broken or piece.form == "json"):
             continue  # what broke the document is said better by its own error
         found = True
         yield piece
-    if not found:
-        why = f"JSON of more than {MOST_JSON_BYTES >> 20} MiB; save it without each request"
-        yield from documents or [_broken("json", file, 1, why)]
+    if not found and is_json:
+        yield from _documents(file, content, values)
+        if broken is not None:
+            yield broken
+    elif not found:
+        yield _broken("json", file, 1, f"JSON of more than {MOST_JSON_BYTES >> 20} MiB; save it without each request")
 
 
 def _table(file: str, texts: Iterator[str]) -> Piece:
@@ -227,8 +277,8 @@ def _values(file: str, text: str) -> tuple[list[_Value], Piece | None]:
                 others = True
                 found.append(_Value(start, position, each))
         if not value or not isinstance(value, dict | list):
-            alike = _EMPTY_ONES if isinstance(value, dict | list) else _PLAIN_ONES
-            position = alike.match(text, position).end()  # type: ignore[union-attr]  # it matches no character, too
+            dull = (_DULL_ONES if others else _EMPTY_ONES).match(text, position)
+            position = dull.end() if dull else position
     return found, None
 
 
@@ -251,54 +301,63 @@ class ConsoleBlocks:
     def __init__(self, file: str, is_known: Callable[[str], bool]) -> None:
         self._file, self._is_known = file, is_known
         self._first = self._length = self._last = 0
-        self._prefix = re.compile("")
+        self._prefix = Prefix("")
         self._rows: list[Row] = []
-        self._before = ""
 
     @property
     def is_open(self) -> bool:
         """Whether a header has come, and not yet its footer."""
         return self._first > 0
 
-    def feed(self, number: int, line: str) -> Iterator[Piece]:
+    def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The block that a line ends, if it does."""
         self._last = number
-        titled = TITLE in line
-        header = HEADER.search(line) if titled else None
+        if TITLE in line:
+            return list(self._titled(number, line))
+        if self._first:
+            return self._inside(number, line)
+        if (
+            FOOTER in line
+            and before
+            and (place := line.find(FOOTER)) <= MOST_PREFIX
+            and not line[place + len(FOOTER) :].strip()
+            and (end := Prefix(line[:place]).end(before[-1][1])) is not None
+            and self._is_known(_row(number, before[-1][1][end:].strip()).label)
+        ):
+            return (_broken("console", self._file, number, "the end of a block whose header is missing"),)
+        return ()
+
+    def end(self) -> Iterable[Piece]:
+        """The block that the end of the log cuts off."""
+        if self._first:
+            yield self._ended(self._last, "the block is cut off: its last line of 50 `=` is missing")
+
+    def _titled(self, number: int, line: str) -> Iterator[Piece]:
+        header = HEADER.search(line)
         if header and not line[header.end() :].strip() and header.start() <= MOST_PREFIX:
             if self._first:
                 yield self._ended(number - 1, f"the block is cut off: line {number} begins another")
             self._first, self._rows, self._length = number, [], 0
-            self._prefix = like(line[: header.start()])
-        elif header or (titled and _HALF_HEADER.search(line)):
+            self._prefix = Prefix(line[: header.start()])
+        elif header or _HALF_HEADER.search(line):
             fault = "line breaks are lost: it needs a line for each figure" if header else "header is cut off"
             yield _broken("console", self._file, number, f"the block's {fault}")
             self._first = 0
         elif self._first:
             yield from self._inside(number, line)
-        elif (place := line.find(FOOTER)) >= 0 and not line[place + len(FOOTER) :].strip() and place <= MOST_PREFIX:
-            matched = like(line[:place]).match(self._before)
-            if matched and self._is_known(_row(number, self._before[matched.end() :].strip()).label):
-                yield _broken("console", self._file, number, "the end of a block whose header is missing")
-        self._before = line if line.strip() else self._before
 
-    def end(self) -> Iterator[Piece]:
-        """The block that the end of the log cuts off."""
-        if self._first:
-            yield self._ended(self._last, "the block is cut off: its last line of 50 `=` is missing")
-
-    def _inside(self, number: int, line: str) -> Iterator[Piece]:
-        matched = self._prefix.match(line)
-        content = (line[matched.end() :] if matched else line).strip()
+    def _inside(self, number: int, line: str) -> Iterable[Piece]:
+        content = self._prefix.rest(line).strip()
         self._length += len(content)
         if content == FOOTER:
-            yield self._ended(number, None)
-        elif len(self._rows) == _MOST_ROWS or self._length > _MOST_CHARACTERS:
+            return (self._ended(number, None),)
+        if len(self._rows) == _MOST_ROWS or self._length > _MOST_CHARACTERS:
             self._rows = []
             why = "its last line of 50 `=` does not follow within 2,000 lines and 1 MiB"
-            yield self._ended(number, f"the block is cut off: {why}")
-        elif content:
+            return (self._ended(number, f"the block is cut off: {why}"),)
+        if content:
             self._rows.append(_row(number, content))
+        return ()
 
     def _ended(self, last: int, broken: str | None) -> Piece:
         first, self._first = self._first, 0
@@ -322,14 +381,39 @@ def _row(number: int, content: str) -> Row:
     return Row(number, f"{label} (%)" if text.endswith("%") else label, text, content)
 
 
-def like(prefix: str) -> re.Pattern[str]:
-    """Matches a logger's prefix of each line, given the prefix of the first; digits may differ.
+class Prefix:
+    """What a logger writes before each line, given that of the first line; digits and spaces may differ.
 
-    What a part has matched it keeps, so that the time does not grow with a power of the line.
+    Each part keeps what it has matched, and nothing is compiled: a hostile log has another prefix in each line.
     """
-    parts = re.split(r"(\d+|\s+)", prefix)
-    patterns = (
-        re.escape(part) if not number % 2 else r"\s*+" if part.isspace() else r"\d++"
-        for number, part in enumerate(parts)
-    )
-    return re.compile("".join(patterns))
+
+    def __init__(self, lead: str) -> None:
+        self.lead = lead
+        self._parts: list[str] | None = None
+
+    def end(self, line: str) -> int | None:
+        """Where it ends in a line; None if the line does not begin with it."""
+        if line.startswith(self.lead) and not self.lead[-1:].isdecimal() and not self.lead[-1:].isspace():
+            return len(self.lead)
+        if self._parts is None:
+            self._parts = _PARTS.split(self.lead)
+        position = 0
+        for number, part in enumerate(self._parts):
+            if not number % 2:
+                if not line.startswith(part, position):
+                    return None
+                position += len(part)
+            elif part.isspace():
+                position = _SPACES.match(line, position).end()  # type: ignore[union-attr]  # it matches nothing, too
+            elif digits := _DIGITS.match(line, position):
+                position = digits.end()
+            else:
+                return None
+        return position
+
+    def rest(self, line: str) -> str:
+        """What follows it in a line; the whole line if it does not begin with it."""
+        if not self.lead:
+            return line
+        end = self.end(line)
+        return line if end is None else line[end:]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from servelab.recorded.readers.pieces import MOST_PREFIX, Piece, like
+from servelab.recorded.readers.pieces import MOST_PREFIX, Lines, Piece, Prefix
 
-_RULES = (
-    re.compile(r"[┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙]\S*[┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜]\s*$"),
-    re.compile(r"\+(?:[-=]+\+)+\s*$"),
-    re.compile(r"\|(?:[-=:]+\|)+\s*$"),
-    re.compile(r"\|(?: +:?-+:? +\|)+\s*$"),
-)
-"""A line between rows. Each part of a line can be matched in one way only, so the time is in proportion to it."""
+_DRAWN = (("+", re.compile(r"[-=]+")), ("|", re.compile(r"[-=:]+")), ("|", re.compile(r" +:?-+:? +")))
+"""What ends each cell of a line between rows, and what is in it."""
+_CORNERS = re.compile("[┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙]")
+_ENDS = frozenset("┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
 _BOX = frozenset("─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
 _BOTTOM = frozenset("└╘╚╰┗╙")
 _BEGINS = re.compile("[|+┏╒┌╔╭┣]")
@@ -69,7 +66,7 @@ class Grid:
 
 @dataclass
 class _Open:
-    prefix: re.Pattern[str]
+    prefix: Prefix
     title: str
     first_line: int
     last_line: int
@@ -83,56 +80,55 @@ class _Open:
 
 
 class Grids:
-    """Fed the lines of a log, gives each table when it ends."""
+    """Fed the lines of a log, gives each table of a result when it ends.
 
-    def __init__(self) -> None:
+    `results` are the names that readers know theirs by. Tables of other programs are counted in `others`, with the line
+    of the first.
+    """
+
+    def __init__(self, results: Collection[frozenset[str]]) -> None:
+        self._results = results
         self._open: _Open | None = None
-        self._before: tuple[int, str] = (0, "")
-        self._title = ""
+        self.others: list[int] = []
 
     @property
     def is_open(self) -> bool:
         """Whether a table has begun."""
         return self._open is not None
 
-    def feed(self, number: int, line: str) -> Iterator[Piece]:
+    def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The table that a line ends, if it does."""
         table = self._open
-        if table is not None and table.closed_by == "nothing" and number > table.last_line + 1:  # an empty line
-            yield from self._close(None)
-            table = None
         if table is None:
             if _BEGINS.search(line) and (start := _rule(line)) is not None:
-                self._begin(number, line, start)
-        else:
-            matched = table.prefix.match(line)
-            content = (line[matched.end() :] if matched else line).strip()
-            yield from self._continue(table, number, line, content)
-        if line.strip():
-            self._title = self._before[1]
-            self._before = (number, line)
+                self._begin(number, line, start, before)
+            return ()
+        if table.closed_by == "nothing" and number > table.last_line + 1:  # an empty line
+            return (*self._close(None), *self.feed(number, line, before))
+        return self._continue(table, number, line, before)
 
-    def end(self) -> Iterator[Piece]:
+    def end(self) -> Iterable[Piece]:
         """The table that the end of the log ends."""
-        if self._open is not None:
-            yield from self._close(None)
+        return self._close(None)
 
-    def _begin(self, number: int, line: str, start: int) -> None:
-        prefix = like(line[:start])
-        table = _Open(prefix, self._before[1].strip(), number, number, "bottom" if line[start] in _BOX else "rule")
-        header, text = self._before
-        matched = prefix.match(text)
-        above = (text[matched.end() :] if matched else text).strip()
-        if line[start] == "|" and header and _is_row(above) and line[start:].count("|") == above.count("|"):
-            table.title, table.first_line, table.closed_by = self._title.strip(), header, "nothing"
-            table.groups.append([GridRow(header, _cells(above))])
+    def _begin(self, number: int, line: str, start: int, before: Lines) -> None:
+        prefix = Prefix(line[:start])
+        header, text = before[-1] if before else (0, "")
+        table = _Open(prefix, text.strip(), number, number, "bottom" if line[start] in _BOX else "rule")
+        if line[start] == "|" and header:
+            above = prefix.rest(text).strip()
+            if _is_row(above) and line[start:].count("|") == above.count("|"):
+                table.title = before[0][1].strip() if len(before) == 2 else ""
+                table.first_line, table.closed_by = header, "nothing"
+                table.groups.append([GridRow(header, _cells(above))])
         self._open = table
 
-    def _continue(self, table: _Open, number: int, line: str, content: str) -> Iterator[Piece]:
+    def _continue(self, table: _Open, number: int, line: str, before: Lines) -> Iterable[Piece]:
+        content = table.prefix.rest(line).strip()
         if _rule(content) == 0:
             table.after_rule, table.last_line = True, number
             if content[0] in _BOTTOM:
-                yield from self._close("")
+                return self._close("")
         elif _is_row(content):
             if table.after_rule:
                 table.groups.append([])
@@ -140,21 +136,23 @@ class Grids:
             table.after_rule, table.last_line, table.rows = False, number, table.rows + 1
             table.characters += len(content)
             if table.rows > _MOST_ROWS or table.characters > _MOST_CHARACTERS:
-                yield from self._close("it has more than 2,000 rows or 1 MiB")
+                return self._close("it has more than 2,000 rows or 1 MiB")
         elif table.closed_by == "nothing" or (table.closed_by == "rule" and table.after_rule and table.groups):
-            yield from self._close(None)
+            pieces = self._close(None)
             if (start := _rule(line)) is not None:
-                self._begin(number, line, start)
+                self._begin(number, line, start, before)
+            return pieces
         elif content:
             table.foreign += 1
             if table.foreign > _MOST_FOREIGN:
-                yield from self._close("its last line does not follow within 50 lines of others")
+                return self._close("its last line does not follow within 50 lines of others")
+        return ()
 
-    def _close(self, why: str | None) -> Iterator[Piece]:
+    def _close(self, why: str | None) -> Iterable[Piece]:
         """`why` is empty for a table that ended with its last rule, None where the log says no more of it."""
         table, self._open = self._open, None
         if table is None or not table.groups:
-            return
+            return ()
         if why is None and (table.closed_by == "bottom" or (table.closed_by == "rule" and not table.after_rule)):
             why = "its last line is missing"
         widths = {len(row.cells) for group in table.groups for row in group}
@@ -163,21 +161,33 @@ class Grids:
         groups = tuple(tuple(group) for group in table.groups)
         broken = f"the table is cut off or broken: {why}" if why else None
         grid = Grid(table.title, table.first_line, table.last_line, groups, broken)
-        file_lines = grid.names
-        yield Piece("grid", "", grid.first_line, grid.last_line, file_lines, grids=[grid], broken=broken)
+        names = grid.names
+        if not any(each <= names.keys() for each in self._results):
+            self.others.append(grid.first_line)
+            return ()
+        return (Piece("grid", "", grid.first_line, grid.last_line, names, grids=[grid], broken=broken),)
 
 
 def _rule(line: str) -> int | None:
-    """Where a line between rows begins in a line; None if there is none."""
+    """Where a line between rows begins in a line; None if there is none. Looks from its end: each cell once."""
     text = line.rstrip()
-    if not text or text[-1] not in "|+┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜":
+    last = text[-1:]
+    start = None
+    if last in _ENDS:
+        word = text.rsplit(maxsplit=1)[-1]
+        if (corner := _CORNERS.search(word)) and _BOX.issuperset(drawn := word[corner.start() :]):
+            start = len(text) - len(drawn)
+        return start if start is not None and start <= MOST_PREFIX else None
+    if last != "+" and last != "|":
         return None
-    for rule in _RULES:
-        match = rule.search(text)
-        if match and match.start() <= MOST_PREFIX:
-            drawn = text[match.start() :]
-            if drawn[0] in "+|" or _BOX.issuperset(drawn):
-                return match.start()
+    for mark, cell in _DRAWN:
+        if mark != last:
+            continue
+        start, end = None, len(text) - 1
+        while (before := text.rfind(mark, 0, end)) >= 0 and cell.fullmatch(text, before + 1, end):
+            start = end = before
+        if start is not None and start <= MOST_PREFIX:
+            return start
     return None
 
 
