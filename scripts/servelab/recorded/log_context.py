@@ -29,6 +29,8 @@ _EVENT = re.compile(
 _SPACES = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 _BEFORE_LABEL, _AFTER_LABEL = f">*_#?+!-{_SPACES}", f"*_:：{_SPACES}"
 _MOST_LABEL, _MOST_COMMAND, _MOST_PLACES = 300, 4000, 100_000
+_MOST_EVENTS, _SHORT = 10_000, 64
+"""Headings, fences and commands of a text, and one more for so many characters; after that no place is known."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,10 @@ def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, Place]:
     """The place of each of some lines, numbered from 1."""
     wanted = sorted(set(lines))[:_MOST_PLACES]
     state, found, next_one = _State(), {}, 0
+    left = _MOST_EVENTS
     for numbers, shown, text in visible_parts(texts):
-        if next_one == len(wanted):
+        left += len(text) // _SHORT
+        if next_one == len(wanted) or left < 0:
             break
         events = _EVENT.finditer(text)
         index = position = event = 0
@@ -83,14 +87,21 @@ def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, Place]:
                     break
                 stop = bisect_left(numbers, wanted[next_one], index)
             elif index == at or state.continues:
+                left -= 1
+                if left < 0:
+                    state = _State()
+                    break
                 if shown[index]:
                     _step(state, shown[index].strip())
                 index += 1
             else:
                 end = min(at, stop)
-                last = next((each for each in range(end - 1, index - 1, -1) if shown[each]), index)
-                _label(state, shown, index, last)
-                _step(state, shown[last].strip())  # it may be a heading, if the line after it looks like another one
+                if end == stop:  # the line before may be a heading, if this one looks like another
+                    last = next((each for each in range(end - 1, index - 1, -1) if shown[each]), index)
+                    _label(state, shown, index, last)
+                    _step(state, shown[last].strip())
+                else:
+                    _label(state, shown, index, end)
                 index = end
     for line_number in wanted[next_one:]:
         found[line_number] = state.place()

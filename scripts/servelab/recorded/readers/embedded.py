@@ -47,6 +47,8 @@ class EmbeddedJson:
         if not bare:
             return ()
         if _CONTINUES.match(bare) and (len(self._parts) > 1 or bare[0] in '"}'):
+            if len(self._parts) == 1 and not self._length:
+                self._count(self._parts[0])
             return self._add(number, content)
         return (*self._broken("another line stands in it"), *self._begun(number, line))
 
@@ -64,9 +66,19 @@ class EmbeddedJson:
         self._first = number
         if (lead := line[: match.start()]) != self._prefix.lead:
             self._prefix = Prefix(lead)
-        return self._add(number, content)
+        if "}" in content:
+            return self._add(number, content)
+        self._parts.append(content)  # counted when another line continues it
+        return ()
 
     def _add(self, number: int, content: str) -> Iterable[Piece]:
+        self._parts.append(content)
+        self._count(content)
+        if self._length > MOST_JSON_BYTES or self._values > MOST_JSON_VALUES:
+            return self._broken("it is too long")
+        return self._ended(number) if self._depth <= 0 else ()
+
+    def _count(self, content: str) -> None:
         bare = content
         if '"' in content:
             bare = _STRING.sub(_emptied, content) if "\\" in content else _PLAIN_STRING.sub("", content)
@@ -74,10 +86,6 @@ class EmbeddedJson:
         self._depth += opened - bare.count("}") - bare.count("]")
         self._values += opened + bare.count(",")
         self._length += len(content)
-        self._parts.append(content)
-        if self._length > MOST_JSON_BYTES or self._values > MOST_JSON_VALUES:
-            return self._broken("it is too long")
-        return self._ended(number) if self._depth <= 0 else ()
 
     def _ended(self, last: int) -> Iterable[Piece]:
         try:
@@ -104,7 +112,7 @@ class EmbeddedJson:
 
     def _broken(self, why: str) -> Iterable[Piece]:
         keys = set()
-        if self._length >= self._least:
+        if max(self._length, len(self._parts[0])) >= self._least:
             keys = {text for part in self._parts for text, end in _STRING.findall(part) if end}
         first, last = self._first, self._first + len(self._parts) - 1
         self._reset()

@@ -10,6 +10,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import BinaryIO, NamedTuple
 
 MOST_LINE = 1 << 20
@@ -120,17 +121,10 @@ def _shown(numbers: Sequence[int], lines: list[str]) -> Part:
         lines = plain.split("\n")
     if "\r" not in plain:
         return Part(numbers, lines, plain)
-    shown_numbers: list[int] = []
-    shown: list[str] = []
-    for number, line in zip(numbers, lines, strict=True):
-        if "\r" in line:
-            parts = [part for part in line.split("\r") if part] or [""]
-            shown += parts
-            shown_numbers += [number] * len(parts)
-        else:
-            shown.append(line)
-            shown_numbers.append(number)
-    return Part(shown_numbers, shown, "\n".join(shown))
+    counts = (line.count("\r") + 1 for line in lines)
+    each = list(chain.from_iterable(map(repeat, numbers, counts)))
+    plain = plain.replace("\r", "\n")
+    return Part(each, plain.split("\n"), plain)
 
 
 def _lines(texts: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -38,9 +38,9 @@ _OF_INTEREST = re.compile(
     re.MULTILINE,
 )
 """Where a piece can begin. Its alternatives begin with few characters, so that Python passes over others at once."""
-_MOST_SHORT, _SHORT = 50_000, 12
-"""Lines, and characters of a line. A result has longer lines, except for a few of them."""
-_TOO_SHORT = "too many lines of a few characters that look like parts of tables or JSON; from here on nothing is read"
+_MOST_LINES, _SHORT = 40_000, 24
+"""Lines that a text may have in which a piece begins or goes on, and one more for so many of its characters."""
+_TOO_MANY = "too many lines of a few characters that look like parts of tables or JSON; from here on nothing is read"
 _PART = 1 << 18
 _VISIBLE = re.compile(r"\S")
 _EMPTY, _PLAIN = r"\{\s*+\}|\[\s*+\]", r"(?:-?\d{1,300}(?:\.\d+)?|\"[\w .-]*+\"|true|false|null)(?!\S)"
@@ -138,10 +138,10 @@ def _text(file: str, parts: Iterable[Part], finders: list[Finder]) -> Iterator[P
     """The pieces of a text.
 
     Lines in which nothing can begin are passed over by a search of their whole part. What is looked at line by line
-    takes up to a hundred times longer, so a text may have no more such lines than it has `_SHORT` characters.
+    takes up to a hundred times longer. So the number of such lines is limited by the length of the text.
     """
     before: Lines = deque(maxlen=2)
-    is_open, left = False, _MOST_SHORT
+    is_open, left = False, _MOST_LINES
     number, line = 1, ""
     for numbers, lines, text in parts:
         left += len(text) // _SHORT
@@ -162,7 +162,7 @@ def _text(file: str, parts: Iterable[Part], finders: list[Finder]) -> Iterator[P
                 continue
             left -= 1
             if left < 0:
-                yield _broken("console", file, number, _TOO_SHORT)
+                yield _broken("console", file, number, _TOO_MANY)
                 return
             is_open = False
             for finder in finders:
