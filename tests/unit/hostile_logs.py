@@ -88,7 +88,29 @@ def table(cells: str) -> str:
     return (SAMPLES / "aiperf-0.13.csv").read_text() + cells
 
 
+def lines_of(*lines: str, before: str = "x\n", result: bool = False) -> Made:
+    """The same lines again and again; with a sound result at the end, whose place then is looked for."""
+
+    def made(draw: random.Random, size: int) -> str:
+        text = "".join(f"{line}\n" for line in lines)
+        return before + text * (size // len(text.encode())) + ("\n" + console(draw) if result else "")
+
+    return made
+
+
+def random_lines(*parts: str) -> Made:
+    """Lines of parts in random order."""
+
+    def made(draw: random.Random, size: int) -> str:
+        text = "".join(draw.choice([*parts, "\n"]) for _ in range(4000))
+        return "x\n" + text * (size // len(text.encode()) + 1) + "\n" + console(draw)
+
+    return made
+
+
 Made = Callable[[random.Random, int], str | bytes]
+SECTION = "=" * 60 + "\n= REQUEST DETAILS\n" + "=" * 60 + "\n"
+DOCKER = '{"log":"a\\n","stream":"stdout","time":"t"}\n'
 KINDS: dict[str, Made] = {
     # Lines and patterns.
     "spaces": lambda draw, size: " " * size,
@@ -157,6 +179,43 @@ KINDS: dict[str, Made] = {
     "thousands of keys": lambda draw, size: json.dumps({f"{draw.random()}": n for n in range(size // 30)}),
     "thousands of figures": lambda draw, size: with_key(
         "vllm", ",".join(f'"p{n % 100}.{n}_ttft_ms": {n}' for n in range(min(size // 25, 20_000)))
+    ),
+    # Lines that each begin something.
+    "braces": lines_of("{"),
+    "braces from the first line on": lines_of("{", before=""),
+    "first keys": lines_of('{"'),
+    "first keys of Docker": lines_of('{"log":"', before=DOCKER),
+    "first keys in a block": lines_of('{"log":"', before=HEADER),
+    "objects that another line breaks": lines_of("{", '"', "x"),
+    "objects of two lines": lines_of("{", '"":1}'),
+    "prefixes of objects": lambda draw, size: "x\n" + "".join(f'{n:x}g{{"\n' for n in range(size // 9)),
+    "empty objects and numbers": lines_of("{}", "1", before=""),
+    "empty objects and lists": lines_of("{}[1]", before=""),
+    "a number each line of an object": lines_of("1", before='x\n{"a":[\n"a",\n'),
+    "escaped quotes": lambda draw, size: 'x\n{"a' + '\\"' * min(size // 2, 500_000),
+    "rules of a table": lines_of("+---+"),
+    "rules of Markdown": lines_of("|---|"),
+    "small tables": lines_of("+-+", "|a|"),
+    "small tables of Markdown": lines_of("|a|", "|-|", "|b|", ""),
+    "corners of a table": lambda draw, size: "x\n" + "┏" * min(size // 3, 300_000) + " |\n",
+    "a rule of a table that does not end": lambda draw, size: "x\n" + "+-" * min(size // 2, 500_000) + "x |\n",
+    "ends of rules": lines_of(" ==="),
+    "rules": lines_of("=" * 50),
+    "lines of a section": lines_of("a:", before="x\n" + SECTION),
+    "short lines of a section": lines_of("a", before="x\n" + SECTION),
+    "numbers in a frame": lines_of("1 " * 990 + "x", before="x\n" + "=" * 30 + " A title " + "=" * 30 + "\n"),
+    # Above a result, whose place is looked for.
+    "headings": lines_of("# a", "## b", result=True),
+    "headings and commands": lines_of("# a", "$ b", result=True),
+    "continued commands": lines_of("$ a \\", "\\", result=True),
+    "fences": lines_of("```", "~~~", result=True),
+    "a label of asterisks": lambda draw, size: "a" + "*" * min(size, 900_000) + "b\n" + console(draw),
+    "a heading of spaces": lambda draw, size: "# a" + " " * min(size, 900_000) + "b\n" + console(draw),
+    "colours and bars": lines_of("\x1b", "%|", "a\rb", result=True),
+    "objects, bars and commands": lines_of("$ \\", "%|", "\r", '\\"', '{"a":1}\r', result=True),
+    "objects in headings": lines_of('#  * {"a":1}', "\\\r{}", result=True),
+    "parts of everything": random_lines(
+        '{"', "|", "-|", "| a |", " ===", "# a", "$ a", "\r", "%|", "\x1b[", "a: 1", "```"
     ),
     "damaged vLLM": damaged_json("vllm", 1),
     "more damaged vLLM": damaged_json("vllm", 5),

@@ -39,7 +39,7 @@ _OF_INTEREST = re.compile(
 )
 """Where a piece can begin. Its alternatives begin with few characters, so that Python passes over others at once."""
 _MOST_LINES, _SHORT = 40_000, 24
-"""Lines that a text may have in which a piece begins or goes on, and one more for so many of its characters."""
+"""Lines in which a piece begins or goes on, or JSON values in a row, and one more for so many characters."""
 _TOO_MANY = "too many lines of a few characters that look like parts of tables or JSON; from here on nothing is read"
 _PART = 1 << 18
 _VISIBLE = re.compile(r"\S")
@@ -260,8 +260,13 @@ def _values(file: str, text: str) -> tuple[list[_Value], Piece | None]:
     decode, visible = json.JSONDecoder().raw_decode, _VISIBLE.search
     found: list[_Value] = []
     position, others = 0, False
+    left = _MOST_LINES + len(text) // _SHORT
     while match := visible(text, position):
         start = match.start()
+        left -= 1
+        if left < 0:
+            line = 1 + text.count("\n", 0, start)
+            return found, _broken("json", file, line, "too many JSON values of a few characters")
         try:
             value, position = decode(text, start)
         except json.JSONDecodeError as error:

@@ -14,6 +14,7 @@ _CORNERS = re.compile("[┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙]"
 _ENDS = frozenset("┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
 _BOX = frozenset("─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
 _BOTTOM = frozenset("└╘╚╰┗╙")
+_BEGINS = re.compile("[|+┏╒┌╔╭┣]")
 _BARS = "|│┃║"
 _CELL = re.compile(f"[{_BARS}]")
 _MOST_ROWS, _MOST_FOREIGN, _MOST_CHARACTERS = 2000, 50, 1 << 20
@@ -99,7 +100,7 @@ class Grids:
         """The table that a line ends, if it does."""
         table = self._open
         if table is None:
-            if (start := _rule(line)) is not None:
+            if (start := _rule(line)) is not None and _BEGINS.search(line):
                 self._begin(number, line, start, before)
             return ()
         if table.closed_by == "nothing" and number > table.last_line + 1:  # an empty line
