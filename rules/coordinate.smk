@@ -2,18 +2,20 @@
 
 Writes the index of what is there when a job failed.
 
-The target `preflight` makes no run, so nothing of this is done for it.
+The target `preflight` makes no run, so nothing else is done for it.
 """
 
 from servelab.workflow.coordination import (
     ProgressHandler,
     cancel_left_jobs,
     claim_studies,
+    look_when_a_job_ends,
     write_index,
 )
 
 
 onstart:
+    look_when_a_job_ends(workflow.scheduler)
     if set(workflow.dag_settings.targets) != {"preflight"}:
         try:
             SIGNING.check(is_here=workflow.local_exec)

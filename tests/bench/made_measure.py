@@ -10,9 +10,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from servelab.core.seal import seal_of
 
 MADE = Path(__file__).with_name("made_run")
@@ -31,6 +28,9 @@ def make_run(spec: Any, runs: Path, **ids: str) -> None:
         (folder / name).write_bytes((MADE / name).read_bytes())
     status = json.loads((MADE / "status.json").read_bytes())
     if (speed := _speed(canonical)) != 1:
+        import pyarrow as pa  # here: it takes longer than all else
+        import pyarrow.parquet as pq
+
         requests = pq.read_table(folder / "requests.parquet").to_pandas()
         times = [name for name in requests if name.endswith("_s")]
         requests[times] /= speed

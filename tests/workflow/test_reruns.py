@@ -32,6 +32,14 @@ def test_nothing_changed_measures_nothing(workspace):
 
 
 @pytest.mark.slow
+def test_the_scheduler_looks_for_jobs_when_one_ends_and_at_no_other_time(workspace):
+    """With its default limit of jobs, each job that ends adds a look a second, on the machine that measures."""
+    text = workspace.snakemake("--verbose", "--forcerun", "describe_study")
+    ended = text.count("Finished jobid:")
+    assert ended > 10 and text.count("Resources before job selection") <= 2 * ended
+
+
+@pytest.mark.slow
 def test_add_a_candidate_measures_one(workspace):
     study = workspace.study()
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 3}})

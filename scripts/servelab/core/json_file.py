@@ -19,7 +19,7 @@ class NotJsonError(ServelabError):
 class JsonPart(BaseModel):
     """An object inside a JSON file. Unknown keys are ignored, so that files of other versions can be read."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class JsonFile(JsonPart):

@@ -18,7 +18,7 @@ ArgumentValue = str | int | float | bool | None
 class Strict(BaseModel):
     """Base of every typed configuration: unknown keys are errors, and values are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class HubSource(Strict):

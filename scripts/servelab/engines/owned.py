@@ -88,13 +88,12 @@ class Names:
 
 
 def refused_arguments(
-    owned: Iterable[Owned], names: Names, taken: Mapping[str, str], arguments: Mapping[str, ArgumentValue]
+    own: Mapping[str, str], names: Names, taken: Mapping[str, str], arguments: Mapping[str, ArgumentValue]
 ) -> dict[str, str]:
     """Arguments that a study may not give → why, with the fix.
 
-    `taken` are first names of flags that options set → the option.
+    `own` are first names of flags that Servelab sets → why; `taken` are those that options set → the option.
     """
-    own = {names.of(flag): part.why for part in owned for flag in part.flags}
     seen: dict[str, str] = {}
     refused: dict[str, str] = {}
     for given, value in arguments.items():

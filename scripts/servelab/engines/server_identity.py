@@ -72,8 +72,10 @@ def render_served(engine: Engine, serve: Serve, runtime: str, device: str) -> Se
 
 def _named_by_content(part: str) -> str:
     """A part of a command; a program of this package by its name and code, wherever the package is."""
+    if not part.endswith(".py"):
+        return part
     path = Path(part)
-    return f"{path.name}@{_code_sha256(path)[:12]}" if path.suffix == ".py" and path.is_relative_to(_PACKAGE) else part
+    return f"{path.name}@{_code_sha256(path)[:12]}" if path.is_relative_to(_PACKAGE) else part
 
 
 @cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from servelab.core.errors import ConfigError
 from servelab.engines.adapters import Engine
-from servelab.study.configuration import apply, baseline
+from servelab.study.configuration import Configuration, apply, baseline
 from servelab.study.study import Candidate, Overrides, Study
 
 EngineOf = Callable[[str], Engine]
@@ -19,9 +19,10 @@ def refused_settings(study: Study, engine_of: EngineOf) -> Iterator[tuple[str, s
     A candidate is looked at by itself, and with the baseline's settings if it may have them.
     """
     spelled: dict[tuple[str, str], str] = {}
+    starts = {alias: _starts(study, alias) for alias in study.engines}
     for key, candidate, aliases in _candidates(study, engine_of):
         for alias in aliases:
-            yield from _refused(key, candidate, study, alias, engine_of(alias))
+            yield from _refused(key, candidate.model_copy(update={"engine": alias}), starts[alias], engine_of(alias))
             for name in candidate.arguments:
                 first = spelled.setdefault((alias, engine_of(alias).names.of(name)), name)
                 if first != name:
@@ -39,14 +40,21 @@ def _candidates(study: Study, engine_of: EngineOf) -> Iterator[tuple[str, Candid
             yield key, candidate, [candidate.engine] if candidate.engine else possible
 
 
-def _refused(key: str, candidate: Candidate, study: Study, alias: str, engine: Engine) -> Iterator[tuple[str, str]]:
-    """The first wrong setting of a candidate on one engine."""
-    alone = apply(baseline(study).configuration, Overrides(engine=alias)).model_copy(
+def _starts(study: Study, alias: str) -> list[Configuration]:
+    """What a candidate on an engine of the study may begin with: nothing, and the baseline on its own engine."""
+    first = baseline(study).configuration
+    alone = apply(first, Overrides(engine=alias)).model_copy(
         update={"options": {}, "arguments": {}, "environment_variables": {}}
     )
-    starts = [alone] + ([baseline(study).configuration] if alias == study.baseline.engine else [])
+    return [alone, first] if alias == study.baseline.engine else [alone]
+
+
+def _refused(
+    key: str, candidate: Candidate, starts: Iterable[Configuration], engine: Engine
+) -> Iterator[tuple[str, str]]:
+    """The first wrong setting of a candidate on its engine."""
     for start in starts:
-        whole = apply(start, candidate.model_copy(update={"engine": alias}))
+        whole = apply(start, candidate)
         options = {name: value for name, value in whole.options.items() if name in engine.options}
         try:
             arguments = engine.refused_arguments(options, whole.arguments)

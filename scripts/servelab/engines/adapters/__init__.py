@@ -242,6 +242,11 @@ class Engine(ABC):
         groups = [*self.parallel_flags.values(), *self.aliases]
         return Names(groups, abbreviates=self.abbreviates, prefix=self.setting_prefix)
 
+    @cached_property
+    def _owned_flags(self) -> Mapping[str, str]:
+        """First names of flags that a study may not set → why."""
+        return {self.names.of(flag): part.why for part in self.owned for flag in part.flags}
+
     def changes_answers(self, setting: str) -> bool:
         """Whether an option, an argument or an environment variable may change greedy answers."""
         return self._is_one_of(setting, self.answer_settings)
@@ -260,6 +265,8 @@ class Engine(ABC):
 
         Servelab, an option or another argument sets the same, and the engine would silently ignore one of them.
         """
+        if not arguments:
+            return {}
         names = self.names
         taken: dict[str, str] = {}
         for option, flags_of in self.option_flags.items():
@@ -269,7 +276,7 @@ class Engine(ABC):
                 parts = [part for each in values for part in flags_of(each, options)]
                 is_flag = option not in self.option_settings
                 taken |= {names.of(part): option for part in parts if part.startswith("-") or not is_flag}
-        return refused_arguments(self.owned, names, taken, arguments)
+        return refused_arguments(self._owned_flags, names, taken, arguments)
 
     def check_arguments(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> None:
         """`ConfigError` for an argument that may not be given (`refused_arguments`)."""
@@ -278,6 +285,8 @@ class Engine(ABC):
 
     def refused_variables(self, options: Options, variables: Mapping[str, str]) -> dict[str, str]:
         """Environment variables that may not be set with these options → why, with the fix."""
+        if not variables:
+            return {}
         own = self.environment(Serve(Path("python"), PLANNED_MODEL, "model", 0, {}, {}))
         ours = Owned("Servelab sets it for every server of this engine", variables=tuple(own))
         taken = {name: option for name, option in self.variables_of_options.items() if options.get(option) is not None}
