@@ -52,7 +52,7 @@ def run_once(tmp_path_factory):
 @pytest.fixture(scope="session")
 def finished(run_once):
     """The tiny study, run to its end once. Tests change copies of it."""
-    return run_once("finished")
+    return run_once("finished", "--verbose")
 
 
 @pytest.fixture
