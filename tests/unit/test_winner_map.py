@@ -198,6 +198,8 @@ def test_a_candidate_that_could_not_be_judged_is_named_unless_a_later_stage_judg
 
     note = answer(decisions=[decided(b="cannot tell", c="cannot tell"), decided(c="worse")], has_winner=False).note
     assert note == "The search could not judge b, as runs were disturbed: measured undisturbed, it may be better."
+    note = answer(decisions=[decided(b="cannot tell", c="cannot tell")], has_winner=False).note
+    assert note.endswith("judge b, c, as runs were disturbed: measured undisturbed, one of them may be better.")
     assert answer(decisions=[decided(b="worse")]).note is None
 
 

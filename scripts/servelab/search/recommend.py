@@ -251,8 +251,8 @@ def _untold_note(decisions: Sequence[Decision]) -> str | None:
     untold = [candidate for candidate, verdict in verdicts.items() if verdict == CANNOT_TELL]
     if not untold:
         return None
-    names = ", ".join(untold)
-    return f"The search could not judge {names}, as runs were disturbed: measured undisturbed, it may be better."
+    names, which = ", ".join(untold), "it" if len(untold) == 1 else "one of them"
+    return f"The search could not judge {names}, as runs were disturbed: measured undisturbed, {which} may be better."
 
 
 def _served_on(manifest: RunManifest) -> str | None:
