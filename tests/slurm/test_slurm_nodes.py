@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -110,12 +111,18 @@ class Measuring:
     @property
     def measure(self) -> psutil.Process | None:
         """The measuring process, on the first node."""
-        return _process("scripts/measure.py", str(self.folder))
+        return _process(
+            "scripts/measure.py", lambda process: any(f"{self.folder}/" in each for each in process.cmdline())
+        )
 
     @property
     def agent(self) -> psutil.Process | None:
         """The agent on the second node."""
-        return _process("servelab.measure.node_agent", self.id)
+        return _process("servelab.measure.node_agent", self._is_of_job)
+
+    def _is_of_job(self, process: psutil.Process) -> bool:
+        """Clusters of other tests have jobs with the same numbers, but none on two nodes."""
+        return process.environ().get("SLURM_JOB_ID") == self.id
 
     def parts(self) -> list[psutil.Process]:
         """The server's own process on each node, once there is load on it."""
@@ -131,14 +138,12 @@ class Measuring:
         return self.id not in [job["id"] for job in self.cluster.jobs()]
 
 
-def _process(text: str, mark: str) -> psutil.Process | None:
-    """The process of Python whose command line has the text; the mark is in it too, or is its job."""
+def _process(text: str, is_wanted: Callable[[psutil.Process], bool]) -> psutil.Process | None:
+    """The process of Python with this word in its command line that is the wanted one."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            if words[:1] != [sys.executable] or text not in words:
-                continue
-            if any(mark in word for word in words) or process.environ().get("SLURM_JOB_ID") == mark:
+            if words[:1] == [sys.executable] and text in words and is_wanted(process):
                 return process
     return None
 
