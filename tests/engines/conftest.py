@@ -275,7 +275,13 @@ def own_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def requests_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few short requests."""
-    return _requests(tmp_path_factory.mktemp("requests") / "requests.parquet", 4, 160, 8)
+    return _requests(tmp_path_factory.mktemp("requests") / "requests.parquet", 4, 16, 8)
+
+
+@pytest.fixture(scope="session")
+def cached_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with prompts that are longer than a block of any engine's cache."""
+    return _requests(tmp_path_factory.mktemp("cached") / "requests.parquet", 4, 160, 8)
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ def load(server, requests, body, number):
     return run_load(plan)[0].to_pylist()
 
 
-def test_serves_exact_lengths_on_loopback_forgets_prompts_and_leaves_nothing(each_release, requests_path, tmp_path):
+def test_serves_exact_lengths_on_loopback_forgets_prompts_and_leaves_nothing(each_release, cached_path, tmp_path):
     server = each_release.server(tmp_path / "server.log")
     body = each_release.engine.request_body
     trees = []
@@ -55,12 +55,12 @@ def test_serves_exact_lengths_on_loopback_forgets_prompts_and_leaves_nothing(eac
             if connection.status == psutil.CONN_LISTEN
         }
         port = int(server.base_url.rpartition(":")[2])
-        first = load(server, requests_path, body, 0)
-        again = load(server, requests_path, body, 1)
+        first = load(server, cached_path, body, 0)
+        again = load(server, cached_path, body, 1)
         server.check_serving()
         server.reset_caches()
         trees += tree_of(server)
-        forgotten = load(server, requests_path, body, 2)
+        forgotten = load(server, cached_path, body, 2)
     finally:
         server.stop()
     assert {address.ip for address in open_ports} == {"127.0.0.1"}

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_script import run_forked
 from hostile_logs import KINDS, SAMPLES, SERVER_LINE, form_of
 
 from servelab.recorded.anything import read_anything
@@ -27,13 +28,6 @@ def written(kind: str, seed: int, size: int, folder: Path) -> Path:
     log = folder / "log"
     log.write_bytes(content if isinstance(content, bytes) else content.encode(errors="surrogatepass"))
     return log
-
-
-def run_read_log(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/read_log.py"), *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT / "scripts")}
-    )
 
 
 def test_there_are_enough() -> None:
@@ -59,7 +53,7 @@ def test_a_hostile_log_is_read_or_refused(kind: str, seed: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hostile_log_gives_the_command_line_no_traceback(kind: str, tmp_path: Path) -> None:
-    done = run_read_log(written(kind, 3, 2000, tmp_path))
+    done = run_forked("read_log.py", written(kind, 3, 2000, tmp_path))
     assert done.returncode in (0, 1)
     assert "Traceback" not in done.stderr
     assert all(json.loads(line)["tool"] for line in done.stdout.splitlines())
