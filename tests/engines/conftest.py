@@ -41,6 +41,9 @@ RARELY = {
     "test_killed_under_load[vllm-SIGKILL of the workflow]",
     "test_killed_under_load[vllm-main_process]",
     "test_killed_once_from_outside_is_no_result[vllm-15-main_process]",
+    "test_killed_once_from_outside_is_no_result[vllm-9-largest_worker]",
+    "test_a_run_is_measured_into_six_files[vllm]",
+    "test_a_failed_candidate_is_a_result[vllm]",
     "test_another_port_is_tried_where_one_is_busy[vllm]",
 }
 """Left to `make long-test`: a start of vLLM takes half a minute, and here it does what llama.cpp and the doubles do."""

@@ -12,6 +12,8 @@ from servelab.core.identity import run_id
 from servelab.measure.job import Job, JobRun
 
 ROOT = Path(__file__).parents[2]
+FILES = ["manifest.json", "requests.parquet", "server.log", "spec.json", "status.json", "telemetry.parquet"]
+"""What a measured run consists of."""
 
 
 def job(*visits: list[JobRun]) -> Job:

@@ -141,14 +141,7 @@ def test_a_run_is_measured_into_six_files(installed, requests_path, tmp_path):
     code, said = jobs.measure(tmp_path / "runs", [run])
     assert code == 0, said
     assert [path.name for path in tmp_path.glob("runs/set-aside/*/*")] == ["left-behind"]
-    assert sorted(path.name for path in output.iterdir()) == [
-        "manifest.json",
-        "requests.parquet",
-        "server.log",
-        "spec.json",
-        "status.json",
-        "telemetry.parquet",
-    ]
+    assert sorted(path.name for path in output.iterdir()) == jobs.FILES
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {output.name, "set-aside"}
     status = jobs.status(tmp_path / "runs", run)
     assert (status["outcome"], status["rounds"], status["requests"], status["success_rate"]) == ("ok", 2, 8, 1.0)

@@ -63,7 +63,9 @@ def test_the_loads_of_a_visit_have_one_start(each_engine, requests_path, runs_fo
     first, second = (jobs.status(runs_folder, run) for run in runs)
     assert (first["outcome"], second["outcome"]) == ("ok", "ok")
     assert first["job_id"] == second["job_id"]
-    logs = [(jobs.folder(runs_folder, run) / "server.log").read_text(errors="replace") for run in runs]
+    folders = [jobs.folder(runs_folder, run) for run in runs]
+    assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == [jobs.FILES] * 2
+    logs = [(folder / "server.log").read_text(errors="replace") for folder in folders]
     assert [log.count("=== ") for log in logs] == [1, 1]
     assert first["accelerator_s"] >= first["startup_s"], "the start-up is counted in the first run after it"
     if stays_up(each_engine):
