@@ -7,7 +7,8 @@ SNAKEMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --profile profiles/
 
 # ONLY=--last-failed runs what failed before.
 # Environments that tests build with pip are not compiled either: for vLLM that takes a minute.
-PYTEST := PIP_COMPILE=0 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(ONLY)
+# Each target remembers its own failures, so that two may run at once.
+PYTEST = PIP_COMPILE=0 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$@ $(ONLY)
 # Three files of tests at a time, those with long tests first: many wait for servers. tests/conftest.py says what stays together.
 PARALLEL := -n 3 --no-loadscope-reorder
 

@@ -244,7 +244,7 @@ ONCE = {(signal.SIGKILL, largest_worker), (signal.SIGTERM, main_process)}
     indirect=["victim"],
 )
 def test_killed_once_from_outside_is_no_result(number, victim, each_engine, steady_path, tmp_path):
-    run = each_engine.run(each_engine.spec(duration_s=1.0, max_concurrency=2), steady_path)
+    run = each_engine.run(each_engine.spec(duration_s=3.0, max_concurrency=2), steady_path)
     statuses: list[RunStatus] = []
     measuring = threading.Thread(target=lambda: statuses.extend(measure_job(jobs.job([run]), tmp_path)))
     measuring.start()

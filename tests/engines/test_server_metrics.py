@@ -99,7 +99,7 @@ def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_ca
     _, _, tokenizer_json = load_model(installed.model_json)
     talks = tmp_path / "talks.jsonl"
     with talks.open("w") as file:
-        for number in range(3):
+        for number in range(2):
             texts = [f"{number}.{turn}: " + "tell me about rivers and hills " * 12 for turn in range(6)]
             said = [{"role": ("user", "assistant")[turn % 2], "content": text} for turn, text in enumerate(texts)]
             file.write(json.dumps({"messages": said}) + "\n")
@@ -112,7 +112,7 @@ def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_ca
         sources=[{"kind": "path", "path": str(talks)}],
     )
     kind = WORKLOADS.get("conversations")
-    given = {"num_requests": 9, "seed": 1, "output_tokens": 24, "dataset_sha256": dataset.sha256}
+    given = {"num_requests": 6, "seed": 1, "output_tokens": 24, "dataset_sha256": dataset.sha256}
     stored = fetch_dataset("talks", dataset, tmp_path / "stored")
     made = kind.make(kind.Parameters.model_validate(given), load_tokenizer(tokenizer_json), stored)
     requests = tmp_path / "requests.parquet"
@@ -123,7 +123,7 @@ def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_ca
     )
     assert set(records["error"].to_pylist()) == {None}
     rows = records.to_pylist()
-    assert [row["turn"] for row in rows] == [0, 1, 2] * 3
+    assert [row["turn"] for row in rows] == [0, 1, 2] * 2
     for before, row in itertools.pairwise(rows):
         template = row["input_tokens"] - row["input_tokens_asked"]
         assert 0 < template < 100, "the answer before, as long as it was asked for, is in the prompt"

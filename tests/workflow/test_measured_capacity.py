@@ -12,7 +12,7 @@ TABLE = "results/studies/tiny/stages/sequences/table.parquet"
 SHORT = {
     "title": "Short",
     "kind": "random",
-    "parameters": {"input_tokens": 16, "output_tokens": 8, "num_requests": 20, "seed": 1},
+    "parameters": {"input_tokens": 16, "output_tokens": 8, "num_requests": 10, "seed": 1},
 }
 
 
@@ -33,7 +33,7 @@ def capacity_study(**load):
 def test_capacity_of_a_real_server(tmp_path, of):
     workspace = Workspace.create(tmp_path / "project")
     workspace.write("config/workloads.yaml", yaml.safe_dump({**WORKLOADS, "short": SHORT}, sort_keys=False))
-    limits = {"ttft_ms": {"p90": 1500}}
+    limits = {"ttft_ms": {"p90": 300}}
     workspace.write_study(capacity_study(of=of, lowest=1, highest=400, slos=limits, within_percent=50))
     workspace.snakemake(TABLE, "results/studies/tiny/report.md")
     table = pd.read_parquet(workspace.folder / TABLE)
