@@ -8,8 +8,22 @@ FIRST = ("test_results.py", "test_recorded_studies.py")
 """They run the studies that most of tests/workflow waits for, so two workers run both at once."""
 
 
+MEANWHILE = (
+    "test_bench.py",
+    "test_charts.py",
+    "test_hostile_servers.py",
+    "test_load.py",
+    "test_runtimes.py",
+    "test_telemetry.py",
+)
+"""The longest that need no study: with those of the engines they come before the rest of tests/workflow, which would wait."""
+
+
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in FIRST)
+    def order(item):
+        return 0 if item.path.name in FIRST else 1 if "engines" in item.path.parts or item.path.name in MEANWHILE else 2
+
+    items.sort(key=order)
 
 
 @pytest.hookimpl(optionalhook=True)

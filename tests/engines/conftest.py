@@ -284,7 +284,7 @@ def requests_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def cached_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with prompts that are longer than a block of any engine's cache."""
-    return _requests(tmp_path_factory.mktemp("cached") / "requests.parquet", 4, 160, 8)
+    return _requests(tmp_path_factory.mktemp("cached") / "requests.parquet", 2, 160, 8)
 
 
 @pytest.fixture(scope="session")
