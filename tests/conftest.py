@@ -6,8 +6,6 @@ import pytest
 
 FIRST = ("test_results.py", "test_recorded_studies.py")
 """They run the studies that most of tests/workflow waits for, so two workers run both at once."""
-
-
 MEANWHILE = (
     "test_bench.py",
     "test_charts.py",
@@ -16,7 +14,7 @@ MEANWHILE = (
     "test_runtimes.py",
     "test_telemetry.py",
 )
-"""The longest that need no study: with those of the engines they come before the rest of tests/workflow, which would wait."""
+"""The longest that need no study: with those of the engines they come before most of tests/workflow, which waits."""
 
 
 def pytest_collection_modifyitems(items):
