@@ -12,7 +12,7 @@ from servelab.metrics.definitions import RunData, summarise
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 
-LONGEST = 64
+LONGEST = 96
 PROMPTS = [
     "Write the numbers from 1 to 30, separated by commas.",
     "Repeat this sentence four times: the quick brown fox jumps over the lazy dog.",
