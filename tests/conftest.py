@@ -15,7 +15,6 @@ MEANWHILE = (
     "test_telemetry.py",
 )
 """The longest that need no study: with those of the engines they come before most of tests/workflow, which waits."""
-
 LONGEST = ("test_archive_workflow.py", "test_reruns.py")
 """Each takes minutes of `make slow-test`: begun among the last, one would run alone at the end."""
 
@@ -23,8 +22,8 @@ LONGEST = ("test_archive_workflow.py", "test_reruns.py")
 def pytest_collection_modifyitems(items):
     def order(item):
         name = item.path.name
-        needs_none = "engines" in item.path.parts or name in MEANWHILE
-        return 0 if name in FIRST else 1 if needs_none else 2 if name in LONGEST else 3
+        needs_no_study = "engines" in item.path.parts or name in MEANWHILE
+        return 0 if name in FIRST else 1 if needs_no_study else 2 if name in LONGEST else 3
 
     items.sort(key=order)
 

@@ -14,7 +14,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_forked(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """`python scripts/SCRIPT ARGUMENTS`, but for the start of Python and what it reads from the environment."""
+    """`python scripts/SCRIPT ARGUMENTS`, but for the start of Python and what it reads from the environment.
+
+    Only for a script that uses no threads of a library, such as those of pyarrow: the child has none.
+    """
     command = [f"{ROOT}/scripts/{script}", *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = os.fork()
