@@ -113,7 +113,7 @@ class Workspace:
         for name in PROJECT_FILES:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(source, folder / name)
             else:
                 shutil.copy2(source, folder / name)
         for name in SHARED_RESULTS:

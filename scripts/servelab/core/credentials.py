@@ -11,10 +11,12 @@ from itertools import accumulate, product
 from servelab.core.credential_forms import (
     BASE64,
     BREAK,
+    BROKEN,
     COOKIE,
     COOKIE_DICT,
     COOKIE_JAR,
     CURL_USER,
+    HASH_IN_LOCK,
     HEADER,
     LOGIN,
     NAME_AND_VALUE,
@@ -70,7 +72,7 @@ def has_credential(text: str) -> bool:
 
     Such as a token, a private key, a webhook, a URL with a password, and these in base64 or broken over two lines.
     """
-    text = without_colours(text)
+    text = HASH_IN_LOCK.sub("", without_colours(text))
     found = any(pattern.search(text) for pattern in (TOKEN, URL, PRIVATE_KEY, WEBHOOK))
     return found or _without_encoded(text) != text or _without_broken(text) != text
 
@@ -141,9 +143,14 @@ def _opens(text: str | None) -> bool:
 
 def _without_broken(text: str) -> str:
     """The text without tokens that a line break cuts: the parts on both lines are replaced."""
-    if not (breaks := [match.span() for match in BREAK.finditer(text)]):
+    return BROKEN.sub(_without_parts, text)
+
+
+def _without_parts(run: re.Match[str]) -> str:
+    text, joined = run[0], BREAK.sub("", run[0])
+    if not TOKEN_ANYWHERE.search(joined):
         return text
-    joined = BREAK.sub("", text)
+    breaks = [match.span() for match in BREAK.finditer(text)]
     left_out = [0, *accumulate(end - start for start, end in breaks)]
     cuts = [start - before for (start, _), before in zip(breaks, left_out, strict=False)]
     # positions in `joined` at which a break was; `left_out[n]` characters are missing behind the first n of them
@@ -157,7 +164,9 @@ def _without_broken(text: str) -> str:
             position = start + 1
         elif end <= cut:
             position = end
-        elif TOKEN_ANYWHERE.fullmatch(joined, start, cut) and not _CONTINUES.match(text, breaks[first][1]):
+        elif TOKEN_ANYWHERE.fullmatch(joined, start, cut) and not _CONTINUES.match(
+            run.string, run.start() + breaks[first][1]
+        ):
             position = cut
         else:
             ends = end + left_out[bisect_right(cuts, end - 1)]
