@@ -25,8 +25,8 @@ if SCRIPTS.parts[0] == os.pardir:
     SCRIPTS = SCRIPTS.resolve()
 sys.path.insert(0, str(SCRIPTS.resolve()))
 
-from servelab.assets.requantize import FORMATS
 from servelab.core.errors import ServelabError
+from servelab.core.run_spec import QUANTIZATIONS
 from servelab.machine.device_names import stated_json
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.workflow.code_files import CodeFiles, digest_file
@@ -147,4 +147,4 @@ wildcard_constraints:
     lock_hash=r"[0-9a-f]{12}",
     versions_id=r"[0-9a-f]{20}",
     format="safetensors",
-    quantization="|".join(FORMATS),
+    quantization="|".join(QUANTIZATIONS),

@@ -3,15 +3,16 @@
 import argparse
 from pathlib import Path
 
-from servelab.assets.requantize import FORMATS, quantize_model
+from servelab.assets.requantize import quantize_model
 from servelab.core.cli import run
 from servelab.core.result_lock import make_if_missing
+from servelab.core.run_spec import QUANTIZATIONS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="model.json of the GGUF model")
-    parser.add_argument("--quantization", required=True, choices=sorted(FORMATS))
+    parser.add_argument("--quantization", required=True, choices=sorted(QUANTIZATIONS))
     parser.add_argument("--output", type=Path, required=True, help="model.json to write, beside the new file")
     arguments = parser.parse_args()
     folder = arguments.output.parent

@@ -7,8 +7,9 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
 
 from servelab.assets.converters import GGUF_QUANTIZER
-from servelab.assets.requantize import FORMATS, quantize_model
+from servelab.assets.requantize import quantize_model
 from servelab.core.errors import ServelabError
+from servelab.core.run_spec import QUANTIZATIONS
 
 SHAPE = (64, 64)
 STEP = {"q4_0": 1 / 7, "q8_0": 1 / 120, "bf16": 1 / 128, "f16": 1 / 1000}
@@ -41,7 +42,7 @@ def tensors(path):
     return {tensor.name: tensor for tensor in GGUFReader(path).tensors}
 
 
-@pytest.mark.parametrize("quantization", FORMATS)
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
 def test_same_weights_within_the_formats_precision(quantization, model, tmp_path):
     written = json.loads(quantize_model(model, quantization, tmp_path / "out").read_text())
     assert written["conversion"] == f"{GGUF_QUANTIZER}: {quantization}"

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import get_args
 
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
 
 from servelab.assets.converters import GGUF_QUANTIZER
 from servelab.assets.model_files import load_model, write_model
 from servelab.core.errors import ServelabError
-from servelab.core.run_spec import Quantization
-
-FORMATS: tuple[str, ...] = get_args(Quantization)
-"""Formats that `model.variants.<name>.quantization` accepts."""
 
 
 def quantize_model(model_json: Path, quantization: str, folder: Path) -> Path:
