@@ -38,4 +38,4 @@ def main() -> None:
             print(f"{status.run_id}: failed, {status.reason}: {status.message}")
 
 
-cli.run(main)
+cli.run(main, without_pandas=True)

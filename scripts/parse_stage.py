@@ -30,4 +30,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, without_pandas=True)

@@ -66,4 +66,4 @@ def write(requests: pa.Table, spec: WorkloadSpec, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, without_pandas=True)

@@ -37,6 +37,6 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             # Two vLLM at once on two cores take far more than twice the time of one. A stand-in has its release
             # (0.17.1) and stays with its file: two Slurm clusters at once have jobs with the same numbers.
-            return "vLLM" if re.search(r"\[vllm(?!-\d+\.)", nodeid) else nodeid.split("::")[0]
+            return "vLLM" if re.search(r"\[vllm(?!-\d+\.)|_of_vllm", nodeid) else nodeid.split("::")[0]
 
     return ByFile(config, log)

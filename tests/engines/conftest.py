@@ -37,11 +37,13 @@ HERE = [name for name in ENGINES.names() if (ROOT / f"envs/{name}.lock.txt").exi
 """Engines that any machine can run: the others need an accelerator, so their locks are named by a study."""
 RARELY = {
     "test_killed_under_load[vllm-SIGINT of measure]",
+    "test_killed_under_load[vllm-SIGTERM of measure]",
     "test_killed_under_load[vllm-SIGKILL of its shell]",
     "test_killed_under_load[vllm-SIGKILL of the workflow]",
     "test_killed_under_load[vllm-main_process]",
     "test_killed_once_from_outside_is_no_result[vllm-15-main_process]",
     "test_killed_once_from_outside_is_no_result[vllm-9-largest_worker]",
+    "test_worker_killed_unnoticed[vllm-worker_of_a_stopped_server]",
     "test_a_run_is_measured_into_six_files[vllm]",
     "test_a_failed_candidate_is_a_result[vllm]",
     "test_another_port_is_tried_where_one_is_busy[vllm]",

@@ -58,8 +58,8 @@ def test_answers_end_by_themselves_and_drafts_are_counted(name, tmp_path):
     made = {}
     for drafted, loads in ((False, (False,)), (True, (False, True))):
         options, arguments = DRAFTS[name] if drafted else ({}, {})
-        options = {"context_length": 1024, "max_num_seqs": 2} | options
-        spec = installed.spec(options=options, arguments=ARGUMENTS[name] | arguments, max_concurrency=2)
+        options = {"context_length": 1024, "max_num_seqs": 4} | options
+        spec = installed.spec(options=options, arguments=ARGUMENTS[name] | arguments, max_concurrency=4)
         of = {}
         for forced in loads:
             parameters = {"endpoint": "chat", "seed": 1} | ({} if forced else {"ignore_eos": False})

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from engines.conftest import install
 
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.core.identity import content_id, lock_sha256
@@ -60,9 +61,9 @@ PROMPTS = [
 ]
 
 
-def make(*command: str, python: str = sys.executable) -> None:
+def make(*command: str) -> None:
     """Runs one of the workflow's command lines."""
-    subprocess.run([python, *command], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
 
 
 def environment_python(engine: str) -> str:
@@ -160,14 +161,10 @@ def test_tokenizer_of_pieces_equals_the_engines_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_converted_model_predicts_what_the_engine_predicts(
-    llama_cpp: httpx.Client, model_json: Path, tmp_path: Path
-) -> None:
+def test_converted_model_predicts_what_the_engine_predicts(llama_cpp: httpx.Client) -> None:
     """Not to the last digit: llama.cpp rounds activations to 8 bits. A wrong tensor or head order is far off."""
-    python = environment_python("vllm")
-    converted = tmp_path / "model.json"
-    make("scripts/convert_model.py", "--model", str(model_json), "--output", str(converted), python=python)
-    stored, folder, tokenizer_json = load_model(converted)
+    served = install("vllm")
+    stored, folder, tokenizer_json = load_model(served.model_json)
     assert stored.format == "safetensors"
     assert {"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"} <= {
         file.name for file in folder.iterdir()
@@ -175,7 +172,8 @@ def test_converted_model_predicts_what_the_engine_predicts(
     tokenizer = load_tokenizer(tokenizer_json)
     ids = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
     script = str(Path(__file__).with_name("next_token_logprobs.py"))
-    printed = subprocess.run([python, script, str(folder), json.dumps(ids)], capture_output=True, text=True, check=True)
+    command = [served.environment.python, script, str(folder), json.dumps(ids)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True)
     for prompt, line in zip(ids, printed.stdout.splitlines(), strict=True):
         body = {"prompt": prompt, "n_predict": 1, "temperature": 0, "n_probs": 5}
         answer = llama_cpp.post("/completion", json=body).json()

@@ -167,10 +167,8 @@ def test_two_archives_are_compared(archived):
     assert all(f"\n{title}\n" in f"\n{said}" for title in ("Identity", "Versions", "Hardware", "Figures"))
 
 
-def test_a_live_study_is_consistent_but_not_proved(archived):
+def test_a_live_study_is_not_proved(archived):
     archive = only_archive(archived)
-    said = script(archived, "verify_archive", "--accept-unsigned", archive)
-    assert len(said.splitlines()) == 6 and ": is consistent: " in said
     code, said = script(archived, "verify_archive", "--list", archive, check=False)
     assert code == 1 and ": is not proved: " in said and "DOES NOT HOLD" not in said
     with open_archive(archive) as opened:
@@ -197,6 +195,8 @@ def test_documented_commands(finished, tmp_path):
             words, cwd=workspace.folder, env=workspace.environment(), capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        if "verify_archive" in command:
+            assert len(done.stdout.splitlines()) == 6 and ": is consistent: " in done.stdout
     assert EMPTY in workspace.snakemake("-n", "archive")
 
 

@@ -66,7 +66,7 @@ def test_points_of_a_real_server(tmp_path):
 SHORT = {
     "title": "Short",
     "kind": "random",
-    "parameters": {"input_tokens": 16, "output_tokens": 8, "num_requests": 16, "seed": 1},
+    "parameters": {"input_tokens": 16, "output_tokens": 4, "num_requests": 16, "seed": 1},
 }
 LEVELS = [1, 2, 4, 8, 16]
 SLOS = {"ttft_ms": {"p90": 300}, "tpot_ms": {"mean": 200}}

@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from servelab.metrics.tables.io import read_arrow
+
 TOLERANCE = 1e-9
 """Relative."""
 _FRACTION = re.compile(r"(?<![\w.+-])[+-]?\d+(?:\.\d+(?:[eE][+-]?\d{1,2})?|[eE][+-]?\d{1,2})(?![\w.])")
@@ -55,7 +57,7 @@ def difference(archived: Path, again: Path) -> str | None:
 
 
 def _of_tables(archived: Path, again: Path) -> str | None:
-    tables = [pq.read_table(path) for path in (archived, again)]
+    tables = [read_arrow(path) for path in (archived, again)]
     names = [table.column_names for table in tables]
     if names[0] != names[1]:
         other = [name for name in [*names[0], *names[1]] if (name in names[0]) != (name in names[1])]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servelab.core.errors import ServelabError
+from servelab.metrics.tables.io import read_arrow
 
 _KEY = re.compile(r"(?:^|_)run_ids?(?:_|$)")
 _ID = re.compile(r"[0-9a-f]{20}")
@@ -47,7 +48,7 @@ def _named(file: Path) -> Iterator[tuple[str, str]]:
         return
     try:
         names = [name for name in pq.read_schema(file).names if _KEY.search(name)]
-        columns = pq.read_table(file, columns=names).columns
+        columns = read_arrow(file, names).columns
     except (OSError, pa.ArrowException) as error:
         raise ServelabError(f"{file}: cannot be read: {error}") from None
     for name, column in zip(names, columns, strict=True):

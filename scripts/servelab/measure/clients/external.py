@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import Arrivals, ProtocolSpec
@@ -21,6 +20,7 @@ from servelab.core.shell_variables import shell_variables
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_arrow
 
 START_UP_S = 30.0
 """Time for a client to start, in addition to the plan's time limit."""
@@ -168,7 +168,7 @@ def _protocol(plan: LoadPlan) -> ProtocolSpec:
 
 def _workload_rows(plan: LoadPlan) -> list[Row]:
     try:
-        table = pq.read_table(plan.requests)
+        table = read_arrow(plan.requests)
         more = [field for field in schemas.TURNS if field.name in table.column_names]
         table = table.cast(pa.schema([*schemas.WORKLOAD_REQUESTS, *more]))
     except (OSError, pa.ArrowException, ValueError) as error:

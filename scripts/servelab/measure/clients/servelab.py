@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from servelab.core.errors import ServelabError
@@ -15,6 +14,7 @@ from servelab.core.run_spec import ProtocolSpec
 from servelab.measure.clients import CLIENTS, LoadResult, LoadStats
 from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_arrow
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class ServelabClient:
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
         """See `Client.read`."""
         try:
-            records = pq.read_table(folder / "requests.parquet").cast(schemas.RUN_REQUESTS)
+            records = read_arrow(folder / "requests.parquet").cast(schemas.RUN_REQUESTS)
             kept = folder / "answers.parquet"
-            answers = pq.read_table(kept).cast(schemas.RUN_ANSWERS) if plan.keep_answers else None
+            answers = read_arrow(kept).cast(schemas.RUN_ANSWERS) if plan.keep_answers else None
             stats = LoadStats.model_validate_json((folder / "stats.json").read_bytes())
         except (OSError, pa.ArrowException, ValueError, ValidationError) as error:
             raise ServelabError(f"{folder}: not the records of a load client: {error}") from error

@@ -1,23 +1,9 @@
 """Command line of Servelab's load client: `python -m servelab.measure.load --load load.json --output folder`."""
 
-# ruff: noqa: E402 (the first statements limit what the imports below them may import)
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-
-
-class _WithoutPandas:
-    """pyarrow imports pandas if it is installed, which doubles the start-up time; nothing here uses pandas."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
-sys.meta_path.insert(0, _WithoutPandas)
 
 import pyarrow.parquet as pq
 from pydantic import ValidationError
@@ -49,4 +35,4 @@ def main() -> None:
     (arguments.output / "stats.json").write_text(stats.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-cli.run(main)
+cli.run(main, without_pandas=True)

@@ -19,6 +19,7 @@ from servelab.measure.load.arrivals import arrival_times
 from servelab.measure.load.conversations import Conversations, Message
 from servelab.measure.load.plan import LoadPlan
 from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import read_arrow
 
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
@@ -111,7 +112,7 @@ def read_asked(plan: LoadPlan) -> dict[int, dict[str, Any]]:
     """Columns of `schemas.ASKED` of each request by its index; `ServelabError` if the workload has no questions."""
     try:
         columns = ["request_index", "phase", *schemas.ASKED.names]
-        rows = pq.read_table(plan.requests, columns=columns).to_pylist()
+        rows = read_arrow(plan.requests, columns).to_pylist()
     except (OSError, pa.ArrowException, ValueError) as error:
         raise ServelabError(f"{plan.requests}: not a workload's questions: {error}") from error
     return {

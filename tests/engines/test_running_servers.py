@@ -1,12 +1,15 @@
-"""The metrics of real servers move as requests say they must."""
+"""Real servers that already run: metrics move as requests say they must, and `servelab bench` measures them."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import json
+import subprocess
+import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import httpx
 import pyarrow.parquet as pq
@@ -15,11 +18,13 @@ import pytest
 from servelab.assets.datasets import Dataset, fetch_dataset
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.assets.workloads import WORKLOADS
+from servelab.bench.bench_result import Bench
 from servelab.core.identity import file_sha256
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import run_load
 from servelab.measure.telemetry import SOURCES, Watched
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
@@ -76,7 +81,7 @@ def test_server_metrics_follow_the_requests(served):
 def test_a_server_reuses_what_shared_prefixes_share(served, tmp_path):
     installed, server, figures = served
     kind = WORKLOADS.get("shared_prefix")
-    given = {"num_requests": 24, "seed": 3, "groups": 2, "prefix_tokens": 256, "suffix_tokens": 64, "output_tokens": 2}
+    given = {"num_requests": 12, "seed": 3, "groups": 2, "prefix_tokens": 256, "suffix_tokens": 64, "output_tokens": 2}
     _, _, tokenizer_json = load_model(installed.model_json)
     made = kind.make(kind.Parameters.model_validate(given), load_tokenizer(tokenizer_json), None)
     requests = tmp_path / "requests.parquet"
@@ -87,7 +92,7 @@ def test_a_server_reuses_what_shared_prefixes_share(served, tmp_path):
         LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
     )
     assert set(records["error"].to_pylist()) == {None}
-    prompted = before["prefix_cache_query_tokens_total"] + 24 * 320
+    prompted = before["prefix_cache_query_tokens_total"] + 12 * 320
     after = until(figures, lambda now: now["prefix_cache_query_tokens_total"] >= prompted)
     moved = {metric: after[metric] - before[metric] for metric in before}
     measured = moved["prefix_cache_hit_tokens_total"] / moved["prefix_cache_query_tokens_total"]
@@ -129,6 +134,30 @@ def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_ca
         assert 0 < template < 100, "the answer before, as long as it was asked for, is in the prompt"
         if row["turn"] and row["cached_tokens"] is not None:
             assert row["cached_tokens"] > before["input_tokens"] - BLOCK_TOKENS
+
+
+def test_bench_measures_a_server_by_its_address(served, tmp_path):
+    _, server, _ = served
+    words = ("--concurrency", "1", "4", "--visits", "2", "--requests", "8", "--input-tokens", "40")
+    done = subprocess.run(
+        [
+            *(sys.executable, "scripts/bench_server.py", server.base_url, "--output", str(tmp_path / "bench")),
+            *(*words, "--output-tokens", "12", "--timeout", "600"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = Bench.read(tmp_path / "bench/bench.json")
+    assert found.load.is_length_forced and found.load.mean_output_tokens == 12
+    assert found.load.mean_input_tokens == pytest.approx(40, rel=0.15)
+    assert found.asked.longest_tokens
+    one, four = found.points
+    assert (one.failed, four.failed) == (0, 0)
+    assert one.validity != "invalid" and four.validity != "invalid", one.failures + four.failures
+    assert len(done.stdout.splitlines()) == 5
 
 
 def figures_of(source):
