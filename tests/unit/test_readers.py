@@ -239,6 +239,14 @@ def test_json_lines_are_one_block_each(tmp_path: Path) -> None:
     assert first.unknown == ()
 
 
+@pytest.mark.parametrize("dull", ["[]", "[] [] []", "[]\n" * 2500], ids=["one", "three", "2,500"])
+def test_empty_values_before_a_result_take_nothing_of_it_along(dull: str, tmp_path: Path) -> None:
+    """Before Python 3.11.5, a possessive pattern took its first brace."""
+    log, result = tmp_path / "log", json.dumps(SGLANG_LINE)
+    log.write_text(f"{result}\n{dull}\n{result}\n", encoding="utf-8")
+    assert [block.value("e2el_ms", "p99") for block in read_file(log)] == [1990.0, 1990.0]
+
+
 def test_tensorrt_llm_json(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(json.dumps(TENSORRT_LLM_FILE), encoding="utf-8")

@@ -123,10 +123,12 @@ _BEFORE = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\[\dm)|(?
 
 TOKEN = re.compile(f"{_BEFORE}(?:{_FORMS})")
 TOKEN_ANYWHERE = re.compile(_FORMS)
-_RUN = rf"(?:[\w+/=.:-]|\\(?=(?:{_BREAK})*_))++"
+_PLAIN_ONES = r"[\w+/=.:-]"
+_BACKSLASH = rf"\\(?=(?:{_BREAK})?_)"
+_RUN = rf"(?:{_PLAIN_ONES}+|{_BACKSLASH}{_PLAIN_ONES}*)(?:{_BACKSLASH}{_PLAIN_ONES}*)*"
 """All characters that a token can have."""
-BROKEN = re.compile(rf"(?:(?<![\w\\+/=.:-])|(?<=\\n)|(?<=\\)(?!n|r\\n)){_RUN}(?:(?:{_BREAK})+{_RUN})++")
-"""A token that a line break cuts is inside of one of these."""
+BROKEN = re.compile(rf"(?:(?<![\w\\+/=.:-])|(?<=\\n)|(?<=\\)(?!n|r\\n|_)){_RUN}(?:(?:{_BREAK})+{_RUN})+")
+"""A token that a line break cuts is inside of one of these. Nothing is possessive: Python before 3.11.5 errs there."""
 
 HASH_IN_LOCK = re.compile(r"^[ \t]*--hash=sha256:[0-9a-f]{64}(?: \\)?\r?$", re.MULTILINE)
 """A line that is only the hash of a package: in an archive a third of all text, and never a credential."""

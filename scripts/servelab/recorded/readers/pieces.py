@@ -44,9 +44,12 @@ _MOST_LINES, _SHORT = 40_000, 24
 _TOO_MANY = "too many lines of a few characters that look like parts of tables or JSON; from here on nothing is read"
 _PART = 1 << 18
 _VISIBLE = re.compile(r"\S")
-_EMPTY, _PLAIN = r"\{\s*+\}|\[\s*+\]", r"(?:-?\d{1,300}(?:\.\d+)?|\"[\w .-]*+\"|true|false|null)(?!\S)"
-_EMPTY_ONES, _DULL_ONES = (re.compile(rf"(?:\s*+(?:{each}))*+") for each in (_EMPTY, f"{_EMPTY}|{_PLAIN}"))
-"""JSON values in a row that are no result."""
+_EMPTY, _PLAIN = r"\{\s*\}|\[\s*\]", r"(?:-?\d{1,300}(?:\.\d+)?|\"[\w .-]*\"|true|false|null)(?!\S)"
+_EMPTY_ONES, _DULL_ONES = (re.compile(rf"(?:\s*(?:{each})){{1,1000}}") for each in (_EMPTY, f"{_EMPTY}|{_PLAIN}"))
+"""JSON values in a row that are no result, a thousand at once: memory is needed for each.
+
+Not possessive (`*+`): before Python 3.11.5 that takes a character of what follows along.
+"""
 
 
 class Row(NamedTuple):
@@ -279,8 +282,8 @@ def _values(file: str, text: str) -> tuple[list[_Value], Piece | None]:
                 others = True
                 found.append(_Value(start, position, each))
         if not value or not isinstance(value, dict | list):
-            dull = (_DULL_ONES if others else _EMPTY_ONES).match(text, position)
-            position = dull.end() if dull else position
+            while dull := (_DULL_ONES if others else _EMPTY_ONES).match(text, position):
+                position = dull.end()
     return found, None
 
 
