@@ -93,11 +93,12 @@ def test_a_job_that_is_ended_when_its_run_is_complete_loses_nothing(workspace):
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 1}})
     workspace.write_study(study)
     before = set(workspace.runs())
-    ended = "import atexit, os\natexit.register(os._exit, 75)\ncli.run(main)"  # as by a signal before it says its end
-    workspace.edit("scripts/measure.py", "cli.run(main)", ended)
+    runs = "cli.run(main, without_pandas=True)"
+    ended = f"import atexit, os\natexit.register(os._exit, 75)\n{runs}"  # as by a signal before it says its end
+    workspace.edit("scripts/measure.py", runs, ended)
     assert "FAILED: measure" in workspace.snakemake(check=False)
     assert len(set(workspace.runs()) - before) == 1
-    workspace.edit("scripts/measure.py", ended, "cli.run(main)")
+    workspace.edit("scripts/measure.py", ended, runs)
     decision = "results/studies/tiny/stages/sequences/decision.json"
     assert workspace.measured_by(decision) == set()
     verdicts = {each["candidate"]: each["verdict"] for each in workspace.json(decision)["candidates"]}
