@@ -174,6 +174,9 @@ def test_only_whole_lines_of_hashes_are_passed_over_in_a_lock(tmp_path):
         lock.write_text(f"torch==2.9 \\\n{sound}\n{sound} # {key}\n")
         with pytest.raises(ServelabError, match="line 3: has a credential"):
             NOWHERE.refuse(lock, is_code=True)
+    pq.write_table(pa.table({"error": [f"{line}\nglp{'at-' + 'Ab1' * 7}"]}), tmp_path / "a.parquet")
+    with pytest.raises(ServelabError, match=r"column error: .*GitLab Token"):
+        refuse_secrets("results/runs/r/a.parquet", tmp_path / "a.parquet")
 
 
 def test_documents_have_no_secret():

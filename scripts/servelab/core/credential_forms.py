@@ -123,9 +123,9 @@ _BEFORE = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\[\dm)|(?
 
 TOKEN = re.compile(f"{_BEFORE}(?:{_FORMS})")
 TOKEN_ANYWHERE = re.compile(_FORMS)
-_PLAIN_ONES = r"[\w+/=.:-]"
+_UNESCAPED = r"[\w+/=.:-]"
 _BACKSLASH = rf"\\(?=(?:{_BREAK})?_)"
-_RUN = rf"(?:{_PLAIN_ONES}+|{_BACKSLASH}{_PLAIN_ONES}*)(?:{_BACKSLASH}{_PLAIN_ONES}*)*"
+_RUN = rf"(?:{_UNESCAPED}+|{_BACKSLASH}{_UNESCAPED}*)(?:{_BACKSLASH}{_UNESCAPED}*)*"
 """All characters that a token can have."""
 BROKEN = re.compile(rf"(?:(?<![\w\\+/=.:-])|(?<=\\n)|(?<=\\)(?!n|r\\n|_)){_RUN}(?:(?:{_BREAK})+{_RUN})+")
 """A token that a line break cuts is inside of one of these. Nothing is possessive: Python before 3.11.5 errs there."""
