@@ -53,12 +53,15 @@ def write_requests(path: Path, prompts: list[str]) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("endpoint", "warmup_requests"), [("chat", 1), ("completions", 0)])
+@pytest.mark.parametrize(
+    ("endpoint", "rounds", "warmup_requests"),
+    [("chat", 1, 1), ("completions", 1, 0), pytest.param("chat", 2, 1, marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
-def test_measures_a_run(installed, client_json, endpoint, warmup_requests, tmp_path):
+def test_measures_a_run(installed, client_json, endpoint, rounds, warmup_requests, tmp_path):
     """A warm-up is a run of the client, as a round is, and some take half a minute to load their libraries."""
     environment = read_environment(client_json)
-    spec = installed.spec(warmup_requests=warmup_requests, max_concurrency=2).model_dump()
+    spec = installed.spec(rounds=rounds, warmup_requests=warmup_requests, max_concurrency=2).model_dump()
     spec["workload"]["parameters"]["endpoint"] = endpoint
     spec["client"] = {
         "name": environment.tool,
@@ -71,10 +74,10 @@ def test_measures_a_run(installed, client_json, endpoint, warmup_requests, tmp_p
     code, said = jobs.measure(tmp_path / "runs", [run])
     assert code == 0, said
     status, output = jobs.status(tmp_path / "runs", run), jobs.folder(tmp_path / "runs", run)
-    assert (status["outcome"], status["requests"], status["requests_failed"]) == ("ok", 4, 0), status
+    assert (status["outcome"], status["requests"], status["requests_failed"]) == ("ok", 4 * rounds, 0), status
     records = pq.read_table(output / "requests.parquet").to_pylist()
     assert {record["output_tokens"] for record in records} == {6}
-    assert [record["round"] for record in records] == [0] * 4
+    assert [record["round"] for record in records] == [each for each in range(rounds) for _ in range(4)]
 
 
 @pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
