@@ -25,7 +25,7 @@ define BUILD_VENV
 	touch $@
 endef
 
-.PHONY: setup tools demo status publish export test suite check slow-test long-test slurm-test gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
+.PHONY: setup tools demo status publish export test suite gate nightly check gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
 
 setup: $(VENV)/.complete
 
@@ -62,19 +62,15 @@ test: tools  ## checks and the fast tests, at the same time
 	@$(MAKE) --no-print-directory --jobs 2 check suite
 
 suite: tools
-	$(PYTEST) $(PARALLEL) -m "not slow and not bench" tests/engines tests/workflow tests/unit
+	$(PYTEST) $(PARALLEL) -m "not slow and not gate" tests/engines tests/workflow tests/unit
 
-slow-test: tools  ## studies that one test runs, server starts by the dozen, real vLLM, containers, upgrades
-	$(PYTEST) $(PARALLEL) -m "slow and not long"
-
-long-test: tools  ## the slow tests that take longest: Kubernetes, archives of all studies, upgrades, two engines
-	tests/install_packages.sh
-	$(PYTEST) -m long
-
-slurm-test: PARALLEL := -n 3 --dist loadfile
-slurm-test: tools  ## studies on a Slurm that the tests start and end; docs/cluster.md
+gate: tools  ## what .ci/run shows besides the fast tests: what reruns, one start of vLLM, one study on Slurm
 	-tests/install_packages.sh
-	$(PYTEST) $(PARALLEL) -m "slurm and not long" tests/slurm
+	$(PYTEST) $(PARALLEL) -m gate tests/engines tests/workflow tests/slurm
+
+nightly: tools  ## all that .ci/run has no time for: real vLLM, Slurm, archives, containers, Kubernetes, upgrades
+	-tests/install_packages.sh
+	$(PYTEST) $(PARALLEL) -m "slow or slurm or gate" tests/engines tests/workflow tests/slurm tests/pods tests/unit
 
 GPU_TEST := -m pytest -p no:xdist -p no:cacheprovider -m gpu -s tests/gpu
 

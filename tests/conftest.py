@@ -16,7 +16,7 @@ MEANWHILE = (
 )
 """The longest that need no study: with those of the engines they come before most of tests/workflow, which waits."""
 LONGEST = ("test_archive_workflow.py", "test_reruns.py")
-"""Each takes minutes of `make slow-test`: begun among the last, one would run alone at the end."""
+"""Each takes minutes of `make nightly`: begun among the last, one would run alone at the end."""
 
 
 def pytest_collection_modifyitems(items):

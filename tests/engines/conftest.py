@@ -35,20 +35,8 @@ ROOT = Path(__file__).parents[2]
 SLOW = {"vllm"}
 HERE = [name for name in ENGINES.names() if (ROOT / f"envs/{name}.lock.txt").exists()]
 """Engines that any machine can run: the others need an accelerator, so their locks are named by a study."""
-RARELY = {
-    "test_killed_under_load[vllm-SIGINT of measure]",
-    "test_killed_under_load[vllm-SIGTERM of measure]",
-    "test_killed_under_load[vllm-SIGKILL of its shell]",
-    "test_killed_under_load[vllm-SIGKILL of the workflow]",
-    "test_killed_under_load[vllm-main_process]",
-    "test_killed_once_from_outside_is_no_result[vllm-15-main_process]",
-    "test_killed_once_from_outside_is_no_result[vllm-9-largest_worker]",
-    "test_worker_killed_unnoticed[vllm-worker_of_a_stopped_server]",
-    "test_a_run_is_measured_into_six_files[vllm]",
-    "test_a_failed_candidate_is_a_result[vllm]",
-    "test_another_port_is_tried_where_one_is_busy[vllm]",
-}
-"""Left to `make long-test`: a start of vLLM takes half a minute, and here it does what llama.cpp and the doubles do."""
+GATE = "test_a_run_is_measured_into_six_files[vllm]"
+"""The one start of vLLM that `.ci/run` makes; the others are left to `make nightly`."""
 ARGUMENTS: dict[str, dict[str, int | None]] = {
     "llama.cpp": {"threads": 1},
     "vllm": {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30, "enable-prompt-tokens-details": None},
@@ -175,10 +163,10 @@ class Installed:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks those of `RARELY`."""
+    """Marks the one start of vLLM that `.ci/run` makes."""
     for item in items:
-        if item.name in RARELY:
-            item.add_marker(pytest.mark.long)
+        if item.name == GATE:
+            item.add_marker(pytest.mark.gate)
 
 
 def _make(*command: str) -> None:

@@ -73,7 +73,7 @@ def answers(runs, run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("installed", ["llama.cpp", pytest.param("vllm", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.parametrize("installed", ["llama.cpp", pytest.param("vllm", marks=pytest.mark.slow)], indirect=True)
 def test_greedy_answers_stay_as_they_are_or_the_difference_is_named(installed, tmp_path):
     path, runs = tmp_path / "questions.parquet", tmp_path / "runs"
     workload, engine = questions(installed, path, COUNT), installed.engine
@@ -109,7 +109,6 @@ def test_greedy_answers_stay_as_they_are_or_the_difference_is_named(installed, t
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_damaged_weights_are_found_in_every_trial_and_a_second_start_is_never_called_different(tmp_path):
     """Each trial has questions of its own, and fresh server starts of all three."""
     sound = install("llama.cpp")

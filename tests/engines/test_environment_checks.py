@@ -110,7 +110,6 @@ def checked(engine: str, version: str, python: Path, folder: Path) -> dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize(("engine", "version", "lock"), LOCKS, ids=[lock for *_, lock in LOCKS])
 def test_a_fresh_environment_of_a_lock_passes(engine, version, lock, built, tmp_path):
     found = checked(engine, version, built(lock), tmp_path)
@@ -119,7 +118,6 @@ def test_a_fresh_environment_of_a_lock_passes(engine, version, lock, built, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_transformers_of_a_year_later_is_caught(built, tmp_path):
     python = built("envs/vllm-0.11.0.lock.txt")
     pip(python, *BROKEN)

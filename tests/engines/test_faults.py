@@ -237,7 +237,7 @@ ONCE = {(signal.SIGKILL, largest_worker), (signal.SIGTERM, main_process)}
 @pytest.mark.parametrize(
     ("number", "victim"),
     [
-        pytest.param(number, victim, marks=() if (number, victim) in ONCE else pytest.mark.long)
+        pytest.param(number, victim, marks=() if (number, victim) in ONCE else pytest.mark.slow)
         for number in (signal.SIGKILL, signal.SIGTERM)
         for victim in (main_process, largest_worker)
     ],

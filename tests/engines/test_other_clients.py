@@ -55,7 +55,7 @@ def write_requests(path: Path, prompts: list[str]) -> Path:
 
 @pytest.mark.parametrize(
     ("endpoint", "rounds", "warmup_requests"),
-    [("chat", 1, 1), ("completions", 1, 0), pytest.param("chat", 2, 1, marks=pytest.mark.long)],
+    [("chat", 1, 1), ("completions", 1, 0), pytest.param("chat", 2, 1, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("installed", ["llama.cpp"], indirect=True)
 def test_measures_a_run(installed, client_json, endpoint, rounds, warmup_requests, tmp_path):

@@ -13,7 +13,7 @@ from pods.stub_cluster import StubCluster
 from slurm.conftest import ASCEND, H100, NPU_SMI, NVIDIA_SMI, gpu_study, npu_study
 from workflow.workspace import ROOT, Workspace
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 SITE = {
     "site": "pods",
     "accelerators": {

@@ -11,7 +11,7 @@ from workflow.workspace import OLD
 
 from servelab.measure.clients import CLIENTS
 
-pytestmark = [pytest.mark.slurm, pytest.mark.long]
+pytestmark = pytest.mark.slurm
 
 
 def test_what_cannot_change_a_measurement_measures_nothing(workspace):

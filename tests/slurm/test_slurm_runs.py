@@ -11,7 +11,7 @@ from ssh_keys import allow, make_key
 from servelab.core.ssh_signature import BadSignatureError
 from servelab.measure.signed_run import check_run
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.gate]
 PARTITIONS = {H100: "gpu", ASCEND: "npu", "cpu": "cpu"}
 
 

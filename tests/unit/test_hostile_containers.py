@@ -67,7 +67,6 @@ def test_a_hostile_container_is_refused(kind: str, seed: int, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize(("kind", "seed"), ALL)
 def test_200_hostile_containers_are_refused(kind: str, seed: int, tmp_path: Path) -> None:
     check(kind, seed, tmp_path)

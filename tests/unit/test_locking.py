@@ -64,7 +64,6 @@ def test_what_reads_a_model_is_no_newer_than_the_release(lock, package):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
 def test_resolved_again_it_is_the_same_file_and_no_other_changes(lock, tmp_path, uv):
     name, version = split(lock)

@@ -72,7 +72,6 @@ def test_a_line_of_100_mb_takes_bounded_memory(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_a_line_of_1_gb_takes_bounded_memory_and_time(tmp_path):
     """As a server's log, and as a log that is read for a study of others' figures."""
     one_line_of(tmp_path / "log", 1 << 30)

@@ -97,7 +97,6 @@ def test_damaged_weights_are_not_recommended(asked):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_of_a_broken_fast_candidate_and_a_sound_slower_one_the_sound_one_is_recommended(asked, tmp_path):
     workspace = asked.copy(tmp_path / "project")
     study = asked.study() | {"study": "next", "workloads": ["alike"], "proof": {"pairs": 3, "most_pairs": 3}}
@@ -160,7 +159,6 @@ def script(workspace, name, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_an_archive_carries_the_answers_and_an_altered_one_is_found(asked, tmp_path):
     archive = tmp_path / "tiny.zip"
     script(asked, "archive_study", "--search", "studies/tiny", "--output", archive)

@@ -14,7 +14,7 @@ from workspace import Workspace
 
 from servelab.archive.unpack import faults
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 # put together here, so that no file of the project holds anything of such a form
 HUB, GIT = "hf_" + "QwErTyUi" * 4, "ghp_" + "z9Y8x7W6" * 5
 KEY, PASSWORD = "mock-turtle-soup-17", 'b"e<a>u&tiful+soup'

@@ -67,7 +67,6 @@ def test_a_mistake_is_one_line_before_anything_starts(words, said, fresh):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_the_guilty_release_is_named_and_its_runs_are_kept(fresh):
     envs = fresh.folder / "results/envs"
     shared = envs.resolve()

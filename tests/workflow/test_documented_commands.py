@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = ("make", "snakemake", "servelab", "python", "cp", "source", "export", "pip")
 
-IN_CI = {"make demo", "make test", "make slow-test", "make slurm-test"}
+IN_CI = {"make demo", "make test", "make gate"}
 """Shown, and run by .ci/run itself."""
 BY_OTHERS = {
     "servelab.onstart()": "test_foreign_workflow.py",
@@ -22,7 +22,7 @@ BY_OTHERS = {
     "make gpu-test": "nobody: it needs a GPU; test_gpu_target.py has how it ends without one",
     "make gpu-pack PYTHON=python3.12": "nobody: it takes minutes; test_gpu_target.py has its parts",
     "make gpu-rehearsal": "nobody: CI has no time for it",
-    "make long-test": "what .ci/run has no time for",
+    "make nightly": "all that .ci/run has no time for",
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",
     "python scripts/compare_studies.py results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",

@@ -26,7 +26,7 @@ from servelab.archive.unpack import open_archive
 from servelab.archive.verify import read_manifest, verify_archive
 from servelab.core.errors import ServelabError
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 FORGERIES = int(os.environ.get("SERVELAB_FORGERIES", "60"))
 UNSIGNED = {
     "figures of requests",

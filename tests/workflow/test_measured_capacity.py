@@ -29,7 +29,7 @@ def capacity_study(**load):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of", ["max_concurrency", pytest.param("request_rate", marks=pytest.mark.long)])
+@pytest.mark.parametrize("of", ["max_concurrency", pytest.param("request_rate", marks=pytest.mark.slow)])
 def test_capacity_of_a_real_server(tmp_path, of):
     workspace = Workspace.create(tmp_path / "project")
     workspace.write("config/workloads.yaml", yaml.safe_dump({**WORKLOADS, "short": SHORT}, sort_keys=False))

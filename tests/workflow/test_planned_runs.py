@@ -14,7 +14,7 @@ JOB = re.compile(r"^rule measure:\n(?P<said>(?: {4}.*\n)+)", re.MULTILINE)
 
 @pytest.mark.parametrize(
     ("baseline", "candidate", "taken"),
-    [pytest.param(1, None, {1}, marks=pytest.mark.long), (2, None, {2}), (1, 2, {1, 2})],
+    [pytest.param(1, None, {1}, marks=pytest.mark.slow), (2, None, {2}), (1, 2, {1, 2})],
     ids=["one", "two", "both"],
 )
 def test_a_run_takes_the_accelerators_and_the_settings_of_its_candidate(tmp_path, baseline, candidate, taken):

@@ -36,7 +36,6 @@ def jobs_of(workspace, stage):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_a_pair_is_one_job_of_two_server_starts_and_every_other_begins_with_the_winner(proved):
     pairs = jobs_of(proved, "confirm-first")
     assert [label[-2:] for label in pairs] == ["-0", "-1", "-2"]
@@ -51,7 +50,6 @@ def test_a_pair_is_one_job_of_two_server_starts_and_every_other_begins_with_the_
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_what_is_lost_of_a_pair_is_measured_again_and_only_that(proved, tmp_path):
     workspace = proved.copy(tmp_path / "copy")
     winner = workspace.json(PLAN.format(stage="confirm"))["candidates"][1]

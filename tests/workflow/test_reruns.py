@@ -37,7 +37,7 @@ def test_the_scheduler_looks_for_jobs_when_one_ends_and_at_no_other_time(finishe
     assert ended > 20 and finished.log.count("Resources before job selection") <= ended
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_add_a_candidate_measures_one(workspace):
     study = workspace.study()
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 3}})
@@ -46,7 +46,7 @@ def test_add_a_candidate_measures_one(workspace):
     assert [spec["options"] for spec in specs(workspace, added)] == [{"threads": 1, "max_num_seqs": 3}]
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_change_one_argument_measures_one(workspace):
     study = workspace.study()
     study["stages"][1]["candidates"][0]["arguments"] = {"--batch-size": 256}
@@ -55,7 +55,7 @@ def test_change_one_argument_measures_one(workspace):
     assert [spec["arguments"] for spec in specs(workspace, changed)] == [{"--batch-size": 256}]
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_bump_an_engines_version_measures_exactly_that_engines_runs(workspace):
     before = workspace.runs()
     study = workspace.study()
@@ -68,7 +68,7 @@ def test_bump_an_engines_version_measures_exactly_that_engines_runs(workspace):
     assert workspace.measured_by(ANSWER) == set()  # and rolling back measures nothing
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_reorder_or_comment_the_study_measures_nothing(workspace):
     study = dict(reversed(workspace.study().items()))
     study["stages"] = [dict(reversed(stage.items())) for stage in study["stages"]]
@@ -78,7 +78,7 @@ def test_reorder_or_comment_the_study_measures_nothing(workspace):
     assert workspace.measured_by(ANSWER) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_edit_a_chart_a_parser_or_the_report_measures_nothing(workspace):
     report = workspace.folder / "results/studies/tiny/report.html"
     before = report.stat().st_mtime_ns
@@ -89,7 +89,7 @@ def test_edit_a_chart_a_parser_or_the_report_measures_nothing(workspace):
     assert report.stat().st_mtime_ns > before  # but the report is made anew
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_edit_the_clients_code_measures_nothing_until_its_version_is_raised(workspace):
     for name in ("measure.py", "servelab/measure/visits.py", "servelab/measure/load/sender.py"):
         file = workspace.folder / "scripts" / name
@@ -101,13 +101,13 @@ def test_edit_the_clients_code_measures_nothing_until_its_version_is_raised(work
     assert len(workspace.measured_by(ANSWER)) == len(before)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_touch_the_dataset_the_model_and_the_environment_measures_nothing(workspace):
     workspace.touch_results()
     assert workspace.measured_by() == set()
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_fresh_checkout_with_the_results_measures_nothing(finished, tmp_path):
     time.sleep(1.1)  # the checkout's files are newer than every result
     checkout = Workspace.create(tmp_path / "checkout")
@@ -116,13 +116,13 @@ def test_a_fresh_checkout_with_the_results_measures_nothing(finished, tmp_path):
     assert checkout.measured_by(ANSWER) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_losing_snakemakes_records_measures_nothing(workspace):
     shutil.rmtree(workspace.folder / ".snakemake")
     assert workspace.measured_by() == set()
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_another_study_shares_the_runs_of_the_first(workspace):
     """Chosen as the README chooses `cpu-engines`."""
     workspace.write_study(tiny_study("cpu-engines"))
@@ -131,7 +131,7 @@ def test_another_study_shares_the_runs_of_the_first(workspace):
     assert workspace.json(answer)["study"] == "cpu-engines"
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_table_of_candidates_does_not_depend_on_which_study_ran_first(workspace):
     table = workspace.folder / "results/studies/tiny/search.parquet"
     before = pq.read_table(table)
@@ -145,14 +145,14 @@ def test_a_table_of_candidates_does_not_depend_on_which_study_ran_first(workspac
     assert pq.read_table(table).equals(before)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_lost_run_is_measured_again_and_only_that(workspace):
     lost = min(workspace.runs())
     shutil.rmtree(workspace.folder / "results/runs" / lost)
     assert workspace.measured_by(ANSWER) == {lost}
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_broken_runs_are_set_aside_and_measured_again_and_only_these(workspace):
     """Each was silent, or ended in an error, before runs were sealed."""
     runs = workspace.folder / "results/runs"
@@ -188,7 +188,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_run_that_was_measured_again_elsewhere_makes_its_tables_anew(workspace):
     lost = min(workspace.runs())
     stages = [workspace.json(f"results/studies/tiny/stages/{name}/plan.json") for name in ("engine", "sequences")]
@@ -201,7 +201,7 @@ def test_a_run_that_was_measured_again_elsewhere_makes_its_tables_anew(workspace
     assert [table.stat().st_mtime_ns > made for table, made in zip(tables, before, strict=True)] == asked
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_nothing_asks_for_a_complete_run_again(workspace):
     said = workspace.snakemake("--dry-run", "--forceall")
     assert "rule parse_stage:" in said and "rule measure:" not in said

@@ -26,7 +26,6 @@ def loads(workspace, runs):
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_staged_with_its_recheck_and_then_halving(tmp_path):
     workspace = Workspace.create(tmp_path / "search")
     study = tiny_study()

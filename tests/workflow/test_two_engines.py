@@ -6,7 +6,6 @@ from workspace import ROOT, WORKLOADS, Workspace, yaml
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_both_engines_are_measured_and_the_faster_is_chosen(tmp_path):
     workspace = Workspace.create(tmp_path / "engines")
     study = yaml.safe_load((ROOT / "config/studies/cpu-engines.yaml").read_text().replace("on: cpu-", "'on': cpu-"))

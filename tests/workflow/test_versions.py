@@ -9,7 +9,7 @@ from workspace import NEW, OLD, Workspace, tiny_study
 
 from servelab.results.past_runs import configuration_id
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 
 COSTS = re.compile(
     r"llama\.cpp (\S+): (\d+) runs on \d+ server starts left if the winners stay, at most 20 runs on 20 server starts; "
