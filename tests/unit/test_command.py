@@ -11,7 +11,6 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import made_pages
 import pytest
 from servelab_command import SERVELAB
 
@@ -134,14 +133,6 @@ def test_paths_are_those_of_the_folder_where_they_are_typed(checkout):
     done = call("read", log, "--table", "out.parquet", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "out.parquet").exists() and not (checkout / "out.parquet").exists()
-
-
-def test_a_page_is_drafted_into_the_checkout(checkout):
-    page = checkout / "config" / "page.md"
-    page.write_text(made_pages.markdown())
-    done = call("draft", "page.md", cwd=page.parent)
-    assert done.returncode == 0, done.stderr
-    assert (checkout / "config/recorded/page/study.yaml").exists()
 
 
 def completed(checkout, *words):

@@ -42,8 +42,6 @@ BY_OTHERS = {
     "snakemake --profile profiles/default --config studies=[cpu-engines]": "test_reruns.py, on runs that are there",
     "snakemake --profile profiles/default preflight": "test_preflight_target.py",
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
-    "python scripts/draft_study.py page.md": "test_draft_study.py",
-    "python scripts/draft_study.py page.md --into config/recorded/my-study": "test_draft_study.py",
     "python scripts/verify_archive.py --accept-unsigned FILE": "test_archive_workflow.py",
     "python scripts/restore_archive.py FILE --results results": "test_archive_workflow.py",
     "python scripts/compare_archives.py A B": "test_archive_workflow.py",

@@ -168,7 +168,6 @@ for command in (
     Script("restore", "restore_archive", "FILE [OPTION]..."),
     Script("export", "export_figures", "STUDY [OPTION]..."),
     Script("read", "read_log", "PATH... [OPTION]..."),
-    Script("draft", "draft_study", "PATH [OPTION]..."),
 ):
     servelab.add_command(command)
 
