@@ -3,7 +3,7 @@
 An archive's name holds the day on which the study's last run ended, which is known when it has ended.
 """
 
-from servelab.workflow.archive_names import (
+from servelab.workflow.imports import (
     archive_name,
     archived_search,
     check_checkout,

@@ -30,15 +30,15 @@ from servelab.core.run_spec import QUANTIZATIONS
 from servelab.machine.device_names import stated_json
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.workflow.code_files import CodeFiles, digest_file
-from servelab.workflow.comparison_inputs import Comparisons
-from servelab.workflow.foreseen import ForeseenPlans
+from servelab.workflow.study_files import Comparisons
+from servelab.workflow.stage_runs import ForeseenPlans
 from servelab.workflow.imports import import_option, shared_runs, use_imported_runs
-from servelab.workflow.orphan import end_with_parent
+from servelab.workflow.coordination import end_with_parent
 from servelab.workflow.needs import Needs, spec_json, with_signature
 from servelab.workflow.placement import Placements, measuring_rule
 from servelab.workflow.plan_index import Plans
-from servelab.workflow.prepared_inputs import Sources
-from servelab.workflow.signing import Signing
+from servelab.workflow.needs import Sources
+from servelab.workflow.placement import Signing
 from servelab.workflow.stage_runs import MEASURED, StageRuns
 from servelab.workflow.studies import is_live, name_of, read_studies
 from servelab.workflow.study_files import (

@@ -6,8 +6,8 @@ from pathlib import Path
 from servelab.core.cli import run
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.audit import Evidence
+from servelab.recorded.audit.causes import studies_beside
 from servelab.recorded.audit.claims_table import audit
-from servelab.recorded.audit.copies import studies_beside
 from servelab.recorded.logs import Logs
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended

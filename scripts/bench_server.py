@@ -20,8 +20,8 @@ from servelab.bench.bench_result import Bench, BenchLoad, means, point_result
 from servelab.bench.capacity import RAISED, SearchedCapacity, SearchedVisit, search_visit, searched_spec
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
-from servelab.core.api_key import key_of
 from servelab.core.cli import run
+from servelab.core.credentials import key_of
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import CapacitySpec
 from servelab.engines.endpoint import Asked, ask, checked_url

@@ -13,12 +13,11 @@ from packaging.version import InvalidVersion, Version
 
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.shipped import CHECKOUT, own_or_shipped
+from servelab.core.files import CHECKOUT, own_or_shipped
 from servelab.engines import locking
 from servelab.metrics.definitions import METRICS
-from servelab.search.bisect import Search, Skipped, Step, bisect
+from servelab.search.bisect import STUDIES, ReleaseStarts, Search, Skipped, Step, bisect
 from servelab.search.project import load_project
-from servelab.workflow.release_starts import STUDIES, ReleaseStarts
 
 NAMED, NOT_NAMED = 0, 4
 """Exit codes; 4 is also that of `servelab compare` for what cannot be told."""

@@ -10,7 +10,7 @@ from servelab.core.errors import ConfigError
 from servelab.engines.runtimes import read_environment
 from servelab.measure.environment_gate import CheckedEnvironment, check_environment, refuse_failed
 from servelab.search.project import load_project
-from servelab.study.served_settings import served_settings
+from servelab.study.spec_builder import served_settings
 
 
 def main() -> None:

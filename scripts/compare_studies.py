@@ -9,13 +9,19 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import write_text
 from servelab.metrics.tables.io import write_table
 from servelab.report.compare.comparison_table import compare_studies
-from servelab.report.compare.court import EXIT_CODES, read_condition, try_conditions, verdict_of
-from servelab.report.compare.court_files import github_lines, junit
+from servelab.report.compare.court import (
+    EXIT_CODES,
+    github_lines,
+    junit,
+    names_of,
+    read_condition,
+    try_conditions,
+    verdict_of,
+)
 from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side
-from servelab.report.compare.wanted import names_of
 from servelab.report.page import write_page
-from servelab.results.study_folders import STUDY_FOLDER, study_folder
+from servelab.results.past_runs import STUDY_FOLDER, study_folder
 
 
 def options() -> argparse.ArgumentParser:

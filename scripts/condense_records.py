@@ -6,7 +6,7 @@ from pathlib import Path
 from servelab.core.cli import run
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
-from servelab.results.chart_rows import condense
+from servelab.results.curves import condense
 
 
 def main() -> None:

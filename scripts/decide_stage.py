@@ -7,7 +7,7 @@ from servelab.core.cli import run
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search.strategies import decide
-from servelab.study.kinds import load_searched, read_plan
+from servelab.study.project import load_searched, read_plan
 
 
 def main() -> None:

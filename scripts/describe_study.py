@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from servelab.core.cli import run
-from servelab.search.study_summary import describe, workload_titles
-from servelab.study.kinds import load_searched
+from servelab.search.candidates_table import describe, workload_titles
+from servelab.study.project import load_searched
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from servelab.assets.datasets import fetch_dataset, load_datasets
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError
+from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
 from servelab.core.result_lock import claim
-from servelab.core.shipped import own_or_shipped
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from servelab.core.cli import run
 from servelab.core.files import write_text
 from servelab.report.export import EXPORTS
 from servelab.report.export.figures import exported
-from servelab.results.study_folders import STUDY_FOLDER, study_folder
+from servelab.results.past_runs import STUDY_FOLDER, study_folder
 
 
 def options() -> argparse.ArgumentParser:

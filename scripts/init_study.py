@@ -9,9 +9,15 @@ from pathlib import Path
 
 import click
 
-from servelab.cli.first_model import first_model
-from servelab.cli.first_study import Hardware, Wanted, found_hardware, known_engines, write_first_study
-from servelab.cli.proposed import proposed_candidates
+from servelab.cli.first_study import (
+    Hardware,
+    Wanted,
+    first_model,
+    found_hardware,
+    known_engines,
+    proposed_candidates,
+    write_first_study,
+)
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest

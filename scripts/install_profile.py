@@ -8,7 +8,7 @@ from snakemake.common import get_appdirs
 
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError
-from servelab.workflow.profile import install_profile
+from servelab.workflow.placement import install_profile
 
 ROOT = Path(__file__).parents[1]
 

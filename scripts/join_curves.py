@@ -7,7 +7,7 @@ from servelab.core.cli import run
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables, write_table
 from servelab.results.curves import curves_table
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 
 def main() -> None:

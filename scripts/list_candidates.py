@@ -8,8 +8,8 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
 from servelab.search.candidates_table import CandidatesStage, candidates_table
 from servelab.search.decision import Decision
-from servelab.study.kinds import load_searched, read_plan
 from servelab.study.plan import Plan
+from servelab.study.project import load_searched, read_plan
 
 
 def main() -> None:

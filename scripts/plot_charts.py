@@ -9,7 +9,7 @@ from servelab.core.cli import run
 from servelab.metrics.tables.io import read_tables
 from servelab.report.charts.write import study_charts, write_chart
 from servelab.search.decision import Decision
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from servelab.answers.question_load import QUESTIONS
-from servelab.assets.asset_files import StoredWorkload
 from servelab.assets.model_files import load_model, load_tokenizer
+from servelab.assets.pinned_file import StoredWorkload
 from servelab.assets.workloads import WORKLOADS
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError

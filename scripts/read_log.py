@@ -13,8 +13,7 @@ from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.core.errors import ServelabError
-from servelab.recorded.anything import read_anything, scan_task, tasks
-from servelab.recorded.log_context import Place
+from servelab.recorded.anything import Place, read_anything, scan_task, tasks
 from servelab.recorded.readers import Block
 from servelab.recorded.readers.blocks_table import write_table
 

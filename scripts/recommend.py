@@ -7,13 +7,13 @@ from servelab.core.cli import run
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.curve_schema import CURVES
 from servelab.metrics.tables.io import read_table
+from servelab.search.candidates_table import workload_titles
 from servelab.search.decision import Decision
 from servelab.search.proof_plan import promised_percent, promised_places
 from servelab.search.recommend import recommend
 from servelab.search.strategy import PastStage
-from servelab.search.study_summary import workload_titles
-from servelab.study.kinds import load_searched, read_plan
 from servelab.study.plan import Plan
+from servelab.study.project import load_searched, read_plan
 from servelab.study.study import Study
 
 

@@ -15,9 +15,8 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-from servelab.workflow.config_words import wrong_setting
-from servelab.workflow.console import Console
-from servelab.workflow.progress_bar import ProgressBar
+from servelab.workflow.console import Console, ProgressBar
+from servelab.workflow.studies import wrong_setting
 
 
 @dataclass

@@ -15,15 +15,16 @@ import pandas as pd
 import pytest
 from harness import publish
 
+from servelab.search.decide import pooled_noise
 from servelab.search.proof import (
     BASELINE,
     Pair,
+    ProofVerdict,
     asked_half_width_percent,
+    judge_proof,
     pair_order,
     pairs_needed,
 )
-from servelab.search.proof_verdict import ProofVerdict, judge_proof
-from servelab.search.start_noise import pooled_noise
 
 pytestmark = pytest.mark.bench
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from engines.conftest import Installed
 
 from servelab.engines.server_to_start import Serve
-from servelab.measure.help_flags import kept_flags, known_flags
+from servelab.search.preflight.options import kept_flags, known_flags
 
 
 def test_engine_prints_its_flags_without_an_accelerator(installed: Installed, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from servelab.machine.place import Place
-from servelab.results.unequal_places import place_columns
+from servelab.results.checks import place_columns
 
 BEFORE = Place(accelerator="NVIDIA H100 80GB HBM3", driver="550.54.15", runtime="CUDA 12.4", kernel="6.1")
 AFTER = BEFORE.model_copy(update={"driver": "570.86.10", "runtime": "CUDA 12.8"})

@@ -15,10 +15,10 @@ from servelab.core.run_spec import RunSpec
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
 from servelab.results.parse import parse_plan
+from servelab.search.candidates_table import describe
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.recommended import Improvement, Recommended
 from servelab.search.strategies import stage_names
-from servelab.search.study_summary import describe
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.plan import Plan
 from servelab.study.project import Project

@@ -2,8 +2,8 @@
 
 import math
 
-from servelab.search.load_ranges import Level, load_ranges
 from servelab.search.proof import WINNER
+from servelab.search.winner_map import Level, load_ranges
 
 LEVELS = (1, 4, 16, 64, 256)
 LATER = 4.0

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from servelab.archive.absent import absent
+from servelab.archive.contents import MOST_REQUESTS_BYTES, absent, left_out_again, requests_of, why_left_out
 from servelab.archive.coverage import sort_members
 from servelab.archive.job_logs import logs_of
 from servelab.archive.layout import Manifest, Member
-from servelab.archive.left_out import MOST_REQUESTS_BYTES, left_out_again, requests_of, why_left_out
 from servelab.assets.datasets import load_datasets
 from servelab.core.identity import content_id
 from servelab.report.docs.output_files import FILES as OUTPUT_FILES

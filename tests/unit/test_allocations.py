@@ -12,8 +12,7 @@ from servelab.core.errors import Outage
 from servelab.machine.allocations import ALLOCATIONS, current
 from servelab.machine.allocations.slurm import gres_indices, hostnames
 from servelab.machine.devices import DEVICES
-from servelab.machine.lease import lease
-from servelab.machine.placement import Batch
+from servelab.machine.lease import Batch, lease
 
 JOB = """\
 JobId=17 JobName=measure

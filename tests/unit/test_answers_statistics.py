@@ -11,8 +11,8 @@ import pytest
 from scipy import optimize, stats
 
 from servelab.answers.edit_distance import edit_distance, first_difference
+from servelab.answers.instruments.distance import skewed_mean
 from servelab.answers.paired_shares import mcnemar_p, paired_difference, share_interval
-from servelab.answers.skewed_mean import skewed_mean
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from rocrate_validator.utils.http import HttpRequester
 
 from servelab.archive.build import build_archive
 from servelab.archive.contents import ArchivedRun, Contents, archive_name
-from servelab.archive.file_difference import difference
 from servelab.archive.layout import MANIFEST, parse_manifest
+from servelab.archive.recompute import difference
 from servelab.archive.redaction import Redactor
 from servelab.archive.references import referenced_runs
 from servelab.archive.workflow_source import Source, read_source

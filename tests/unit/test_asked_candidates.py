@@ -18,10 +18,9 @@ from servelab.metrics.tables import schemas
 from servelab.search.course import most_runs
 from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
-from servelab.study.answers import Answers
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.plan import ANSWERS, Plan
-from servelab.study.study import Candidate, Study
+from servelab.study.study import Answers, Candidate, Study
 from servelab.workflow.plan_index import Plans
 
 STAGES = [

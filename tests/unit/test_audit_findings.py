@@ -7,8 +7,8 @@ import yaml
 from test_audit import FIRST, GUIDELLM, SECOND, SOUND, Made
 
 from servelab.recorded.audit import Evidence
+from servelab.recorded.audit.causes import studies_beside
 from servelab.recorded.audit.claims_table import VERDICTS, audit
-from servelab.recorded.audit.copies import studies_beside
 from servelab.recorded.logs import Logs
 from servelab.study.recorded.study import load_recorded
 

@@ -14,9 +14,8 @@ from behind_tls import behind_tls, make_certificate
 from endpoint_stub import MODEL, TEMPLATE_TOKENS, EndpointStub
 
 from servelab.bench.bench_result import Bench, BenchLoad, PointResult
-from servelab.bench.comparison import changes, differences
-from servelab.bench.page import bench_page, plain_words
-from servelab.core.api_key import key_of
+from servelab.bench.page import bench_page, changes, differences, plain_words
+from servelab.core.credentials import key_of
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.engines.endpoint import Asked, checked_url
 

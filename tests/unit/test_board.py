@@ -17,8 +17,8 @@ from servelab.recorded.log_tables import parse_recorded
 from servelab.recorded.logs import Logs
 from servelab.report.board import COLUMNS, board
 from servelab.report.index_page import index_page
-from servelab.report.templating import render_html, render_markdown
-from servelab.search.study_summary import describe
+from servelab.report.page import render_html, render_markdown
+from servelab.search.candidates_table import describe
 from servelab.study.recorded.plan import plan_recorded
 from servelab.study.recorded.study import load_recorded
 

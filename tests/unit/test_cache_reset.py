@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from servelab.engines.adapters import ENGINES
-from servelab.measure.small_answers import ask
+from servelab.measure.first_tokens import ask
 
 
 @pytest.fixture

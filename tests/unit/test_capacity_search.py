@@ -13,13 +13,13 @@ import pytest
 from made_queue import as_table, served
 from pydantic import ValidationError
 
-from servelab.archive.run_records import faults_of_run
+from servelab.archive.record_faults import faults_of_run
 from servelab.core.identity import run_id
 from servelab.core.run_spec import MOST_STEPS, CapacitySpec
-from servelab.measure.capacity_search import search_capacity
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.outcome import Accounts, Outcome, check_served, write_run
 from servelab.measure.server import CandidateFailed
+from servelab.measure.session import search_capacity
 from servelab.metrics.capacity import CapacityStep, capacity_values, find_capacity, judge, next_load, probe
 from servelab.metrics.saturation import is_saturated, queue_growth
 

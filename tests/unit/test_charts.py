@@ -14,16 +14,16 @@ import sample_history
 import sample_study
 
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.number_text import MARKS, MARKS_KEY
+from servelab.core.yaml_file import MARKS, MARKS_KEY
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables
 from servelab.report.cells import Measured
 from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import LIMIT_COLUMNS, with_limits
 from servelab.report.charts.write import add_decisions, add_sides, select, write_chart
-from servelab.report.pareto_table import front_table
+from servelab.report.improvement_tables import front_table
 from servelab.search.decision import Decision
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "plot_charts.py"
 

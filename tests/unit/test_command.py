@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 from servelab_command import SERVELAB
 
-from servelab.cli.commands import servelab
-from servelab.cli.snakemake_line import snakemake_line
+from servelab.cli.launch import servelab, snakemake_line
 from servelab.core.errors import ConfigError
 from servelab.search.project import load_project
 from servelab.workflow.code_files import CodeFiles
-from servelab.workflow.config_words import wrong_setting
+from servelab.workflow.studies import wrong_setting
 
 ROOT = Path(__file__).parents[2]
 HUB = ("--model", "Qwen/Qwen3-32B", "--revision", "9216db5781bf21249d130ec9da846c4624c16137")

@@ -20,15 +20,15 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.log_tables import parse_recorded
 from servelab.report.compare.comparison_table import compare_studies
+from servelab.report.compare.court import names_of, wanted_pairs
 from servelab.report.compare.facts import live_facts
 from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side
-from servelab.report.compare.wanted import names_of, wanted_pairs
-from servelab.report.templating import render_html, render_markdown
+from servelab.report.page import render_html, render_markdown
+from servelab.search.candidates_table import describe
 from servelab.search.planning import plan_stage
 from servelab.search.project import load_project
 from servelab.search.recommended import Recommended
-from servelab.search.study_summary import describe
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.recorded.plan import plan_recorded
 from servelab.study.recorded.study import load_recorded

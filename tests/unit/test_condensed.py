@@ -11,7 +11,7 @@ from made_records import table as records_table
 from servelab.core.errors import ServelabError
 from servelab.metrics.pareto import THROUGHPUT, measured, on_front
 from servelab.metrics.tables import schemas
-from servelab.results.chart_rows import LATENCIES, MOST_POINTS, PERCENTILES, condense, device_series
+from servelab.results.curves import LATENCIES, MOST_POINTS, PERCENTILES, condense, device_series
 
 
 def sample(round_number: int, time_s: float, metric: str, value: float, source: str = "nvml", device: str | None = "0"):

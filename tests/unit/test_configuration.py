@@ -7,8 +7,7 @@ from made_study import demo_study
 from servelab.core.errors import ConfigError
 from servelab.search.project import load_project
 from servelab.study.study import load_study
-from servelab.workflow.configuration import PodsConfiguration, read_configuration
-from servelab.workflow.studies import read_studies
+from servelab.workflow.studies import PodsConfiguration, read_configuration, read_studies
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from servelab.workflow.console import Console
-from servelab.workflow.progress_bar import ProgressBar
+from servelab.workflow.console import Console, ProgressBar
 
 ROOT = Path(__file__).parents[2]
 SPECIFICATION = '{"spec": {"engine": "' + "x" * 2000 + '"}}'

@@ -18,8 +18,15 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError
 from servelab.report.compare.comparison_table import compare_studies
-from servelab.report.compare.court import Condition, Finding, read_condition, try_conditions, verdict_of
-from servelab.report.compare.court_files import github_lines, junit
+from servelab.report.compare.court import (
+    Condition,
+    Finding,
+    github_lines,
+    junit,
+    read_condition,
+    try_conditions,
+    verdict_of,
+)
 from servelab.report.compare.sides import read_side
 from servelab.search.project import load_project
 

@@ -11,23 +11,23 @@ from made_study import demo_study
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
 from servelab.measure.outcome import Outcome
-from servelab.measure.saturated import Saturated
 from servelab.measure.server import CandidateFailed
+from servelab.measure.visits import Saturated
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, read_tables
-from servelab.report.curves_table import curves_table as report_table
+from servelab.report.improvement_tables import curves_table as report_table
 from servelab.results.curves import curves_table
 from servelab.results.parse import parse_plan
 from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.proof_plan import judge
-from servelab.search.stopping import _sizes
+from servelab.search.strategies import _sizes
 from servelab.study.configuration import Incumbent, Load, apply, baseline
-from servelab.study.curves import Spaced
 from servelab.study.plan import Plan
+from servelab.study.project import StudySummary
 from servelab.study.spec_builder import run_spec
 from servelab.study.study import Candidate, Study
-from servelab.study.summary import StudySummary
+from servelab.study.workload_loads import Spaced
 from servelab.workflow.plan_index import Plans
 
 ON = "cpu-sharegpt"

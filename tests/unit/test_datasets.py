@@ -24,7 +24,7 @@ from servelab.assets.datasets import (
 from servelab.assets.pinned_file import Content, ContentError
 from servelab.assets.sources import FILE_SOURCES
 from servelab.assets.sources.package import PackageFile, fetch_model
-from servelab.cli.first_model import first_model
+from servelab.cli.first_study import first_model
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import PackageSource
 

@@ -13,7 +13,7 @@ from servelab.machine import cpu_facts
 from servelab.machine.cpu_facts import CpuSettings, cpu_model, cpu_settings
 from servelab.machine.devices import DEVICES, ascend, nvidia
 from servelab.machine.lease import lease
-from servelab.machine.settings import DeviceSettings, number_or_none, value_or_none
+from servelab.machine.place import DeviceSettings, number_or_none, value_or_none
 
 H100 = DeviceSettings(
     runtime="CUDA 12.8",

@@ -14,12 +14,10 @@ import pytest
 from device_tools import DATA, damaged, gpu_key, instance_key, write_npu_smi, write_nvidia_smi
 
 from servelab.core.errors import Outage
-from servelab.machine.cpu_pinning import pinned
 from servelab.machine.device_names import Wanted, found_name
 from servelab.machine.devices import DEVICES, ascend, nvidia
-from servelab.machine.lease import lease
+from servelab.machine.lease import Batch, lease, pinned
 from servelab.machine.locks import try_lock
-from servelab.machine.placement import Batch
 
 MAPPINGS = Path(__file__).parents[1] / "data/npu-smi-info-m.txt"
 BY_TOOL = {"nvidia": write_nvidia_smi, "ascend": write_npu_smi}

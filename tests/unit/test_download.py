@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from servelab.assets.download import ATTEMPTS, download
 from servelab.assets.pinned_file import Content, ContentError
+from servelab.assets.sources.hub import ATTEMPTS, download
 from servelab.core.errors import Outage, ServelabError
 
 BODY = bytes(range(256)) * 4096

@@ -7,7 +7,7 @@ from behind_tls import behind_tls, make_certificate
 from endpoint_stub import MODEL, EndpointStub
 from made_study import demo_study
 
-from servelab.bench.prompts import texts, write_requests
+from servelab.bench.load import texts, write_requests
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.identity import lock_sha256, run_id
 from servelab.core.run_spec import RunSpec
@@ -20,9 +20,9 @@ from servelab.measure.clients import CLIENTS, client_of
 from servelab.measure.job import Job, JobRun
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.visits import measure_job
-from servelab.report.visited_servers import not_known_table, visited_sentence, visited_table, visits_of
+from servelab.report.measured_runs import not_known_table, visited_sentence, visited_table, visits_of
+from servelab.study.read_project import wrong_place
 from servelab.study.study import Study
-from servelab.study.where_it_runs import wrong_place
 
 ROOT = Path(__file__).parents[2]
 ENDPOINT = ENGINES.get("endpoint")

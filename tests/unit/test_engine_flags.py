@@ -12,10 +12,10 @@ from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES
 from servelab.engines.adapters.mindie import SETTINGS
-from servelab.engines.known_flags import list_name
 from servelab.engines.options import HOW_CHECKED, OPTIONS
 from servelab.engines.server_to_start import Serve
 from servelab.engines.support_table import sample, spelled
+from servelab.search.preflight.options import list_name
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "scripts/servelab/engines/flags"

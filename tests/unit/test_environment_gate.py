@@ -17,7 +17,7 @@ from servelab.engines.runtimes import Environment
 from servelab.measure import environment_gate
 from servelab.measure.environment_gate import NAMES, check_environment, refuse_failed, settings_id
 from servelab.search.project import load_project
-from servelab.study.served_settings import served_settings
+from servelab.study.spec_builder import served_settings
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = """

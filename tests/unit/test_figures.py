@@ -1,6 +1,6 @@
 import pytest
 
-from servelab.core.number_text import duration, estimate, figure, interval, is_noise, metric_label, percent
+from servelab.core.yaml_file import duration, estimate, figure, interval, is_noise, metric_label, percent
 
 
 def plain(text: str) -> str:

@@ -14,7 +14,7 @@ from servelab.core.errors import ServelabError
 from servelab.engines import llama_cpp_server
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES
-from servelab.measure.help_flags import known_flags, parse_help
+from servelab.search.preflight.options import known_flags, parse_help
 
 CLICK = """\
 Usage: serve [OPTIONS] MODEL

@@ -6,9 +6,9 @@ import pytest
 from hostile_servers import KINDS, HostileServer, event, token, usage
 from made_load import OUTPUT_TOKENS, load
 
-from servelab.measure.load.framing import decode
+from servelab.measure.load.exchange import decode
+from servelab.measure.load.records import read_answer
 from servelab.measure.load.sender import ERRORS
-from servelab.measure.load.stream import read_answer
 
 PROMPTS = ["hostile", "normal", "hostile", "normal"]
 SUCCEEDS = {"lines within an event", "a length and chunks", "thousands of choices", "a huge key", "keys twice"}

@@ -6,8 +6,8 @@ import pytest
 from made_search import TWO
 
 from servelab.search import strategies as search
-from servelab.search.incumbent_capacity import probes
 from servelab.search.simulate import Measured, tables
+from servelab.search.strategies.staged import probes
 from servelab.search.strategy import PastStage
 from servelab.study.study import CONFIRM, RECHECK
 

@@ -11,7 +11,7 @@ import sample_history
 import sample_study
 
 from servelab.report.index_page import index_page
-from servelab.report.templating import render_html, render_markdown
+from servelab.report.page import render_html, render_markdown
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "render_index.py"
 

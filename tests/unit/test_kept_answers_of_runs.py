@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from made_load import plan_for
 
+from servelab.measure.load.plan import MOST_CHARACTERS, text_of
 from servelab.measure.load.sender import send_load
-from servelab.measure.load.texts import MOST_CHARACTERS, text_of
 from servelab.metrics.tables import schemas
 
 

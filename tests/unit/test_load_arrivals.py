@@ -9,7 +9,7 @@ from made_load import load, write_requests
 
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.arrivals import arrival_times
+from servelab.measure.load.requests import arrival_times
 from servelab.measure.load.sender import run_load
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from servelab.measure.load.clock import ClockDifference
 from servelab.measure.load.exchange import NO_STAMP
-from servelab.measure.load.stream import read_answer
+from servelab.measure.load.records import read_answer
 
 
 def answer_events() -> list[bytes]:

@@ -13,11 +13,11 @@ from servelab.core.errors import ConfigError
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.results.kept_figures import KeptFigures
 from servelab.results.parse import parse_plan
+from servelab.search.candidates_table import describe
 from servelab.search.course import settled
 from servelab.search.kept_answers import question_id
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.preflight.load import judge
-from servelab.search.study_summary import describe
 from servelab.study.configuration import Load, baseline
 from servelab.study.spec_builder import run_spec
 from servelab.study.study import Study, load_study

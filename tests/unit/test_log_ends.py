@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from process_cost import process_cost
 
-from servelab.core.log_ends import CUT, MOST_BYTES, MOST_LINE, last_text, lines_at_ends
+from servelab.core.processes import CUT, MOST_BYTES, MOST_LINE, last_text, lines_at_ends
 
 ROOT = Path(__file__).parents[2]
 READ = """
 import sys
 from pathlib import Path
-from servelab.core.log_ends import last_text, lines_at_ends
+from servelab.core.processes import last_text, lines_at_ends
 from servelab.engines.adapters import ENGINES
 log = Path(sys.argv[1])
 reason, lines = ENGINES.get("vllm").explain_failure(lines_at_ends(log))

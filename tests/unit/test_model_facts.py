@@ -7,10 +7,10 @@ import pytest
 from gguf import GGUFWriter
 from made_preflight import CONFIG, WEIGHTS_BYTES, make_model
 
-from servelab.assets.model_shape import read_facts, safetensors_bytes, shape_of_config
+from servelab.assets.model_work import read_facts, safetensors_bytes, shape_of_config
 from servelab.core.errors import ServelabError
-from servelab.engines.memory_estimate import GIB, kv_bytes_each, kv_number_bytes, named_memory_bytes, weights_bytes_each
-from servelab.engines.parallelism import Parallel
+from servelab.engines.options import Parallel
+from servelab.engines.roofline import GIB, kv_bytes_each, kv_number_bytes, named_memory_bytes, weights_bytes_each
 
 ONE = Parallel()
 

@@ -15,19 +15,18 @@ from servelab.assets.workloads import load_workloads
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
 from servelab.engines.adapters import ENGINES
-from servelab.measure.load.records import _error
-from servelab.measure.load.stream import Answer
+from servelab.measure.load.records import Answer, _error
 from servelab.measure.session import _body
 from servelab.measure.telemetry import server as server_source
 from servelab.metrics.definitions import METRICS, Round
-from servelab.metrics.natural_stops import LENGTH_DEPENDENT
+from servelab.metrics.disturbance import LENGTH_DEPENDENT
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.record_array import record_array
-from servelab.report.answer_lines import answer_lines
+from servelab.report.answers_table import answer_lines
 from servelab.results.compare_with_baseline import improvements
+from servelab.search.candidates_table import describe
 from servelab.search.decide import decide_stage
 from servelab.search.proof_plan import judge
-from servelab.search.study_summary import describe
 from servelab.study.plan import Plan
 from servelab.study.study import CONFIRM
 

@@ -22,11 +22,11 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.machine.device_names import Wanted
 from servelab.machine.devices import DEVICES
-from servelab.machine.placement import Batch, Placement
-from servelab.measure.node_launcher import Launcher
+from servelab.machine.lease import Batch, Placement
 from servelab.measure.nodes import OtherNode, other_nodes
+from servelab.measure.outcome import place_of
 from servelab.measure.run_files import ManifestNode
-from servelab.measure.run_place import place_of
+from servelab.measure.server_parts import Launcher
 from servelab.search.project import load_project
 from servelab.workflow.placement import Placements
 

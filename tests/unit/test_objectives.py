@@ -10,14 +10,14 @@ from scipy.stats import binom, binomtest
 
 from servelab.core.errors import ConfigError
 from servelab.metrics import definitions as metrics
-from servelab.metrics.objective import missed_constraints
-from servelab.metrics.percentile_limits import (
+from servelab.metrics.objective import (
     PERCENTILES,
     Beyond,
     allowed_share,
     count_beyond,
     highest_share,
     lowest_share,
+    missed_constraints,
     observations_needed,
 )
 from servelab.results.parse import parse_plan

@@ -10,9 +10,9 @@ from patience import until
 ROOT = Path(__file__).parents[2]
 STUCK = """\
 import threading, sys
-from servelab.workflow import orphan
-orphan._EVERY_S = 0.1
-orphan.end_with_parent()
+from servelab.workflow import coordination
+coordination._EVERY_S = 0.1
+coordination.end_with_parent()
 print("ready", flush=True)
 lock = threading.Lock()
 lock.acquire()

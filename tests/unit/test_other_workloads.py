@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 from made_study import ROOT, stage_rows
 
-from servelab.metrics.pairs import change_of_pairs
-from servelab.metrics.statistics import ratio_ci95
-from servelab.search.other_workloads import best_by_workload, judge_loss
+from servelab.metrics.statistics import change_of_pairs, ratio_ci95
+from servelab.search.recommend import best_by_workload, judge_loss
 from servelab.search.recommended import Improvement
 from servelab.study.recorded.study import load_recorded
 from servelab.study.study import CONFIRM

@@ -17,8 +17,7 @@ from made_run import records
 from servelab.assets.model_work import ModelWork, stored_bits, work_of_config
 from servelab.engines.roofline import Formats, Served, least_time
 from servelab.machine import cpu_rates as measured_cpu
-from servelab.machine.cpu_rates import KeptRates, best_of, cpu_rates
-from servelab.machine.device_rates import DeviceRates, published_rates
+from servelab.machine.cpu_rates import DeviceRates, KeptRates, best_of, cpu_rates, published_rates
 from servelab.metrics.definitions import RunData
 from servelab.metrics.tables import schemas
 from servelab.recorded.audit import Run
@@ -27,7 +26,7 @@ from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
 from servelab.report.charts import CHARTS
 from servelab.report.docs.physical_limit import EXAMPLE
-from servelab.report.limit_lines import limit_lines
+from servelab.report.improvement_tables import limit_lines
 from servelab.results.checks.limit import judge
 from servelab.results.physical_limit import limit_of_run, serving
 from servelab.study.recorded.study import load_recorded

@@ -14,15 +14,14 @@ from made_run import manifest, spec, status
 from made_study import stage_rows
 
 from servelab.machine.cpu_facts import CpuSettings
-from servelab.machine.lease import lease
+from servelab.machine.lease import Batch, PlacedDevice, Placement, lease
 from servelab.machine.place import Place, place_brief
-from servelab.machine.placement import Batch, PlacedDevice, Placement
+from servelab.measure.outcome import place_of
 from servelab.measure.run_files import ManifestDevice, RunManifest, RunStatus
-from servelab.measure.run_place import place_of
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
+from servelab.results.checks import place_columns, unequal_places
 from servelab.results.compare_with_baseline import improvements
-from servelab.results.unequal_places import place_columns, unequal_places
 from servelab.search.planning import plan_stage
 from servelab.search.proof_plan import judge, promised_percent, promised_places
 from servelab.search.strategies import decide

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from servelab.core.errors import ConfigError
-from servelab.workflow.profile import file_of_site, install_profile
+from servelab.workflow.placement import file_of_site, install_profile
 
 ROOT = Path(__file__).parents[2]
 

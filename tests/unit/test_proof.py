@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from servelab.search.decide import StartNoise
 from servelab.search.proof import (
     Pair,
     asked_half_width_percent,
@@ -15,7 +16,6 @@ from servelab.search.proof import (
     pairs_needed,
     proved_change,
 )
-from servelab.search.start_noise import StartNoise
 
 
 def pairs_of(logs, level=5.0):

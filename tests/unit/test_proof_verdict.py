@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from servelab.search.proof import Pair
-from servelab.search.proof_verdict import VERDICTS, judge_proof
+from servelab.search.proof import VERDICTS, Pair, judge_proof
 
 MIRRORED = {"better": "worse", "worse": "better"}
 

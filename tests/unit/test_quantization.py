@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
 
-from servelab.assets.converters import GGUF_QUANTIZER
+from servelab.assets.model_files import GGUF_QUANTIZER
 from servelab.assets.requantize import quantize_model
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import QUANTIZATIONS

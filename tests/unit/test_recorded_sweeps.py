@@ -16,11 +16,11 @@ from servelab.core.yaml_file import read_yaml
 from servelab.metrics.tables import schemas
 from servelab.recorded.log_tables import parse_recorded
 from servelab.recorded.logs import Logs
-from servelab.report.recorded_logs import RecordedLogs
+from servelab.report.claims_section import RecordedLogs
 from servelab.results.curves import curves_table
+from servelab.search.candidates_table import describe
 from servelab.search.decide import decide_stage
 from servelab.search.recommend import recommend
-from servelab.search.study_summary import describe
 from servelab.study.recorded.plan import plan_recorded
 from servelab.study.recorded.study import load_recorded
 from servelab.study.study import COMPARISON

@@ -26,7 +26,7 @@ from planted import (
 
 from servelab.archive.redaction import Redactor
 from servelab.core.errors import ServelabError
-from servelab.report.charts.vega_runtime import chart_runtime
+from servelab.report.charts import chart_runtime
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,10 +7,10 @@ import pytest
 
 from servelab.core.errors import Outage
 from servelab.core.run_spec import ProtocolSpec, RunSpec
-from servelab.measure import repetition
+from servelab.measure import visits
 from servelab.measure.outcome import Outcome
-from servelab.measure.repetition import measure_fairly
 from servelab.measure.server import CandidateFailed, Killed, KilledForMemory
+from servelab.measure.visits import measure_fairly
 from servelab.metrics.tables import schemas
 
 
@@ -103,7 +103,7 @@ def test_a_study_says_what_disturbs(measured):
 def test_a_run_is_not_repeated_beyond_the_limits_of_its_protocol(measured, monkeypatch):
     """The limit of its job's time counts on that."""
     clock = iter(range(0, 10**6, 200))  # each look at it is 200 s later, so that an attempt takes as long
-    monkeypatch.setattr(repetition.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(visits.time, "monotonic", lambda: next(clock))
     bounds = {"startup_timeout_s": 100, "round_timeout_s": 50}  # 2 rounds × (100 + 2 × (50 + 60)) s
     made, kept = measured(DISTURBED, DISTURBED, rounds=2, **bounds)
     assert (len(made), kept.disturbed is None) == (2, False)
@@ -112,6 +112,6 @@ def test_a_run_is_not_repeated_beyond_the_limits_of_its_protocol(measured, monke
 def test_a_kill_that_there_is_no_time_to_repeat_is_no_result(measured, monkeypatch):
     """It may have come from outside; the workflow tries the job again."""
     clock = iter(range(0, 10**6, 400))
-    monkeypatch.setattr(repetition.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(visits.time, "monotonic", lambda: next(clock))
     with pytest.raises(Outage, match="may have been killed, and there is no time to repeat it: crashed: signal 9"):
         measured(KILLED, rounds=1, startup_timeout_s=100, round_timeout_s=50)

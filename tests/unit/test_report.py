@@ -17,7 +17,7 @@ from made_place import AFTER, put_places, upgrade
 from markdown_it import MarkdownIt
 
 from servelab.core.errors import ServelabError
-from servelab.core.number_text import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
+from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
 from servelab.report.card import write_card
 from servelab.report.cells import Cell, Measured, Table
@@ -29,7 +29,7 @@ from servelab.report.table_files import frame, tables_of, write_tables
 from servelab.report.validity_marks import checks_table
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
 VOID = {"meta", "br", "img", "link", "input", "hr"}

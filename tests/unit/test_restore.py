@@ -22,17 +22,15 @@ from servelab.archive.contents import ArchivedRun, Contents
 from servelab.archive.layout import media_type
 from servelab.archive.redaction import Redactor
 from servelab.archive.restore import Verified, restore_archive, restore_verified
-from servelab.archive.run_source import RunPlace
 from servelab.archive.shared_runs import SharedRuns
-from servelab.archive.signatures import check_signature
+from servelab.archive.signatures import RunPlace, check_signature
 from servelab.archive.workflow_source import Source
 from servelab.archive.zip_format import entry, seal
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.seal import faults_of_seal
 from servelab.core.ssh_signature import sign_file
-from servelab.measure.imported_run import read_import
-from servelab.measure.run_files import RunStatus
+from servelab.measure.run_files import RunStatus, read_import
 from servelab.measure.signed_run import check_run, sign_run
 from servelab.report.measured_runs import MeasuredRuns
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pytest
 
 from servelab.core.errors import Outage, ServelabError
-from servelab.core.files import move_folder, replacing, write_text
+from servelab.core.files import JsonFile, move_folder, replacing, write_text
 from servelab.core.identity import content_id
-from servelab.core.json_file import JsonFile
 from servelab.core.result_lock import claim, is_claimed, make_if_missing
 from servelab.core.seal import Seal, seal_of
 from servelab.measure.run_folder import SET_ASIDE, attempts, job_folder, make_once, read_status

@@ -23,10 +23,10 @@ import docker_double
 import psutil
 import pytest
 
+from servelab.core.credentials import PASS_VARIABLES
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.identity import file_sha256, lock_sha256
 from servelab.core.processes import Supervised
-from servelab.core.shell_variables import PASS_VARIABLES
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES, Environment, Needs, read_environment
 from servelab.engines.server_to_start import Serve

@@ -8,9 +8,8 @@ from made_search import TWO, around, choices, measure, of, speed
 from servelab.core.errors import ConfigError
 from servelab.search.product import product
 from servelab.search.simulate import Measured, run_search
-from servelab.search.stopping import spent_s
 from servelab.search.strategies import loads as loads_of
-from servelab.search.strategies import stage_names
+from servelab.search.strategies import spent_s, stage_names
 from servelab.study.configuration import baseline
 from servelab.study.study import RECHECK
 

@@ -9,12 +9,11 @@ import pytest
 from made_results import write_run
 from ssh_keys import allow, make_key, signing_key
 
-from servelab.archive.run_source import RunPlace
 from servelab.archive.shared_runs import SharedRuns
+from servelab.archive.signatures import RunPlace
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.seal import faults_of_seal
-from servelab.measure.imported_run import read_import
-from servelab.measure.run_files import RunStatus
+from servelab.measure.run_files import RunStatus, read_import
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.measure.signed_run import sign_run
 from servelab.workflow.imports import shared_runs

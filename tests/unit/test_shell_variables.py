@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from test_clients import OTHERS, plan
 
+from servelab.core.credentials import PASS_VARIABLES, shell_variables
 from servelab.core.errors import ConfigError
-from servelab.core.shell_variables import PASS_VARIABLES, shell_variables
 from servelab.measure.clients import CLIENTS
 
 

@@ -10,7 +10,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
 from servelab.machine.slurm_refusals import Waiting, keys_of, refusal, unsatisfied
 from servelab.study.site import Site
-from servelab.workflow.slurm_watch import SlurmWatch
+from servelab.workflow.placement import SlurmWatch
 
 H100 = HardwareSpec(accelerator="H100", device="nvidia", count=4)
 SITE = Site.model_validate(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from servelab.search.start_noise import PRIOR, StartNoise, pooled_noise, smallest_change_percent
+from servelab.search.decide import PRIOR, StartNoise, pooled_noise, smallest_change_percent
 
 
 def test_without_repeated_starts_the_prior_is_the_noise():

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from servelab.metrics.tables import schemas
-from servelab.report.startup_lines import startup_lines
-from servelab.results.start_columns import Start, startup_columns
+from servelab.report.measured_runs import startup_lines
+from servelab.results.parse import Start, startup_columns
 
 STUDY = cast(Any, SimpleNamespace(objective=SimpleNamespace(on="chat")))
 

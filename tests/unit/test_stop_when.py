@@ -10,7 +10,7 @@ from made_search import around, measure, of, speed
 from servelab.core.errors import ConfigError
 from servelab.search import strategies as search
 from servelab.search.simulate import Measured, run_search
-from servelab.search.stopping import spent_s
+from servelab.search.strategies import spent_s
 from servelab.study.study import CONFIRM
 
 

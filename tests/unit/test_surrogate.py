@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from servelab.search.decide import StartNoise
 from servelab.search.failures import probability_of_failure
-from servelab.search.start_noise import StartNoise
 from servelab.search.surrogate import Measurements, Surrogate, design
 
 COUNTS = (2, 2, 3)

@@ -13,14 +13,12 @@ from planted_crossing import study_at
 
 from servelab.metrics.tables.curve_schema import CURVES
 from servelab.results.compare_with_baseline import improvements
-from servelab.search.decision import Decision
-from servelab.search.load_ranges import BOTH, Level, Range, load_ranges
+from servelab.search.decision import CHANGES_ANSWERS, Decision
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import BASELINE, WINNER
-from servelab.search.recommend import recommend
-from servelab.search.recommendation_text import render_recommendation
+from servelab.search.recommend import recommend, render_recommendation
 from servelab.search.recommended import Recommended
-from servelab.search.standing import CHANGES_ANSWERS
+from servelab.search.winner_map import BOTH, Level, Range, load_ranges
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.study import CONFIRM, Candidate
 

@@ -22,14 +22,12 @@ from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
 from servelab.workflow import coordination, placement
-from servelab.workflow.comparison_inputs import Comparisons
-from servelab.workflow.needs import Needs, with_signature
+from servelab.workflow.needs import Needs, Sources, with_signature
 from servelab.workflow.placement import Placements
 from servelab.workflow.plan_index import Plans
-from servelab.workflow.prepared_inputs import Sources
 from servelab.workflow.stage_runs import StageRuns
 from servelab.workflow.studies import Studies, is_live, name_of
-from servelab.workflow.study_files import StudyFiles, options
+from servelab.workflow.study_files import Comparisons, StudyFiles, options
 
 SEARCH = "studies/cpu-smollm2"
 

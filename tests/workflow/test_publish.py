@@ -14,14 +14,14 @@ from ssh_keys import IDENTITY, allow, make_key, signing_key
 from workspace import Workspace
 from zenodo_stand_in import DEPOSIT, zenodo
 
-from servelab.archive.run_source import RunPlace
 from servelab.archive.shared_runs import SharedRuns
+from servelab.archive.signatures import RunPlace
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.processes import Supervised
 from servelab.core.seal import faults_of_seal
-from servelab.machine.ports import lease_ports
-from servelab.measure.imported_run import read_import
+from servelab.machine.lease import lease_ports
+from servelab.measure.run_files import read_import
 
 pytestmark = pytest.mark.slow
 KEY, SECRET, TOKEN = "AKEYTHATISPLANTED", "a-secret-that-is-planted", "a-token-that-is-planted"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from servelab.answers.question import Answer
-from servelab.core.json_file import FiniteOrNull, JsonPart
+from servelab.core.files import FiniteOrNull, JsonPart
 from servelab.core.run_spec import Strict
 
 SAME = "same"

@@ -11,7 +11,7 @@ from servelab.answers.edit_distance import first_difference
 from servelab.answers.instruments import INSTRUMENTS
 from servelab.answers.instruments.agreement import difference_share
 from servelab.answers.question import Answer, by_question
-from servelab.core.json_file import FiniteOrNull, JsonPart
+from servelab.core.files import FiniteOrNull, JsonPart
 
 ERROR = 0.05
 """Of all intervals that decide on one candidate, together."""

@@ -7,22 +7,106 @@ import json
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
+import yaml
+from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+from detect_secrets.plugins.base import BasePlugin
 
-from servelab.archive.contents import Contents
+from servelab.archive.contents import LIVE, Contents
 from servelab.archive.crate import crate_metadata
 from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, RECIPE, RESULTS, Manifest, Member, media_type
-from servelab.archive.recipe import recipe
+from servelab.archive.redacted_files import texts_of
 from servelab.archive.redaction import Redactor
-from servelab.archive.secret_scan import refuse_secrets
 from servelab.archive.workflow_source import Source
 from servelab.archive.zip_format import BLOCK_BYTES, entry, seal
+from servelab.core.credential_forms import HASH_IN_LOCK
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import replacing, write_json
+from servelab.core.identity import canonical_json, workload_id
 from servelab.core.seal import resealed
+from servelab.search.project import load_project
+from servelab.study.project import Project
+
+HEAD = """\
+# The study as it was run, with every default written out. With this workflow and these digests it plans the same runs
+# under the same names: put it into config/studies/ of the archive's workflow/.
+"""
+
+
+def recipe(root: Path, contents: Contents) -> dict[str, str]:
+    """Text of the recipe by its file name; nothing for a recorded study, whose logs cannot be rerun.
+
+    `servelab.study.study.load_study` loads it. Locks, workloads and data sets are in the archive's `workflow/`.
+    """
+    search = contents.searches[0]
+    if not search.startswith(f"{LIVE}/"):
+        return {}
+    project = load_project(root / f"config/{search}.yaml", root)
+    content = project.study.model_dump(mode="json", exclude_none=True)
+    for alias, engine in content["engines"].items():
+        engine["lock"] = project.lock(alias).relative_to(root).as_posix()
+    lines = [HEAD, *(f"# {line}\n" for line in _digests(project, root)), "\n"]
+    return {
+        f"{project.study.study}.yaml": "".join(lines) + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    }
+
+
+def _digests(project: Project, root: Path) -> list[str]:
+    """Hashes of what the study names; workloads also with their parameters, the seed among them."""
+    lines = []
+    for alias in project.study.engines:
+        lines.append(f"{project.lock(alias).relative_to(root)}: sha256 {project.environment_sha256(alias)}")
+    client = project.client_spec()
+    lines.append(f"load client {client.name} {client.version}")
+    if client.environment_sha256 and project.client_lock:
+        lines.append(f"{project.client_lock.relative_to(root)}: sha256 {client.environment_sha256}")
+    for name in project.study.workloads:
+        spec = project.workload_spec(name)
+        made = f"{spec.kind} {spec.generator_version} with {canonical_json(spec.parameters)}"
+        lines.append(f"workload {name}: {workload_id(spec)}, {made}")
+    return lines
+
+
+_LEFT_OUT = {
+    "Base64 High Entropy String",
+    "Hex High Entropy String",
+    "Secret Keyword",
+    "Public IP (ipv4)",
+    "Basic Auth Credentials",
+}
+
+
+@cache
+def rules() -> tuple[BasePlugin, ...]:
+    """The rules of detect-secrets that are used, without their checks over a network."""
+    kinds: Mapping[str, type[BasePlugin]] = get_mapping_from_secret_type_to_class()
+    return tuple(kinds[name]() for name in sorted(kinds.keys() - _LEFT_OUT))
+
+
+def refuse_secrets(name: str, path: Path) -> None:
+    """`ServelabError` with place and rule if a redacted member has a secret. Prompts of a workload are not read."""
+    if name.startswith("results/workloads/") and path.suffix == ".parquet":
+        return
+    for place, text in _lines(path):
+        if HASH_IN_LOCK.fullmatch(text.rstrip("\n")):
+            continue
+        for rule in rules():
+            if any(rule.analyze_string(text)):
+                what = f"looks like a secret ({rule.secret_type}, a rule of detect-secrets), which must not be archived"
+                raise ServelabError(f"{name}: {place}: {what}; remove it from the file below the project's folder")
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    if path.suffix == ".parquet":
+        yield from ((place, text) for place, _, text in texts_of(path, bool))
+        return
+    with path.open("rb") as file:
+        yield from ((f"line {number}", line.decode(errors="replace")) for number, line in enumerate(file, 1))
+
 
 TEXT = """\
 # {title}

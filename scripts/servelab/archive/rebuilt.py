@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from servelab.archive.build import json_bytes, readme
-from servelab.archive.contents import LIVE, study_contents
+from servelab.archive.build import json_bytes, readme, recipe
+from servelab.archive.contents import LIVE, left_out_again, study_contents
 from servelab.archive.crate import crate_metadata
-from servelab.archive.file_difference import of_text
 from servelab.archive.job_logs import LOGS, may_be_empty
 from servelab.archive.layout import (
     CRATE,
@@ -28,8 +27,7 @@ from servelab.archive.layout import (
     Manifest,
     Member,
 )
-from servelab.archive.left_out import left_out_again
-from servelab.archive.recipe import recipe
+from servelab.archive.recompute import of_text
 from servelab.archive.redaction import MARKS_OF_ARCHIVES, has_mark
 from servelab.archive.workflow_source import Source
 from servelab.core.errors import ServelabError

@@ -30,7 +30,7 @@ from servelab.archive.redacted_files import MOST_LINE_BYTES, redact_file, texts_
 from servelab.core.credential_forms import BREAK
 from servelab.core.credentials import REDACTED, has_credential, is_secret, without_colours, without_credentials
 from servelab.core.errors import ServelabError
-from servelab.report.charts.vega_runtime import chart_runtime
+from servelab.report.charts import chart_runtime
 
 PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host", "redacted-address"
 HOME, PROJECT = "/redacted-home", "/redacted-project"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from servelab.archive.layout import RESULTS, Manifest
-from servelab.archive.run_records import faults_of_run, faults_of_workload
+from servelab.archive.record_faults import faults_of_run, faults_of_workload
 from servelab.archive.signatures import ArchiveSignature, check_signature
 from servelab.archive.unpack import open_archive, unpacked
 from servelab.archive.untrusted import reading
@@ -22,9 +22,9 @@ from servelab.core.identity import file_sha256
 from servelab.core.result_lock import claim
 from servelab.core.seal import IMPORTED, STATUS
 from servelab.core.ssh_signature import BadSignatureError
-from servelab.measure.imported_run import Import, ImportedRun, read_import
+from servelab.measure.run_files import Import, ImportedRun, read_import
 from servelab.measure.signed_run import check_run, is_signed
-from servelab.report.study_report import RENDERED, render_live_report
+from servelab.report.render import RENDERED, render_live_report
 
 _RAW = ("runs", "workloads")
 """Folders whose subfolders appear in one step, each complete."""

@@ -22,9 +22,8 @@ from typing import Any, Protocol
 from pyarrow import fs
 
 from servelab.archive.layout import RESULTS
-from servelab.archive.run_records import faults_of_run, faults_of_workload
-from servelab.archive.run_source import KEY, RunPlace
-from servelab.archive.signatures import check_signature, signature_of
+from servelab.archive.record_faults import faults_of_run, faults_of_workload
+from servelab.archive.signatures import KEY, RunPlace, check_signature, signature_of
 from servelab.archive.unpack import open_archive
 from servelab.archive.untrusted import reading
 from servelab.archive.verify import read_manifest
@@ -33,7 +32,7 @@ from servelab.core.files import move_folder
 from servelab.core.identity import content_id, file_sha256
 from servelab.core.result_lock import claim
 from servelab.core.seal import IMPORTED
-from servelab.measure.imported_run import Import, ImportedRun, read_import
+from servelab.measure.run_files import Import, ImportedRun, read_import
 from servelab.measure.run_folder import describe_faults
 from servelab.measure.signed_run import check_run, is_signed
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from pydantic import Field, field_validator
+
+from servelab.core.run_spec import Strict
 from servelab.core.ssh_signature import SUFFIX, BadSignatureError, Signer, SigningKey, sign_file, verify_file
 
 
@@ -52,3 +56,22 @@ def check_signature(archive: Path, allowed_signers: Path | None) -> ArchiveSigna
     except BadSignatureError as error:
         return ArchiveSignature("not signed by anyone you trust", faults=[f"{signature}: does not count: {error}"])
     return ArchiveSignature(f"signed by {signer}", signer)
+
+
+KEY = "runs_from"
+
+
+class RunPlace(Strict):
+    """A place that has runs."""
+
+    place: str = Field(min_length=1, description="Results folder, archive, or folder of archives; a path or `s3://…`.")
+    allowed_signers: Path | None = Field(
+        None, description="File of keys that you trust: only runs and archives that one of them signed are taken."
+    )
+
+    @field_validator("place")
+    @classmethod
+    def _without_credentials(cls, place: str) -> str:
+        if place.startswith("s3://") and "@" in urlsplit(place).netloc:
+            raise ValueError("has credentials in it; they come from the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE)")
+        return place

@@ -13,16 +13,14 @@ from posixpath import join, normpath
 from urllib.parse import unquote
 
 from servelab.archive import record_faults
-from servelab.archive.absent import absent
-from servelab.archive.contents import study_files
+from servelab.archive.contents import absent, study_files
 from servelab.archive.coverage import Coverage, sort_members
 from servelab.archive.known_workflow import match_workflow
 from servelab.archive.layout import MANIFEST, RESULTS, WORKFLOW, Manifest, media_type, parse_manifest
-from servelab.archive.member_names import shown
 from servelab.archive.rebuilt import member_differences, rebuild, record_differences
 from servelab.archive.recompute import differences, other_versions, recompute
 from servelab.archive.references import referenced_runs
-from servelab.archive.unpack import Archive, open_archive, unpacked
+from servelab.archive.unpack import Archive, open_archive, shown, unpacked
 from servelab.archive.untrusted import reading
 from servelab.core.errors import ServelabError
 from servelab.core.seal import IMPORTED

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import read_yaml
-from servelab.measure.manifest import git_state
+from servelab.measure.run_folder import git_state
 
 CITATION = "CITATION.cff"
 PARTS = (

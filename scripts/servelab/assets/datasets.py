@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field, ValidationError
 
-from servelab.assets.asset_files import StoredDataset
-from servelab.assets.pinned_file import CHUNK_BYTES, Content, holds
+from servelab.assets.pinned_file import CHUNK_BYTES, Content, StoredDataset, holds
 from servelab.assets.sources import FILE_SOURCES, FileSource
 from servelab.core.credentials import without_credentials
 from servelab.core.errors import ConfigError, Outage, ServelabError

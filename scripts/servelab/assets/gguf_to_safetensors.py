@@ -10,8 +10,7 @@ import shutil
 from pathlib import Path
 
 from servelab.assets import gguf, gguf_tokenizer
-from servelab.assets.converters import GGUF_TO_SAFETENSORS
-from servelab.assets.model_files import load_model, write_model
+from servelab.assets.model_files import GGUF_TO_SAFETENSORS, load_model, write_model
 from servelab.core.errors import ServelabError
 
 

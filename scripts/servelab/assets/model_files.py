@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 
 from servelab.assets import gguf, gguf_tokenizer
-from servelab.assets.asset_files import StoredModel
 from servelab.assets.model_work import ModelWork, work_of_config, work_of_gguf
+from servelab.assets.pinned_file import StoredModel
 from servelab.assets.sources import MODEL_SOURCES
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_text
@@ -109,3 +109,10 @@ def parse_source(text: str) -> ModelSource:
     except ValidationError as error:
         first = error.errors()[0]
         raise ServelabError(f"model source: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+GGUF_QUANTIZER = "gguf-quantize 1"
+GGUF_TO_SAFETENSORS = "gguf-to-safetensors 1"
+
+CONVERTERS = {("gguf", "safetensors"): GGUF_TO_SAFETENSORS}
+"""(format read, format written) → converter."""

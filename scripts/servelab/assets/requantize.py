@@ -11,8 +11,7 @@ from pathlib import Path
 
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
 
-from servelab.assets.converters import GGUF_QUANTIZER
-from servelab.assets.model_files import load_model, write_model
+from servelab.assets.model_files import GGUF_QUANTIZER, load_model, write_model
 from servelab.core.errors import ServelabError
 
 

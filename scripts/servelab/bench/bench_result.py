@@ -9,7 +9,7 @@ from pydantic import Field
 
 from servelab.bench.capacity import SearchedCapacity
 from servelab.bench.load import CLIENT, Point
-from servelab.core.json_file import JsonFile, JsonPart
+from servelab.core.files import JsonFile, JsonPart
 from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, PathSource, ProtocolSpec, RunSpec, WorkloadSpec
 from servelab.engines.endpoint import Asked
 from servelab.measure.clients import CLIENTS, LoadStats, client_of

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from servelab.bench.load import Accepted, Point, Target, send_point
 from servelab.core.errors import ConfigError
-from servelab.core.json_file import JsonPart
+from servelab.core.files import JsonPart
 from servelab.core.registry import nearest
 from servelab.core.run_spec import CapacitySpec, LoadOf
 from servelab.metrics.capacity import UNITS, CapacityStep, find_capacity, judge, next_load

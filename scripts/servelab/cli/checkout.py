@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from servelab.core.errors import ConfigError
-from servelab.core.shipped import CHECKOUT
+from servelab.core.files import CHECKOUT
 
 SNAKEFILE = Path("Snakefile")
 COMMAND = Path("scripts/servelab_command.py")

@@ -6,21 +6,26 @@ question are the user's. The stages ask what is worth asking of every engine. Al
 
 from __future__ import annotations
 
+import csv
+import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import yaml
 from packaging.version import Version
+from pydantic import ValidationError
 
+from servelab.assets.sources.hub import endpoint
+from servelab.assets.sources.package import pin_model
 from servelab.cli.checkout import CONFIG, STUDIES
-from servelab.core.errors import ConfigError, Outage
-from servelab.core.files import write_text
+from servelab.core.errors import ConfigError, Outage, ServelabError
+from servelab.core.files import CHECKOUT, own_or_shipped, write_text
 from servelab.core.registry import nearest
-from servelab.core.shipped import CHECKOUT, own_or_shipped
 from servelab.core.yaml_file import read_yaml
 from servelab.machine.devices import DEVICES
 from servelab.search.project import load_project
@@ -196,3 +201,137 @@ def _closest(root: Path, device: str, engines: Sequence[str]) -> Study:
             study.study not in usual,
         ),
     )
+
+
+def first_model(given: str, revision: str | None, gguf: str | None) -> dict[str, Any]:
+    """The study's `model` for a path, for the GGUF file in a package `name==version` (in parts in several, with
+    commas), or for `owner/name` of the hub.
+
+    `revision` is a commit of the hub, or the user's own name for the content of a path; `gguf` is a file of the
+    repository. Without a revision the hub is asked for its newest commit; `ConfigError` if it does not answer.
+    """
+    path = Path(given).expanduser()
+    if path.exists():
+        path = path.resolve()
+        is_gguf = path.suffix == ".gguf" or (path.is_dir() and any(path.glob("*.gguf")))
+        source = {"kind": "path", "path": str(path), "revision": revision or "1"}
+        return {"id": path.stem, "format": "gguf" if is_gguf else "safetensors", "source": source}
+    if "==" in given:
+        return _packaged(given.replace(" ", "").split(","))
+    if given.count("/") != 1 or given.startswith((".", "/", "~")):
+        raise ConfigError(
+            f"--model {given}: no such path; a model of the hub has the form `owner/name`, a package `name==version`"
+        )
+    revision = revision or _newest(given)
+    if gguf is None:
+        return {"id": given, "revision": revision}
+    return {"id": given, "format": "gguf", "source": {"kind": "hub", "id": given, "revision": revision, "file": gguf}}
+
+
+def _packaged(requirements: list[str]) -> dict[str, Any]:
+    try:
+        source = pin_model(requirements)
+    except (ServelabError, ValidationError) as error:
+        raise ConfigError(f"--model {','.join(requirements)}: {' '.join(str(error).split())}") from None
+    return {
+        "id": Path(source.member).name.partition(".gguf")[0],
+        "format": "gguf",
+        "source": source.model_dump(mode="json"),
+    }
+
+
+def _newest(model: str) -> str:
+    """The commit that the hub's main branch is at."""
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+    try:
+        sha = huggingface_hub.HfApi(endpoint=endpoint()).model_info(model, timeout=30).sha
+    except (HTTPError, OSError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise ConfigError(f"--revision: give the commit of {model}; {endpoint()} could not be asked: {why}") from None
+    assert sha is not None
+    return sha
+
+
+_PLACES = {
+    "max_num_seqs": ("options", "max_num_seqs"),
+    "max_num_batched_tokens": ("options", "max_num_batched_tokens"),
+    "max_batch_size": ("options", "max_num_seqs"),
+    "max_prefill_batch_size": ("arguments", "ScheduleConfig.maxPrefillBatchSize"),
+    "prefill_time_ms_per_req": ("arguments", "ScheduleConfig.prefillTimeMsPerReq"),
+    "decode_time_ms_per_req": ("arguments", "ScheduleConfig.decodeTimeMsPerReq"),
+    "support_select_batch": ("arguments", "ScheduleConfig.supportSelectBatch"),
+    "max_queue_delay_microseconds": ("arguments", "ScheduleConfig.maxQueueDelayMicroseconds"),
+    "max_preempt_count": ("arguments", "ScheduleConfig.maxPreemptCount"),
+}
+"""Names of its default configuration, in small letters → where a candidate has the setting."""
+_NOT_SETTINGS = frozenset(
+    {
+        *("case_id", "generate_speed", "time_to_first_token", "time_per_output_token", "success_rate", "throughput"),
+        *("concurrency", "requestrate", "error", "backup", "real_evaluation", "fitness", "num_prompts"),
+        *("would_early_exit", "early_exit", "early_exit_reason", "early_exit_decision_elapsed_seconds"),
+        *("estimated_time_saved_seconds", "estimated_time_saved_ratio", "result_source", "usable_as_best"),
+        *("llm_model", "dataset_path", "simulator", "max_output_len"),
+    }
+)
+"""Measurements, the load, and what describes the search."""
+_NOT_SETTINGS_BEGIN = ("metrics_window_", "warmup_")
+_VARIABLES_BEGIN = ("VLLM_", "HCCL_", "ASCEND_")
+
+
+def proposed_candidates(file: Path, most: int) -> list[dict[str, Any]]:
+    """At most that many candidates, the best first, no settings twice; `ConfigError` if there is none."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            rows = list(csv.DictReader(text, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"--proposed {file}: {error}") from error
+    if not rows or not {"fitness", "generate_speed"} <= rows[0].keys():
+        raise ConfigError(f"--proposed {file}: no row, or no `fitness`: not the optimizer's data_storage_*.csv")
+    places = {column: _place(file, column) for column in rows[0] if column and _is_setting(column)}
+    found: list[dict[str, Any]] = []
+    for row in sorted(filter(_is_usable, rows), key=lambda row: float(row["fitness"])):
+        settings: dict[str, Any] = {}
+        for column, (group, name) in places.items():
+            if value := (row[column] or "").strip():
+                settings.setdefault(group, {})[name] = value if group == "environment_variables" else _value(value)
+        if settings and settings not in found:
+            found.append(settings)
+    if not found:
+        raise ConfigError(f"--proposed {file}: no row without an error that has a fitness and a setting")
+    return [{"label": f"proposed {rank}", **settings} for rank, settings in enumerate(found[:most], start=1)]
+
+
+def _is_setting(column: str) -> bool:
+    return column.lower() not in _NOT_SETTINGS and not column.startswith(_NOT_SETTINGS_BEGIN)
+
+
+def _place(file: Path, column: str) -> tuple[str, str]:
+    if column.startswith(_VARIABLES_BEGIN):
+        return "environment_variables", column
+    if place := _PLACES.get(column.lower()):
+        return place
+    raise ConfigError(
+        f"--proposed {file}: column `{column}` is none of the optimizer's default configuration, and the file does not "
+        "say what it stands for: rename it as there, or remove it and edit the study"
+    )
+
+
+def _is_usable(row: Mapping[str, str | None]) -> bool:
+    try:
+        fitness = float(row["fitness"] or "nan")
+    except ValueError:
+        return False
+    ended_early = (row.get("usable_as_best") or "").strip().lower() == "false"
+    return math.isfinite(fitness) and not (row.get("error") or "").strip() and not ended_early
+
+
+def _value(text: str) -> bool | int | float | str:
+    """As YAML would have it: a whole number stays one, though a table writes 64.0."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number

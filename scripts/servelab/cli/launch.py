@@ -6,20 +6,279 @@ its scripts and the workflow are always of one version, however the package was 
 
 from __future__ import annotations
 
+import argparse
+import ast
+import importlib
 import os
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
-from servelab.cli.checkout import COMMAND, find_checkout, is_checkout
-from servelab.core.shipped import CHECKOUT
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from servelab.cli.checkout import COMMAND, STUDIES, find_checkout, find_studies, is_checkout, this_place
+from servelab.core.cli import call
+from servelab.core.errors import ConfigError
+from servelab.core.files import CHECKOUT, own_or_shipped
+from servelab.core.registry import nearest
+
+PROFILE = Path("profiles/default")
+SNAKEFILE = Path("Snakefile")
+_FOUND = ("Snakefile", "workflow/Snakefile")
+"""What Snakemake runs by itself."""
+_CONFIG = ("--config", "-C")
+
+
+def snakemake_line(
+    fixed: Sequence[str],
+    words: Sequence[str],
+    known: Sequence[str],
+    profile: str | None = None,
+    root: Path = CHECKOUT,
+) -> list[str]:
+    """Arguments of `snakemake`: a profile, what the subcommand fixes, the studies that `words` begin with, all others.
+
+    `known` are the studies that there are, `profile` is Snakemake's own default, `root` the folder where it will run:
+    if it has no workflow of its own, the checkout's is named. `ConfigError` for another study.
+    """
+    studies = list(takewhile(lambda word: not word.startswith("-"), words))
+    for name in studies:
+        if name not in known:
+            raise ConfigError(f"config/studies/{name}.yaml: no such study{nearest(name, list(known))}")
+    rest = list(words[len(studies) :])
+    is_given = any(word == "--profile" or word.startswith("--profile=") for word in rest)
+    line = [] if is_given or profile else ["--profile", _named(root, PROFILE)]
+    if not any((root / each).is_file() for each in _FOUND):
+        line += ["--snakefile", _named(root, SNAKEFILE)]
+    line += fixed
+    if studies:
+        # Snakemake reads every word after `--config` as a key, and of two `--config` only the last.
+        key = f"studies=[{','.join(studies)}]"
+        at = next((place for place, word in enumerate(rest) if word in (*_CONFIG, "--")), len(rest))
+        given = 1 if rest[at:] and rest[at] in _CONFIG else 0
+        rest[at : at + given] = ["--config", key]
+    return line + rest
+
+
+def _named(root: Path, name: Path) -> str:
+    """A file of the folder where Snakemake runs, or the checkout's, as a word of its command line."""
+    found = own_or_shipped(root, name)
+    return str(found.relative_to(root) if found.is_relative_to(root) else found)
+
+
+FILE = CompletionItem("", type="file")
+"""Asks the shell to complete the name of a file."""
+
+
+def completions(parser: argparse.ArgumentParser, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    """What may follow the words `before`: options, the values of one, or names of files."""
+    if incomplete.startswith("-"):
+        return [
+            CompletionItem(name, help=" ".join((action.help or "").split()))
+            for action in parser._actions
+            if action.help != argparse.SUPPRESS
+            for name in action.option_strings
+            if name.startswith(incomplete if len(incomplete) > 1 else "--")
+        ]
+    last = before[-1] if before else ""
+    for action in parser._actions:
+        if last in action.option_strings and action.choices:
+            return [CompletionItem(str(each)) for each in action.choices if str(each).startswith(incomplete)]
+    return [FILE]
+
+
+def read_from(parser: argparse.ArgumentParser, arguments: Sequence[str], here: Path, root: Path) -> argparse.Namespace:
+    """The arguments, typed in the folder `here`, with every path relative to `root`, where the program will run.
+
+    A positional argument without a folder that is no file here stays as it is: it may be the name of a study.
+    """
+    for action in parser._actions:
+        if action.type is Path:
+            action.type = _path(here, root, is_name=not action.option_strings)
+    return parser.parse_args(arguments)
+
+
+def _path(here: Path, root: Path, *, is_name: bool) -> Callable[[str], Path]:
+    def path(text: str) -> Path:
+        given = here / text
+        if is_name and not given.exists() and Path(text).name == text:
+            return Path(text)
+        return Path(os.path.relpath(given, root)) if given.is_relative_to(root) else given
+
+    return path
+
+
+class Delegated(click.Command, ABC):
+    """A subcommand whose options are those of a program, read and explained by the program itself."""
+
+    def __init__(self, name: str, usage: str, text: str) -> None:
+        super().__init__(
+            name,
+            params=[
+                click.Argument(
+                    ["words"],
+                    nargs=-1,
+                    type=click.UNPROCESSED,
+                    metavar=usage,
+                    shell_complete=lambda ctx, _, incomplete: self.shell_complete(ctx, incomplete),
+                )
+            ],
+            help=text,
+            short_help=text.partition("\n")[0].rstrip("."),
+            add_help_option=False,
+            context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may be typed next."""
+        return self.complete(ctx.params.get("words") or (), incomplete)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Runs it; an error that the user can fix is one line."""
+        call(lambda: self.start(this_place(), ctx.params["words"]))
+
+    @abstractmethod
+    def start(self, root: Path, words: Sequence[str]) -> None:
+        """Does it in a checkout or a folder of studies, with the words after the subcommand."""
+
+    @abstractmethod
+    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
+        """What may follow these words of the subcommand."""
+
+
+class Script(Delegated):
+    """Runs `scripts/<script>.py`, which has its options in `options()` and its work in `main(arguments)`."""
+
+    def __init__(self, name: str, script: str, usage: str) -> None:
+        self._script = script
+        super().__init__(name, usage, script_text(script))
+
+    @cached_property
+    def _parser(self) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = importlib.import_module(self._script).options()
+        parser.prog = f"servelab {self.name}"
+        return parser
+
+    def start(self, root: Path, words: Sequence[str]) -> None:
+        """See `Delegated.start`."""
+        arguments = read_from(self._parser, words, Path.cwd(), root)
+        os.chdir(root)
+        importlib.import_module(self._script).main(arguments)
+
+    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
+        """See `Delegated.complete`."""
+        return completions(self._parser, before, incomplete)
+
+
+class Workflow(Delegated):
+    """Runs Snakemake on the studies that are named, or on those of config/config.yaml."""
+
+    def __init__(self, name: str, fixed: Sequence[str], text: str) -> None:
+        self._fixed = fixed
+        usage = "[STUDY]... [SNAKEMAKE OPTION]..."
+        text += f"""
+
+Usage: servelab {name} {usage}
+
+STUDY is a file of config/studies without `.yaml`; default: the studies of config/config.yaml. From the first word with
+a dash on, all words go to Snakemake as they are (`snakemake --help`). Without `--profile` among them, and without
+SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
+        super().__init__(name, usage, text)
+
+    def start(self, root: Path, words: Sequence[str]) -> None:
+        """See `Delegated.start`; Snakemake takes the place of this process."""
+        if any(word in ("-h", "--help") for word in words):
+            print(self.help)
+            return
+        known = study_names(root)
+        if not known:
+            raise ConfigError(f"{root / STUDIES}: no study here; begin one: servelab init NAME")
+        line = snakemake_line(self._fixed, words, known, os.environ.get("SNAKEMAKE_PROFILE"), root)
+        # The workflow's jobs call `python`, which must be the one of this environment.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        os.chdir(root)
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, "-m", "snakemake", *line], {**os.environ, "PATH": path})  # noqa: S606
+
+    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
+        """See `Delegated.complete`."""
+        root = find_studies(Path.cwd())
+        if root and not incomplete.startswith("-") and not any(word.startswith("-") for word in before):
+            return [CompletionItem(name) for name in study_names(root) if name.startswith(incomplete)]
+        from snakemake.cli import get_argument_parser
+
+        return completions(get_argument_parser(), before, incomplete)
+
+
+def study_names(root: Path) -> list[str]:
+    """Names of the live studies of a checkout or a folder of studies."""
+    return sorted(file.stem for file in (root / STUDIES).glob("*.yaml"))
+
+
+def script_text(script: str) -> str:
+    """The docstring of a script of this checkout, which is not imported for that; empty outside a checkout."""
+    file = Path(__file__).parents[2] / f"{script}.py"
+    return (ast.get_docstring(ast.parse(file.read_bytes())) or "") if file.exists() else ""
+
+
+class InOrder(click.Group):
+    """Lists its subcommands in the order of a study's life."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the subcommands."""
+        return list(self.commands)
+
+
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="servelab")
+def servelab() -> None:
+    """Finds the fastest way to serve a language model on your hardware, by measuring it.
+
+    Every command works from any folder of a checkout, and from any folder that `servelab init` began a study in. Paths
+    in its arguments are relative to the current folder, those that it prints to the checkout or to that folder.
+    """
+
+
+for command in (
+    Script("init", "init_study", "[OPTION]..."),
+    Workflow("check", ["preflight"], "Checks studies before they use an accelerator: model, engines, options, memory."),
+    Workflow("plan", ["--dry-run"], "Prints the planned runs and an upper bound on accelerator-hours; runs nothing."),
+    Workflow("run", [], "Runs studies: measures what is missing, proves the winner, writes the report."),
+    Script("status", "status", "[STUDY]... [OPTION]..."),
+    Script("report", "show_recommendation", "[STUDY]..."),
+    Script("compare", "compare_studies", "OLD NEW [OPTION]..."),
+    Script("bisect", "bisect_releases", "STUDY --engine ENGINE --good VERSION --bad VERSION [OPTION]..."),
+    Script("bench", "bench_server", "URL [OPTION]..."),
+    Workflow("archive", ["archive"], "Archives studies: runs what is missing of them, then writes one zip for each."),
+    Script("verify", "verify_archive", "FILE... [OPTION]..."),
+    Script("restore", "restore_archive", "FILE [OPTION]..."),
+    Script("export", "export_figures", "STUDY [OPTION]..."),
+    Script("read", "read_log", "PATH... [OPTION]..."),
+):
+    servelab.add_command(command)
+
+
+@servelab.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Prints what makes a shell complete this command.
+
+    Put one of these lines into the shell's start file: `eval "$(servelab completion bash)"`,
+    `eval "$(servelab completion zsh)"`, `servelab completion fish | source`.
+    """
+    complete = get_completion_class(shell)
+    assert complete is not None
+    click.echo(complete(servelab, {}, "servelab", "_SERVELAB_COMPLETE").source())
 
 
 def main() -> None:
     """Runs the checkout's command in place of this process; without a checkout only help and completion work."""
     checkout = find_checkout(Path.cwd()) or (CHECKOUT if is_checkout(CHECKOUT) else None)
     if checkout is None:
-        from servelab.cli.commands import servelab
-
         servelab(prog_name="servelab")
     else:
         os.execv(sys.executable, [sys.executable, str(checkout / COMMAND), *sys.argv[1:]])  # noqa: S606

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import accumulate, product
 
 from servelab.core.credential_forms import (
@@ -30,6 +33,7 @@ from servelab.core.credential_forms import (
     URL,
     WEBHOOK,
 )
+from servelab.core.errors import ConfigError
 
 REDACTED = "redacted-secret"
 
@@ -174,3 +178,79 @@ def _without_parts(run: re.Match[str]) -> str:
             made += [text[done : start + left_out[first]], REDACTED]
             done, position = ends, end
     return "".join([*made, text[done:]])
+
+
+def key_of(variable: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The key in the environment variable; None without a variable, `ConfigError` if it has no key to send."""
+    if variable is None:
+        return None
+    if not (key := environment.get(variable, "").strip()):
+        raise ConfigError(f"{variable}: this environment variable is to hold the server's key, and is not set")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(f"{variable}: the value of this environment variable cannot be sent in a header")
+    return key
+
+
+def without_key(text: str, key: str | None) -> str:
+    """A text of the server without the key, which a server may repeat."""
+    return text.replace(key, "*" * len(key)) if key else text
+
+
+PASS_VARIABLES = "SERVELAB_PASS_VARIABLES"  # noqa: S105 (names of variables)
+"""The variable with the names to pass, separated by commas; the workflow sets it to those of the site."""
+
+_NEEDED = re.compile(r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|CUDA_CACHE_PATH|HF_HOME")
+"""Where programs, caches and temporary files are, and the language of messages."""
+
+_CHANGES_A_PROGRAM = re.compile(
+    r"(LD|PYTHON|MALLOC|GLIBC|TCMALLOC|JEMALLOC|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|NVSHMEM|UCX"
+    r"|GLOO|ASCEND|ACL|HCCL|ATB|NPU|HIP|ROCR|TORCH|PYTORCH|TORCHINDUCTOR|TRITON|XLA|RAY|HF|HUGGINGFACE|TRANSFORMERS"
+    r"|TOKENIZERS|SAFETENSORS|FLASHINFER)_?[A-Z_0-9]*"
+)
+"""Families of variables by which users change loaders, libraries, drivers and frameworks."""
+
+
+@dataclass(frozen=True)
+class ShellVariables:
+    """The shell's variables, as far as they concern a server."""
+
+    needed: dict[str, str]
+    """Those that any program needs."""
+    passed: dict[str, str]
+    """Those passed by name."""
+    kept_out: list[str]
+    """Names of those that could change a server, and do not reach it; sorted."""
+
+
+def shell_variables(prefixes: Iterable[str] = (), shell: Mapping[str, str] | None = None) -> ShellVariables:
+    """The variables of this process. `prefixes` begin the names of variables that the server reads itself.
+
+    `ConfigError` if one that is to be passed is not set, or holds a credential.
+    """
+    shell = os.environ if shell is None else shell
+    passed = {name: _passed(name, shell) for name in names_to_pass(shell)}
+    needed = {name: value for name, value in shell.items() if name not in passed and _NEEDED.fullmatch(name)}
+    own = tuple(prefixes)
+    kept_out = sorted(
+        name
+        for name in shell.keys() - needed.keys() - passed.keys()
+        if _CHANGES_A_PROGRAM.fullmatch(name) or (own and name.startswith(own))
+    )
+    return ShellVariables(needed, passed, kept_out)
+
+
+def names_to_pass(shell: Mapping[str, str]) -> list[str]:
+    """The names in `PASS_VARIABLES`, in order."""
+    return [name for part in shell.get(PASS_VARIABLES, "").split(",") if (name := part.strip())]
+
+
+def _passed(name: str, shell: Mapping[str, str]) -> str:
+    if name not in shell:
+        raise ConfigError(
+            f"{PASS_VARIABLES}: {name} is not set here; set it, or take it out of the site's pass_variables"
+        )
+    if is_secret(name, shell[name]) or has_credential(shell[name]):
+        raise ConfigError(
+            f"{PASS_VARIABLES}: {name} holds a credential, and each run's manifest would show it; remove it"
+        )
+    return shell[name]

@@ -11,14 +11,26 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import pwd
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from servelab.core.errors import Outage
-from servelab.core.holder import holder_text
+
+
+def holder_text(pid: int | None, user: int, since_unix_s: float) -> str:
+    """A process, its user by name and since when it holds something; the pid may be unknown."""
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        name = f"user {user}"
+    since = datetime.fromtimestamp(since_unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"{'a process' if pid is None else f'process {pid}'} of {name} since {since}"
+
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypedDict, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from servelab.core.json_file import JsonFile
+from servelab.core.files import JsonFile
 
 ArgumentValue = str | int | float | bool | None
 

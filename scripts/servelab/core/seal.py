@@ -16,13 +16,13 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from servelab.core.errors import ServelabError
+from servelab.core.files import JsonPart
 from servelab.core.identity import content_id, file_sha256
-from servelab.core.json_file import JsonPart
 
 STATUS = "status.json"
 """The file that has the seal, and is written last."""
 IMPORTED = "imported.json"
-"""The mark of a run that was restored from an archive (`servelab.measure.imported_run`)."""
+"""The mark of a run that was restored from an archive (`servelab.measure.run_files`)."""
 SIGNED, SIGNATURE = "signed.json", "signed.json.sig"
 """Digests of what was measured, and their signature (`servelab.measure.signed_run`)."""
 _BESIDE = frozenset({STATUS, IMPORTED, SIGNED, SIGNATURE})

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from servelab.core.api_key import without_key
+from servelab.core.credentials import without_key
 from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.json_file import JsonPart
+from servelab.core.files import JsonPart
 from servelab.core.registry import nearest
 
 if TYPE_CHECKING:

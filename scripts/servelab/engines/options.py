@@ -102,3 +102,44 @@ class Checked:
     def of(self, option: str) -> str:
         """How an option was checked."""
         return "run" if option in self.run else self.how
+
+
+CANN = (
+    *("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "ASCEND_CUSTOM_OPP_PATH"),
+    *("TOOLCHAIN_HOME", "ATB_HOME_PATH"),
+)
+"""Of CANN's toolkit, and of NNAL, which has ATB."""
+
+MINDIE = (
+    *CANN,
+    *("ATB_SPEED_HOME_PATH", "PYTORCH_INSTALL_PATH", "ASCENDIE_HOME", "MINDIE_TORCH_HOME", "MINDIE_LLM_HOME_PATH"),
+    *("MIES_INSTALL_PATH", "HSECEASY_PATH"),
+)
+"""Of ATB-Models and of MindIE's parts, too."""
+
+TENSORRT_LLM = ("OPAL_PREFIX", "PMIX_INSTALL_PREFIX", "CUDA_HOME")
+"""NVIDIA's images have an Open MPI (HPC-X) that is not where it was built; without its prefix MPI cannot start."""
+
+
+PARALLEL_OPTIONS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+"""Options that use several accelerators, in the order of `Parallel`."""
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Sizes of the three ways to use several accelerators; they multiply."""
+
+    tensor: int = 1
+    """Accelerators that share each layer."""
+    pipeline: int = 1
+    """Groups of accelerators, each with a part of the layers."""
+    data: int = 1
+    """Copies of the model."""
+
+    @property
+    def accelerators(self) -> int:
+        """Number of accelerators in total."""
+        return self.tensor * self.pipeline * self.data
+
+    def __str__(self) -> str:
+        return f"tensor {self.tensor} × pipeline {self.pipeline} × data {self.data}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from servelab.core.json_file import JsonPart
+from servelab.core.files import JsonPart
 
 CPUINFO = Path("/proc/cpuinfo")
 SYSTEM = Path("/sys/devices/system/cpu")
@@ -95,3 +95,9 @@ def _leaves(fields: list[dict[str, object]]) -> Iterable[dict[str, str]]:
             yield {"field": str(each["field"]), "data": str(each["data"])}
         children = each.get("children")
         yield from _leaves(children if isinstance(children, list) else [])
+
+
+def oom_kills() -> int:
+    """Number of processes that the kernel has killed since boot because memory ran out; 0 if it does not report it."""
+    found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
+    return int(found.group(1)) if found else 0

@@ -12,19 +12,62 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from pydantic import Field
+
 from servelab.core.errors import Outage
+from servelab.core.files import JsonPart
 from servelab.machine import allocations
 from servelab.machine.allocations import Allocation
 from servelab.machine.devices import DEVICES, Device, DeviceKind
 from servelab.machine.locks import Lock, holders, try_lock, waiting_lock
-from servelab.machine.placement import Batch, PlacedDevice, Placement
 from servelab.machine.topology import Topology, numa_node
+
+
+class PlacedDevice(JsonPart):
+    """A reserved device."""
+
+    index: str = Field(description="Its number in the environment variable that selects devices.")
+    key: str = Field(description="Its name for locks, the same for every process of the machine.")
+    cpus: str | None = Field(description="CPUs close to it, such as `0-23,48-71`; null if unknown.")
+    numa_node: int | None = Field(description="Its NUMA node; null if unknown.")
+
+
+class Batch(JsonPart):
+    """What a batch system gave."""
+
+    system: str = Field(description="Batch system; `none` if there is none.")
+    job_id: str | None = Field(description="Job, by the batch system's id.")
+    node: str | None = Field(description="Node, by the batch system's name.")
+
+
+class Placement(JsonPart):
+    """The devices, and the CPUs beside them."""
+
+    devices: list[PlacedDevice] = Field(description="The reserved devices.")
+    ways: dict[str, str] = Field(description="Two devices, such as `0-1` → how they are connected.")
+    server_cpus: list[int] | None = Field(description="CPUs that the server was pinned to; null for any.")
+    client_cpus: list[int] | None = Field(description="CPUs reserved for load clients; null for any.")
+    batch: Batch
+
+
+@contextmanager
+def pinned(cpus: frozenset[int]) -> Iterator[None]:
+    """Pins this thread, and every process it starts inside the block, to these CPUs; an empty set pins nothing."""
+    before = os.sched_getaffinity(0)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
 
 _POLL_S = 0.2
 _MOST_HOLDERS = 8
@@ -189,3 +232,63 @@ def _who(names: Sequence[str]) -> str:
 
 def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+PORTS = range(20000, 22000)
+"""Below the ports that Linux gives to outgoing connections (32768 and above), which may be in use at any moment."""
+
+
+@dataclass(frozen=True)
+class PortLease:
+    """Ports reserved for one server."""
+
+    ports: tuple[int, ...]
+    _names: tuple[socket.socket, ...]
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The open leases; a process that inherits them also holds the ports."""
+        return [name.fileno() for name in self._names]
+
+    def release(self) -> None:
+        """Releases the ports, unless another process still holds them."""
+        for name in self._names:
+            name.close()
+
+
+def lease_ports(host: str, count: int = 1, ports: Sequence[int] = PORTS) -> PortLease:
+    """Reserves `count` ports that nothing listens on; `Outage` if there are fewer."""
+    start = random.randrange(len(ports))  # noqa: S311 (another port each time, while old connections end)
+    leased: dict[int, socket.socket] = {}
+    for port in (*ports[start:], *ports[:start]):
+        if len(leased) == count:
+            break
+        if (name := _claim(port)) is not None:
+            if _is_free(host, port):
+                leased[port] = name
+            else:
+                name.close()
+    lease = PortLease(tuple(leased), tuple(leased.values()))
+    if len(leased) < count:
+        lease.release()
+        raise Outage(f"{len(leased)} of the {len(ports)} ports from {ports[0]} are free, the server needs {count}")
+    return lease
+
+
+def _claim(port: int) -> socket.socket | None:
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0servelab-port-{port}")
+    except OSError:
+        name.close()
+        return None
+    return name
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

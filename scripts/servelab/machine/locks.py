@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servelab.core.errors import Outage
-from servelab.core.holder import holder_text
+from servelab.core.result_lock import holder_text
 
 PLACE_VARIABLE = "SERVELAB_LOCKS"
 _PLACE = "/tmp"  # noqa: S108 (checked below)

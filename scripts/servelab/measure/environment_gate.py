@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from servelab.assets.asset_files import StoredModel
+from servelab.assets.pinned_file import StoredModel
+from servelab.core.credentials import shell_variables
 from servelab.core.errors import ConfigError, Outage
+from servelab.core.files import JsonFile, JsonPart
 from servelab.core.identity import content_id
-from servelab.core.json_file import JsonFile, JsonPart
-from servelab.core.shell_variables import shell_variables
 from servelab.engines import environment_probe
 from servelab.engines.adapters import Engine
 from servelab.engines.environment_facts import NO_DEVICE, EnvironmentFacts, Setting

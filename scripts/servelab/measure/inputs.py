@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from servelab.assets.asset_files import StoredModel
-from servelab.core.api_key import key_of
-from servelab.core.errors import ConfigError
+import psutil
+
+from servelab.assets.pinned_file import StoredModel
+from servelab.core.credentials import key_of
+from servelab.core.errors import ConfigError, Outage
 from servelab.core.run_spec import RunSpec
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.runtimes import Environment
 from servelab.engines.server_identity import render_served
 from servelab.engines.server_to_start import Serve, planned_span
+from servelab.machine.cpu_facts import cpu_model, cpu_settings
+from servelab.machine.lease import Lease
 from servelab.measure.clients import CLIENTS, version_in_identity
+from servelab.measure.run_files import Machine, ManifestDevice
 
 OWN_CLIENT = "servelab"
 """The load client that speaks TLS and sends a key."""
@@ -108,3 +115,33 @@ class RunInputs:
         key_of(address.key_variable)
         if address.needs_own_client and client != OWN_CLIENT:
             raise ConfigError(f"client {client} cannot reach {address.url}: TLS and keys need `client: {OWN_CLIENT}`")
+
+
+def devices_of(leased: Lease) -> list[ManifestDevice]:
+    """The reserved devices, as a manifest has them."""
+    return [
+        ManifestDevice(index=d.index, name=d.name, driver=d.driver, memory_bytes=d.memory_bytes, settings=d.settings)
+        for d in leased.devices
+    ]
+
+
+def this_machine() -> Machine:
+    """The machine that this process is on."""
+    return Machine(
+        cpu=cpu_model(),
+        cpu_settings=cpu_settings(),
+        cpus=psutil.cpu_count(logical=True),
+        cpus_usable=len(os.sched_getaffinity(0)),
+        memory_bytes=psutil.virtual_memory().total,
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        python=platform.python_version(),
+    )
+
+
+def interface_of(address: str) -> str:
+    """The network interface of this machine that has an address; `Outage` if none has it."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address == address for each in addresses):
+            return name
+    raise Outage(f"no network interface here has the address {address}, by which the cluster knows this node")

@@ -23,17 +23,15 @@ from typing import Any, TextIO
 from pydantic import TypeAdapter
 
 from servelab.core import cli
+from servelab.core.credentials import shell_variables
 from servelab.core.errors import ServelabError
 from servelab.core.processes import Supervised, stop_all
-from servelab.core.shell_variables import shell_variables
-from servelab.machine.cpu_pinning import pinned
+from servelab.machine.cpu_facts import oom_kills
 from servelab.machine.device_names import StatedName, Wanted
 from servelab.machine.devices import DEVICES
-from servelab.machine.host_memory import oom_kills
-from servelab.machine.lease import Lease, lease
-from servelab.machine.ports import PortLease, lease_ports
+from servelab.machine.lease import Lease, PortLease, lease, lease_ports, pinned
+from servelab.measure.inputs import devices_of, interface_of, this_machine
 from servelab.measure.interrupts import outage_on_interrupt
-from servelab.measure.this_machine import devices_of, interface_of, this_machine
 
 
 class _Agent:

@@ -23,10 +23,10 @@ from servelab.core.errors import ConfigError, Outage
 from servelab.engines.server_to_start import Span
 from servelab.machine.allocations import Allocation
 from servelab.machine.device_names import Wanted
-from servelab.machine.placement import Placement
+from servelab.machine.lease import Placement
+from servelab.measure.inputs import interface_of
 from servelab.measure.interrupts import COORDINATOR
 from servelab.measure.run_files import Machine, ManifestDevice
-from servelab.measure.this_machine import interface_of
 
 _ANSWER_S = 120.0
 """Time for an answer. Most take milliseconds; a step of a busy cluster may take a minute to start."""

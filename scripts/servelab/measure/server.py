@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import signal
@@ -15,20 +16,55 @@ from uuid import uuid4
 
 import psutil
 
+from servelab.core.credentials import ShellVariables, shell_variables
 from servelab.core.errors import Outage
 from servelab.core.files import write_text
-from servelab.core.log_ends import lines_at_ends
-from servelab.core.processes import Supervised
-from servelab.core.shell_variables import ShellVariables, shell_variables
+from servelab.core.processes import Supervised, lines_at_ends
 from servelab.engines.adapters import Engine
 from servelab.engines.server_to_start import Serve
-from servelab.machine.cpu_pinning import pinned
-from servelab.machine.host_memory import oom_kills
+from servelab.machine.cpu_facts import oom_kills
+from servelab.machine.lease import PortLease, lease_ports, pinned
 from servelab.machine.page_cache import cached_share
-from servelab.machine.ports import PortLease, lease_ports
+from servelab.measure.first_tokens import ask
 from servelab.measure.server_parts import Enter, Parts
-from servelab.measure.small_answers import ask
-from servelab.measure.workers import Workers
+
+
+class Workers:
+    """The workers of one running server."""
+
+    def __init__(self, names: re.Pattern[str] | None, pid: int) -> None:
+        """`pid` is the server's main process."""
+        self._names, self._pid = names, pid
+        self._seen: dict[psutil.Process, str] = {}
+        self._lost_at: float | None = None
+        self._look()
+
+    def lost(self) -> tuple[str, float] | None:
+        """A worker that has ended although the server runs, and seconds since that was noticed; None if none has."""
+        self._look()
+        gone = [name for worker, name in self._seen.items() if not _lives(worker)]
+        if not gone:
+            return None
+        self._lost_at = self._lost_at or time.monotonic()
+        return gone[0], time.monotonic() - self._lost_at
+
+    def _look(self) -> None:
+        """Adds new workers, also orphaned ones: these are children of the process that started the server."""
+        if (names := self._names) is None:
+            return
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(psutil.Process(self._pid).ppid()).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if process not in self._seen and (found := names.search(" ".join(process.cmdline()))):
+                        self._seen[process] = found.group()
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
 
 _PORT_TAKEN = re.compile(r"address already in use|couldn't bind|failed to bind|errno 98", re.IGNORECASE)
 _PORT_ATTEMPTS = 3

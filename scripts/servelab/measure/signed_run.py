@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import Field
 
 from servelab.core.errors import ServelabError
-from servelab.core.json_file import JsonFile
+from servelab.core.files import JsonFile
 from servelab.core.seal import SIGNATURE, SIGNED, STATUS, Seal, faults_of_seal
 from servelab.core.ssh_signature import BadSignatureError, Signer, SigningKey, sign_file, verify_file
 from servelab.measure.run_files import RunStatus

@@ -11,10 +11,9 @@ from uuid import uuid4
 
 import psutil
 
-from servelab.core.api_key import key_of
+from servelab.core.credentials import key_of, shell_variables
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.processes import Supervised
-from servelab.core.shell_variables import shell_variables
 from servelab.engines.endpoint import Address, ask, not_known
 from servelab.measure.run_files import ManifestEndpoint
 from servelab.measure.server import Launch

@@ -12,30 +12,115 @@ in all jobs: none waits for another in a circle.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
-from servelab.core.errors import ServelabError
-from servelab.core.identity import run_id
+from servelab.core.errors import Outage, ServelabError
+from servelab.core.identity import content_id, run_id
 from servelab.core.result_lock import claim
+from servelab.core.run_spec import RunSpec
 from servelab.core.ssh_signature import SigningKey, check_key
 from servelab.machine.device_names import StatedName, Wanted
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, lease
 from servelab.measure.inputs import RunInputs
-from servelab.measure.job import Job, JobRun, visit_id
+from servelab.measure.job import Job, JobRun, longest_s, visit_id
 from servelab.measure.nodes import Nodes, other_nodes
-from servelab.measure.outcome import Accounts, log_line, write_run
-from servelab.measure.repetition import Measured, measure_fairly
+from servelab.measure.outcome import Accounts, Outcome, failed_requests, log_line, write_run
 from servelab.measure.run_files import RunStatus
 from servelab.measure.run_folder import job_folder, make_once, read_status, say_kept, set_aside_if_broken
-from servelab.measure.saturated import Saturated
+from servelab.measure.server import Killed
 from servelab.measure.session import Session
 from servelab.measure.signed_run import sign_run
+
+
+class Saturated:
+    """Curves of one visit that reached the server's limit, each with the lowest rate that did.
+
+    A curve's points differ in their rate alone. Only a run that says so (`unless_saturated`) is left out.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+
+    def note(self, spec: RunSpec, outcome: Outcome) -> None:
+        """Remembers the rate of a run if the server could not keep up with it."""
+        rate = spec.protocol.request_rate
+        if rate != "inf" and outcome.saturated(spec):
+            self._at[_curve(spec)] = min(rate, self._at.get(_curve(spec), rate))
+
+    def below(self, spec: RunSpec) -> str | None:
+        """Why a run is not sent: the server was saturated at a lower rate; None if it is to be sent."""
+        rate, at = spec.protocol.request_rate, self._at.get(_curve(spec))
+        if not spec.unless_saturated or rate == "inf" or at is None or at >= rate:
+            return None
+        return f"not sent at {rate:g} requests/s: the server was saturated at {at:g}"
+
+
+def _curve(spec: RunSpec) -> str:
+    """Equal for the points of a curve."""
+    content = spec.model_dump(mode="json", exclude={"unless_saturated"})
+    return content_id({**content, "protocol": {**content["protocol"], "request_rate": None}})
+
+
+_FEW = 0.01
+"""A smaller share of failed requests may be an accident, such as a lost connection; the second attempt counts."""
+
+
+class Measured(NamedTuple):
+    """The attempt that is kept."""
+
+    outcome: Outcome
+    attempts: int
+    disturbed: str | None
+    """What disturbed the kept attempt; None if nothing."""
+
+
+def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Callable[[], None]) -> Measured:
+    """Calls `attempt` until it gives a fair result or must not be repeated; keeps the last one.
+
+    - If the server may have been killed from outside, once more on another server start (`restart`).
+    - If fewer than 1 % of the requests failed, once more on another server start.
+    - If others took the CPUs, on the same server start, at most `protocol.repeat_disturbed` times.
+
+    An attempt that would not end within `longest_s` of the run, if it takes as long as the last one, is left out;
+    `Outage` if that leaves nothing but a server that was killed once.
+    """
+    begun, left = time.monotonic(), {"killed": 1, "failed": 1, "disturbed": spec.protocol.repeat_disturbed}
+    attempts = 0
+    while True:
+        attempts += 1
+        started = time.monotonic()
+        outcome = attempt()
+        ended = time.monotonic()
+        taken = outcome.taken()
+        disturbed = taken.text if taken and taken.disturbs(spec.protocol.max_others_cpu_percent) else None
+        cause = next((cause for cause in _causes(outcome, disturbed) if left[cause]), None)
+        if cause is None:
+            break
+        if ended - begun + ended - started > longest_s(spec.protocol, spec.most_rounds):
+            if cause == "killed":
+                raise Outage(f"the server may have been killed, and there is no time to repeat it: {outcome.failure}")
+            break
+        left[cause] -= 1
+        log_line(f"measured again ({cause}): {outcome.failure or failed_requests(outcome.table()) or disturbed}")
+        if cause != "disturbed":
+            restart()
+    return Measured(outcome, attempts, disturbed)
+
+
+def _causes(outcome: Outcome, disturbed: str | None) -> list[str]:
+    """Why an attempt is no fair result, the most serious first; empty if it is one."""
+    if outcome.failure is not None:
+        return ["killed"] if isinstance(outcome.failure, Killed) else []
+    errors = outcome.table()["error"]
+    failed = len(errors) - errors.null_count
+    return [*(["failed"] if 0 < failed < _FEW * len(errors) else []), *(["disturbed"] if disturbed else [])]
 
 
 def measure_job(

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
-from servelab.core.json_file import JsonPart
+from servelab.core.files import JsonPart
 from servelab.core.run_spec import MOST_STEPS, CapacitySpec, LoadOf
 from servelab.metrics.definitions import METRICS, Round
-from servelab.metrics.percentile_limits import PERCENTILES
+from servelab.metrics.objective import PERCENTILES
 from servelab.metrics.saturation import queue_growth
 from servelab.metrics.tables.record_array import RecordArray, arrived, present
 

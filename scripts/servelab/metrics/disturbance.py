@@ -55,3 +55,26 @@ def _worst_round(loaded: RecordArray, metric: str) -> float:
     """The highest of the rounds' means; NaN without telemetry of it."""
     rounds = by_round(loaded[loaded["metric"] == metric]).values()
     return maximum(np.array([mean(samples["value"]) for samples in rounds]))
+
+
+LENGTH_DEPENDENT = {
+    "requests_per_s": "output_tokens_per_s",
+    "input_tokens_per_s": "output_tokens_per_s",
+    "total_tokens_per_s": "output_tokens_per_s",
+    "goodput_per_s": "slo_attainment",
+    "capacity_per_s": "capacity_in_flight",
+    "e2el_ms": "normalized_e2el_ms",
+    "cost_per_million_tokens": "cost_per_million_output_tokens",
+    "energy_per_token_j": "energy_per_output_token_j",
+    "steady_requests_per_s": "steady_output_tokens_per_s",
+    "steady_total_tokens_per_s": "steady_output_tokens_per_s",
+    "steady_e2el_ms": "normalized_e2el_ms",
+}
+"""Metric that depends on the lengths of answers → the one to compare instead."""
+
+
+def lengths_text(own: float, other: float, whose: str) -> str:
+    """What a comparison says of the lengths: `answers end by themselves: 80 output tokens a request, …`."""
+    change = 100 * (own / other - 1) if other else 0.0
+    differ = f" ({change:+.0f} %)" if round(change) else ""
+    return f"answers end by themselves: {own:.4g} output tokens a request, {whose} {other:.4g}{differ}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from servelab.assets.model_work import work_of_config
 from servelab.engines.roofline import Served
-from servelab.machine.device_rates import published_rates
+from servelab.machine.cpu_rates import published_rates
 from servelab.recorded.audit import Run
 from servelab.recorded.readers import Block
 from servelab.results.physical_limit import PhysicalLimit, RoundServed, Serving, limit_of, serving

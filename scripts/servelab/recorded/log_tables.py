@@ -12,17 +12,41 @@ import pyarrow as pa
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
-from servelab.recorded.audit import Run
-from servelab.recorded.audit.rates import unsound_rates
+from servelab.recorded.audit import RUN_RULES, Run, RunRule
+from servelab.recorded.audit.run_rules import unsound_rates
 from servelab.recorded.log_limits import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
-from servelab.recorded.run_checks import check_recorded
-from servelab.results.checks import verdict
+from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict
+from servelab.results.checks.limit import judge
+from servelab.results.parse import HEADLINE, WITH_INTERVAL, interval_columns
 from servelab.results.parse import TABLES as TABLES_OF_RUNS
-from servelab.results.start_columns import HEADLINE, WITH_INTERVAL, interval_columns
 from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate, RecordedRun
 from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
+
+_FAILED = {"suspect": suspect, "invalid": invalid}
+
+
+def check_recorded(run: Run) -> list[dict[str, Any]]:
+    """A row of `schemas.CHECKS` for each run rule and for the physical limit, without study, run_id and workload."""
+    rows = []
+    for rule in RUN_RULES:
+        saw = _saw(rule, run)
+        action = rule.action if saw.level in _FAILED else None
+        rows.append({"check": rule.name, "level": saw.level, "saw": saw.text, "action": action})
+    found, limit = judge(limit_of_recorded(run)), CHECKS.get("above_physical_limit")
+    action = limit.action if found.level in _FAILED else None
+    return [*rows, {"check": limit.name, "level": found.level, "saw": found.text, "action": action}]
+
+
+def _saw(rule: RunRule, run: Run) -> Saw:
+    findings = list(rule.look(run))
+    contradicted = [finding for finding in findings if finding.verdict == "contradicted"]
+    if not findings:
+        return not_applicable(f"nothing is known to compare: {rule.compares}")
+    texts = "; ".join(dict.fromkeys(finding.summary for finding in contradicted or findings))
+    return _FAILED[rule.fails_as](texts) if contradicted else ok(texts)
+
 
 Row = dict[str, Any]
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from servelab.core.errors import ConfigError
 from servelab.recorded.readers import VALUE, Block, Figure, ReadError, read_file
-from servelab.study.curves import Curve
-from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, RecordedWorkload
-from servelab.study.recorded.sweeps import at
+from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, RecordedWorkload, at
+from servelab.study.workload_loads import Curve
 
 _SETTINGS = {"max_concurrency": "max_concurrency", "request_rate": "request_rate_per_s"}
 """What the points of a sweep differ in → the setting of a result."""

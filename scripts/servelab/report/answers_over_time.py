@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from servelab.core.errors import ServelabError
-from servelab.core.number_text import estimate, metric_label
+from servelab.core.yaml_file import estimate, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.tables.comparison_schemas import ANSWERS
 from servelab.metrics.tables.io import read_table
 from servelab.report.cells import Cell, Table, change_cell, value_or_none
 from servelab.report.page import Figure, Section
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 COLUMNS = ["Model", "Hardware", "Measured", "Study", "Versions", "Winner", "Gain on its baseline"]
 TEXT = (
@@ -63,7 +63,7 @@ def answers_over_time(results: Path) -> Section | None:
 def _figure(stem: str, of: str, answers: list[Row]) -> Figure:
     import pandas as pd  # here: most index pages have no chart, and drawing takes a second
 
-    from servelab.report.charts.inline import inline_spec, inline_svg
+    from servelab.report.charts import inline_spec, inline_svg
     from servelab.report.charts.over_time import CAPTION, build
     from servelab.report.charts.write import drawing
 

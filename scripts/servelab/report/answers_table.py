@@ -6,7 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from servelab.core.yaml_file import figure
 from servelab.report.cells import Cell, Table, value_or_none
+from servelab.report.improvement_tables import SIDES
+from servelab.study.project import StudySummary
+from servelab.study.study import LAST_STAGES
 
 MOST_ROWS = 12
 """Rows that a report shows; the table's files have all."""
@@ -56,3 +60,29 @@ def _text(text: Any) -> str:
     shown = " ".join(text[: 2 * MOST_CHARACTERS].split())
     shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
     return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}…"
+
+
+_ACCEPTED, _LENGTH = "draft_acceptance_percent", "draft_accepted_length_tokens"
+
+
+def answer_lines(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> list[str]:
+    """Lines on each workload and side; `table` has rows of schemas.STAGE_TABLE, `metrics` those of schemas.METRICS."""
+    found = table[table["stage"].isin(LAST_STAGES) & table["candidate"].isin(SIDES) & (table["outcome"] == "ok")]
+    drafted = metrics[metrics["metric"].isin((_ACCEPTED, _LENGTH))].dropna(subset=["mean"])  # null: nothing was drafted
+    lines = []
+    for row in found.to_dict("records"):
+        who = f"{SIDES[row['candidate']]}, {study.workloads[row['workload']]}"
+        if pd.notna(row.get("natural_length_tokens")):
+            length = figure(row["natural_length_tokens"])
+            lines.append(
+                f"{who}: answers end by themselves, {length} output tokens a request; so only figures of an output "
+                "token are compared."
+            )
+        of_runs = drafted[drafted["run_id"].isin(list(row["run_ids"]))].groupby("metric")["mean"].mean()
+        lines += [f"{who}: {_drafts(of_runs)}."] if _ACCEPTED in of_runs else []
+    return lines
+
+
+def _drafts(means: Any) -> str:
+    step = f", {figure(means[_LENGTH])} tokens a step" if _LENGTH in means else ""
+    return f"{figure(means[_ACCEPTED])} % of the tokens drafted ahead were accepted{step}"

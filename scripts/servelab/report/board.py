@@ -11,15 +11,15 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.errors import ServelabError
-from servelab.core.number_text import figure, mark, metric_label, percent
+from servelab.core.yaml_file import figure, mark, metric_label, percent
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.recorded.audit.rounding import in_digits
 from servelab.report.cells import Cell, Table, value_or_none
+from servelab.study.project import StudySummary
 from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate
 from servelab.study.study import COMPARISON
-from servelab.study.summary import StudySummary
 
 COLUMNS = ["Model", "Hardware", "Engine", "Workload", "Configuration", "Published", "Sound", "Off", "Gain"]
 TEXT = (

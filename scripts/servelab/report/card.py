@@ -14,7 +14,7 @@ from servelab.core.files import replacing, write_text
 from servelab.report.charts import BACKGROUND, BLUE, FONT, INK, MUTED_INK
 from servelab.report.improvement_tables import Headline
 from servelab.search.recommended import Recommended
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 WIDTH, MARGIN = 1200, 48
 """Pixels of the picture."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import NO_BREAK, estimate, figure, interval, is_noise, percent
+from servelab.core.yaml_file import NO_BREAK, estimate, figure, interval, is_noise, percent
 from servelab.metrics.statistics import mean_ci95
 
 MOST_ROWS = 100

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from servelab.recorded.audit.claims_table import VERDICTS
+from servelab.recorded.logs import Logs
 from servelab.report.cells import Cell, Table, value_or_none
+from servelab.study.project import StudySummary
+from servelab.study.recorded.plan import recorded_run
+from servelab.study.recorded.study import FILE, LOGS, load_recorded
 
 Row = dict[Any, Any]
 
@@ -86,3 +92,119 @@ def _place(row: Row) -> str:
 def _points(row: Row) -> Cell:
     points = value_or_none(row["points"])
     return Cell(f"{points:.3g}" if points and row["verdict"] != "confirmed" else "–")
+
+
+class RecordedLogs:
+    """The logs of the recorded study in `folder`; the report is beside a copy of its `logs/`. An `evidence.Origin`."""
+
+    kind = "recorded"
+    remark = (
+        "logs/ beside this report has the logs as their tools printed them; every figure here is computed only from "
+        "these logs."
+    )
+
+    def __init__(self, folder: Path) -> None:
+        self._study = load_recorded(folder)
+        self._logs = Logs(self._study, folder)
+        self._folder = folder
+        self._of_run = {
+            recorded_run(self._study, folder, reference, workload).run_id: (reference, workload)
+            for reference, candidate in self._study.candidates.items()
+            for workload in candidate.logs
+        }
+        name = self._study.study
+        self.target = f"results/recorded/{name}/report.html --config 'studies=[]' 'recorded=[{name}]'"
+
+    def href(self, run_id: str) -> str:
+        """The run's log, the first if there are several; empty for a run without logs."""
+        if run_id not in self._of_run:
+            return ""
+        reference, workload = self._of_run[run_id]
+        return next((_link(file) for file in self._logs.files(reference, workload) if self._is(file)), "")
+
+    def _is(self, file: str) -> bool:
+        """Whether a log is there."""
+        return (self._folder / LOGS / file).is_file()
+
+    def failure_href(self, run_id: str) -> str:
+        """Empty: the study file has all that is known of a failure."""
+        return ""
+
+    def commit(self, run_id: str) -> str | None:
+        """None: nothing was measured here."""
+        return None
+
+    def imported(self, run_ids: Sequence[str]) -> str:
+        """Empty: logs are no runs of a results folder."""
+        return ""
+
+    def visited(self, run_ids: Sequence[str]) -> str:
+        """Empty: what published logs say of their servers is all that is known."""
+        return ""
+
+    def model_has_name(self, run_id: str) -> bool:
+        """True: the command is printed as it was published."""
+        return True
+
+    def image(self, run_id: str) -> str | None:
+        """None: logs name no image."""
+        return None
+
+    def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
+        """Source, engines, workloads, logs, and definitions of a tool that differ from docs/metrics.md."""
+        recorded = self._study
+        facts = {
+            "Published in": recorded.source,
+            "Model": recorded.model.id,
+            "Accelerator": f"{recorded.hardware.accelerator}, {recorded.hardware.per_node} in a node",
+            "Note": recorded.note,
+            "Study file": f"config/recorded/{recorded.study}/{FILE}",
+        }
+        engines = [
+            [Cell(recorded.engine_name(name)), Cell(engine.version), Cell(engine.program or "–")]
+            for name, engine in recorded.engines.items()
+        ]
+        workloads = [
+            [
+                Cell(workload.title, note=name),
+                Cell(str(workload.prompts)),
+                Cell(workload.command or workload.note or "–"),
+            ]
+            for name, workload in recorded.workloads.items()
+        ]
+        return {
+            "Source": Table(["What", "Value"], [[Cell(name), Cell(text)] for name, text in facts.items() if text]),
+            "Engines": Table(["Engine", "Version", "Its commands begin with"], engines),
+            "Workloads": Table(["Workload", "Requests", "Load client’s command, or what is known of it"], workloads),
+            "Logs": self._log_table(),
+            "Definitions of the tools": self._definitions(),
+        }
+
+    def _log_table(self) -> Table:
+        rows = []
+        for reference, workload in self._of_run.values():
+            blocks = self._logs.rounds(reference, workload)
+            broken = {each.file: each.reason for each in self._logs.broken(reference, workload)}
+            for file in self._logs.files(reference, workload):
+                block = next((each for each in blocks if Path(each.file).name == file), next(iter(blocks), None))
+                release, note = "–", f"broken: {broken.get(file)}"
+                if file not in broken and block is not None:
+                    release = f"{block.tool} {block.tool_version or ''}".strip()
+                    note = "" if Path(block.file).name == file else f"the same figures as {Path(block.file).name}"
+                name = Cell(file, link=_link(file) if self._is(file) else "", note=note)
+                rows.append([name, Cell(reference), Cell(self._study.workloads[workload].title), Cell(release)])
+        return Table(["Log", "Candidate", "Workload", "Tool, and its release if the log has it"], rows)
+
+    def _definitions(self) -> Table:
+        found: dict[tuple[str, str, str], None] = {}
+        for reference, workload in self._of_run.values():
+            for block in self._logs.rounds(reference, workload):
+                found |= dict.fromkeys((block.tool, metric, text) for metric, text in block.definitions.items())
+        return Table(
+            ["Metric", "Tool", "What it means there"],
+            [[Cell(metric), Cell(tool), Cell(text)] for tool, metric, text in found],
+        )
+
+
+def _link(file: str) -> str:
+    return f"{LOGS}/{file}"

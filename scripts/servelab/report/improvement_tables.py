@@ -7,13 +7,38 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import NO_BREAK, PLACES_MARK, figure, interval, metric_label, percent
+from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, estimate, figure, interval, mark, metric_label, percent
 from servelab.metrics.definitions import METRICS
+from servelab.metrics.pareto import LATENCIES, THROUGHPUT, measured, on_front
 from servelab.report.cells import Cell, Measured, Table, change_cell, value_or_none
-from servelab.search.recommendation_text import keep_text
-from servelab.search.recommended import FROM_LOGS, Recommended
+from servelab.report.charts.curves import AT, LIMITED, SHOWN
+from servelab.search.recommend import keep_text
+from servelab.search.recommended import FROM_LOGS, BestOfWorkload, Recommended
+from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
-from servelab.study.summary import StudySummary
+
+SIDES = {"baseline": "Baseline", "winner": "Optimized"}
+
+
+def limit_lines(study: StudySummary, table: pd.DataFrame) -> list[str]:
+    """A line for each side on the deciding workload; `table` has rows of schemas.STAGE_TABLE."""
+    on = study.objective.on
+    rows = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == on) & (table["outcome"] == "ok")]
+    return [
+        f"{title}: {_text(row)}, on {study.workloads[on]}."
+        for side, title in SIDES.items()
+        for row in rows[rows["candidate"] == side].to_dict("records")[:1]
+    ]
+
+
+def _text(row: dict[Any, Any]) -> str:
+    note = value_or_none(row["limit_note"]) or "the model's size is not known"
+    share = value_or_none(row["share_of_limit"])
+    if share is None:
+        return f"no physical limit ({note})"
+    limit = figure(value_or_none(row["limit_total_tokens_per_s"]))
+    return f"{100 * float(share):.2g} % of what its devices can do (physical limit {limit} total tokens/s: {note})"
+
 
 Row = dict[Any, Any]
 
@@ -201,3 +226,93 @@ def _only_baseline(sides: pd.DataFrame, metric: str, measured: Measured) -> list
         else:
             cells.append(measured.cell(list(rows[0]["run_ids"]), metric))
     return cells
+
+
+def front_table(search: pd.DataFrame, figures: Measured) -> Table:
+    """A row for each run on the front of a latency, lowest latency first; `search` as in the chart."""
+    runs = measured(search)
+    fronts = {column: on_front(runs[runs[column].notna()], column) for column in LATENCIES}
+    on = {column: set(front.index[front]) for column, front in fronts.items()}
+    shown = runs[runs.index.isin(set().union(*on.values()))].sort_values([*LATENCIES], kind="stable")
+    rows = [
+        [
+            Cell(row["candidate"], row["run_id"], str(row["stage_title"]), is_good=row["role"] == "Winner"),
+            Cell(figure(row[THROUGHPUT]), row["run_id"], value=row[THROUGHPUT]),
+            *(figures.cell(list(row["run_ids"]), column.removesuffix("_mean"), row[column]) for column in LATENCIES),
+            Cell(" and ".join(LATENCIES[c].split()[1] for c in LATENCIES if index in on[c])),
+        ]
+        for index, row in shown.iterrows()
+    ]
+    return Table(["Candidate", "Total tokens/s per accelerator", *LATENCIES.values(), "On the front of"], rows, "front")
+
+
+_LATENCIES = {name: title for name, title in SHOWN.items() if name in LIMITED}
+
+
+def curves_table(curves: pd.DataFrame, repeats: str = "Starts") -> Table:
+    """A row for each configuration and point; `curves` has the columns of schemas.CURVES.
+
+    `repeats` is the heading of the numbers of server starts, or of logs.
+    """
+    rows = [_row(row) for row in curves.to_dict("records")]
+    columns = ["Configuration", "Load", "Total tokens/s, as run", "Requests/s", *_LATENCIES.values(), repeats]
+    return Table(columns, rows, name="curves")
+
+
+def _row(row: dict[Any, Any]) -> list[Cell]:
+    load = f"{row['curve']}: {AT[row['load']].format(row['level'])}"
+    head = [
+        Cell(str(row["candidate"]), row["run_id"], str(row["stage"]), is_good=row["candidate"] == "winner"),
+        Cell(load, note="the point that decides" if row["decides"] else ""),
+    ]
+    if row["outcome"] != "ok":
+        why = "saturated at a lower rate: not sent" if row["outcome"] == "saturated" else f"failed: {row['reason']}"
+        return [*head, Cell(why), *(Cell("–") for _ in range(len(_LATENCIES) + 1)), Cell(f"{row['starts']}")]
+    value, low, high = (value_or_none(row[f"total_tokens_per_s{end}"]) for end in ("", "_ci95_low", "_ci95_high"))
+    figures = [Cell(figure(row[name]), row["run_id"], value=row[name]) for name in ("requests_per_s", *_LATENCIES)]
+    total = Cell(estimate(value, low, high), row["run_id"], value=value, mark=mark(row["validity"]))
+    return [*head, total, *figures, Cell(f"{row['starts']}")]
+
+
+@dataclass(frozen=True)
+class GuardSection:
+    """What the report shows for each workload."""
+
+    verdict: str
+    losses: list[str]
+    """Workloads on which the winner loses more than the study allows, with the figures."""
+    best: list[BestOfWorkload]
+    """The configuration to use on each workload; empty if it is the winner on all."""
+
+
+def guard_section(recommended: Recommended) -> GuardSection | None:
+    """None for a study with one workload, which has no other to compare with."""
+    if len(recommended.by_workload) < 2:
+        return None
+    losses = [f"{row.title}: {row.guard_why}" for row in recommended.improvements if row.guard == "loses"]
+    unclear = [row.title for row in recommended.improvements if row.guard == "unclear"]
+    differs = any(not best.is_recommended for best in recommended.by_workload)
+    most = f"{recommended.max_loss_percent:g} %"
+    if not recommended.changed:
+        verdict = "Use the baseline on every workload."
+    elif losses:
+        count = f"{len(losses)} workload{'' if len(losses) == 1 else 's'}"
+        verdict = f"The optimized configuration loses more than {most} on {count}."
+    else:
+        verdict = f"The optimized configuration loses more than {most} on no workload."
+    if unclear:
+        verdict += f" Noise is too large to decide on {', '.join(unclear)}."
+    return GuardSection(verdict, losses, recommended.by_workload if differs else [])
+
+
+def capacity_lines(study: StudySummary, table: pd.DataFrame) -> list[str]:
+    """A line for each side and workload whose load was searched; `table` has rows of schemas.STAGE_TABLE."""
+    if "capacity_note" not in table:
+        return []
+    rows = table[table["stage"].isin(LAST_STAGES) & table["capacity_note"].notna()].to_dict("records")
+    return [
+        f"{title}, {study.workloads[row['workload']]}: why the search for the capacity ended: {row['capacity_note']}."
+        for side, title in SIDES.items()
+        for row in rows
+        if row["candidate"] == side
+    ]

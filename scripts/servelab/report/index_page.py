@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from servelab.core.errors import ServelabError
-from servelab.core.number_text import MARKS_KEY, interval, is_noise, mark, metric_label, percent
-from servelab.measure.imported_run import read_import
-from servelab.measure.run_files import RunStatus
+from servelab.core.yaml_file import MARKS_KEY, interval, is_noise, mark, metric_label, percent
+from servelab.measure.run_files import RunStatus, read_import
 from servelab.metrics.definitions import METRICS
 from servelab.report import board
 from servelab.report.answers_over_time import answers_over_time
 from servelab.report.cells import Cell, Table
 from servelab.report.page import Page, Section
-from servelab.search.recommendation_text import keep_text
+from servelab.search.recommend import keep_text
 from servelab.search.recommended import FROM_LOGS, Recommended
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 KINDS = {"studies": "live", "recorded": "recorded logs"}
 """Folder below the results → where its studies' figures come from."""

@@ -4,25 +4,110 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from servelab.core.identity import canonical_json, workload_id
 from servelab.core.run_spec import HubSource, ModelSource, RunSpec
-from servelab.measure.run_files import ManifestShell, RunManifest
-from servelab.report.cells import Cell, Table
-from servelab.report.imported_note import imported_sentence, imported_table, imports_of
-from servelab.report.visited_servers import not_known_table, visited_sentence, visited_table, visits_of
-from servelab.study.summary import StudySummary
+from servelab.core.yaml_file import figure
+from servelab.measure.run_files import Import, ManifestEndpoint, ManifestShell, RunManifest, read_import
+from servelab.report.cells import Cell, Table, value_or_none
+from servelab.report.improvement_tables import SIDES
+from servelab.study.project import StudySummary
+from servelab.study.study import LAST_STAGES
 from servelab.study.workload_loads import LOAD_KEYS
+
+
+def imports_of(runs: Path, run_ids: Sequence[str]) -> dict[str, Import]:
+    """The latest import of each run that has one; `runs` is `results/runs`."""
+    marks = {run_id: read_import(runs / run_id) for run_id in run_ids}
+    return {run_id: mark.imports[-1] for run_id, mark in marks.items() if mark}
+
+
+def imported_sentence(imports: Mapping[str, Import], all_runs: int) -> str:
+    """How many of the runs were imported from where; empty if none was."""
+    if not imports:
+        return ""
+    origins = ", ".join(dict.fromkeys(found.origin for found in imports.values()))
+    were = "was" if len(imports) == 1 else "were"
+    return (
+        f"{len(imports)} of {all_runs} runs {were} not measured here but imported from {origins}; "
+        "Environment and provenance has more."
+    )
+
+
+def imported_table(imports: Mapping[str, Import], all_runs: int) -> Table:
+    """One row for each origin, its day, and who signed."""
+    groups: dict[Import, list[str]] = {}
+    for run_id, found in imports.items():
+        groups.setdefault(found.model_copy(update={"imported_at": found.imported_at[:10]}), []).append(run_id)
+    rows = [
+        [
+            Cell(f"{len(members)} of {all_runs} runs", members[0]),
+            Cell(found.origin, note=f"sha256 {found.archive_sha256}" if found.archive_sha256 else ""),
+            Cell(found.imported_at),
+            Cell(found.archive_signed_by or "not known"),
+            Cell(found.run_signed_by or "not known"),
+        ]
+        for found, members in groups.items()
+    ]
+    return Table(["Runs", "From", "Imported", "Archive signed by", "Runs signed by"], rows)
+
+
+def visits_of(runs: Path, run_ids: Sequence[str]) -> dict[str, ManifestEndpoint]:
+    """The server of each run that was sent to one; `runs` is `results/runs`."""
+    found = {run_id: RunManifest.read(runs / run_id / "manifest.json").endpoint for run_id in run_ids}
+    return {run_id: endpoint for run_id, endpoint in found.items() if endpoint}
+
+
+def visited_sentence(visits: Mapping[str, ManifestEndpoint]) -> str:
+    """What a reader must know first; empty if nothing was visited."""
+    if not visits:
+        return ""
+    urls = list(dict.fromkeys(each.asked.url for each in visits.values()))
+    unknown = list(dict.fromkeys(what for each in visits.values() for what in each.not_known))
+    were = "was" if len(urls) == 1 else "were"
+    return (
+        f"{', '.join(urls)} already ran and {were} not started here. Not known: {', '.join(unknown)}. Intervals are "
+        f"over visits, not over server starts: what changes from one start to the next is not in them."
+    )
+
+
+def visited_table(visits: Mapping[str, ManifestEndpoint]) -> Table:
+    """One row for each answer that a server gave about itself, with the number of its runs."""
+    groups: dict[str, list[str]] = {}
+    for run_id, found in visits.items():
+        groups.setdefault(found.asked.model_dump_json(), []).append(run_id)
+    rows = [
+        [
+            Cell(asked.url, members[0]),
+            Cell(str(len(members))),
+            Cell(asked.model),
+            Cell(asked.version or "not known"),
+            Cell(asked.software or "not known"),
+            Cell(f"{asked.longest_tokens:,} tokens" if asked.longest_tokens else "not known"),
+        ]
+        for members in groups.values()
+        for asked in [visits[members[0]].asked]
+    ]
+    return Table(["Server", "Runs", "Model", "Version that it says", "Calls itself", "Longest sequence"], rows)
+
+
+def not_known_table(visits: Mapping[str, ManifestEndpoint]) -> Table:
+    """What cannot be known, and why."""
+    found = dict.fromkeys((what, why) for each in visits.values() for what, why in each.not_known.items())
+    return Table(["What", "Why"], [[Cell(what), Cell(why)] for what, why in found])
+
 
 MANIFEST_PARTS = ("devices", "machine", "git")
 """Parts of a manifest that identify the machine and the code of a run."""
 
 
 class MeasuredRuns:
-    """The runs of a live study; `folder` is `results/runs`. See `servelab.report.evidence.Origin`."""
+    """The runs of a live study; `folder` is `results/runs`. See `servelab.report.stages_section.Origin`."""
 
     kind = "measured"
     remark = (
@@ -196,3 +281,32 @@ def _fact(key: str, value: Any) -> str:
 
 def _unique(rows: list[list[Cell]]) -> list[list[Cell]]:
     return [list(row) for row in dict.fromkeys(tuple(row) for row in rows)]
+
+
+_KINDS = {"startup_cold_s": "cold {}", "startup_warm_s": "warm {}"}
+_UNKNOWN = "whether its weights were in the page cache is not known, or only some were"
+
+
+def startup_lines(study: StudySummary, table: pd.DataFrame) -> list[str]:
+    """A line for each side that started; `table` has rows of schemas.STAGE_TABLE, of older versions perhaps."""
+    if "startup_s" not in table:
+        return []
+    on = study.objective.on
+    rows = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == on) & table["startup_s"].notna()]
+    return [
+        f"{title}: start-up {_text(row)}."
+        for side, title in SIDES.items()
+        for row in rows[rows["candidate"] == side].to_dict("records")[:1]
+    ]
+
+
+def _text(row: dict[Any, Any]) -> str:
+    """Cold and warm starts; a mean of both would be neither."""
+    found = [words.format(_seconds(row, name)) for name, words in _KINDS.items() if value_or_none(row[name])]
+    return "; ".join(found) or f"{_seconds(row, 'startup_s')}; {_UNKNOWN}"
+
+
+def _seconds(row: dict[Any, Any], name: str) -> str:
+    value, low, high = (value_or_none(row[f"{name}{end}"]) for end in ("", "_ci95_low", "_ci95_high"))
+    interval = "" if low is None or high is None else f" (95 % interval {figure(low)} to {figure(high)})"
+    return f"{figure(value)} s{interval}"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import PLACES_MARK, figure, interval, metric_label, percent
+from servelab.core.yaml_file import PLACES_MARK, figure, interval, metric_label, percent
 from servelab.report.cells import Cell, Table
+from servelab.results.checks import places_of
 from servelab.results.compare_with_baseline import paired_labels
-from servelab.results.unequal_places import places_of
 from servelab.search.recommended import Improvement, Proof, Recommended
+from servelab.study.project import StudySummary
 from servelab.study.study import CONFIRM
-from servelab.study.summary import StudySummary
 
 Row = dict[Any, Any]
 

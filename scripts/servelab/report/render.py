@@ -9,42 +9,41 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import MARKS_KEY, PLACES_KEY, PLACES_MARK
-from servelab.report.answer_lines import answer_lines
-from servelab.report.answers_table import answers_table
-from servelab.report.capacity_lines import capacity_lines
-from servelab.report.card import answer_card
+from servelab.core.files import write_text
+from servelab.core.yaml_file import MARKS_KEY, PLACES_KEY, PLACES_MARK
+from servelab.metrics.tables.io import read_tables
+from servelab.report.answers_table import answer_lines, answers_table
+from servelab.report.card import answer_card, write_card
 from servelab.report.cells import Cell, Measured, Table
-from servelab.report.charts import CHARTS, Chart
-from servelab.report.charts.inline import inline_spec, inline_svg, read_chart
-from servelab.report.charts.vega_runtime import chart_runtime
+from servelab.report.charts import CHARTS, Chart, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section
-from servelab.report.curves_table import curves_table
-from servelab.report.evidence import Origin
 from servelab.report.forms import Deployment, forms_in_order
 from servelab.report.improvement_tables import (
     accelerators_text,
+    capacity_lines,
+    curves_table,
+    front_table,
+    guard_section,
     headline,
+    limit_lines,
     objective_table,
     other_metrics_table,
     place_warning,
 )
-from servelab.report.limit_lines import limit_lines
 from servelab.report.measured_and_recorded import beside_table
-from servelab.report.pareto_table import front_table
+from servelab.report.measured_runs import MeasuredRuns, startup_lines
+from servelab.report.page import render_html, render_markdown
 from servelab.report.proof_section import proof_section
 from servelab.report.search_tree import search_tree
-from servelab.report.stages_section import StageSection, stage_sections
-from servelab.report.startup_lines import startup_lines
-from servelab.report.templating import render_html, render_markdown
+from servelab.report.stages_section import Origin, StageSection, stage_sections
+from servelab.report.table_files import write_tables
 from servelab.report.validity_marks import Marks, checks_summary, checks_table
 from servelab.report.versions_section import versions_section
-from servelab.report.workloads_section import guard_section
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
-from servelab.study.study import AFTER_SEARCH
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
+from servelab.study.study import AFTER_SEARCH, CONFIRM
 
 ALWAYS_DRAWN = ("improvements", "comparison", "search", "stage")
 """Tables that every study has; charts of these are always drawn."""
@@ -212,3 +211,45 @@ def _named(prefix: str, tables: dict[str, Table]) -> dict[str, Table]:
 def _not_tried(stages: Sequence[StageSection]) -> Table:
     rows = [[Cell(stage.title), Cell(candidate), Cell(why)] for stage in stages for candidate, why in stage.not_tried]
     return Table(["Stage", "Candidate", "Why"], rows, name="not-tried")
+
+
+RENDERED = ("report.html", "report.md", "card.md", "card.png", "tables")
+"""What rendering writes into the folder of a study."""
+
+
+def render_live_report(results: Path, study: str, beside: Path | None) -> None:
+    """Renders the report of a finished live study again.
+
+    `beside` is the folder of the recorded study of this name, if the report shows it. A missing or broken file is a
+    `ServelabError`.
+    """
+    folder = results / "studies" / study
+    summary = StudySummary.read(folder / "study.json")
+    searched = [stage.name for stage in summary.stages]
+    stages = read_tables([folder / "stages" / stage / "table.parquet" for stage in [*searched, CONFIRM]])
+    own = {name: folder / f"{name}.parquet" for name in ("history", "answers")}
+    # archives of earlier versions may lack these
+    if (curves := folder / "curves.parquet").exists():
+        own["curves"] = curves
+    asked = [folder / "stages" / stage / "answers.parquet" for stage in [*searched, CONFIRM]]
+    asked = [path for path in asked if path.exists()]
+    optional = own | ({"beside": beside / "improvements.parquet"} if beside else {})
+    metrics, search = read_tables([folder / "metrics.parquet"]), read_tables([folder / "search.parquet"])
+    content = report_content(
+        summary,
+        Recommended.read(folder / "recommended.json"),
+        stages,
+        [Decision.read(folder / "stages" / stage / "decision.json") for stage in searched],
+        read_tables([folder / "improvements.parquet"]),
+        metrics,
+        read_tables([folder / "checks.parquet"]),
+        MeasuredRuns(results / "runs", study),
+        search=search,
+        asked=read_tables(asked) if asked else None,
+        drawn={path.stem for path in (folder / "charts").glob("*.svg")},
+        **{name: read_tables([path]) for name, path in optional.items()},
+    )
+    write_tables(folder / "tables", content, {"stages": stages, "metrics": metrics, "search": search})
+    write_card(content["card"], folder / "card.md", folder / "card.png")
+    write_text(folder / "report.md", report_markdown(content))
+    write_text(folder / "report.html", report_html(content, folder / "charts"))

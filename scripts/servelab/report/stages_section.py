@@ -5,20 +5,70 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 
 from servelab.core.errors import ServelabError
-from servelab.core.number_text import NO_BREAK, duration, estimate, figure, metric_label
+from servelab.core.yaml_file import NO_BREAK, duration, estimate, figure, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 from servelab.report.cells import Cell, Measured, Table, change_cell, value_or_none
-from servelab.report.evidence import Origin
 from servelab.search.decide import CONSTRAINT_MISSED
-from servelab.search.decision import Decision, Verdict
-from servelab.search.standing import CANNOT_TELL, CHANGES_ANSWERS
-from servelab.study.summary import StageOutline, StudySummary
+from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Verdict
+from servelab.study.project import StageOutline, StudySummary
+
+
+class Origin(Protocol):
+    """The evidence behind a study's figures, and how to show it. Links are relative to the report."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the runs, one of `measured_and_recorded.KINDS`."""
+        ...
+
+    @property
+    def remark(self) -> str:
+        """A sentence that names where the raw figures are."""
+        ...
+
+    def imported(self, run_ids: Sequence[str]) -> str:
+        """A sentence that says which of these runs were restored from an archive; empty if none was."""
+        ...
+
+    def visited(self, run_ids: Sequence[str]) -> str:
+        """A sentence on the servers that already ran, and what cannot be known of them; empty if there was none."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """Arguments for Snakemake that make the report again."""
+        ...
+
+    def href(self, run_id: str) -> str:
+        """Link to what a run's figures were computed from; empty if there is nothing."""
+        ...
+
+    def failure_href(self, run_id: str) -> str:
+        """Link to the log of a failure; empty if there is none."""
+        ...
+
+    def commit(self, run_id: str) -> str | None:
+        """The commit a run was measured at; None if unknown."""
+        ...
+
+    def model_has_name(self, run_id: str) -> bool:
+        """Whether an engine finds the served weights by the name in the command: not if they were made here."""
+        ...
+
+    def image(self, run_id: str) -> str | None:
+        """The container image, by digest, that served a run; None if no container is known."""
+        ...
+
+    def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
+        """Tables by heading: software, model, workloads, machines; `workload_of` names the workload of each run."""
+        ...
+
 
 Row = dict[Any, Any]
 

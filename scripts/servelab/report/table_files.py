@@ -13,7 +13,7 @@ import pandas as pd
 
 from servelab.core.errors import ServelabError
 from servelab.core.files import replacing
-from servelab.core.number_text import NO_BREAK
+from servelab.core.yaml_file import NO_BREAK
 from servelab.report.cells import Cell, Table
 
 _FORMULA = re.compile(r"\s*[=+\-@|]|[\t\r]")

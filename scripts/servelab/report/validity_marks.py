@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.errors import ServelabError
-from servelab.core.number_text import MARKS, mark
+from servelab.core.yaml_file import MARKS, mark
 from servelab.report.cells import Cell, Table, value_or_none
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 _LEVELS = tuple(reversed(MARKS))
 """The worst first."""

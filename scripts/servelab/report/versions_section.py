@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import MARKS_KEY, estimate, mark, metric_label
+from servelab.core.yaml_file import MARKS_KEY, estimate, mark, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.report.cells import Cell, Table, change_cell, value_or_none
-from servelab.study.summary import StudySummary
+from servelab.study.project import StudySummary
 
 _VERDICTS = ("better", "worse", "no difference", "new failure", "fixed failure", "still fails", "not comparable")
 _FAILURES = ("new failure", "fixed failure", "still fails", "not comparable")

@@ -17,7 +17,7 @@ from servelab.answers.instruments.agreement import difference_share
 from servelab.answers.judge import judge
 from servelab.answers.question import Answer
 from servelab.core.errors import ServelabError
-from servelab.core.json_file import FiniteOrNull, JsonPart
+from servelab.core.files import FiniteOrNull, JsonPart
 from servelab.core.seal import fault_of_digests
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.measure.run_files import RunStatus

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from servelab.core.errors import ServelabError
+from servelab.metrics.definitions import METRICS, RunData
+from servelab.metrics.tables import schemas
 from servelab.metrics.tables.curve_schema import CURVES
+from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
-from servelab.study.summary import StudySummary
 
 
 def curves_table(study: StudySummary, stages: pd.DataFrame, points: pd.DataFrame) -> pa.Table:
@@ -55,3 +62,80 @@ def _value(value: Any) -> Any:
     if isinstance(value, str) or hasattr(value, "__len__"):
         return list(value) if not isinstance(value, str) else value
     return None if pd.isna(value) else value
+
+
+Rows = list[dict[str, Any]]
+
+LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
+PERCENTILES = (0.0, 1.0, 2.0, *(float(percent) for percent in range(5, 100, 5)), 98.0, 99.0, 99.9, 100.0)
+MOST_POINTS = 60
+"""Points of one telemetry metric in a round."""
+
+DRAWN = (
+    ("nvml", "gpu_utilization_percent"),
+    ("npu-smi", "npu_utilization_percent"),
+    ("nvml", "power_w"),
+    ("npu-smi", "power_w"),
+    ("nvml", "memory_used_bytes"),
+    ("npu-smi", "memory_used_bytes"),
+    ("psutil", "own_cpu_percent"),
+    ("psutil", "server_rss_bytes"),
+    ("server", "kv_cache_usage_fraction"),
+    ("server", "requests_waiting"),
+)
+"""Source and metric of the telemetry that charts draw, in their order."""
+
+
+def condense(table: pd.DataFrame, runs_folder: Path) -> dict[str, pa.Table]:
+    """Tables `distributions` and `device_series` of the successful runs in `table` (rows of schemas.STAGE_TABLE).
+
+    A run whose records cannot be read is a `ServelabError` that names it; telemetry may be missing.
+    """
+    distributions: Rows = []
+    series: Rows = []
+    measured = table[table["outcome"] == "ok"].drop_duplicates(["run_id", "workload"])
+    for row in measured.to_dict("records"):
+        names = {"study": row["study"], "run_id": row["run_id"], "workload": row["workload"]}
+        records, telemetry = _read(runs_folder / row["run_id"])
+        distributions += [names | entry for entry in distribution(RunData(records))]
+        series += [names | entry for entry in device_series(telemetry)]
+    return {
+        "distributions": pa.Table.from_pylist(distributions, schema=schemas.DISTRIBUTIONS),
+        "device_series": pa.Table.from_pylist(series, schema=schemas.DEVICE_SERIES),
+    }
+
+
+def distribution(run: RunData) -> Iterator[dict[str, Any]]:
+    """Percentiles of each latency over all rounds (linear interpolation); none for a latency without observations."""
+    for tag in LATENCIES:
+        rounds = [METRICS.get(tag).observe(data) for data in run.rounds.values()]
+        values = np.concatenate(rounds) if rounds else np.empty(0)
+        if values.size:
+            found = np.percentile(values, PERCENTILES)
+            for percent, value in zip(PERCENTILES, found, strict=True):
+                yield {"metric": tag, "n": int(values.size), "percentile": percent, "value_ms": float(value)}
+
+
+def device_series(telemetry: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Means over a run's devices in equally long pieces of each round, from the start of its load."""
+    loaded = telemetry[telemetry["time_s"] >= 0]
+    for (source, metric), rows in loaded.groupby(["source", "metric"], sort=False):
+        if (source, metric) not in DRAWN:
+            continue
+        for number in sorted(rows["round"].unique()):
+            of_round = rows[rows["round"] == number]
+            last = float(of_round["time_s"].max())
+            piece = (of_round["time_s"] / max(last, 1e-9) * MOST_POINTS).astype(int).clip(upper=MOST_POINTS - 1)
+            means = of_round.groupby(piece)[["time_s", "value"]].mean()
+            for time_s, value in means.itertuples(index=False):
+                yield {"round": int(number), "source": source, "metric": metric, "time_s": time_s, "value": value}
+
+
+def _read(folder: Path) -> tuple[pa.Table, pd.DataFrame]:
+    try:
+        records = pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS)
+        samples = folder / "telemetry.parquet"
+        telemetry = pq.read_table(samples, schema=schemas.TELEMETRY) if samples.exists() else None
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise ServelabError(f"{folder}: not a complete run ({error}); remove the folder and run again") from None
+    return records, (schemas.TELEMETRY.empty_table() if telemetry is None else telemetry).to_pandas()

@@ -25,7 +25,7 @@ from servelab.study.study import Study
 Figures = dict[str, list[dict[str, Any]]]
 """Rows of each of a run's tables, without study, run_id, workload and start; empty for a run that failed.
 
-`limits` and `physical_limit` are no tables: they have the rows of `servelab.metrics.percentile_limits.count_beyond`,
+`limits` and `physical_limit` are no tables: they have the rows of `servelab.metrics.objective.count_beyond`,
 and the one of `servelab.results.physical_limit`.
 """
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,17 +20,237 @@ from servelab.measure.clients import CLIENTS
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.capacity import capacity_values, find_capacity
 from servelab.metrics.definitions import RunData, summarise, summarise_rounds
-from servelab.metrics.percentile_limits import count_beyond
+from servelab.metrics.objective import Beyond, count_beyond, missed_constraints, per_basis
+from servelab.metrics.statistics import mean_ci95
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_bytes
 from servelab.metrics.timeline import timeline
 from servelab.results.answers import compare_answers
-from servelab.results.checks import Evidence, check_run
+from servelab.results.checks import Evidence, check_run, disturbance, place_columns, verdict
 from servelab.results.kept_figures import Figures, KeptFigures, RunFiles, incomplete, read_files
-from servelab.results.physical_limit import limit_of_run
-from servelab.results.start_columns import NO_START, Start, columns_of_starts
+from servelab.results.physical_limit import LIMIT_COLUMNS, limit_of_run
 from servelab.study.plan import Plan, PlannedRun
 from servelab.study.study import Study
+
+HEADLINE = {
+    "output_tokens_per_s": ("output_tokens_per_s", "mean"),
+    "requests_per_s": ("requests_per_s", "mean"),
+    "total_tokens_per_s": ("total_tokens_per_s", "mean"),
+    "ttft_ms_mean": ("ttft_ms", "mean"),
+    "ttft_ms_p99": ("ttft_ms", "p99"),
+    "tpot_ms_mean": ("tpot_ms", "mean"),
+    "tpot_ms_p99": ("tpot_ms", "p99"),
+    "itl_ms_mean": ("itl_ms", "mean"),
+    "e2el_ms_mean": ("e2el_ms", "mean"),
+    "slo_attainment": ("slo_attainment", "mean"),
+}
+"""Column of the stage table → metric and statistic whose mean over starts it is."""
+WITH_INTERVAL = "total_tokens_per_s"
+"""The column of these that has an interval."""
+
+COLD_SHARE, WARM_SHARE = 0.05, 0.95
+"""A start is cold if at most this share of the weights was in the page cache, warm if at least this share was."""
+
+NO_START: dict[str, Any] = {
+    "rounds": 0,
+    "starts": 0,
+    "run_ids": [],
+    "start_labels": [],
+    "start_values": [],
+    "start_disturbed": [],
+    "start_jobs": [],
+    "run_places": [],
+}
+"""Columns of a candidate without runs."""
+SATURATED = "saturated"
+"""Outcome of a run that was not sent, as its server start was saturated at a lower rate."""
+LEVELS = ("ok", "suspect", "invalid")
+"""Validity of a run, the worst last."""
+
+
+class Start(NamedTuple):
+    """A run of a candidate, its status, and its figures (empty if it failed)."""
+
+    run: PlannedRun
+    status: RunStatus
+    figures: Figures
+
+
+def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) -> dict[str, Any]:
+    """The columns of schemas.STAGE_TABLE that come from a candidate's runs on one workload, in the order of its starts.
+
+    Figures are means over the starts that went well, without the disturbed ones if there are others; intervals are
+    Student's over them. One failed start makes the
+    candidate `failed`: a server that starts only sometimes is a finding.
+    """
+    well = [start for start in starts if start.status.is_ok]
+    _, basis = study.objective.metric_and_basis
+    factor, _ = per_basis(basis, accelerators, study.hardware.per_node)
+    disturbances = {start.run.run_id: disturbance(start.figures["checks"]) for start in well}
+    well = [start for start in well if not disturbances[start.run.run_id]] or well
+    measured = [(start, value) for start in well if (value := _value(study, start)) is not None]
+    values = [value * factor for _, value in measured]
+    return {
+        **_headline(well),
+        **interval_columns("objective", "_value", values),
+        "workload": starts[0].run.workload,
+        "run_id": starts[0].run.run_id,
+        "run_ids": [start.run.run_id for start in starts],
+        **place_columns([start.status.place for start in starts]),
+        "starts": len(measured),
+        "start_labels": [start.run.start for start, _ in measured],
+        "start_values": values,
+        "start_disturbed": [disturbances[start.run.run_id] is not None for start, _ in measured],
+        "start_jobs": [start.status.job_id for start, _ in measured],
+        "constraints_missed": _constraints(study, well),
+        **_capacity(well),
+        "natural_length_tokens": _natural_length(well),
+        **startup_columns(starts),
+        **_outcome(starts),
+        **_validity(starts),
+        **_limits(well),
+        "disturbed": "; ".join(sorted({disturbances[start.run.run_id] or "" for start in well} - {""})) or None,
+        "rounds": sum(start.status.rounds for start in starts),
+        "success_rate": _success_rate([start.status for start in starts]),
+        "accelerator_s": sum(start.status.accelerator_s for start in starts),
+        "load_accelerator_s": sum(start.status.load_s for start in starts) * accelerators,
+    }
+
+
+def interval_columns(name: str, suffix: str, values: Sequence[float]) -> dict[str, float | None]:
+    """Columns `<name><suffix>`, `<name>_ci95_low` and `<name>_ci95_high`; none without values."""
+    if not values:
+        return {}
+    mean, low, high = mean_ci95(values)
+    return {f"{name}{suffix}": mean, f"{name}_ci95_low": low, f"{name}_ci95_high": high}
+
+
+def _value(study: Study, start: Start) -> float | None:
+    """The objective on a start: the mean of its rounds, as run; None if it could not be computed."""
+    rounds = [entry["value"] for entry in start.figures["rounds"] if entry["metric"] == study.objective.metric]
+    return fmean(rounds) if rounds else None
+
+
+def _by_metric(start: Start) -> dict[str, dict[str, Any]]:
+    return {entry["metric"]: entry for entry in start.figures["metrics"]}
+
+
+def _headline(well: Sequence[Start]) -> dict[str, float | None]:
+    columns: dict[str, float | None] = {}
+    summaries = [_by_metric(start) for start in well]
+    for name, (metric, statistic) in HEADLINE.items():
+        found = [summary[metric][statistic] for summary in summaries if metric in summary]
+        if values := [value for value in found if value is not None]:
+            columns |= interval_columns(name, "", values) if name == WITH_INTERVAL else {name: fmean(values)}
+    return columns
+
+
+def _limits(well: Sequence[Start]) -> dict[str, Any]:
+    """The columns of the physical limit: means over the starts that have one."""
+    rows = [row for start in well for row in start.figures.get("physical_limit", [])]
+    found: dict[str, Any] = {}
+    for name in LIMIT_COLUMNS:
+        values = [row[name] for row in rows if row[name] is not None]
+        if values:
+            found[name] = values[0] if name == "limit_note" else fmean(values)
+    return found
+
+
+def _natural_length(well: Sequence[Start]) -> float | None:
+    """Mean output tokens of a request; None where their number is set."""
+    natural = [_by_metric(start).get("output_length_tokens", {}) for start in well if start.run.spec.natural_stops]
+    lengths = [row["mean"] for row in natural if row.get("mean") is not None]
+    return fmean(lengths) if lengths else None
+
+
+def _capacity(well: Sequence[Start]) -> dict[str, Any]:
+    """The columns of a search for capacity: why it ended on each start, and the load that all of them sustain."""
+    found = {
+        start.run.start: each
+        for start in well
+        if (spec := start.run.spec.capacity) is not None
+        if (each := find_capacity(spec, start.status.steps)) is not None
+    }
+    notes = [f"{label}: {each.text}" for label, each in found.items()]
+    loads = [each.load for each in found.values()]
+    return {"capacity_note": "; ".join(notes) or None, "capacity_load": min(loads, default=None)}
+
+
+def _constraints(study: Study, well: Sequence[Start]) -> str | None:
+    """What the starts miss together: constraints are of the workload that decides, and of its parts."""
+    if not well:
+        return None
+    workload = well[0].run.workload
+    is_part = workload not in study.workloads  # a part is not among the study's workloads
+    if workload != study.objective.on and not is_part:
+        return None
+    counts: dict[tuple[str, str], Beyond] = {}
+    for row in (row for start in well for row in start.figures["limits"]):
+        key = (row["metric"], row["statistic"])
+        observations, beyond = counts.get(key, Beyond(0, 0))
+        counts[key] = Beyond(observations + row["observations"], beyond + row["beyond"])
+    summaries = [_by_metric(start) for start in well]
+    together: dict[str, dict[str, float | None]] = {
+        metric: _together(limits, [summary[metric] for summary in summaries])
+        for metric, limits in study.objective.constraints.items()
+    }
+    return missed_constraints(study.objective.constraints, together, counts, is_part=is_part)
+
+
+def _together(statistics: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Statistics of several starts: their smallest minimum, their largest maximum, else the mean; a mean's interval."""
+    found: dict[str, float | None] = {}
+    for statistic in statistics:
+        values = [value for row in rows if (value := row[statistic]) is not None]
+        combine = {"minimum": min, "maximum": max}.get(statistic, fmean)
+        found[statistic] = combine(values) if values else None
+        if statistic == "mean" and values:
+            _, found["ci95_low"], found["ci95_high"] = mean_ci95(values)
+    return found
+
+
+def startup_columns(starts: Sequence[Start]) -> dict[str, float | None]:
+    """The columns of the start-up: over all starts that became healthy, and over the cold and the warm ones."""
+    healthy = [start.status for start in starts if start.status.startup_s is not None]
+    known = [status for status in healthy if status.weights_cached_share is not None]
+    groups = {
+        "startup_s": healthy,
+        "startup_cold_s": [status for status in known if (status.weights_cached_share or 0.0) <= COLD_SHARE],
+        "startup_warm_s": [status for status in known if (status.weights_cached_share or 0.0) >= WARM_SHARE],
+    }
+    found: dict[str, float | None] = {}
+    for name, statuses in groups.items():
+        found |= interval_columns(name, "", [status.startup_s for status in statuses if status.startup_s is not None])
+    return found
+
+
+def _outcome(starts: Sequence[Start]) -> dict[str, str | None]:
+    failed = [start for start in starts if not start.status.is_ok]
+    failed.sort(key=lambda start: start.status.outcome == SATURATED)  # stable: a failure says more
+    first = (failed or starts)[0].status
+    message = first.message
+    if failed and len(starts) > 1:
+        alike = [start for start in failed if start.status.outcome == first.outcome]
+        labels = ", ".join(start.run.start for start in alike)
+        message = f"{message or first.reason} ({len(alike)} of {len(starts)} starts {first.outcome}: {labels})"
+    return {"outcome": first.outcome, "reason": first.reason, "message": message}
+
+
+def _validity(starts: Sequence[Start]) -> dict[str, str | None]:
+    """The worst validity of the starts that went well, and what made them so."""
+    found = {start.run.start: verdict(start.figures["checks"]) for start in starts if start.status.is_ok}
+    worst = max((level for level, _ in found.values()), key=LEVELS.index, default=None)
+    notes = [f"{label}: {note}" if len(starts) > 1 else note for label, (_, note) in found.items() if note]
+    return {"validity": worst, "validity_note": "; ".join(notes) or None}
+
+
+def _success_rate(statuses: Sequence[RunStatus]) -> float:
+    """Successful requests / requests of all runs; of runs that sent none, the mean of what they say."""
+    requests = sum(status.requests for status in statuses)
+    if not requests:
+        return fmean(status.success_rate for status in statuses)
+    return sum(status.success_rate * status.requests for status in statuses) / requests
+
 
 TABLES = {
     "table": schemas.STAGE_TABLE,

@@ -6,8 +6,7 @@ import pandas as pd
 
 from servelab.metrics.definitions import METRICS
 from servelab.search.decide import ahead, decide_stage, noise_of
-from servelab.search.decision import Decision, Verdict
-from servelab.search.standing import rows_of, soundest
+from servelab.search.decision import Decision, Verdict, rows_of, soundest
 from servelab.study.plan import Plan
 from servelab.study.study import Study
 

@@ -20,9 +20,8 @@ from servelab.search.proof_plan import FirstPairs
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.plan import Plan
-from servelab.study.project import Project
+from servelab.study.project import Project, StudySummary
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
-from servelab.study.summary import StudySummary
 
 
 class PossibleVisit(NamedTuple):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
 from pydantic import Field
 
-from servelab.core.json_file import FiniteOrNull, JsonFile, JsonPart
+from servelab.answers.comparison import CHANGES
+from servelab.core.files import FiniteOrNull, JsonFile, JsonPart
+from servelab.study.project import SearchedStudy
 
 
 class Verdict(JsonPart):
@@ -52,3 +59,85 @@ class Decision(JsonFile):
         description="Candidates that advance to the next stage with a longer load, the best first, if the search "
         "halves; empty otherwise.",
     )
+
+
+Row = dict[str, Any]
+
+
+def rows_of(table: pd.DataFrame) -> list[Row]:
+    """The rows of a stage's table, by their position. (`to_dict` takes ten times as long.)"""
+    columns = [table[name].tolist() for name in table.columns]
+    rows = [dict(zip(table.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+    return sorted(rows, key=lambda row: row["position"])
+
+
+"""A row of schemas.STAGE_TABLE."""
+
+CHANGES_ANSWERS = CHANGES
+"""Verdict of a candidate whose answers lost more than the study allows, beyond noise: it never wins."""
+CANNOT_TELL = "cannot tell"
+"""Verdict of a candidate whose comparison rests on a disturbed run."""
+
+
+def too_many_failed(study: SearchedStudy, row: Row) -> str | None:
+    """How many requests of a run succeeded, if that is fewer than the study requires; None if they are enough.
+
+    None also for a run that failed as a whole, and where no successes were counted.
+    """
+    rate, required = row.get("success_rate"), study.objective.min_success_rate
+    if row["outcome"] != "ok" or rate is None or math.isnan(rate) or rate >= required:
+        return None
+    return f"{100 * rate:.2f} % of the requests succeeded, {100 * required:g} % are required"
+
+
+def disturbed(row: Row) -> str | None:
+    """What disturbed a run, by its checks (`servelab.results.checks.disturbance`); None if nothing did."""
+    found = row.get("disturbed")
+    return found if isinstance(found, str) else None
+
+
+def is_barred(study: SearchedStudy, row: Row, incumbent: Row) -> bool:
+    """Whether too many requests of a run failed for it to win over an incumbent that has enough successes."""
+    return too_many_failed(study, row) is not None and too_many_failed(study, incumbent) is None
+
+
+def settle(
+    study: SearchedStudy, row: Row, incumbent: Row, found: tuple[str, str], gain_percent: float
+) -> tuple[str, str]:
+    """Verdict and reason of a candidate, from those that its figures give and its gain over the incumbent.
+
+    The gain is negative for a candidate that is slower.
+    """
+    verdict, why = found
+    for who, side in (("the incumbent", incumbent), ("this candidate", row)):
+        if what := disturbed(side):
+            return CANNOT_TELL, f"{who} was disturbed, {what}; measured: {why}"
+    failed, failed_of_incumbent = too_many_failed(study, row), too_many_failed(study, incumbent)
+    if failed and not failed_of_incumbent:
+        return "failed", f"{failed}; measured: {why}"
+    if failed_of_incumbent:
+        why += f"; the incumbent: {failed_of_incumbent}"
+        if failed:
+            why += f"; this candidate: {failed}"
+        elif verdict not in ("worse", "better") and gain_percent >= -study.objective.margin_percent:
+            return "better", f"{why}; this candidate is not slower"
+    return verdict, why
+
+
+def soundest(study: SearchedStudy, rows: Sequence[Row], positions: Sequence[int]) -> list[int]:
+    """Those of the positions that may win over the others.
+
+    That is those of whose requests enough succeeded, if there are any; of these those that were not disturbed.
+    """
+    chosen = list(positions)
+    for fault in (lambda row: too_many_failed(study, row), disturbed):
+        chosen = [position for position in chosen if fault(rows[position]) is None] or chosen
+    return chosen
+
+
+def half_width_text(low: float | None, high: float | None) -> str:
+    """The smallest change that an interval of a change could have shown: half of its width."""
+    if low is None or high is None:
+        return ""
+    half = (high - low) / 2
+    return f"; less than {half:.1f} % could not have been seen" if math.isfinite(half) else "; no change could be seen"

@@ -9,8 +9,8 @@ import pandas as pd
 from pydantic import Field
 
 from servelab.core.errors import ServelabError
+from servelab.core.files import FiniteOrNull, JsonFile
 from servelab.core.identity import content_id
-from servelab.core.json_file import FiniteOrNull, JsonFile
 from servelab.core.run_spec import EngineSpec
 from servelab.machine.place import Place
 from servelab.measure.run_files import RunStatus

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME
 from servelab.core.identity import canonical_json
 from servelab.metrics.definitions import METRICS
-from servelab.search.decide import ahead, can_win, relative_change, unfit
-from servelab.search.standing import Row, rows_of, settle, soundest
-from servelab.search.start_noise import StartNoise
+from servelab.search.decide import StartNoise, ahead, can_win, relative_change, unfit
+from servelab.search.decision import Row, rows_of, settle, soundest
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Incumbent, baseline, difference, key_of
 from servelab.study.study import Study

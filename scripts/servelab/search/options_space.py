@@ -11,11 +11,10 @@ import pandas as pd
 
 from servelab.core.identity import canonical_json
 from servelab.metrics.definitions import METRICS
-from servelab.search.decide import NOT_RUN, can_win, start_values
+from servelab.search.decide import NOT_RUN, can_win, pooled_noise, start_values
+from servelab.search.decision import Row, disturbed, rows_of
 from servelab.search.failures import probability_of_failure
 from servelab.search.product import Combination, combinations
-from servelab.search.standing import Row, disturbed, rows_of
-from servelab.search.start_noise import pooled_noise
 from servelab.search.surrogate import Floats, Levels, Measurements, Prediction, Surrogate
 from servelab.study.configuration import key_of
 from servelab.study.plan import Plan

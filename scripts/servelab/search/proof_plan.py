@@ -8,16 +8,23 @@ from typing import NamedTuple
 import pandas as pd
 
 from servelab.metrics.definitions import METRICS
+from servelab.results.checks import unequal_places
 from servelab.results.compare_with_baseline import paired_labels
-from servelab.results.start_columns import SATURATED
-from servelab.results.unequal_places import unequal_places
-from servelab.search.decide import natural_lengths, start_values, unfit
+from servelab.results.parse import SATURATED
+from servelab.search.decide import StartNoise, natural_lengths, pooled_noise, start_values, unfit
+from servelab.search.decision import CHANGES_ANSWERS, Row, is_barred, rows_of, too_many_failed
 from servelab.search.next_best import next_best
 from servelab.search.planning import plan_confirm
-from servelab.search.proof import Pair, asked_half_width_percent, pairs_needed
-from servelab.search.proof_verdict import BETTER, SAME, WORSE, ProofVerdict, judge_proof
-from servelab.search.standing import CHANGES_ANSWERS, Row, is_barred, rows_of, too_many_failed
-from servelab.search.start_noise import StartNoise, pooled_noise
+from servelab.search.proof import (
+    BETTER,
+    SAME,
+    WORSE,
+    Pair,
+    ProofVerdict,
+    asked_half_width_percent,
+    judge_proof,
+    pairs_needed,
+)
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, baseline, key_of
 from servelab.study.plan import LeftOut, Plan

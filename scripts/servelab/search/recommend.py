@@ -13,30 +13,149 @@ from typing import Any
 
 import pandas as pd
 
+from servelab.core.yaml_file import mark
 from servelab.measure.run_files import RunManifest
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.compare_with_baseline import SEARCH
-from servelab.search.decision import Decision
-from servelab.search.other_workloads import BASELINE, WINNER, best_by_workload, judge_loss
+from servelab.results.parse import SATURATED
+from servelab.search.decide import judged, unfit
+from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row, disturbed, is_barred, too_many_failed
 from servelab.search.proof import asked_half_width_percent
 from servelab.search.proof_plan import judge
 from servelab.search.recommended import (
     FROM_LOGS,
     NOTHING_TO_PROVE,
     PROVED,
+    BestOfWorkload,
     ChangedAnswers,
     Improvement,
     Proof,
     Recommended,
+    measurement_note,
 )
-from servelab.search.recorded_note import measurement_note
-from servelab.search.standing import CANNOT_TELL, CHANGES_ANSWERS, Row
 from servelab.search.winner_map import winner_maps
-from servelab.study.kinds import SearchedPlan, SearchedStudy
 from servelab.study.plan import Plan
+from servelab.study.project import SearchedPlan, SearchedStudy
 from servelab.study.study import CONFIRM_FIRST, Study
+
+BASELINE, WINNER = "baseline", "winner"
+
+Change = tuple[float | None, float | None, float | None]
+_NONE: Change = (None, None, None)
+
+
+def judge_loss(study: SearchedStudy, table: pd.DataFrame, gain: Improvement) -> tuple[str, str]:
+    """Whether the winner loses too much on the gain's workload (`holds`, `loses` or `unclear`), and why.
+
+    `table` is the last stage's table, `gain` the winner against the baseline there. The winner `loses` if its loss
+    exceeds `objective.max_loss_percent` beyond noise, or if only the baseline has a valid run. It is `unclear` if the
+    change's 95 % interval includes such a loss, if all starts of a side were disturbed, or if too many requests failed
+    with the winner alone. Logs without an interval are judged by the change alone; a proof
+    without one is `unclear`.
+    """
+    most = study.objective.max_loss_percent
+    sides = {row["candidate"]: row for row in _rows(table) if row["workload"] == gain.workload}
+    if len(sides) > 1 and all(row["outcome"] == SATURATED for row in sides.values()):
+        return "holds", "both are saturated at a lower rate"
+    wrong = {name: unfit(study, row) for name, row in sides.items()}
+    if wrong.get(WINNER) or wrong.get(BASELINE):
+        name = WINNER if wrong.get(WINNER) and not wrong.get(BASELINE) else BASELINE
+        found = wrong[name]
+        return ("loses" if name == WINNER else "unclear"), f"the {name}: {found[1] if found else ''}"
+    for name, row in sides.items():
+        if what := disturbed(row):
+            return "unclear", f"the {name} was disturbed: {what}"
+    if len(sides) > 1 and is_barred(study, sides[WINNER], sides[BASELINE]):
+        return "unclear", f"the {WINNER}: {too_many_failed(study, sides[WINNER])}"
+    value, low, high = gain.change_percent, gain.change_ci95_low_percent, gain.change_ci95_high_percent
+    if value is None:
+        return "unclear", "the two cannot be compared"
+    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    if low is None or high is None:
+        word = "unclear" if isinstance(study, Study) else "loses" if sign * value < -most else "holds"
+        return word, f"{value:+.1f} %, no interval"
+    text = f"{value:+.1f} % (95 % interval {low:+.1f} to {high:+.1f} %)"
+    if sign * value < -most and not low <= 0 <= high:
+        return "loses", text
+    reaches = min(sign * low, sign * high) < -most
+    return ("unclear", f"{text}; a loss of more than {most:g} % is possible") if reaches else ("holds", text)
+
+
+def best_by_workload(
+    study: SearchedStudy,
+    table: pd.DataFrame,
+    gains: Sequence[Improvement],
+    recommended: str,
+    titles: Mapping[str, str],
+) -> list[BestOfWorkload]:
+    """What to use on each workload, `winner` or `baseline`; a workload on which neither has a valid run is left out.
+
+    `table` is the last stage's table, `gains` the winner against the baseline on each workload, `recommended` the side
+    that is recommended. It is kept unless the other one is better beyond noise and margin; on the workload that decides
+    it is always kept.
+    """
+    found = []
+    gain_on = {gain.workload: gain for gain in gains}
+    for workload in study.workloads:
+        fit = {
+            row["candidate"]: row for row in _rows(table) if row["workload"] == workload and unfit(study, row) is None
+        }
+        if fit:
+            decides = workload == study.objective.on
+            name, why, change = _best(study, recommended, fit, gain_on.get(workload), decides=decides)
+            row = fit[name]
+            found.append(
+                BestOfWorkload(
+                    workload=workload,
+                    title=titles[workload],
+                    candidate=name,
+                    is_recommended=name == recommended,
+                    why=why,
+                    engine=row["engine"],
+                    engine_version=row["engine_version"],
+                    command=row["command"],
+                    run_id=row["run_id"],
+                    value=float(row["objective_value"]),
+                    change_percent=change[0],
+                    change_ci95_low_percent=change[1],
+                    change_ci95_high_percent=change[2],
+                )
+            )
+    return found
+
+
+def _best(
+    study: SearchedStudy, recommended: str, fit: Mapping[str, Row], gain: Improvement | None, *, decides: bool
+) -> tuple[str, str, Change]:
+    """The better side, the reason, and its change against the recommended side."""
+    if recommended not in fit:
+        return next(iter(fit)), "the recommended configuration has no valid run here", _NONE
+    if decides:
+        return recommended, "the workload that decides", _NONE
+    other = WINNER if recommended == BASELINE else BASELINE
+    if other in fit and gain is not None and gain.change_percent is not None:
+        change = _change_of(other, gain)
+        if change[0] is not None and (change[1] is not None or not isinstance(study, Study)):
+            verdict, why = judged(study, fit[other], fit[recommended], change)  # type: ignore[arg-type]
+            if verdict == "better":
+                return other, f"{why} against the recommended configuration", change
+    return recommended, f"the {other} is not better beyond noise and margin", _NONE
+
+
+def _change_of(side: str, gain: Improvement) -> Change:
+    """The change of a side against the other one: the gain is the winner's against the baseline."""
+    change = (gain.change_percent, gain.change_ci95_low_percent, gain.change_ci95_high_percent)
+    if side == WINNER:
+        return change
+    value, low, high = (None if each is None or each <= -100 else 100 * (1 / (1 + each / 100) - 1) for each in change)
+    return value, high, low
+
+
+def _rows(table: pd.DataFrame) -> list[Row]:
+    return table.to_dict("records")  # type: ignore[return-value]
+
 
 _NUMBERS = ("baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
 
@@ -281,3 +400,118 @@ def _validity(row: Row, baseline: Row) -> dict[str, Any]:
         for side, found in (("", row), ("baseline_", baseline))
         for column in ("validity", "validity_note")
     }
+
+
+def render_recommendation(recommended: Recommended, report: Path, model_has_name: bool = True) -> str:
+    """The recommendation as a few lines for a terminal.
+
+    `model_has_name`: the engine finds the served weights by the name in the command. Else only the command with this
+    machine's paths starts as printed, and it is the only one.
+    """
+    lines = [f"{recommended.study}: recommended serving command", *recommended.answers_text, ""]
+    lines += [f"    {recommended.launch_command or recommended.command}", ""]
+    if recommended.launch_command and model_has_name:
+        lines += ["With the model's name in place of its path:", "", f"    {recommended.command}", ""]
+    lines += [recommended.note, ""] if recommended.note else []
+    lines += _answer(recommended)
+    lines += _elsewhere(recommended)
+    lines += _by_load(recommended)
+    lines += _doubts(recommended)
+    return "\n".join([*lines, "", f"Report: {report}"])
+
+
+def keep_text(recommended: Recommended) -> str:
+    """Why the baseline is kept, in one sentence."""
+    if recommended.proof is None:
+        return "Keep the baseline: the search found no candidate that is better beyond noise and margin."
+    return f"Keep the baseline: what the search proposed is not proved (verdict: {recommended.proof.verdict})."
+
+
+def _answer(recommended: Recommended) -> list[str]:
+    proof = recommended.proof
+    if not recommended.changed:
+        lines = [keep_text(recommended)]
+        if proof is not None:
+            lines += [f"    {proof.why}", "Proposed by the search, not recommended:", f"    {proof.proposed_command}"]
+            lines += ["", *_found("What the proof found", recommended, proof)]
+        return lines
+    title = "Against the baseline"
+    if recommended.evidence == FROM_LOGS:
+        title += f" ({recommended.evidence})"
+    return [*([f"Proof: {proof.why}"] if proof else []), *_found(title, recommended, proof), *_losses(recommended)]
+
+
+def _found(title: str, recommended: Recommended, proof: Proof | None) -> list[str]:
+    rows = proof.workloads if proof else recommended.improvements
+    width = max((len(row.title) for row in rows), default=0)
+    unit = "pair" if proof else "log"
+    head = f"{title}, {recommended.objective} per {recommended.per}:"
+    return [head, *(f"    {row.title:<{width}}  {_gain(row, unit)}" for row in rows)]
+
+
+def _losses(recommended: Recommended) -> list[str]:
+    """Lines on the workloads where the winner loses more than the study allows."""
+    lost = [row for row in recommended.improvements if row.guard == "loses"]
+    lines = [f"    {row.title}: {row.guard_why}" for row in lost]
+    most = recommended.max_loss_percent
+    return ["", f"It loses more than {most:g} % on {_workloads(len(lost))}:", *lines] if lines else []
+
+
+def _elsewhere(recommended: Recommended) -> list[str]:
+    """Lines on the workloads where the other configuration is better."""
+    lines = []
+    for row in recommended.by_workload:
+        if not row.is_recommended:
+            lines += [f"    {row.title}: {row.candidate} ({row.why})", f"        {row.command}"]
+    return ["", "Better if you serve only this workload:", *lines] if lines else []
+
+
+def _by_load(recommended: Recommended) -> list[str]:
+    """The winner map of each curve, and the command of a side that is better at some loads but not recommended."""
+    if not recommended.winner_maps:
+        return []
+    lines = ["", "Best by load:"]
+    own = "winner" if recommended.changed else "baseline"
+    for found in recommended.winner_maps:
+        better = dict.fromkeys(each.best[0] for each in found.ranges if len(each.best) == 1)
+        lines += [f"    {found.text}"]
+        lines += [f"        {side}: {found.commands[side]}" for side in better if side != own]
+    return lines
+
+
+def _workloads(count: int) -> str:
+    return f"{count} workload{'' if count == 1 else 's'}"
+
+
+def _doubts(recommended: Recommended) -> list[str]:
+    """Lines on runs behind the figures that are suspect or invalid, and why."""
+    lines = []
+    gains = recommended.proof.workloads if recommended.proof else recommended.improvements
+    own = "optimized" if recommended.changed else "proposed" if gains else "baseline"
+    rows: list[tuple[str, Improvement | Recommended]] = [(row.title, row) for row in gains]
+    rows = rows or [("Deciding workload", recommended)]
+    for title, row in rows:
+        sides = [(own, row.validity, row.validity_note)]
+        if gains:
+            sides.insert(0, ("baseline", row.baseline_validity, row.baseline_validity_note))
+        for name, validity, note in sides:
+            if sign := mark(validity):
+                lines.append(f"    {sign} {title}, {name}: {validity}: {note}")
+    return ["", "What the checks found:", *lines] if lines else []
+
+
+def _gain(row: Improvement, unit: str) -> str:
+    if row.failed:
+        return f"not comparable: {row.failed}"
+    before, after = mark(row.baseline_validity), mark(row.validity)
+    text = f"{row.baseline_value:>10.1f}{before} -> {row.value:>10.1f}{after}   {row.change_percent:+7.1f} %"
+    if row.extrapolated:
+        text += "   extrapolated"
+    counted = f"{row.n} {unit}{'' if row.n == 1 else 's'}"
+    low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
+    if low is None or high is None:
+        return f"{text}   (no interval, {counted})"
+    text += f"   (95 % {low:+.1f} to {high:+.1f} %, {counted})"
+    if row.verdict is not None:
+        return f"{text}   {row.verdict}"
+    return f"{text}   within noise" if low <= 0 <= high else text

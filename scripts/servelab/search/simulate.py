@@ -21,8 +21,8 @@ from servelab.metrics.statistics import Interval
 from servelab.search import strategies as search
 from servelab.search.decide import NOT_RUN
 from servelab.search.project import load_project
+from servelab.search.proof import ProofVerdict
 from servelab.search.proof_plan import FirstPairs, judge, promised_percent
-from servelab.search.proof_verdict import ProofVerdict
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Load
 from servelab.study.plan import ANSWERS, Plan, PlannedCandidate, PlannedRun

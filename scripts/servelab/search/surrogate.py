@@ -27,7 +27,7 @@ from math import erf
 import numpy as np
 from numpy.typing import NDArray
 
-from servelab.search.start_noise import PRIOR, StartNoise
+from servelab.search.decide import PRIOR, StartNoise
 
 Floats = NDArray[np.float64]
 Levels = NDArray[np.int64]

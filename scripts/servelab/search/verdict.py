@@ -9,13 +9,12 @@ from typing import Any, Protocol
 
 from servelab.core.errors import ServelabError
 from servelab.machine.place import fact_text
+from servelab.measure.outcome import place_of
 from servelab.measure.run_files import RunManifest
-from servelab.measure.run_place import place_of
 from servelab.metrics.statistics import Interval
-from servelab.search.decide import compare, relative_change, unfit
-from servelab.search.standing import disturbed, too_many_failed
-from servelab.search.start_noise import StartNoise, pooled_noise
-from servelab.study.kinds import SearchedStudy
+from servelab.search.decide import StartNoise, compare, pooled_noise, relative_change, unfit
+from servelab.search.decision import disturbed, too_many_failed
+from servelab.study.project import SearchedStudy
 
 VERDICTS = ("better", "worse", "no difference", "new failure", "fixed failure", "still fails", "not comparable")
 _FAILED = ("failed", "refused")

@@ -27,13 +27,11 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, mean_ci95
 from servelab.metrics.tables import comparison_schemas as compared_schemas
 from servelab.results.kept_figures import incomplete
-from servelab.results.parse import parse_run, read_run
+from servelab.results.parse import Start, columns_of_starts, parse_run, read_run
 from servelab.results.past_runs import configuration_id, past_runs
-from servelab.results.start_columns import Start, columns_of_starts
-from servelab.search.decide import unfit
+from servelab.search.decide import StartNoise, unfit
+from servelab.search.decision import too_many_failed
 from servelab.search.kept_answers import Answer, question_id, study_versions, versions_id
-from servelab.search.standing import too_many_failed
-from servelab.search.start_noise import StartNoise
 from servelab.search.verdict import comparison_row, judge, machine_changes, machine_of, noise_of_sides
 from servelab.study.configuration import Load
 from servelab.study.plan import PROOF, Plan, PlannedCandidate, PlannedRun

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from pydantic import Field
 
+from servelab.core.files import JsonPart
 from servelab.core.identity import canonical_json
-from servelab.core.json_file import JsonPart
 from servelab.core.run_spec import ArgumentValue, ProtocolSpec, Strict, WorkloadSpec
 from servelab.study.study import Candidate, Overrides, Study
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import Field
 
-from servelab.core.json_file import FiniteOrNull, JsonFile, JsonPart
+from servelab.core.files import FiniteOrNull, JsonFile, JsonPart
 from servelab.core.run_spec import RunSpec
 from servelab.study.configuration import Configuration, Incumbent
 

@@ -6,22 +6,27 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
 
 from servelab.answers.question_load import Questions, QuestionsParameters
 from servelab.answers.sets import QUESTION_SETS
-from servelab.assets.converters import CONVERTERS, GGUF_QUANTIZER
 from servelab.assets.datasets import Dataset
+from servelab.assets.model_files import CONVERTERS, GGUF_QUANTIZER
 from servelab.assets.workloads import NamedWorkload
 from servelab.core.errors import ConfigError
+from servelab.core.files import JsonFile, JsonPart, own_or_shipped, write_json
 from servelab.core.identity import lock_sha256
 from servelab.core.registry import nearest
-from servelab.core.run_spec import ClientSpec, WorkloadSpec
-from servelab.core.shipped import own_or_shipped
+from servelab.core.run_spec import ClientSpec, ProtocolSpec, WorkloadSpec
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.runtimes import RUNTIMES
 from servelab.measure.clients import CLIENTS, version_in_identity
-from servelab.study.plan import PlannedCandidate
-from servelab.study.study import Study
+from servelab.study.plan import Plan, PlannedCandidate
+from servelab.study.recorded.plan import RecordedPlan
+from servelab.study.recorded.study import RecordedStudy, load_recorded
+from servelab.study.study import Hardware, Objective, Study, load_study
 
 
 @dataclass(frozen=True)
@@ -146,3 +151,66 @@ def check_name(project: Project, key: str, name: str, valid: list[str], kind: st
 def error_at(project: Project, key: str, text: str) -> ConfigError:
     """An error that names the study's file and the key."""
     return ConfigError(f"{project.file}: {key}: {text}")
+
+
+class StageOutline(JsonPart):
+    """A stage that decides, in the order of the search."""
+
+    name: str = Field(description="Name of the stage.")
+    title: str = Field(description="Its heading.")
+    candidates: list[str] = Field(description="Names of all its candidates.")
+
+
+class CurveOutline(JsonPart):
+    """One workload at several loads."""
+
+    of: str = Field(description="What its points differ in: `max_concurrency` or `request_rate`.")
+    points: dict[str, float] = Field(description="Workload of each point → its value, the lowest first.")
+
+
+class StudySummary(JsonFile):
+    """`study.json`. A live and a recorded study have keys that the other one lacks."""
+
+    study: str = Field(description="Name.")
+    title: str = Field(description="Heading of the report.")
+    model: dict[str, Any] = Field(description="Model and variants.")
+    hardware: Hardware = Field(description="Accelerator, kind of device, accelerators of a node, price.")
+    engines: dict[str, dict[str, Any]] = Field(description="Engines with their versions.")
+    objective: Objective = Field(description="Metric, basis, margin, workload that decides.")
+    search: dict[str, Any] | None = Field(None, description="Strategy and what ends the search; not if recorded.")
+    protocol: ProtocolSpec | None = Field(None, description="How load is sent; not if recorded.")
+    loads: dict[str, dict[str, Any]] = Field(
+        {}, description="Workload → what its load has of its own, in place of `protocol` and SLOs; not if recorded."
+    )
+    curves: dict[str, CurveOutline] = Field({}, description="Curves by name; of a recorded study its sweeps.")
+    client: str | None = Field(None, description="Load client; not if recorded.")
+    baseline: dict[str, Any] | str = Field(description="What everything is compared with.")
+    stages: list[StageOutline] = Field(description="Stages that decide, in the order of the search.")
+    workloads: dict[str, str] = Field(description="Name → title.")
+    source: str | None = Field(None, description="Where a recorded study was published.")
+    note: str | None = Field(None, description="Remark on a recorded study.")
+
+    def slos_of(self, workload: str) -> dict[str, float]:
+        """Limits for goodput under a workload."""
+        own: dict[str, float] | None = self.loads.get(workload, {}).get("slos")
+        return self.objective.slos if own is None else own
+
+    def write(self, path: Path) -> None:
+        """Writes the keys that this study has."""
+        write_json(path, self.model_dump(mode="json", exclude_unset=True))
+
+
+SearchedStudy = Study | RecordedStudy
+SearchedPlan = Plan | RecordedPlan
+_PLAN: TypeAdapter[SearchedPlan] = TypeAdapter(Annotated[RecordedPlan | Plan, Field(union_mode="left_to_right")])
+"""A live plan has no `reference`, so it is no recorded one."""
+
+
+def load_searched(path: Path) -> SearchedStudy:
+    """The live study in a file, or the recorded study in a folder; `ConfigError` for any mistake in it."""
+    return load_recorded(path) if path.is_dir() else load_study(path)
+
+
+def read_plan(path: Path) -> SearchedPlan:
+    """The plan of a stage, of either kind."""
+    return _PLAN.validate_json(path.read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -12,23 +13,114 @@ from servelab.assets.datasets import load_datasets
 from servelab.assets.workloads import WORKLOADS, NamedWorkload, load_workloads
 from servelab.core.credentials import has_credential, is_secret
 from servelab.core.errors import ConfigError
+from servelab.core.files import own_or_shipped
 from servelab.core.identity import canonical_json
 from servelab.core.registry import nearest
 from servelab.core.run_spec import CapacitySpec, ProtocolSpec
-from servelab.core.shipped import own_or_shipped
 from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.endpoint import NOT_KNOWN
 from servelab.engines.options import check_option_names
-from servelab.engines.runtimes import RUNTIMES
+from servelab.engines.runtimes import RUNTIMES, HostRuntime
 from servelab.machine.devices import DEVICES
+from servelab.machine.devices.elsewhere import Elsewhere
 from servelab.measure.clients import CLIENTS
 from servelab.metrics.definitions import METRICS, slo_metrics
-from servelab.metrics.natural_stops import LENGTH_DEPENDENT
-from servelab.metrics.percentile_limits import PERCENTILES, allowed_share, observations_needed
-from servelab.study.given_settings import refused_settings
+from servelab.metrics.disturbance import LENGTH_DEPENDENT
+from servelab.metrics.objective import PERCENTILES, allowed_share, observations_needed
+from servelab.study.configuration import Configuration, apply, baseline
 from servelab.study.project import Project, check_name, client_release, error_at
-from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, load_study
-from servelab.study.where_it_runs import wrong_place
+from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Overrides, Study, load_study
 from servelab.study.workload_loads import StudyWorkload
+
+
+def wrong_place(study: Study, alias: str, engine: Engine) -> tuple[str, str] | None:
+    """Key and reason of what does not fit an engine of the study; None if all does."""
+    entry, device = study.engines[alias], study.hardware.device
+    if engine.already_runs != (entry.runtime == "none"):
+        fix = "`runtime: none`, as nothing starts it" if engine.already_runs else "another; nothing would start it"
+        return f"engines.{alias}.runtime", f"engine {engine.name} needs {fix}"
+    if engine.already_runs and entry.version != NOT_KNOWN:
+        fix = f"write `{NOT_KNOWN}`; the argument `state` is for your own name of what runs there"
+        return f"engines.{alias}.version", f"that of a server that already runs is not known: {fix}"
+    if isinstance(DEVICES.get(device), Elsewhere) and not engine.already_runs:
+        return "hardware.device", f"engine {engine.name} is started on this machine, so its device is not `{device}`"
+    return _wrong_nodes(study, alias, engine)
+
+
+def _wrong_nodes(study: Study, alias: str, engine: Engine) -> tuple[str, str] | None:
+    entry = study.engines[alias]
+    if study.hardware.nodes == 1:
+        return None
+    try:
+        engine.check_nodes(entry.version)
+    except ConfigError as error:
+        return "hardware.nodes", str(error)
+    if not isinstance(RUNTIMES.get(entry.runtime), HostRuntime):
+        wrong = f"`{entry.runtime}` starts a server on one node only, and hardware.nodes is {study.hardware.nodes}"
+        return f"engines.{alias}.runtime", f"{wrong}; use `venv` or `host`, also inside a job's own container"
+    return None
+
+
+EngineOf = Callable[[str], Engine]
+"""The study's name of an engine → the engine."""
+
+
+def refused_settings(study: Study, engine_of: EngineOf) -> Iterator[tuple[str, str]]:
+    """(key, why with the fix) for each setting that Servelab sets itself, or that is given twice under two names.
+
+    A candidate is looked at by itself, and with the baseline's settings if it may have them.
+    """
+    spelled: dict[tuple[str, str], str] = {}
+    starts = {alias: _starts(study, alias) for alias in study.engines}
+    for key, candidate, aliases in _candidates(study, engine_of):
+        for alias in aliases:
+            yield from _refused(key, candidate.model_copy(update={"engine": alias}), starts[alias], engine_of(alias))
+            for name in candidate.arguments:
+                first = spelled.setdefault((alias, engine_of(alias).names.of(name)), name)
+                if first != name:
+                    yield f"{key}.arguments.{name}", f"is `{first}` elsewhere in this study; use one name for it"
+
+
+def _candidates(study: Study, engine_of: EngineOf) -> Iterator[tuple[str, Candidate, list[str]]]:
+    """The baseline and all candidates: key, candidate, engines that it may run on by the study's names."""
+    yield "baseline", study.baseline, [str(study.baseline.engine)]
+    for position, stage in enumerate(study.stages):
+        wanted = stage.when.get("engine")
+        possible = [alias for alias in study.engines if wanted in (None, engine_of(alias).name)]
+        for number, candidate in enumerate(stage.candidates):
+            key = f"stages.{position} ({stage.name}).candidates.{number}"
+            yield key, candidate, [candidate.engine] if candidate.engine else possible
+
+
+def _starts(study: Study, alias: str) -> list[Configuration]:
+    """What a candidate on an engine of the study may begin with: nothing, and the baseline on its own engine."""
+    first = baseline(study).configuration
+    alone = apply(first, Overrides(engine=alias)).model_copy(
+        update={"options": {}, "arguments": {}, "environment_variables": {}}
+    )
+    return [alone, first] if alias == study.baseline.engine else [alone]
+
+
+def _refused(
+    key: str, candidate: Candidate, starts: Iterable[Configuration], engine: Engine
+) -> Iterator[tuple[str, str]]:
+    """The first wrong setting of a candidate on its engine."""
+    for start in starts:
+        whole = apply(start, candidate)
+        options = {name: value for name, value in whole.options.items() if name in engine.options}
+        try:
+            arguments = engine.refused_arguments(options, whole.arguments)
+        except ConfigError:  # options that contradict each other: such a candidate is refused where it is planned
+            arguments = {}
+        for kind, refused in (
+            ("arguments", arguments),
+            ("environment_variables", engine.refused_variables(options, whole.environment_variables)),
+        ):
+            for name, why in refused.items():
+                with_baseline = "" if name in getattr(candidate, kind) else " (the baseline has it)"
+                yield f"{key}.{kind}.{name}", f"{why}{with_baseline} (engine {engine.name})"
+                return
+
 
 WHEN_KEYS = ("engine", "model", "accelerators", "hardware.per_node")
 

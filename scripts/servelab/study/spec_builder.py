@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from servelab.core.identity import RunIds
+from collections.abc import Iterable, Iterator
+
+from servelab.core.identity import RunIds, canonical_json
 from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, RunSpec, ServedSpec, Settings
+from servelab.engines.environment_facts import Setting
 from servelab.measure.clients import CLIENTS, client_of
 from servelab.metrics.definitions import METRICS
-from servelab.study.configuration import Configuration, Load
+from servelab.study.configuration import Configuration, Load, apply, baseline
 from servelab.study.plan import ANSWERS
 from servelab.study.project import Project
+from servelab.study.study import Overrides
 
 
 class RunSpecs:
@@ -114,3 +118,26 @@ def answers_spec(project: Project, configuration: Configuration) -> RunSpec:
             "protocol": asked.protocol(project.study.protocol),
         }
     )
+
+
+def served_settings(used: Iterable[tuple[Project, str]]) -> list[Setting]:
+    """Different settings of studies for engines, by the studies' names for these: baseline and candidates, sorted.
+
+    A candidate is taken as the baseline with its changes. Later stages start from winners that are not known yet, which
+    adds no option and no value.
+    """
+    found = {
+        canonical_json([each.options, each.arguments, each.environment_variables]): each
+        for project, alias in used
+        for each in _configurations(project, alias)
+    }
+    return [Setting(each.options, each.arguments, each.environment_variables) for _, each in sorted(found.items())]
+
+
+def _configurations(project: Project, alias: str) -> Iterator[Configuration]:
+    start = apply(baseline(project.study).configuration, Overrides(engine=alias))
+    yield start
+    for stage in project.study.stages:
+        for candidate in stage.candidates:
+            if (candidate.engine or stage.when.get("engine", alias)) == alias:
+                yield apply(start, candidate)

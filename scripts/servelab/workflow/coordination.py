@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
+import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 
 from servelab.core.errors import ServelabError
 from servelab.core.result_lock import claim
-from servelab.machine.orphaned_slurm_jobs import cancel_jobs
+from servelab.machine.slurm_refusals import cancel_jobs
 from servelab.search.progress import ProgressLines, StudyProgress
 from servelab.study.study import Study
 
@@ -93,3 +96,21 @@ def write_index(searches: Iterable[str], results: Path) -> str | None:
     except (ServelabError, OSError) as error:
         return f"{results}/index.html: {error}"
     return None
+
+
+_EVERY_S = 5.0
+
+
+def end_with_parent() -> None:
+    """From now on this process ends within seconds of its parent, the job's script.
+
+    Snakemake may not end by itself: its handler of SIGTERM takes a lock that its main thread may have at that moment,
+    and both then wait without end.
+    """
+    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_EVERY_S)
+    os._exit(1)

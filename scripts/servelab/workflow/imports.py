@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servelab.archive.run_source import KEY as PLACES
+from servelab.archive.signatures import KEY as PLACES
+from servelab.archive.workflow_source import read_source
 from servelab.core.errors import ConfigError
-from servelab.workflow.configuration import read_configuration
+from servelab.core.identity import content_id, file_sha256
+from servelab.workflow.studies import LIVE, RECORDED, read_configuration
 
 if TYPE_CHECKING:
     from servelab.archive.shared_runs import SharedRuns
+
 
 KEY = "use_imported_runs"
 
@@ -45,3 +51,27 @@ def shared_runs(config: Mapping[str, Any], results: Path, report: Callable[[str]
     from servelab.archive.shared_runs import SharedRuns  # takes half a second, and few studies have such a place
 
     return SharedRuns(sources, results, Path(".snakemake/shared"), report)
+
+
+def archived_search(archive: str) -> str:
+    """The study of an archive, by the archive's name."""
+    study = re.sub(r"-\d{4}-\d{2}-\d{2}$", "", archive)
+    return study if study.startswith(f"{RECORDED}/") else f"{LIVE}/{study}"
+
+
+def archive_name(named: str) -> str:
+    """The archive below results/archives/ whose name `name_archive` wrote in a file."""
+    return str(json.loads(Path(named).read_bytes())["archive"])
+
+
+def check_checkout(scripts: Path) -> None:
+    """`ConfigError` if the current folder is not the checkout with these scripts: an archive holds both as one."""
+    if (checkout := scripts.resolve().parent) != Path.cwd():
+        raise ConfigError(f"{Path.cwd()}: archives are made in the checkout of Servelab, {checkout}, of its studies")
+
+
+@cache
+def workflow_id(root: Path = Path()) -> str:
+    """Hash of the workflow's files as they are now, which an archive holds."""
+    source = read_source(root)
+    return content_id({"commit": source.commit, "files": {name: file_sha256(root / name) for name in source.files}})

@@ -7,16 +7,164 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
-from servelab.core.identity import canonical_json
-from servelab.core.run_spec import HardwareSpec, RunSpec, Strict
+from servelab.assets.datasets import folder_name
+from servelab.core.errors import ConfigError
+from servelab.core.identity import canonical_json, content_id, workload_id
+from servelab.core.run_spec import HardwareSpec, ModelSource, ModelSpec, RunSpec, Strict, WorkloadSpec
+from servelab.engines.adapters import ENGINES
 from servelab.machine.devices import DEVICES
+from servelab.measure.environment_gate import settings_id
 from servelab.measure.sealed_runs import SealedRuns
+from servelab.search.strategies import loads
 from servelab.study.order_of_limits import order_of_limit
+from servelab.study.project import Project
+from servelab.study.spec_builder import served_settings
 from servelab.workflow.plan_index import Job, Plans
-from servelab.workflow.prepared_inputs import run_files
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment that a rule builds from a lock."""
+
+    tool: str
+    runtime: str
+    lock: Path
+
+
+class Sources:
+    """Sources of all live studies."""
+
+    def __init__(self, projects: Mapping[str, Project]) -> None:
+        self._engines = {
+            environment_file(project.engine(alias).name, project.environment_sha256(alias)): Environment(
+                project.engine(alias).name, project.study.engines[alias].runtime, project.lock(alias)
+            )
+            for project in projects.values()
+            for alias in project.study.engines
+        }
+        clients = {
+            environment_file(client.name, client.environment_sha256): Environment(client.name, "venv", lock)
+            for client, lock in ((project.client_spec(), project.client_lock) for project in projects.values())
+            if lock and client.environment_sha256
+        }
+        self._environments = self._engines | clients
+        self._projects = projects
+        self._settings_ids = cache(self._settings_id)
+        self._models = {
+            source_id(source): source
+            for study in (project.study for project in projects.values())
+            for source in map(study.model.variant_source, ["base", *study.model.variants])
+        }
+        self._workloads = {
+            workload_id(spec): (spec, project.workloads[load.workload].dataset)
+            for project in projects.values()
+            for load in loads(project.study)
+            for spec in [load.requests(project.workload_spec(load.workload))]
+        } | {
+            workload_id(spec): (spec, project.questions_dataset)
+            for project in projects.values()
+            if project.study.answers is not None
+            for spec in [project.questions_spec()]
+        }
+
+    def environment(self, tool: str, lock_hash: str) -> Environment:
+        """What an environment is built from, by what its folder is named for."""
+        return self._environments[environment_file(tool, lock_hash)]
+
+    def check_of(self, spec: RunSpec, files: Mapping[str, str]) -> list[str]:
+        """The check that a run's environment must pass first, with the run's model; see `Needs`."""
+        if files["environment"] not in self._engines:
+            return []
+        folder, facts = Path(files["environment"]).parent, ENGINES.get(spec.engine.name).facts
+        # converted weights are another model only to a check that reads them
+        is_read = facts is not None and facts.reads_model
+        model = Path(files["model"]).parent.name if is_read else source_id(spec.model.source)
+        return [f"{folder}/checked-{model}-{self._settings_ids(files['environment'])}.json"]
+
+    def checked_for(self, tool: str, lock_hash: str) -> list[str]:
+        """Files of the studies that serve from an environment."""
+        used = self._served_from(environment_file(tool, lock_hash))
+        return list(dict.fromkeys(str(project.file) for project, _ in used))
+
+    def _served_from(self, environment: str) -> list[tuple[Project, str]]:
+        return [
+            (project, alias)
+            for project in self._projects.values()
+            for alias in project.study.engines
+            if environment_file(project.engine(alias).name, project.environment_sha256(alias)) == environment
+        ]
+
+    def _settings_id(self, environment: str) -> str:
+        (project, alias), *_ = used = self._served_from(environment)
+        return settings_id(project.engine(alias), project.study.hardware.device, served_settings(used))
+
+    def model(self, model_key: str) -> ModelSource:
+        """Where the model in results/models/<model_key> comes from."""
+        return self._models[model_key]
+
+    def workload(self, workload: str) -> WorkloadSpec:
+        """The workload in results/workloads/<workload>."""
+        return self._workloads[workload][0]
+
+    def datasets(self, workload: str) -> list[str]:
+        """The dataset that a workload draws from, if it draws from one."""
+        spec, dataset = self._workloads[workload]
+        if dataset is None:
+            return []
+        return [f"results/datasets/{folder_name(dataset, spec.parameters['dataset_sha256'])}/dataset.json"]
+
+    def tokenizer(self, workload: str) -> str:
+        """The model whose tokenizer counts a workload's tokens."""
+        return f"results/models/{source_id(self.workload(workload).tokenizer)}/model.json"
+
+    def converter(self, model_format: str) -> str:
+        """The environment of an engine that serves a format: it has the libraries that write it.
+
+        One that was built from a lock, as the Python of a container or of the host cannot be run from here.
+        """
+        for file, environment in self._engines.items():
+            if environment.runtime == "venv" and model_format in ENGINES.get(environment.tool).model_formats:
+                return file
+        raise ConfigError(
+            f"no engine of the studies serves {model_format} from an environment that is built from a lock, so nothing"
+            " here can convert to it"
+        )
+
+
+def environment_file(tool: str, sha256: str) -> str:
+    """The marker of an engine's or a load client's environment, named by its lock's content."""
+    return f"results/envs/{tool}-{sha256[:12]}/environment.json"
+
+
+def model_file(model: ModelSpec) -> str:
+    """The description of a model's files, in the format that its engine wants."""
+    suffix = f"-{model.quantization or model.format}" if model.conversion else ""
+    return f"results/models/{source_id(model.source)}{suffix}/model.json"
+
+
+@cache
+def source_id(source: ModelSource) -> str:
+    """The name of a model's folder."""
+    return content_id(source.model_dump(mode="json"))
+
+
+def run_files(spec: RunSpec) -> dict[str, str]:
+    """What a run is made from, by its name as an option of the script."""
+    engine, client = spec.engine, spec.client
+    files = {
+        "environment": environment_file(engine.name, engine.environment_sha256),
+        "model": model_file(spec.model),
+        "requests": f"results/workloads/{workload_id(spec.workload)}/requests.parquet",
+    }
+    if client.environment_sha256 is not None:
+        files["client_environment"] = environment_file(client.name, client.environment_sha256)
+    return files
+
 
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -2,24 +2,147 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from servelab.core.errors import ConfigError
+from pydantic import ValidationError
+
+from servelab.core.credentials import PASS_VARIABLES
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.files import write_text
+from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, RunSpec
-from servelab.core.shell_variables import PASS_VARIABLES
-from servelab.measure.job_minutes import runtime_min
+from servelab.core.ssh_signature import SigningKey, check_key
+from servelab.core.yaml_file import describe_validation_error
+from servelab.machine.slurm_refusals import Waiting, is_final, keys_of, refusal, unsatisfied
+from servelab.measure.job import runtime_min
 from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project
 from servelab.study.site import RESOURCES, Placement, Site, load_site
 from servelab.workflow.imports import use_imported_runs
 from servelab.workflow.needs import Needs, serving_threads, with_signature
-from servelab.workflow.profile import file_of_site
-from servelab.workflow.slurm_watch import SlurmWatch
 from servelab.workflow.studies import Studies
+
+FIRST_S, EVERY_S = 30.0, 60.0
+"""Time until the queue is looked at for the first time, and between looks: a request to Slurm each."""
+_RULE, _WILDCARDS, _MEASURING = "rule_", "_wildcards_", "measure"
+_TRIAL_MIN = 10
+
+
+class SlurmWatch:
+    """Looks at what a site asks of Slurm. It cancels nothing: to wait or to mend the site is the user's choice."""
+
+    def __init__(self, site: Site, file: Path, hardware_of: Callable[[str], HardwareSpec], warn: Callable[[str], None]):
+        """`hardware_of` gives a measuring job's hardware by its leader; `warn` takes a line."""
+        self._site, self._file, self._hardware_of, self._warn = site, file, hardware_of, warn
+        self._said: set[tuple[str, str]] = set()
+
+    def start(self, hardware: list[HardwareSpec], folder: Path) -> None:
+        """Warns of requests that Slurm refuses now, and from now on of the folder's jobs that it cannot start.
+
+        `ConfigError` for requests that it will always refuse: their jobs would fail, and be tried again in vain.
+        """
+        refused = list(self.refused(hardware))
+        if final := [line for line, reason in refused if is_final(reason)]:
+            raise ConfigError("\n".join(f"{line}; change it, and start again" for line in final))
+        for line, _ in refused:
+            self._warn(line)
+        threading.Thread(target=self._look_again_and_again, args=(folder,), daemon=True).start()
+
+    def refused(self, hardware: list[HardwareSpec]) -> Iterator[tuple[str, str]]:
+        """A line and Slurm's reason for each request of the site that it refuses, for this hardware or a cheap rule."""
+        requests = {}
+        for each in hardware:
+            key, placement = self._site.keyed_placement(each)
+            requests[key, f"a run on {each.count} × {each.accelerator}"] = placement.request(each, _TRIAL_MIN, 1)
+        if self._site.cheap_rules:
+            requests["cheap_rules", "rules that need no accelerator"] = self._site.cheap_rules.request()
+        for (key, what), request in requests.items():
+            if reason := refusal(request):
+                yield f"{self._place(key, reason)}: Slurm refuses {what}: {reason}", reason
+
+    def waiting(self, jobs: list[Waiting]) -> Iterator[str]:
+        """A line for each key and reason of these jobs, the first time only."""
+        for job in jobs:
+            key = self._key(job)
+            if (key, job.reason) not in self._said:
+                self._said.add((key, job.reason))
+                yield (
+                    f"{self._place(key, job.reason)}: Slurm does not start job {job.id}: {job.reason}. Its jobs stay "
+                    "queued; to change the site, press Ctrl-C, which cancels them, and start again"
+                )
+
+    def _look_again_and_again(self, folder: Path) -> None:
+        pause = threading.Event()
+        pause.wait(FIRST_S)
+        while True:
+            try:
+                for line in self.waiting(unsatisfied(folder)):
+                    self._warn(line)
+            except ServelabError:  # Slurm does not answer now
+                pass
+            pause.wait(EVERY_S)
+
+    def _place(self, key: str, reason: str) -> str:
+        keys = keys_of(reason)
+        return f"{self._file}: {key}{'.' if keys else ''}{' or '.join(keys)}"
+
+    def _key(self, job: Waiting) -> str:
+        rule, _, wildcards = job.comment.removeprefix(_RULE).partition(_WILDCARDS)
+        if rule != _MEASURING:
+            return "cheap_rules"
+        try:
+            return self._site.keyed_placement(self._hardware_of(wildcards))[0]
+        except (ServelabError, LookupError, OSError):  # a job of an earlier plan
+            return "accelerators or devices"
+
+
+SITES = Path("config/sites")
+_PROFILE = Path("profiles/slurm/config.yaml")
+_CONFIG = "servelab.yaml"
+_MARK = "# A profile of Servelab"
+
+
+def install_profile(site: str, profiles: Path, name: str, root: Path) -> Path:
+    """Writes profile `name` for a site of the checkout `root` below the folder `profiles`; the file that it wrote.
+
+    A former profile of Servelab is replaced; `ConfigError` if the site is wrong or the name is another profile's.
+    """
+    file = root / SITES / f"{site}.yaml"
+    if not file.exists():
+        known = sorted(path.stem for path in (root / SITES).glob("*.yaml"))
+        raise ConfigError(f"{file}: no such site{nearest(site, known)}; docs/cluster.md says how to write one")
+    if not load_site(file).is_cluster:
+        raise ConfigError(f"{file}: names no partitions; add `accelerators` or `devices` (docs/cluster.md)")
+    folder = profiles.absolute() / name
+    profile = folder / "config.yaml"
+    others = [path for path in folder.glob("*.yaml") if not path.read_text(encoding="utf-8").startswith(_MARK)]
+    if others:
+        fix = (
+            f"give another name (`--name servelab-{name}`, for `snakemake --profile servelab-{name}`), or move it away"
+        )
+        raise ConfigError(f"{others[0]}: another profile has the name `{name}`; {fix}")
+    mark = f"{_MARK}, written by `python scripts/install_profile.py {site}`, which writes it again.\n"
+    # A file of configuration, as `--config` on the command line would replace all of a profile's `config`.
+    settings = (root / _PROFILE).read_text(encoding="utf-8") + f"# The site.\nconfigfile: {folder / _CONFIG}\n"
+    copy = folder / "sites" / file.name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    write_text(copy, f"{mark}# For checkouts without {SITES / file.name}.\n{file.read_text(encoding='utf-8')}")
+    write_text(folder / _CONFIG, f"{mark}site: {site}\nsite_file: {copy}\n")
+    write_text(profile, mark + settings)
+    return profile
+
+
+def file_of_site(site: object, installed: object) -> Path:
+    """The file of a site: the checkout's, or the one installed with the profile if the checkout has none."""
+    own = SITES / f"{site}.yaml"
+    return own if installed is None or own.exists() else Path(str(installed))
+
 
 HERE = ("collect_runs",)
 NEED_NETWORK = ("download_dataset", "download_model", "build_environment")
@@ -163,3 +286,31 @@ def _unknown(spec: RunSpec) -> float | None:
 def measuring_rule(workflow: Any) -> str:
     """The name of the rule `measure`, which a workflow that uses this one as a module may have changed."""
     return str(workflow.modifier.modify_rulename("measure"))
+
+
+CONFIG = Path("config/config.yaml")
+
+
+class Signing:
+    """The key `sign` of the configuration, else of the site; without either nothing is signed.
+
+    A mistake in it is a `ConfigError`.
+    """
+
+    def __init__(self, config: Mapping[str, Any], site: Site | None) -> None:
+        self.key: SigningKey | None = site.sign if site else None
+        if "sign" in config:
+            try:
+                self.key = SigningKey.model_validate(config["sign"])
+            except ValidationError as error:
+                raise ConfigError(describe_validation_error(error, f"{CONFIG}: sign", SigningKey)) from None
+
+    @property
+    def option(self) -> str:
+        """Option of the scripts that sign, quoted for a shell; empty if nothing is signed."""
+        return f"--sign {shlex.quote(self.key.model_dump_json())}" if self.key else ""
+
+    def check(self, *, is_here: bool) -> None:
+        """Raises `ConfigError` if the key cannot sign; jobs that do not run here (`is_here`) have no agent."""
+        if self.key:
+            check_key(self.key, with_agent=is_here)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BeforeValidator, Field, ValidationError
+
+from servelab.archive.signatures import RunPlace
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.registry import nearest
-from servelab.core.run_spec import HardwareSpec
+from servelab.core.run_spec import HardwareSpec, Strict
+from servelab.core.yaml_file import describe_validation_error
 from servelab.machine import allocations
 from servelab.machine.device_names import StatedName, Wanted
 from servelab.machine.devices import DEVICES
@@ -24,11 +30,59 @@ from servelab.search.preflight.printed_table import troubles
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import accelerator_counts
-from servelab.study.kinds import SearchedStudy
-from servelab.study.project import Project
+from servelab.study.project import Project, SearchedStudy
 from servelab.study.recorded.study import RecordedStudy, load_recorded
 from servelab.study.study import CONFIRM_FIRST, Study
-from servelab.workflow.configuration import read_configuration
+
+SOURCE = "config/config.yaml or --config"
+
+
+def _listed(value: Any) -> Any:
+    """`--config studies=name` is one study."""
+    return [value] if isinstance(value, str) else value
+
+
+def _places(value: Any) -> Any:
+    """A place alone is an entry without keys, and one entry a list."""
+    return [
+        {"place": entry} if isinstance(entry, str) else entry
+        for entry in (value if isinstance(value, list) else [value])
+    ]
+
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+Names = Annotated[list[Name], BeforeValidator(_listed)]
+
+
+class Configuration(Strict):
+    """Every key that the workflow reads; an unknown one is an error."""
+
+    studies: Names = Field(description="Names of files in config/studies/, without `.yaml`.")
+    recorded: Names = Field([], description="Names of folders in config/recorded/.")
+    compare: Any = Field([], description="Pairs of studies to compare; `servelab.report.compare.court` checks them.")
+    site: Name | None = Field(None, description="Name of a file in config/sites/, without `.yaml`.")
+    site_file: str | None = Field(None, description="The site's file, if a profile names one elsewhere.")
+    use_imported_runs: Any = Field(True, description="`servelab.workflow.imports` checks it.")
+    runs_from: Annotated[list[RunPlace], BeforeValidator(_places)] = Field(
+        [], description="Where missing runs are looked for before they are measured."
+    )
+    sign: Any = Field(None, description="Key that signs; `servelab.workflow.placement` checks it.")
+    publish: str | None = Field(None, description="Where archives are published, `s3://…` or `zenodo://…`.")
+
+
+class PodsConfiguration(Configuration):
+    """The same for profiles/kubernetes."""
+
+    results: str = Field("/servelab/results", description="Folder of results on the volume.")
+
+
+def read_configuration(config: Mapping[str, Any], model: type[Configuration] = Configuration) -> Configuration:
+    """The typed configuration; `ConfigError` names the key, and the nearest one if it is unknown."""
+    try:
+        return model.model_validate(dict(config))
+    except ValidationError as error:
+        raise ConfigError(describe_validation_error(error, SOURCE, model)) from None
+
 
 Entry = TypeVar("Entry")
 
@@ -212,3 +266,27 @@ def name_of(search: str) -> str:
 def is_live(search: str) -> bool:
     """Whether a study is measured here, rather than read from logs."""
     return search.startswith(f"{LIVE}/")
+
+
+_OPTION = re.compile(r"(?:--config|-C)(?:=(.*))?", re.DOTALL)
+_SETTING = re.compile(r"[a-zA-Z_][\w-]*\w=.*", re.DOTALL)
+"""What Snakemake accepts: `parse_config` in its `cli.py`."""
+
+
+def wrong_setting(words: Sequence[str]) -> str | None:
+    """What is wrong with the first word that Snakemake would refuse as a setting with a traceback; None if none is.
+
+    `words` are those of its command line.
+    """
+    is_setting = False
+    for word in takewhile(lambda word: word != "--", words):
+        option = _OPTION.fullmatch(word)
+        given = option[1] if option else word
+        if option or word.startswith("-"):
+            is_setting = option is not None
+        if is_setting and given is not None and not _SETTING.fullmatch(given):
+            fix = "a key is two characters or more of a-z, A-Z, 0-9, _ and -, the first no digit"
+            if "=" not in given:
+                fix = f"write a target before --config: snakemake {given} --config KEY=VALUE"
+            return f"--config: {given!r} is not KEY=VALUE, as each word after --config has to be; {fix}"
+    return None

@@ -19,7 +19,7 @@ class UrlFile(FileSource):
 
     def fetch(self, content: Content, destination: Path) -> None:
         """Downloads it."""
-        from servelab.assets.download import download  # here: importing httpx takes a tenth of a workflow's start
+        from servelab.assets.sources.hub import download  # here: importing httpx takes a tenth of a workflow's start
 
         download(self.url, destination, content)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from servelab.assets.asset_files import StoredDataset
 from servelab.assets.datasets import Dataset, load_stored_dataset, read_named_entries
+from servelab.assets.pinned_file import StoredDataset
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ModelSource, Strict, WorkloadSpec

@@ -10,7 +10,8 @@ import json
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -23,11 +24,51 @@ from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
 from servelab.engines.endpoint import Address
 from servelab.engines.environment_facts import EnvironmentFacts
-from servelab.engines.failure_signs import Sign, explain
-from servelab.engines.options import OPTIONS, Checked, argument, check_option_names
+from servelab.engines.options import OPTIONS, PARALLEL_OPTIONS, Checked, Parallel, argument, check_option_names
 from servelab.engines.owned import ALL_ENGINES, Names, Owned, bare, refused_arguments, refused_variables
-from servelab.engines.parallelism import PARALLEL_OPTIONS, Parallel
 from servelab.engines.server_to_start import Options, Serve, Span
+
+_MOST_LINES = 12
+_ERROR = re.compile(r"error\b|exception\b|fatal|failed", re.IGNORECASE)
+_HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
+"""Log levels at which no engine reports the reason of a failure."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A pattern for lines of the engine's log that say why it failed."""
+
+    reason: str
+    pattern: re.Pattern[str]
+
+
+def signs(reason: str, *patterns: str) -> list[Sign]:
+    """Signs of one reason; upper and lower case are equal."""
+    return [Sign(reason, re.compile(pattern, re.IGNORECASE)) for pattern in patterns]
+
+
+def explain(log: Iterable[str], signs: Sequence[Sign], prefix: re.Pattern[str]) -> tuple[str | None, list[str]]:
+    """The reason of a failure from a log, None if no sign is found, and at most 12 lines that show it.
+
+    `prefix` is the part of a line before its text, which is left out. The most specific line is first. Without a sign
+    they are the last lines that mention an error, or the last lines of the log.
+    """
+    lines, candidates = [], []
+    for line in log:
+        text = prefix.sub("", line).rstrip()
+        lines.append(text)
+        if not _HARMLESS.search(line[: len(line.rstrip()) - len(text)]):
+            candidates.append(text)
+    for sign in signs:
+        if found := [text for text in candidates if sign.pattern.search(text)]:
+            return sign.reason, _first(found)
+    errors = [text for text in candidates if _ERROR.search(text)]
+    return None, _first((errors or [line for line in lines if line])[::-1])
+
+
+def _first(lines: list[str]) -> list[str]:
+    return list(dict.fromkeys(line.strip() for line in lines))[:_MOST_LINES]
+
 
 FlagsOf = Callable[[Any, Options], list[str]]
 """(an option's value, all options) → the engine's flags for it."""
@@ -109,7 +150,7 @@ class Engine(ABC):
     facts: ClassVar[EnvironmentFacts | None] = None
     """How its environments are checked before they serve; None if they cannot be looked into."""
     worker_names: ClassVar[re.Pattern[str] | None] = None
-    """Command lines of workers whose death the main process does not notice (`servelab.measure.workers`)."""
+    """Command lines of workers whose death the main process does not notice (`servelab.measure.server`)."""
     variable_prefixes: ClassVar[tuple[str, ...]] = ()
     """How names of environment variables begin that change it; the shell's do not reach it, and a run lists them."""
     host_variables: ClassVar[tuple[str, ...]] = ()

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.adapters import ENGINES, Engine, Sign
 from servelab.engines.endpoint import NOT_KNOWN, Address, checked_url
-from servelab.engines.failure_signs import Sign
+from servelab.engines.options import Parallel
 from servelab.engines.owned import Owned
-from servelab.engines.parallelism import Parallel
 from servelab.engines.server_to_start import Options, Serve
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")

@@ -9,12 +9,10 @@ from typing import ClassVar
 
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
-from servelab.engines.adapters import ENGINES, Engine, flag, switch
+from servelab.engines.adapters import ENGINES, Engine, flag, signs, switch
 from servelab.engines.environment_facts import EnvironmentFacts
-from servelab.engines.failure_signs import signs
-from servelab.engines.options import Checked, argument
+from servelab.engines.options import Checked, Parallel, argument
 from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, Owned
-from servelab.engines.parallelism import Parallel
 from servelab.engines.server_to_start import Options, Serve
 
 _LAUNCHER = Path(llama_cpp_server.__file__)

@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, shown
-from servelab.engines.failure_signs import signs
-from servelab.engines.host_variables import MINDIE as MINDIE_VARIABLES
+from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, shown, signs
+from servelab.engines.options import MINDIE as MINDIE_VARIABLES
 from servelab.engines.options import Checked
 from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
 from servelab.engines.server_to_start import Options, Serve

@@ -11,11 +11,9 @@ from typing import Any, ClassVar
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, switch
+from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, signs, switch
 from servelab.engines.environment_facts import EnvironmentFacts
-from servelab.engines.failure_signs import signs
-from servelab.engines.host_variables import TENSORRT_LLM
-from servelab.engines.options import Checked, argument
+from servelab.engines.options import TENSORRT_LLM, Checked, argument
 from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
 from servelab.engines.server_to_start import Options, Serve, Span
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from servelab.engines.adapters import ENGINES
+from servelab.engines.adapters import ENGINES, signs
 from servelab.engines.adapters.vllm import Vllm
-from servelab.engines.failure_signs import signs
-from servelab.engines.host_variables import CANN
-from servelab.engines.options import Checked
+from servelab.engines.options import CANN, Checked
 
 
 class VllmAscend(Vllm):

@@ -17,7 +17,7 @@ from typing import Protocol
 from pydantic import Field
 
 from servelab.core.errors import Outage, ServelabError
-from servelab.core.json_file import JsonFile, JsonPart
+from servelab.core.files import JsonFile, JsonPart
 from servelab.core.registry import Registry
 from servelab.machine.devices import Device, DeviceKind, Passthrough
 

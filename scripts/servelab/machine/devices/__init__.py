@@ -14,8 +14,8 @@ from typing import Protocol
 
 from servelab.core.errors import Outage
 from servelab.core.registry import Registry
-from servelab.machine.device_rates import DeviceRates
-from servelab.machine.settings import DeviceSettings
+from servelab.machine.cpu_rates import DeviceRates
+from servelab.machine.place import DeviceSettings
 from servelab.machine.topology import Topology, parse_matrix
 
 _NONE = ("-1", "NoDevFiles")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servelab.machine.devices import DEVICES, Device, Passthrough, answer, ask, asked_topology
-from servelab.machine.settings import DeviceSettings, number_or_none, value_or_none
+from servelab.machine.place import DeviceSettings, number_or_none, value_or_none
 from servelab.machine.topology import Topology
 
 _DRIVER = Path("/usr/local/Ascend/driver/version.info")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
 from servelab.machine.devices import DEVICES, Device, Passthrough, answer, ask, asked_topology
-from servelab.machine.settings import DeviceSettings, number_or_none, value_or_none
+from servelab.machine.place import DeviceSettings, number_or_none, value_or_none
 from servelab.machine.topology import Topology
 
 _FIELDS = "index,uuid,name,driver_version,memory.total"

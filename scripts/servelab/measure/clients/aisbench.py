@@ -19,7 +19,7 @@ from servelab.core.run_spec import ProtocolSpec
 from servelab.measure.clients import CLIENTS
 from servelab.measure.clients.external import ExternalClient, Row, read_lines, tokenizer_folder, write_lines
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.arrivals import arrival_times
+from servelab.measure.load.requests import arrival_times
 
 _MAIN = """
 import os, sys

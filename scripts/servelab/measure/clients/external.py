@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from servelab.core.credentials import shell_variables
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import Arrivals, ProtocolSpec
-from servelab.core.shell_variables import shell_variables
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas

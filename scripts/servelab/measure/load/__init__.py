@@ -4,7 +4,6 @@
 and `stream` → `records`. See docs/load.md.
 """
 
-from servelab.measure.load.load_stats import LoadStats
-from servelab.measure.load.plan import Endpoint, LoadPlan
+from servelab.measure.load.plan import Endpoint, LoadPlan, LoadStats
 
 __all__ = ["Endpoint", "LoadPlan", "LoadStats"]

@@ -20,16 +20,12 @@ from functools import partial
 import numpy as np
 
 from servelab.measure.load.board import Board, Totals
-from servelab.measure.load.clock import ClockDifference, clock
+from servelab.measure.load.clock import BLOCK_BYTES, ClockDifference, Tape, clock
 from servelab.measure.load.connections import Address, TlsSocket, open_socket, resolve, trusted
-from servelab.measure.load.conversations import Conversations
-from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, most_bytes
-from servelab.measure.load.framing import decode
-from servelab.measure.load.plan import LoadPlan
+from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, decode, most_bytes
+from servelab.measure.load.plan import LoadPlan, said_in
 from servelab.measure.load.queues import RequestQueue
-from servelab.measure.load.requests import Requests
-from servelab.measure.load.tape import BLOCK_BYTES, Tape
-from servelab.measure.load.texts import said_in
+from servelab.measure.load.requests import Conversations, Requests
 
 _LAST_OFFSET = BLOCK_BYTES - (1 << 16)
 """Each read has room for at least 64 KiB."""

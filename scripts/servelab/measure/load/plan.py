@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import orjson
 from pydantic import Field, field_validator
 
+from servelab.core.files import JsonPart
 from servelab.core.run_spec import Arrivals, Strict
 
 Endpoint = Literal["chat", "completions"]
@@ -83,3 +86,60 @@ def _address(base_url: str) -> tuple[str, int]:
     if url.scheme not in ("http", "https") or not url.hostname or url.port is None or url.path not in ("", "/"):
         raise ValueError(f"must be http://host:port or https://host:port, not {base_url}")
     return url.hostname, url.port
+
+
+class LoadStats(JsonPart):
+    """The load client's own cost in one round, and how the round ended; null for what the client does not report."""
+
+    processes: int = Field(1, description="Processes of the client.")
+    origin_monotonic_s: float | None = Field(None, description="Time 0 of the records on the monotonic clock.")
+    wall_s: float | None = Field(None, description="From the start of the round until the last request ended.")
+    cpu_s: float | None = Field(None, description="CPU time of all its processes over `wall_s`.")
+    max_rss_bytes: int | None = Field(None, description="Peak memory of all its processes together.")
+    unread_p99_ms: float | None = Field(
+        None, description="99th percentile of the time that pieces waited in the kernel until the client read them."
+    )
+    requests_resent: int = Field(
+        0,
+        description="Requests sent again on a new connection, as the server had ended the kept one before it answered.",
+    )
+    requests_not_sent: int = Field(0, description="Requests not sent because `duration_s` was over.")
+    saturated: bool = Field(False, description="Whether the round ended because too many requests were in flight.")
+
+
+MOST_CHARACTERS = 1 << 16
+"""Characters of an answer that are kept."""
+_FIELDS = ("reasoning_content", "reasoning", "content", "text")
+"""Fields of a piece that hold text; what a model reasons comes before what it answers."""
+
+
+_SAID = ("content", "text")
+
+
+def said_in(body: bytes) -> str:
+    """What the model answered, as the next turn of a conversation repeats it: without what it reasoned before."""
+    return text_of(body, _SAID)
+
+
+def text_of(body: bytes, fields: Sequence[str] = _FIELDS) -> str:
+    """The text in a body of server-sent events, at most its first `MOST_CHARACTERS`; what is no event adds nothing."""
+    parts: list[str] = []
+    left = MOST_CHARACTERS
+    for line in body.splitlines():
+        if left <= 0:
+            break
+        if line.startswith(b"data:") and (text := _text(line[5:], fields)):
+            parts.append(text[:left])
+            left -= len(text)
+    return "".join(parts)
+
+
+def _text(data: bytes, fields: Sequence[str]) -> str:
+    """The text of the first choice of an event; empty if it has none."""
+    try:
+        choice: Any = orjson.loads(data)["choices"][0]
+        piece = choice.get("delta", choice)
+        found = [piece.get(name) for name in fields]
+    except (orjson.JSONDecodeError, AttributeError, LookupError, TypeError):
+        return ""
+    return "".join(text for text in found if isinstance(text, str))

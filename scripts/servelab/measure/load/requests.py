@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +15,91 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.core.api_key import key_of
+from servelab.core.credentials import key_of
 from servelab.core.errors import ServelabError
-from servelab.measure.load.arrivals import arrival_times
-from servelab.measure.load.conversations import Conversations, Message
 from servelab.measure.load.plan import LoadPlan
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_arrow
+
+Message = dict[str, Any]
+
+
+class Conversations:
+    """Which request follows which. A load process asks it for the next turn when one is answered."""
+
+    def __init__(
+        self,
+        turns: Sequence[int | None],
+        think_s: Sequence[float | None],
+        opening: Callable[[int], list[Message]],
+        encode: Callable[[int, list[Message] | None], bytes],
+    ) -> None:
+        """Turn and pause of each position among the requests, as `schemas.TURNS` has them.
+
+        `opening` gives the messages that a position has of its own; `encode` the bytes that send them for it.
+        """
+        self._turns, self._think_s, self._opening, self._encode = turns, think_s, opening, encode
+        self.first = [position for position in range(len(turns)) if not self.is_later(position)]
+        """Positions that arrive by themselves."""
+        self._said: dict[int, list[Message]] = {}
+        """Messages of the last turn that was sent, by its position; a first turn has those of its opening."""
+
+    def is_later(self, position: int) -> bool:
+        """Whether the request follows the one before it."""
+        return bool(self._turns[position])
+
+    def after(self, position: int, answer: str) -> tuple[int, float, bytes] | None:
+        """The turn that follows an answer: its position, the pause in seconds, its bytes; None after the last turn."""
+        said = self._said.pop(position, None)
+        if position + 1 == len(self._turns) or not self.is_later(position + 1):
+            return None
+        said = self._opening(position) if said is None else said
+        messages = [*said, {"role": "assistant", "content": answer}, *self._opening(position + 1)]
+        self._said[position + 1] = messages
+        return position + 1, self._think_s[position + 1] or 0.0, self._encode(position + 1, messages)
+
+
+def arrival_times(plan: LoadPlan, count: int, recorded_s: Sequence[float] | None = None) -> list[float]:
+    """Seconds from the start of the round, ascending, the first 0.
+
+    A finite rate gives a renewal process of that mean rate: `poisson` (exponential gaps), `constant`, or `gamma` gaps
+    of shape `burstiness`, as in `vllm bench serve`. With `ramp_up_s` T the rate is r·t/T until T: gaps are drawn in
+    expected requests, Λ(t) = r·t²/2T until T, then r·(t − T/2), and the inverse of Λ turns them into seconds. Rate
+    `inf` gives 0; with `ramp_up_s` it spreads the first requests (as many as may be in flight) evenly over it and sends
+    the others at its end. `replay` gives `recorded_s`. Every round gets the same times, so that rounds differ only by
+    the server. `ValueError` if `replay` has no recorded times.
+    """
+    if plan.arrivals == "replay":
+        if recorded_s is None or len(recorded_s) != count:
+            raise ValueError("`arrivals: replay` needs the time of each request")
+        return [time - recorded_s[0] for time in recorded_s]
+    if plan.request_rate == "inf":
+        first = min(plan.max_concurrency or count, count)
+        return [plan.ramp_up_s * min(index / first, 1.0) for index in range(count)]
+    gap = _gaps(plan)
+    expected, times = 0.0, []
+    for _ in range(count):
+        times.append(_time_of(expected, plan.request_rate, plan.ramp_up_s))
+        expected += gap()
+    return times
+
+
+def _gaps(plan: LoadPlan) -> Callable[[], float]:
+    """A function that draws gaps of mean 1."""
+    draw = random.Random(plan.seed)  # noqa: S311 (arrival times, no secret)
+    if plan.arrivals == "constant":
+        return lambda: 1.0
+    if plan.arrivals == "gamma":
+        return lambda: draw.gammavariate(plan.burstiness, 1 / plan.burstiness)
+    return lambda: draw.expovariate(1.0)
+
+
+def _time_of(expected: float, rate: float, ramp_up_s: float) -> float:
+    """Seconds after which `expected` requests are expected: the inverse of Λ in `arrival_times`."""
+    if expected < rate * ramp_up_s / 2:
+        return math.sqrt(2 * ramp_up_s * expected / rate)
+    return expected / rate + ramp_up_s / 2
+
 
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from servelab.core.errors import ConfigError
 from servelab.measure.load.board import Board
-from servelab.measure.load.load_stats import LoadStats
-from servelab.measure.load.plan import LoadPlan
+from servelab.measure.load.plan import LoadPlan, LoadStats
 from servelab.measure.load.processes import Share, max_rss_bytes, process_count, send_alone, send_shared
 from servelab.measure.load.progress import LoadProgress
 from servelab.measure.load.records import ERRORS, Record, make_answers, make_table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from servelab.metrics.counters import during_load, increase
 from servelab.metrics.definitions import Observations, Round, metric
+from servelab.metrics.definitions.cache import during_load, increase
 
 _GAUGE = "; of SGLang, which counts neither, the mean of its gauge over the readings of the round"
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from servelab.metrics.tables.answer_schemas import ANSWER_COLUMNS
-from servelab.metrics.tables.answer_schemas import ASKED as ASKED
-from servelab.metrics.tables.answer_schemas import RUN_ANSWERS as RUN_ANSWERS
-from servelab.metrics.tables.answer_schemas import STAGE_ANSWERS as STAGE_ANSWERS
-from servelab.metrics.tables.column import table_schema
+from servelab.metrics.tables.column import ANSWER_COLUMNS, table_schema
+from servelab.metrics.tables.column import ASKED as ASKED
+from servelab.metrics.tables.column import RUN_ANSWERS as RUN_ANSWERS
+from servelab.metrics.tables.column import STAGE_ANSWERS as STAGE_ANSWERS
 from servelab.metrics.tables.comparison_schemas import ANSWERS, COMPARISON, HISTORY
 from servelab.metrics.tables.curve_schema import CURVES
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from servelab.core.number_text import metric_label
 from servelab.core.registry import Registry
+from servelab.core.yaml_file import metric_label
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
 from servelab.results.checks import Level

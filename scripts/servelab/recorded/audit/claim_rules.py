@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from servelab.core.number_text import metric_label
+from servelab.core.yaml_file import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
 from servelab.recorded.audit import Evidence, Finding, claim_rule
 from servelab.recorded.audit.causes import cause_of_change, cause_of_figure
-from servelab.recorded.audit.rates import honest_rates, unsound_rates
 from servelab.recorded.audit.rounding import Computed, change_percent, difference, in_digits, judge, on_basis, plain
+from servelab.recorded.audit.run_rules import honest_rates, unsound_rates
 from servelab.recorded.logs import Quantity
 from servelab.study.recorded.commands import read_command, same_command
 from servelab.study.recorded.published_claims import (

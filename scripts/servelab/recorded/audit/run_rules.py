@@ -2,19 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from servelab.core.number_text import metric_label
-from servelab.recorded.audit import Finding, Run, run_rule
-from servelab.recorded.audit.rates import AMOUNTS, over_duration, printed
+from servelab.core.yaml_file import metric_label
+from servelab.recorded.audit import Evidence, Finding, Run, claim_rule, run_rule
 from servelab.recorded.audit.rounding import plain
-from servelab.recorded.audit.same_requests import UNLIKE, served_alike
-from servelab.recorded.logs import figures_of
+from servelab.recorded.logs import Logs, figures_of
 from servelab.recorded.readers import VALUE, Block
-from servelab.recorded.readers.consistency import Key
+from servelab.recorded.readers.consistency import Key, Span
 from servelab.study.recorded.commands import read_command, same_command
-from servelab.study.recorded.published_claims import RecommendedClaim, SuccessClaim
+from servelab.study.recorded.published_claims import (
+    ChangeClaim,
+    Claim,
+    DifferenceClaim,
+    OrderClaim,
+    RecommendedClaim,
+    SuccessClaim,
+)
+
+AMOUNTS = {"output_tokens_per_s": ("output_tokens",), "total_tokens_per_s": ("input_tokens", "output_tokens")}
+"""Rate → what it counts."""
+
+
+def over_duration(block: Block, metric: str) -> tuple[float, Span] | None:
+    """Tokens / duration and its range after rounding; None for other metrics, or if the log lacks its parts."""
+    figures = {each.metric: each for each in block.figures if each.statistic == VALUE and each.value is not None}
+    parts = AMOUNTS.get(metric, ())
+    duration = block.value("duration_s")
+    if not parts or not duration or not figures.keys() >= set(parts):
+        return None
+    spans = {name: Span.around(block.value(name) or 0.0, figures[name].half_unit) for name in (*parts, "duration_s")}
+    tokens = sum((spans[part] for part in parts), Span(0.0, 0.0))
+    return sum(block.value(part) or 0.0 for part in parts) / duration, tokens / spans["duration_s"]
+
+
+def printed(block: Block, metric: str) -> Span | None:
+    """The range of the printed rate; None if there is none."""
+    figure = next((each for each in block.figures if (each.metric, each.statistic) == (metric, VALUE)), None)
+    return None if figure is None or figure.value is None else Span.around(figure.value, figure.half_unit)
+
+
+def unsound_rates(block: Block) -> dict[str, float]:
+    """Token rates that the log prints otherwise than its tokens and duration give, and what these give."""
+    found = {}
+    for metric in AMOUNTS:
+        span, computed = printed(block, metric), over_duration(block, metric)
+        if span is not None and computed is not None and not span.meets(computed[1]):
+            found[metric] = computed[0]
+    return found
+
+
+def honest_rates(logs: Logs, candidates: Iterable[str], workload: str, metric: str) -> dict[str, float] | None:
+    """Candidate → tokens / duration, its mean over rounds; None unless a rate that some log prints differs from it."""
+    rates, agree = {}, True
+    for name in candidates:
+        found = []
+        for block in logs.rounds(name, workload):
+            computed, span = over_duration(block, metric), printed(block, metric)
+            if computed is None or span is None:
+                return None
+            found.append(computed[0])
+            agree &= span.meets(computed[1])
+        if not found:
+            return None
+        rates[name] = sum(found) / len(found)
+    return None if agree else rates
+
+
+UNLIKE = 0.01
+"""Relative difference above which requests are not the same; a few failures in a thousand stay below it."""
+
+
+def served_alike(logs: Logs, side: str, against: str, workload: str) -> Iterator[Finding]:
+    """One finding for two candidates on a workload; none if the logs count neither successes nor input tokens."""
+    texts, alike = [], True
+    for metric in ("requests_completed", "input_tokens"):
+        pair = [logs.quantity(name, workload, metric) for name in (side, against)]
+        values = [quantity.value for quantity in pair if quantity is not None]
+        if len(values) == 2:
+            alike &= abs(values[0] - values[1]) <= UNLIKE * max(values)
+            texts.append(f"{plain(values[0])} and {plain(values[1])} {metric.replace('_', ' ')}")
+    if texts:
+        yield Finding(
+            f"{side} and {against} served alike, {workload}",
+            "confirmed" if alike else "contradicted",
+            "; ".join(texts),
+            candidate=side,
+            against=against,
+            workload=workload,
+        )
+
+
+@claim_rule(
+    "like_with_like",
+    claims=(ChangeClaim, DifferenceClaim, OrderClaim),
+    compares="successes and input tokens of the runs that a gain is taken from",
+    tolerance=f"{100 * UNLIKE:g} %",
+)
+def _like_with_like(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+    assert isinstance(claim, ChangeClaim | DifferenceClaim | OrderClaim)
+    names = claim.candidates if isinstance(claim, OrderClaim) else [claim.candidate, claim.against]
+    for name in names[:-1]:
+        if name != names[-1]:
+            yield from served_alike(evidence.logs, name, names[-1], claim.workload)
+
 
 _LEAST_SHARE = 0.5
 

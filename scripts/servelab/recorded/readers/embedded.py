@@ -7,8 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Set
 from typing import Any, cast
 
-from servelab.recorded.readers.pieces import MOST_JSON_BYTES, MOST_JSON_VALUES, Lines, Piece
-from servelab.recorded.readers.prefix import MOST_PREFIX, Prefix
+from servelab.recorded.readers.pieces import MOST_JSON_BYTES, MOST_JSON_VALUES, MOST_PREFIX, Lines, Piece, Prefix
 
 _DECODE = json.JSONDecoder().raw_decode
 _START = re.compile(r'\{\s*(?:"|$)')

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from servelab.recorded.readers.pieces import TITLE, Lines, Piece, Row, block_of
-from servelab.recorded.readers.prefix import MOST_PREFIX, Prefix
+from servelab.recorded.readers.pieces import MOST_PREFIX, TITLE, Lines, Piece, Prefix, Row, block_of
 
 _TITLED = re.compile(r"(?<!=)={3,} [^=].*[^=] ={3,}$")
 _TITLE_LINE = re.compile(r"= (?P<title>[A-Z][A-Z +()]+)$")

@@ -6,8 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from servelab.recorded.readers.pieces import Lines, Piece
-from servelab.recorded.readers.prefix import MOST_PREFIX, Prefix
+from servelab.recorded.readers.pieces import MOST_PREFIX, Lines, Piece, Prefix
 
 _DRAWN = (("+", re.compile(r"[-=]+")), ("|", re.compile(r"[-=:]+")), ("|", re.compile(r" +:?-+:? +")))
 """What ends each cell of a line between rows, and what is in it."""

@@ -7,17 +7,27 @@ background are fixed values, so that the report's style sheet can turn an inline
 from __future__ import annotations
 
 import json
+import os
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
 import altair as alt
 import numpy as np
 import pandas as pd
+import vl_convert
+from markupsafe import Markup
 
-from servelab.core.number_text import MARKS_KEY, mark, metric_label
+from servelab.core.errors import Outage, ServelabError
+from servelab.core.files import write_text
 from servelab.core.registry import Registry
+from servelab.core.yaml_file import MARKS_KEY, mark, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 
@@ -189,3 +199,56 @@ def _lines(sentences: Sequence[str]) -> list[str]:
 
 
 CHARTS.load(__name__)
+
+
+VEGA_LITE = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
+"""The version that draws the charts, as vl-convert names it."""
+
+
+@cache
+def chart_runtime() -> str:
+    """Vega, Vega-Lite and Vega-Embed, which puts `vegaEmbed` into the page's global names; about 0.9 MB.
+
+    The same package always makes the same text. It takes seconds, so it is kept in the user's cache folder
+    (`XDG_CACHE_HOME`, else `~/.cache`).
+    """
+    place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "servelab"
+    file = place / f"vega-{VEGA_LITE}-of-vl-convert-{version('vl-convert-python')}.js"
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        pass
+    # in a function of its own, so that its hundreds of names of one letter are not the page's
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    text = f'"use strict";\n(() => {{\n{bundle}\n}})();\n'
+    with suppress(Outage):  # without it, it is made again for the next page
+        write_text(file, text)
+    return text
+
+
+def inline_svg(text: str, stem: str, caption: str) -> Markup:
+    """An SVG inside a page, whose style lets it fit; its ids get the chart's name `stem` as prefix.
+
+    It is one picture with one name: the roles that Vega gives its parts, without names, are left out.
+    """
+    opening = re.search(r'<svg[^>]* width="[\d.]+" height="[\d.]+"[^>]*>', text)
+    if opening is None:
+        raise ServelabError(f"chart {stem}: not an SVG with a size; draw it with scripts/plot_charts.py")
+    looks = Markup('<svg role="img" aria-label="{}"').format(caption)
+    body = re.sub(r' (?:role|aria-[a-z]+)="[^"]*"', "", text[opening.end() :])
+    body = re.sub(r'(\bid="|url\(#)', rf"\g<1>{stem}-", body)
+    start = opening.group().replace("<svg", looks, 1)
+    return Markup(start + body)  # noqa: S704 (drawn by vl-convert, which escapes its texts)
+
+
+def inline_spec(text: str) -> Markup:
+    """A chart's Vega-Lite description as JSON that no page reads as markup."""
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 (no "<" is left)
+
+
+def read_chart(path: Path) -> str:
+    """A file of a chart; `ServelabError` names one that is missing."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ServelabError(f"{path}: {error.strerror}; draw it with scripts/plot_charts.py") from None

@@ -8,10 +8,10 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from servelab.core.number_text import figure, mark
+from servelab.core.yaml_file import figure, mark
 from servelab.report.charts import BLUE, CHARTS, GREY, INK, VERMILLION, AnyChart, Chart, finish, nothing_to_show
+from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
-from servelab.study.summary import StudySummary
 
 KINDS = {
     "Baseline": (VERMILLION, "square"),

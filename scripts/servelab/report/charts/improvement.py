@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from servelab.core.errors import ConfigError
-from servelab.core.number_text import figure, mark, percent
+from servelab.core.yaml_file import figure, mark, percent
 from servelab.report.charts import (
     CHARTS,
     INK,

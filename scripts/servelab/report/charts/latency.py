@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from servelab.core.number_text import figure, mark, percent
+from servelab.core.yaml_file import figure, mark, percent
 from servelab.report.charts import (
     CHARTS,
     GREY,

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from servelab.core.number_text import figure
+from servelab.core.yaml_file import figure
 from servelab.report.charts import (
     CHARTS,
     SIDE_OF,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from servelab.core.number_text import figure, mark
+from servelab.core.yaml_file import figure, mark
 from servelab.metrics.pareto import LATENCIES, THROUGHPUT, measured, on_front
 from servelab.report.charts import (
     BLUE,

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from servelab.core.number_text import mark, percent
+from servelab.core.yaml_file import mark, percent
 from servelab.report.charts import (
     BLUE,
     CHARTS,

@@ -17,8 +17,8 @@ from servelab.core.files import replacing
 from servelab.report.charts import CHARTS, AnyChart, Chart
 from servelab.report.charts.curves import with_limits
 from servelab.search.decision import Decision
+from servelab.study.project import StudySummary
 from servelab.study.study import AFTER_SEARCH, LAST_STAGES
-from servelab.study.summary import StudySummary
 
 FileFormat = Literal["svg", "png", "json"]
 PNG_SCALE = 2

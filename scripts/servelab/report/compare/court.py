@@ -9,18 +9,27 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+import xml.etree.ElementTree as ET
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from servelab.core.errors import ConfigError
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.metrics.statistics import Interval, ratio_interval, t_quantile
-from servelab.report.compare.comparison_table import SAME, Comparison, has_logs, judged_pair, noise_by_workload
-from servelab.report.compare.matched_runs import Pair, pair_runs
+from servelab.report.compare.comparison_table import (
+    SAME,
+    Comparison,
+    Pair,
+    has_logs,
+    judged_pair,
+    noise_by_workload,
+    pair_runs,
+)
 from servelab.report.compare.sides import Run
-from servelab.search.start_noise import StartNoise
+from servelab.search.decide import StartNoise
 
 Word = Literal["better", "same", "worse", "cannot tell"]
 EXIT_CODES: Mapping[Word, int] = {"better": 0, "same": 0, "worse": 3, "cannot tell": 4}
@@ -179,3 +188,116 @@ def _interval(before: Sequence[float], after: Sequence[float], noise: StartNoise
     scatter = noise.sd_percent / 100 * math.sqrt(1 / len(before) + 1 / len(after))
     half = t_quantile(1 - alpha, noise.freedom) * scatter
     return Interval(*(100 * math.expm1(end) for end in (change, change - half, change + half)))
+
+
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, production 2; a log line may have them."""
+
+
+def junit(findings: Sequence[Finding], name: str) -> str:
+    """One test case a finding: worse is a failure, what cannot be told an error, all else passes."""
+    words = [finding.word for finding in findings]
+    suite = ET.Element(
+        "testsuite",
+        name=f"servelab {name}",
+        tests=str(len(findings)),
+        failures=str(words.count("worse")),
+        errors=str(words.count("cannot tell")),
+    )
+    for finding in findings:
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=_text(finding.workload),
+            name=_text(f"{finding.condition}: {finding.configuration}"),
+        )
+        if finding.word == "worse":
+            ET.SubElement(case, "failure", type=finding.word, message=_text(finding.why))
+        elif finding.word == "cannot tell":
+            ET.SubElement(case, "error", type=finding.word, message=_text(finding.why))
+        else:
+            ET.SubElement(case, "system-out").text = _text(f"{finding.word}: {finding.why}")
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def github_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """Workflow commands: an error for worse, a warning for what cannot be told, a notice for all else.
+
+    The escapes are those of GitHub's own toolkit, packages/core/src/command.ts.
+    """
+    levels = {"worse": "error", "cannot tell": "warning"}
+    for finding in findings:
+        title = f"{finding.word}: {finding.condition}"
+        message = f"{finding.configuration} on {finding.workload}: {finding.why}"
+        yield f"::{levels.get(finding.word, 'notice')} title={_escaped(title, ',:')}::{_escaped(message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    return "".join(f"%{ord(character):02X}" if character in f"%\r\n{more}" else character for character in text)
+
+
+KINDS = ("studies", "recorded")
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One side of a comparison."""
+
+    name: str
+    """Short, for headings and file names."""
+    folder: Path
+    """`results/studies/<study>`, or such a folder in other results."""
+    search: str | None
+    """`studies/<study>` or `recorded/<study>` if this workflow makes it; None for results that already exist."""
+
+
+def wanted_pairs(pairs: object, searches: Collection[str], results: Path) -> list[tuple[Wanted, Wanted]]:
+    """The key `compare` of the configuration: pairs of studies by name, by `recorded/<study>`, or by their folder.
+
+    `searches` are the studies that this workflow makes. A mistake is a `ConfigError`.
+    """
+    if not isinstance(pairs, list) or any(
+        not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair)
+        for pair in pairs
+    ):
+        raise ConfigError("config/config.yaml: compare: give pairs of studies, as `compare: [[first, second]]`")
+    found = [(_wanted(one, searches, results), _wanted(other, searches, results)) for one, other in pairs]
+    names = ["--".join(side.name for side in pair) for pair in found]
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise ConfigError(f"config/config.yaml: compare.{position}: {name} is given twice; remove one")
+    return found
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """Names of studies in these folders: the folder's own name, or the whole path if two names are equal."""
+    names = [folder.resolve().name for folder in folders]
+    return names if len(set(names)) == len(names) else [_slug(str(folder)) for folder in folders]
+
+
+def _wanted(text: str, searches: Collection[str], results: Path) -> Wanted:
+    kind, _, study = text.partition("/")
+    named = [text] if kind in KINDS and _PLAIN.fullmatch(study) else []
+    if _PLAIN.fullmatch(text):
+        named = [f"{each}/{text}" for each in KINDS]
+    for search in named:
+        if search in searches:
+            return Wanted(search.removeprefix("studies/").replace("/", "-"), results / search, search)
+    for folder in [*(results / search for search in named), Path(text)]:
+        if (folder / "study.json").exists():
+            name = folder.relative_to(results) if folder.is_relative_to(results) else folder
+            return Wanted(_slug(str(name).removeprefix("studies/")), folder, None)
+    known = ", ".join(sorted(searches)) or "none"
+    raise ConfigError(
+        f"config/config.yaml: compare: `{text}` is no study of this configuration ({known}) and no folder with a "
+        "study.json"
+    )
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.core.number_text import MARKS_KEY, estimate, mark, metric_label
+from servelab.core.yaml_file import MARKS_KEY, estimate, mark, metric_label
 from servelab.report.cells import Cell, Table, change_cell, value_or_none
 from servelab.report.compare.comparison_table import SAME, Comparison
 from servelab.report.compare.sides import StudySide

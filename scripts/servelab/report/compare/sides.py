@@ -23,8 +23,8 @@ from servelab.results.compare_with_baseline import Starts
 from servelab.search.recommended import Recommended
 from servelab.search.verdict import comparison_row, machine_of
 from servelab.study.plan import PROOF
+from servelab.study.project import StudySummary
 from servelab.study.study import AFTER_SEARCH, COMPARISON, CONFIRM, LAST_STAGES
-from servelab.study.summary import StudySummary
 
 ROLES = ("baseline", "winner")
 """Candidates of the reserved last stage."""

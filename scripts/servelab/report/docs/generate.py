@@ -16,11 +16,11 @@ from servelab.metrics.definitions import render_docs as render_metrics
 from servelab.report.docs.output_files import render_docs as render_output
 from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.results.checks import render_docs as render_validity
-from servelab.study.answers import Answers
 from servelab.study.recorded.study import RecordedStudy
 from servelab.study.search_keys import Search, StopWhen
 from servelab.study.site import CheapRules, Placement, Site
 from servelab.study.study import (
+    Answers,
     Candidate,
     Engine,
     Hardware,

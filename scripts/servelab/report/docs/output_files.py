@@ -9,21 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from servelab.assets.asset_files import StoredDataset, StoredModel, StoredWorkload
-from servelab.core.json_file import JsonFile, JsonPart
+from servelab.assets.pinned_file import StoredDataset, StoredModel, StoredWorkload
+from servelab.core.files import JsonFile, JsonPart
 from servelab.core.run_spec import RunSpec
 from servelab.engines.runtimes import Environment
 from servelab.measure.environment_gate import CheckedEnvironment
-from servelab.measure.imported_run import ImportedRun
-from servelab.measure.run_files import RunManifest, RunStatus
+from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus
 from servelab.measure.signed_run import SignedRun
 from servelab.metrics.tables import schemas
 from servelab.search.decision import Decision
 from servelab.search.kept_answers import Answer
 from servelab.search.recommended import Recommended
 from servelab.study.plan import Plan
+from servelab.study.project import StudySummary
 from servelab.study.recorded.plan import RecordedPlan
-from servelab.study.summary import StudySummary
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from servelab.core.errors import ConfigError
@@ -96,3 +98,11 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         {str(name): math.nan if value is None else value for name, value in row.items()}
         for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
     ]
+
+
+def client(module: str) -> ModuleType:
+    """A module of a client; `ConfigError` with the command that installs it if it is missing."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed here; use `make export`, which installs it") from None

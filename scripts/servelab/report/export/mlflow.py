@@ -7,8 +7,7 @@ from typing import Any
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.report.export import EXPORTS
-from servelab.report.export.clients import client
-from servelab.report.export.figures import Exported, Figure
+from servelab.report.export.figures import Exported, Figure, client
 
 _LONGEST = 6000
 """Characters of a parameter that MLflow takes."""

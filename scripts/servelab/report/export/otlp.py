@@ -6,8 +6,7 @@ from typing import Any
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.report.export import EXPORTS
-from servelab.report.export.clients import client
-from servelab.report.export.figures import Exported
+from servelab.report.export.figures import Exported, client
 
 
 class Collector:

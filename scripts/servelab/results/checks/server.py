@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from servelab.assets.workloads import WORKLOADS
-from servelab.metrics.cached_input import cached_share
+from servelab.metrics.definitions.cache import cached_share
 from servelab.metrics.tables.record_array import by_round, known, maximum, minimum
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from servelab.assets.model_shape import ModelShape
-from servelab.engines.parallelism import Parallel
+from servelab.assets.model_work import ModelShape
+from servelab.engines.options import Parallel
 from servelab.search.preflight import CHECKS, Check, Finding
 from servelab.search.preflight.place import MODEL_ACTION, Place
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from servelab.core.errors import ServelabError
-from servelab.core.shipped import own_or_shipped
+from servelab.core.files import own_or_shipped
 from servelab.engines.runtimes import RUNTIMES
 from servelab.search.preflight import CHECKS, Check, Finding
 from servelab.search.preflight.place import Place

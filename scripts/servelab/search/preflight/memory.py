@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from servelab.assets.model_shape import ModelFacts, ModelShape
-from servelab.engines.memory_estimate import MEMORY_SHARE, gib, kv_bytes_each, kv_number_bytes, weights_bytes_each
-from servelab.engines.parallelism import Parallel
+from servelab.assets.model_work import ModelFacts, ModelShape
+from servelab.engines.options import Parallel
+from servelab.engines.roofline import MEMORY_SHARE, gib, kv_bytes_each, kv_number_bytes, weights_bytes_each
 from servelab.search.preflight import CHECKS, Check, Finding
 from servelab.search.preflight.candidates import Known
 from servelab.search.preflight.context import asked_tokens

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from servelab.assets.model_files import FOLDER_FILES
 from servelab.assets.sources import Probe
 from servelab.core.run_spec import ModelFormat
-from servelab.engines.memory_estimate import gib
+from servelab.engines.roofline import gib
 from servelab.search.preflight import CHECKS, Check, Finding
 from servelab.search.preflight.place import Place
 

@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from servelab.assets.model_files import load_model
-from servelab.assets.model_shape import ModelFacts, read_facts, safetensors_bytes, shape_of_config
+from servelab.assets.model_work import ModelFacts, read_facts, safetensors_bytes, shape_of_config
 from servelab.assets.sources import MODEL_PROBES, Probe
 from servelab.assets.workloads import WORKLOADS
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id, workload_id
 from servelab.core.run_spec import ModelSource, ModelSpec
 from servelab.engines.adapters import Engine
-from servelab.engines.memory_estimate import named_memory_bytes
+from servelab.engines.roofline import named_memory_bytes
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.machine.devices import DEVICES
 from servelab.search.preflight.candidates import Known, known_candidates

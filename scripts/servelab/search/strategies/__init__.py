@@ -7,18 +7,116 @@ from collections.abc import Sequence
 import pandas as pd
 
 from servelab.core.registry import Registry
-from servelab.results.unequal_places import unequal_places
+from servelab.metrics.definitions import METRICS
+from servelab.results.checks import unequal_places
 from servelab.search.decide import decide_stage
-from servelab.search.decision import Decision
+from servelab.search.decision import Decision, rows_of
 from servelab.search.proof_plan import FirstPairs, plan_proof
-from servelab.search.standing import rows_of
-from servelab.search.stopping import stop
 from servelab.search.strategy import PastStage, Strategy
 from servelab.study.configuration import Load
-from servelab.study.kinds import SearchedPlan, SearchedStudy
-from servelab.study.plan import Plan
-from servelab.study.project import Project
+from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
+from servelab.study.project import Project, SearchedPlan, SearchedStudy
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def stop(study: Study, plan: Plan, past: Sequence[PastStage]) -> Plan:
+    """The plan of a stage, reduced by `stop_when`; unchanged if a past stage has no table."""
+    if not plan.applies or not past or any(stage.table is None for stage in past):
+        return plan
+    reason = _reached(study, past[-1])
+    if reason is not None:
+        incumbent = plan.candidates[0]
+        incumbent = incumbent.model_copy(update=_one_start(incumbent))
+        return plan.model_copy(update={"applies": False, "reason": reason, "candidates": [incumbent]})
+    hours = study.search.stop_when.accelerator_hours
+    return plan if hours is None else _within(hours, plan, past)
+
+
+def _one_start(candidate: PlannedCandidate) -> dict[str, list[PlannedRun]]:
+    """The runs of a candidate on its first server start."""
+    first = candidate.runs[0].start if candidate.runs else None
+    kinds = ("runs", "points", "answers")
+    return {name: [run for run in getattr(candidate, name) if run.start == first] for name in kinds}
+
+
+def _sizes(candidate: PlannedCandidate) -> dict[str, int]:
+    """Load of each run, with the other points of the curve and the questions on its server start, as tables have it."""
+    others = (*candidate.points, *candidate.answers)
+    return {
+        run.run_id: run.load_size + sum(other.load_size for other in others if other.start == run.start)
+        for run in candidate.runs
+    }
+
+
+def spent_s(past: Sequence[PastStage]) -> dict[str, float]:
+    """Accelerator-seconds of each run of past stages by its id; a run that two stages share counts once."""
+    found: dict[str, float] = {}
+    for stage in past:
+        assert stage.table is not None
+        rows = stage.table.dropna(subset=["run_id", "accelerator_s"])
+        for runs, seconds in zip(rows["run_ids"], rows["accelerator_s"], strict=True):
+            # a row has the sum of its starts, which take about as long
+            found |= dict.fromkeys(runs, seconds / len(runs))
+    return found
+
+
+def _reached(study: Study, last: PastStage) -> str | None:
+    """Which target the incumbent has reached, so that the search ends; None if none."""
+    assert last.table is not None
+    wanted, objective = study.search.stop_when, study.objective
+    rows = last.table[last.table["run_id"] == last.decision.winner.run_id]
+    if rows.empty or rows.iloc[0]["outcome"] != "ok":
+        return None
+    row = rows.iloc[0]
+    if wanted.objective_reached is not None:
+        is_more = row["objective_value"] >= wanted.objective_reached
+        is_less = row["objective_value"] <= wanted.objective_reached
+        if is_more if METRICS.get(objective.metric).higher_is_better else is_less:
+            value = f"{row['objective_value']:g}"
+            return f"the incumbent's {objective.metric} is {value}, the target is {wanted.objective_reached:g}"
+    if wanted.slo_reached is not None and row["slo_attainment"] >= wanted.slo_reached:
+        share = f"{100 * row['slo_attainment']:g} %"
+        return f"{share} of the incumbent's requests meet the SLOs, the target is {100 * wanted.slo_reached:g} %"
+    return None
+
+
+def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:
+    """The plan without the runs that exceed the budget; the last candidates are dropped first.
+
+    The estimate for a run is the mean of past runs, scaled by the size of its load. For a larger load that is too high
+    rather than too low, because a server's start does not grow with the load.
+    """
+    costs = spent_s(past)
+    sizes: dict[str, int] = {}
+    for candidate in (each for stage in past for each in stage.plan.candidates):
+        sizes |= _sizes(candidate)
+    load = sum(sizes[run_id] for run_id in costs)
+    if not load:
+        return plan
+    spent, left_s = sum(costs.values()), SECONDS_PER_HOUR * hours - sum(costs.values())
+
+    def cost_of(candidate: PlannedCandidate) -> float:
+        return spent / load * sum(size for run_id, size in _sizes(candidate).items() if run_id not in costs)
+
+    kept: list[PlannedCandidate] = []
+    for candidate in plan.candidates:
+        cost_s = cost_of(candidate)
+        if candidate.is_incumbent and cost_s > left_s:  # it is measured, but no second time
+            candidate = candidate.model_copy(update=_one_start(candidate))
+            cost_s = cost_of(candidate)
+        if cost_s and not candidate.is_incumbent and cost_s > left_s:
+            reason = (
+                f"budget of {hours:g} accelerator-hours: {spent / SECONDS_PER_HOUR:.3g} are spent, and this run would "
+                f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left"
+            )
+            kept.append(candidate.model_copy(update={"runs": [], "points": [], "answers": [], "not_run": reason}))
+            continue
+        left_s -= cost_s
+        kept.append(candidate)
+    return plan.model_copy(update={"candidates": kept})
+
 
 STRATEGIES: Registry[Strategy] = Registry("search strategy")
 

@@ -13,10 +13,9 @@ import pandas as pd
 from servelab.metrics.definitions import METRICS
 from servelab.search.among_many import decide_among_many
 from servelab.search.decide import can_win, decide_survivors, noise_of, relative_change, undecided
-from servelab.search.decision import Decision
+from servelab.search.decision import Decision, disturbed, rows_of
 from servelab.search.planning import make_plan
 from servelab.search.product import product
-from servelab.search.standing import disturbed, rows_of
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
 from servelab.study.configuration import Load, Variant, baseline

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pydantic import Field
 
+from servelab.core.files import JsonFile, JsonPart
 from servelab.core.identity import content_id, file_sha256
-from servelab.core.json_file import JsonFile, JsonPart
 from servelab.core.run_spec import Strict
 from servelab.study.configuration import Configuration
 from servelab.study.recorded.commands import changes, read_command
