@@ -22,7 +22,7 @@ from servelab.search.preflight import CHECKS, Check, Finding
 from servelab.search.preflight.candidates import Known
 from servelab.search.preflight.place import Place
 
-FLAGS = Path(__file__).parent / "flags"
+FLAGS = Path(__file__).parents[2] / "engines" / "flags"
 
 
 @dataclass(frozen=True)
