@@ -15,7 +15,7 @@ from servelab.core.errors import ConfigError
 from servelab.engines.options import OPTIONS as VOCABULARY
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import run_load
-from servelab.measure.server import CandidateFailed
+from servelab.measure.server import CandidateFailed, EnvironmentFault, Killed
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = {int: 1, bool: True, str: "auto", float: 0.5}
@@ -103,7 +103,7 @@ def is_flag(engine, option, version):
 
 def test_missing_model(each_release, tmp_path):
     server = each_release.server(tmp_path / "server.log", model_path=tmp_path / "no-such-model")
-    with pytest.raises(CandidateFailed) as failure:
+    with pytest.raises(EnvironmentFault) as failure:
         server.start()
     assert failure.value.reason == "missing_model", failure.value.log_lines
     assert "no-such-model" in "\n".join(failure.value.log_lines)
@@ -172,3 +172,24 @@ def test_what_an_adapter_renders_must_be_what_was_planned(installed, requests_pa
         "the code of the adapter or the runtime has changed since this run was planned; run the workflow again" in said
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "ends", "raised"),
+    [
+        ("RuntimeError: CUDA error: no kernel image is available", "exit 1", EnvironmentFault),
+        ("RuntimeError: CUDA error: no kernel image is available", "kill -9 $$", EnvironmentFault),
+        ("Exception: Capture cuda graph failed: an illegal memory access", "kill -9 $$", CandidateFailed),
+        ("all is well", "kill -9 $$", Killed),
+        ("loading", "kill -BUS $$", EnvironmentFault),
+    ],
+)
+def test_whose_fault_an_end_is(doubled, tmp_path, line, ends, raised):
+    def enter(command, variables):
+        return ["bash", "-c", f'echo "{line}"; {ends}'], variables
+
+    server = doubled.server(tmp_path / "server.log", enter=enter)
+    with pytest.raises((CandidateFailed, EnvironmentFault)) as failure:
+        server.start()
+    assert failure.type is raised
+    assert line in str(failure.value) or "BUS" in ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,16 +10,15 @@ import pytest
 import yaml
 
 from servelab.engines.adapters import ENGINES
-from servelab.measure.server import _PORT_TAKEN
 
 DATA = Path(__file__).parents[1] / "data/engine_logs"
-KINDS = ("out_of_memory", "unsupported_argument", "missing_model", "crashed", "port_taken")
+KINDS = ("out_of_memory", "unsupported_argument", "missing_model", "crashed", "port_taken", "environment")
 LOGS = {path.stem: yaml.safe_load(path.read_text()) for path in DATA.glob("*.yaml")}
 LOGGED = [
     pytest.param(name, kind, entry, id=f"{name}-{kind}-{number}")
     for name, log in LOGS.items()
     for kind in KINDS
-    for number, entry in enumerate(log["failures"][kind])
+    for number, entry in enumerate(log["failures"].get(kind, []))
 ]
 NORMAL = [
     pytest.param(name, entry, id=f"{name}-{number}")
@@ -37,7 +37,7 @@ def test_every_engine_has_its_lines(engine):
     log = LOGS[engine.name]
     assert log["engine"] == engine.name
     assert log["ready_path"] == engine.ready_path
-    assert set(log["failures"]) == set(KINDS)
+    assert set(log["failures"]) >= {*KINDS} - {"environment"}
     assert all(entry["lines"] for entry in log["ready"])
     assert log["workers"]
     assert log["sigterm"]
@@ -45,18 +45,67 @@ def test_every_engine_has_its_lines(engine):
 
 
 @pytest.mark.parametrize(("name", "kind", "entry"), LOGGED)
-def test_failure_is_told_by_its_reason(name, kind, entry):
-    reason, lines = ENGINES.get(name).explain_failure(printed(entry))
-    taken = any(_PORT_TAKEN.search(line) for line in printed(entry))
-    assert taken == (kind == "port_taken")
-    if kind != "port_taken":
-        assert reason == (kind if entry["lines"] else None)
-    for line in lines:  # what a reader is shown has no time, process or level before it
+def test_failure_is_explained_by_its_reason(name, kind, entry):
+    why = ENGINES.get(name).explain_failure(printed(entry))
+    assert (why.reason or "crashed") == {"port_taken": "port"}.get(kind, kind)
+    assert (why.kind == "environment") == (kind in ("port_taken", "missing_model", "environment"))
+    for line in why.lines:  # no time, process or level before the text
         assert not line.startswith(("[20", "[11/", "\x1b", "(APIServer", "(EngineCore", "ERROR ", "0.0"))
 
 
 @pytest.mark.parametrize(("name", "entry"), NORMAL)
 def test_what_is_printed_on_the_way_to_readiness_is_no_failure(name, entry):
-    reason, _ = ENGINES.get(name).explain_failure(printed(entry))
-    assert reason is None
-    assert not any(_PORT_TAKEN.search(line) for line in printed(entry))
+    assert ENGINES.get(name).explain_failure(printed(entry)).reason is None
+
+
+CRASHES = Path(__file__).parents[1] / "data/crash-logs"
+EXPECTED = json.loads((CRASHES / "expected.json").read_text())
+"""Each log's class (whose fault), reason, and the text that its reader must see."""
+
+
+@pytest.mark.parametrize("expected", EXPECTED, ids=[each["id"] for each in EXPECTED])
+def test_crash_is_explained(expected):
+    log = (CRASHES / "logs" / f"{expected['id']}.log").read_text().splitlines()
+    why = ENGINES.get(expected["engine"]).explain_failure(log)
+    print(f"{expected['id']:22}{why.kind:12}{why.reason or '':22}{why.message[:120]}")
+    assert expected["cls"] in (why.kind, "either")
+    assert (why.reason or "crashed") == expected["reason"]
+    assert re.search(expected["telling"], why.message)
+    assert bool(why.remedy) == (why.kind == "environment")
+
+
+DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)."
+HELD = (
+    "ValueError: Free memory on device cuda:0 ({}/79.1 GiB) on startup is less than desired GPU memory utilization (0.9"
+)
+OOM = "torch.OutOfMemoryError: CUDA out of memory. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is free. "
+
+
+@pytest.mark.parametrize(
+    ("engine", "line", "kind", "reason"),
+    [
+        ("vllm", DRIVER, "environment", "environment"),
+        ("vllm", "RuntimeError: Error 803: system has unsupported display driver", "environment", "environment"),
+        ("vllm", HELD.format("10.2"), "environment", "environment"),
+        ("vllm", HELD.format("77.2"), "result", "out_of_memory"),
+        (
+            "vllm",
+            f"{OOM}Process 12 has 70.2 GiB memory in use. Including non-PyTorch memory, this process has 8.00 GiB",
+            "environment",
+            "environment",
+        ),
+        ("vllm", "OSError: [Errno 28] No space left on device: '/root/.cache/vllm'", "environment", "environment"),
+        ("vllm", "Fatal Python error: Bus error", "environment", "environment"),
+        ("vllm", "GatedRepoError: 403 Client Error.", "environment", "missing_model"),
+        ("vllm", "FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "environment", "environment"),
+        ("sglang", "ValueError: The memory capacity is unbalanced.", "environment", "environment"),
+        ("sglang", "RuntimeError: CUDA error: an illegal memory access was encountered", "result", "crashed"),
+        ("sglang", "[2025-11-06 16:55:24] Ignore import error when loading x: No module named 'x'", "result", None),
+        ("tensorrt-llm", "[node1:123] PMIX ERROR: ERROR in file gds_ds12_lock_pthread.c", "environment", "environment"),
+        ("mindie", "ImportError: libascendcl.so: cannot open shared object file", "environment", "environment"),
+        ("llama.cpp", "0.00.1.1 E CUDA error: no kernel image is available", "environment", "environment"),
+    ],
+)
+def test_faults_of_a_node_are_told_from_results(engine, line, kind, reason):
+    why = ENGINES.get(engine).explain_failure([line])
+    assert (why.kind, why.reason) == (kind, reason), why.message

@@ -75,9 +75,9 @@ UNKNOWN = "0.00.1.1 I all is well\nSegmentation fault\n"
     ],
 )
 def test_log_tells_reason_and_line(engine, log, reason, line):
-    found, lines = ENGINES.get(engine).explain_failure(log.splitlines())
-    assert found == reason
-    assert lines == [] if line is None else lines[0].startswith(line)
+    why = ENGINES.get(engine).explain_failure(log.splitlines())
+    assert why.reason == reason
+    assert why.lines == [] if line is None else why.lines[0].startswith(line)
 
 
 @pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from servelab.core.processes import last_text, lines_at_ends
 from servelab.engines.adapters import ENGINES
 log = Path(sys.argv[1])
-reason, lines = ENGINES.get("vllm").explain_failure(lines_at_ends(log))
+reason = ENGINES.get("vllm").explain_failure(lines_at_ends(log)).reason
 last_text(log, 500)
 print(reason)
 """

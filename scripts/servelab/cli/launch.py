@@ -258,6 +258,7 @@ for command in (
     Script("restore", "restore_archive", "FILE [OPTION]..."),
     Script("export", "export_figures", "STUDY [OPTION]..."),
     Script("read", "read_log", "PATH... [OPTION]..."),
+    Script("explain", "explain_log", "--engine ENGINE FILE [OPTION]..."),
 ):
     servelab.add_command(command)
 

@@ -21,6 +21,8 @@ from servelab.core.errors import Outage
 from servelab.core.files import write_text
 from servelab.core.processes import Supervised, lines_at_ends
 from servelab.engines.adapters import Engine
+from servelab.engines.failure_explanation import Explanation
+from servelab.engines.failure_signs import PORT_TAKEN
 from servelab.engines.server_to_start import Serve
 from servelab.machine.cpu_facts import oom_kills
 from servelab.machine.lease import PortLease, lease_ports, pinned
@@ -66,7 +68,6 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-_PORT_TAKEN = re.compile(r"address already in use|couldn't bind|failed to bind|errno 98", re.IGNORECASE)
 _PORT_ATTEMPTS = 3
 _ANY_ADDRESS = ""
 """To find ports that are free on each address: parts of a server meet on one that other nodes reach."""
@@ -80,6 +81,7 @@ _KILLED = frozenset(code for number in _OTHERS_SIGNALS for code in (-number, 128
 """Return codes of a process that was ended by one of them; a shell or a container adds 128."""
 _NAMES_SIGNAL = re.compile(r"SIG(KILL|TERM)\b|\bsignal:? (9|15)\b|\bexit ?code:? -(9|15)\b|': -(9|15)\b", re.IGNORECASE)
 """A log line about a process that was ended by such a signal; only its parent, the server, knows how it ended."""
+_BUS_ERROR = re.compile(rf"signal {signal.SIGBUS:d}\b|exit code {128 + signal.SIGBUS}\b")
 _EXIT_S = 5.0
 """Time for a server that lost a worker to exit by itself and log what happened."""
 _RECOVERY_S = 10.0
@@ -92,6 +94,14 @@ class CandidateFailed(Exception):  # noqa: N818 (a finding, not an error)
     def __init__(self, reason: str, message: str, log_lines: Sequence[str] = ()) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason, self.message, self.log_lines = reason, message, list(log_lines)
+
+
+class EnvironmentFault(Outage):
+    """This node or installation is at fault, so that nothing is found out about the configuration; has a remedy."""
+
+    def __init__(self, why: Explanation, ending: str) -> None:
+        super().__init__(f"{why.message} ({ending}). To mend it: {why.remedy}")
+        self.reason, self.log_lines = why.reason, why.lines
 
 
 class Killed(CandidateFailed):
@@ -193,19 +203,22 @@ class Server:
     def start(self) -> None:
         """Starts the server and returns when it is healthy; `CandidateFailed` if it never is.
 
-        If another program has taken the port, which is not the candidate's fault, another port is tried; `Outage` after
-        three attempts.
+        `EnvironmentFault` if the log shows that this node or installation is at fault. If another program has taken the
+        port, another one is tried, three in all.
         """
-        for _ in range(_PORT_ATTEMPTS):
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
             try:
                 self._start_once()
                 return
-            except CandidateFailed as failure:
+            except CandidateFailed:
                 self.stop()
-                taken = [line for line in self._lines() if _PORT_TAKEN.search(line)]
-                if failure.reason == "never_healthy" or not taken:
+                raise
+            except EnvironmentFault as fault:
+                self.stop()
+                if fault.reason != PORT_TAKEN.reason:
                     raise
-        raise Outage(f"the server's port was in use {_PORT_ATTEMPTS} times: {taken[-1].strip()[:400]}")
+                if attempt == _PORT_ATTEMPTS:
+                    raise Outage(f"the server's port was in use {_PORT_ATTEMPTS} times: {fault}") from None
 
     def restart(self) -> None:
         """Stops the server if it runs, and starts it."""
@@ -244,7 +257,7 @@ class Server:
         self.restart()
 
     def check_alive(self) -> None:
-        """Raises `CandidateFailed` if the server has ended, or still runs 5 s after one of its workers has ended."""
+        """Raises why the server has ended, or still runs 5 s after one of its workers has ended (`_failure`)."""
         if self.process is None:
             return
         part = self.parts.lost() if self.parts else None
@@ -321,9 +334,9 @@ class Server:
                 return
             now = time.monotonic()
             if now - started > self._startup_timeout_s:
-                _, lines = self._engine.explain_failure(self._lines())
-                text = f"not healthy within {self._startup_timeout_s:g} s"
-                raise CandidateFailed("never_healthy", text, [*lines, *self.tail(3)])
+                why = self._engine.explain_failure(self._lines())
+                text = f"not healthy within {self._startup_timeout_s:g} s: {why.message}"
+                raise CandidateFailed("never_healthy", text, [*why.lines, *self.tail(3)])
             if now > report_at:
                 report_at = now + _REPORT_EVERY_S
                 print(f"starting for {now - started:.0f} s: {''.join(self.tail(1))}", file=sys.stderr, flush=True)
@@ -333,24 +346,27 @@ class Server:
         answer = ask("GET", self.base_url + self._engine.ready_path, _ANSWER_S)
         return answer is not None and answer.status == HTTPStatus.OK
 
-    def _failure(self, ending: str, *, killed: bool = False) -> CandidateFailed:
+    def _failure(self, ending: str, *, killed: bool = False) -> CandidateFailed | EnvironmentFault:
         """Why the server failed according to its log, and how it ended.
 
-        `killed` says that a process of it ended as if killed. A server that was healthy and then crashed counts as
-        such: how one of its workers ended is not known, and the log has no reason in either case.
+        `killed` says that a process of it ended as if killed; an engine may do that to itself after a failed start. A
+        server that was healthy and then crashed counts as killed: how one of its workers ended is not known.
         """
         log = self._lines()
-        sign, lines = self._engine.explain_failure(log)
-        reason = sign or "crashed"
-        killed = killed or self.pid != 0 or any(map(_NAMES_SIGNAL.search, log))
+        if _BUS_ERROR.search(ending):
+            log.append("Bus error")
+        why = self._engine.explain_failure(log)
+        killed = (killed and not why.has_cause) or self.pid != 0 or any(map(_NAMES_SIGNAL.search, log))
+        if why.kind == "environment" and (why.has_cause or not killed):
+            return EnvironmentFault(why, ending)
+        reason = why.reason if why.reason and why.kind == "result" else "crashed"
         failed = Killed if killed and reason == "crashed" else CandidateFailed
         elsewhere = self.parts is not None and self.parts.kernel_killed()
         if reason == "crashed" and (elsewhere or oom_kills() > self._oom_kills):
             reason, failed = "out_of_memory", KilledForMemory
             ending += "; meanwhile the kernel killed a process because memory ran out"
-        line = lines[0].strip()[:400] if lines else "none"
-        message = f"{line} ({ending})" if sign else f"{ending}; last log line: {line}"
-        return failed(reason, message, lines)
+        message = f"{why.message} ({ending})" if why.reason else f"{ending}; last log line: {why.message or 'none'}"
+        return failed(reason, message, why.lines)
 
     def _launch(self, port: int) -> Launch:
         serve = replace(self._serve, port=port)

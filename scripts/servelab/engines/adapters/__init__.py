@@ -10,8 +10,7 @@ import json
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Set
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -24,51 +23,11 @@ from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
 from servelab.engines.endpoint import Address
 from servelab.engines.environment_facts import EnvironmentFacts
+from servelab.engines.failure_explanation import Explanation, explain
+from servelab.engines.failure_signs import Sign
 from servelab.engines.options import OPTIONS, PARALLEL_OPTIONS, Checked, Parallel, argument, check_option_names
 from servelab.engines.owned import ALL_ENGINES, Names, Owned, bare, refused_arguments, refused_variables
 from servelab.engines.server_to_start import Options, Serve, Span
-
-_MOST_LINES = 12
-_ERROR = re.compile(r"error\b|exception\b|fatal|failed", re.IGNORECASE)
-_HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
-"""Log levels at which no engine reports the reason of a failure."""
-
-
-@dataclass(frozen=True)
-class Sign:
-    """A pattern for lines of the engine's log that say why it failed."""
-
-    reason: str
-    pattern: re.Pattern[str]
-
-
-def signs(reason: str, *patterns: str) -> list[Sign]:
-    """Signs of one reason; upper and lower case are equal."""
-    return [Sign(reason, re.compile(pattern, re.IGNORECASE)) for pattern in patterns]
-
-
-def explain(log: Iterable[str], signs: Sequence[Sign], prefix: re.Pattern[str]) -> tuple[str | None, list[str]]:
-    """The reason of a failure from a log, None if no sign is found, and at most 12 lines that show it.
-
-    `prefix` is the part of a line before its text, which is left out. The most specific line is first. Without a sign
-    they are the last lines that mention an error, or the last lines of the log.
-    """
-    lines, candidates = [], []
-    for line in log:
-        text = prefix.sub("", line).rstrip()
-        lines.append(text)
-        if not _HARMLESS.search(line[: len(line.rstrip()) - len(text)]):
-            candidates.append(text)
-    for sign in signs:
-        if found := [text for text in candidates if sign.pattern.search(text)]:
-            return sign.reason, _first(found)
-    errors = [text for text in candidates if _ERROR.search(text)]
-    return None, _first((errors or [line for line in lines if line])[::-1])
-
-
-def _first(lines: list[str]) -> list[str]:
-    return list(dict.fromkeys(line.strip() for line in lines))[:_MOST_LINES]
-
 
 FlagsOf = Callable[[Any, Options], list[str]]
 """(an option's value, all options) → the engine's flags for it."""
@@ -145,8 +104,8 @@ class Engine(ABC):
     """Endpoint → fields of a request that make it print the likeliest first tokens, by id, with log-probabilities."""
     request_body: ClassVar[Mapping[str, Any]]
     """Fields of every request that make it generate exactly `max_tokens` tokens."""
-    failure_signs: ClassVar[list[Sign]]
-    """The most specific first."""
+    failure_signs: ClassVar[list[Sign]] = []
+    """Signs that no other engine has, the most specific first; `servelab.engines.failure_signs` has the others."""
     facts: ClassVar[EnvironmentFacts | None] = None
     """How its environments are checked before they serve; None if they cannot be looked into."""
     worker_names: ClassVar[re.Pattern[str] | None] = None
@@ -254,8 +213,8 @@ class Engine(ABC):
         """The options of the shared vocabulary that this engine has, sorted."""
         return sorted([*self.option_flags, *self.option_variables])
 
-    def explain_failure(self, log: Iterable[str]) -> tuple[str | None, list[str]]:
-        """The reason of a failure from the server's log, None if it does not say, and at most 12 lines that show it."""
+    def explain_failure(self, log: Iterable[str]) -> Explanation:
+        """The reason of a failure from the server's log, whose fault it is, and the lines that show it."""
         return explain(log, self.failure_signs, self.log_prefix)
 
     def check_options(self, options: Options, version: str | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, Sign
+from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.endpoint import NOT_KNOWN, Address, checked_url
 from servelab.engines.options import Parallel
 from servelab.engines.owned import Owned
@@ -35,7 +35,6 @@ class Endpoint(Engine):
     answer_settings = ("url", "model", "state", "request-fields")
     lossless_settings = ()
     request_body: ClassVar = {"ignore_eos": True}
-    failure_signs: ClassVar[list[Sign]] = []
     log_prefix: ClassVar = re.compile(r"")
 
     def command(self, serve: Serve) -> list[str]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
-from servelab.engines.adapters import ENGINES, Engine, flag, signs, switch
+from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import Checked, Parallel, argument
 from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, Owned
@@ -109,12 +109,6 @@ class LlamaCpp(Engine):
     request_body: ClassVar = {"ignore_eos": True}
     variable_prefixes = ("LLAMA_", "GGML_")
     log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
-    failure_signs: ClassVar = [
-        *signs("out_of_memory", "insufficient memory", r"failed to allocate .*buffer", "out of memory", "bad_alloc"),
-        *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", "invalid value for"),
-        *signs("unsupported_argument", r"llama_init_from_model: .*(requires|not supported)"),
-        *signs("missing_model", r"model not found", r"failed to load model", r"failed to open gguf"),
-    ]
 
     def command(self, serve: Serve) -> list[str]:
         """See `Engine.command`."""

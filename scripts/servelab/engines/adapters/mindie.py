@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, shown, signs
+from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, shown
+from servelab.engines.failure_signs import signs
 from servelab.engines.options import MINDIE as MINDIE_VARIABLES
 from servelab.engines.options import Checked
 from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
@@ -194,19 +195,12 @@ class Mindie(Engine):
     host_variables = MINDIE_VARIABLES
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,.+]+\] (\[[^\]]*\] )*(: )?")
     failure_signs: ClassVar = [
-        *signs("out_of_memory", r"out of memory", r"failed to allocate memory", "bad_alloc"),
         *signs(
             "unsupported_argument", r"missing compulsory field", r"the (type|value) of param \S+ ", r"must meet the"
         ),
         *signs(
             "unsupported_argument", r"\] is (out of bound|less than) \[", r"please set '\w+'", r"type only supports"
         ),
-        *signs("missing_model", r"path not found", r"is not directory", r"failed to open model"),
-        *signs("missing_model", r"no such file or directory: .*(config|safetensors)", r"modelWeightPath"),
-        *signs(
-            "crashed", r"was terminated by signal", r"failed to set process group", r"fail(ed)? to init", r"init fail"
-        ),
-        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|ImportError): "),
     ]
 
     def command(self, serve: Serve) -> list[str]:

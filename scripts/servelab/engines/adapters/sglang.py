@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, flag, signs, switch
+from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.environment_facts import EnvironmentFacts, Kernel
 from servelab.engines.options import Checked, Parallel, argument
 from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, ONE_NODE, Owned
@@ -146,15 +146,6 @@ class Sglang(Engine):
     worker_names: ClassVar = re.compile(r"sglang::(scheduler|detokenizer|data_parallel_controller)\w*")
     variable_prefixes = ("SGLANG_", "SGL_")
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ")
-    failure_signs: ClassVar = [
-        *signs("out_of_memory", r"(?<!avoid )out ?of ?memory", r"not enough memory\. please try", "bad_alloc"),
-        *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)"),
-        *signs("missing_model", r"can't find config file", r"cannot find any model weights", r"repo id must be"),
-        *signs("missing_model", r"is not a local folder", r"no such file or directory: .*(config|safetensors)"),
-        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError)\b"),
-        *signs("crashed", r"received sigquit from a child process", r"sigquit received", r"scheduler is dead"),
-        *signs("crashed", r"initialization failed\. warmup error"),
-    ]
 
     def command(self, serve: Serve) -> list[str]:
         """See `Engine.command`."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, signs, switch
+from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, switch
 from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import TENSORRT_LLM, Checked, argument
 from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
@@ -142,17 +142,7 @@ class TensorrtLlm(Engine):
     worker_names: ClassVar = re.compile(r"mpi4py\.futures\.server")
     variable_prefixes = ("TRTLLM_", "TLLM_", "TRT_")
     host_variables = TENSORRT_LLM
-    log_prefix: ClassVar = re.compile(r"^\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] (\[TRT-LLM\] )?\[\w+\] ")
-    failure_signs: ClassVar = [
-        *signs("out_of_memory", r"out ?of ?memory", "bad_alloc"),
-        *signs("unsupported_argument", r"error: (no such option|invalid value|option .* requires)"),
-        *signs("unsupported_argument", r"validation error for"),
-        *signs("missing_model", r"is not a local folder", r"repo id must be", r"can't load the configuration"),
-        *signs("missing_model", r"failed to infer model format"),
-        *signs("missing_model", r"no such file or directory: .*(config|safetensors)"),
-        *signs("crashed", r"no gpu devices found on the node", r"executor worker returned error"),
-        *signs("crashed", r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError): "),
-    ]
+    log_prefix: ClassVar = re.compile(r"^\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] (\[TRT-LLM\] )?(\[RANK \d+\] )?\[\w+\] ")
 
     def command(self, serve: Serve) -> list[str]:
         """See `Engine.command`; the program `trtllm-serve` runs this module. It accepts any model name."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from servelab.core.errors import ConfigError
-from servelab.engines.adapters import ENGINES, Engine, flag, signs, switch
+from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.environment_facts import EnvironmentFacts, Kernel
 from servelab.engines.options import Checked
 from servelab.engines.owned import A_FILE, ADDRESS, MODEL, ONE_NODE, Owned
@@ -212,22 +212,6 @@ class Vllm(Engine):
     log_prefix: ClassVar = re.compile(
         r"^((\x1b\[[\d;]*m)?\([^()]+ pid=\d+\)(\x1b\[[\d;]*m)? )?([A-Z]+ [\d-]+ [\d:]+ \[\S+\] ?)?"
     )
-    failure_signs: ClassVar = [
-        *signs("out_of_memory", r"out ?of ?memory", r"can't allocate memory", "bad_alloc"),
-        *signs("out_of_memory", r"no available memory for the cache blocks", r"larger than the available KV cache"),
-        *signs("out_of_memory", r"less than desired .*memory utili[sz]ation", r"less than requested memory"),
-        *signs("unsupported_argument", r"error: (unrecognized|argument|ambiguous)", r"validation error for"),
-        *signs("unsupported_argument", r"\b(is not supported|not supported on|unsupported)\b"),
-        *signs("missing_model", r"is not a local folder", r"repo id must be", r"can't load the configuration"),
-        *signs("missing_model", r"invalid repository id or local directory"),
-        *signs("missing_model", r"no such file or directory: .*(config|safetensors)", r"cannot find any model weights"),
-        *signs(
-            "crashed",
-            r"died unexpectedly",
-            r"(ValueError|RuntimeError|AssertionError|NotImplementedError|ImportError): ",
-        ),
-        *signs("crashed", r"EngineDeadError: ", r"engine ?core (failed to start|encountered)"),
-    ]
 
     def command(self, serve: Serve) -> list[str]:
         """See `Engine.command`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from servelab.engines.adapters import ENGINES, signs
+from servelab.engines.adapters import ENGINES
 from servelab.engines.adapters.vllm import Vllm
 from servelab.engines.options import CANN, Checked
 
@@ -27,8 +27,6 @@ class VllmAscend(Vllm):
         "prefix_cache_hit_tokens_total": ("vllm:gpu_prefix_cache_hits_total",),
         "prefix_cache_query_tokens_total": ("vllm:gpu_prefix_cache_queries_total",),
     }
-    failure_signs: ClassVar = [*signs("out_of_memory", "NPU out of memory"), *Vllm.failure_signs]
-
     host_variables = CANN
 
     def version_command(self, python: Path) -> list[str]:

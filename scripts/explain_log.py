@@ -1,0 +1,44 @@
+"""Explains why a server failed, from its log: the line that says so, whose fault it is, and what mends it."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from servelab.core.cli import run
+from servelab.core.credentials import without_credentials
+from servelab.core.errors import ConfigError
+from servelab.core.processes import lines_at_ends
+from servelab.engines.adapters import ENGINES
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", required=True, help="the engine that printed it")
+    parser.add_argument("--json", action="store_true", help="print a JSON object: kind, reason, message, lines, remedy")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the server's log")
+    return parser
+
+
+def main(arguments: argparse.Namespace) -> None:
+    engine = ENGINES.get(arguments.engine)
+    if not arguments.file.is_file():
+        raise ConfigError(f"{arguments.file}: there is no such file; give a server's log")
+    why = engine.explain_failure(
+        line for text in lines_at_ends(arguments.file) for line in without_credentials(text).splitlines()
+    )
+    if arguments.json:
+        said = asdict(why)
+        del said["has_cause"]
+        print(json.dumps({**said, "reason": why.reason or "crashed"}, ensure_ascii=False))
+        return
+    print(f"{why.kind}: {why.reason or 'crashed'}")
+    print(why.message)
+    if why.remedy:
+        print(f"To mend it: {why.remedy}.")
+    for line in why.lines:
+        print(f"  {line}")
+
+
+if __name__ == "__main__":
+    run(main, options().parse_args())

@@ -1,0 +1,204 @@
+"""Why a server failed, from its log: the line that explains it, its reason, and whose fault it is.
+
+Signs (`servelab.engines.failure_signs`) are compared first with the exceptions in the log, those of the deepest process
+first, then with its other lines. Lines that only report another process's failure count where nothing else does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from servelab.engines.failure_signs import COLLECTIVES, COMMON, FAULTS, HANG, HELD_BY_OTHERS, KILLED, Kind, Sign
+
+_MOST_LINES, _MOST_MESSAGE = 12, 600
+_MORE = 3
+"""Lines below an exception, or after another line with a sign, that belong to its message."""
+_MOST_CAUSES, _MOST_PLAIN = 200, 3000
+"""Exceptions that are looked at, and other lines at each end of the log."""
+
+_FREE = re.compile(r"free memory on device( \S+)? \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\)", re.IGNORECASE)
+_TOTAL = re.compile(r"total capacity of ([\d.]+) GiB", re.IGNORECASE)
+_PROCESS, _OWN = re.compile(r"Process \d+ has ([\d.]+) GiB"), re.compile(r"this process has [\d.]+ GiB", re.IGNORECASE)
+_BY_PYTORCH = re.compile(r"([\d.]+) GiB is allocated by PyTorch", re.IGNORECASE)
+_SHARE_OF_OTHERS = 0.1
+"""Of a device's memory; contexts of CUDA and a desktop take less."""
+
+_HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
+"""Log levels at which no engine reports the reason of a failure."""
+_NOISE = re.compile(
+    r"^\[\w*\]?:?\[?W\d{4} |\b\w*Warning: |^Ignore import error|^=== |^usage: |further information visit"
+)
+_LAUNCHER = re.compile(
+    r"^\s*(\[?(default|local)?_?rank ?\d+\]:\s?|\[\d+(,\d+)?\][\[<]?std(out|err)[\]>]?:?\s?)", re.IGNORECASE
+)
+"""Begins lines that torchrun, PyTorch or mpirun passes on."""
+_LEVEL = re.compile(r"^\[(ERROR|CRITICAL|FATAL|E)\] ?(\w+\(\d+,[^)]*\):\S+ )?(\[\S+:\d+\]\d* ?)?", re.IGNORECASE)
+"""Begins lines of Ascend's libraries."""
+_TAG = re.compile(r"\(([^()]+) pid=\d+\)|\b([TDPE]P\d+)\b|\[(RANK \d+)\]|\[(rank\d+)\]")
+"""The process in a line's prefix."""
+_WRAPPER = re.compile(
+    r"engine ?core (initialization failed|failed to start|encountered)|EngineDeadError|sigquit|SystemExit"
+    r"|executor worker (returned error|initialization error)|workerproc (initialization failed|hit an exception)"
+    r"|output_handler failed|^Daemon is killing|^Killed$|failed to init (model instance|endpoint|server|engine|infer)"
+    r"|exiting due to|hit an exception: traceback|LLMInferEngine failed|initialize modelbackends_ failed"
+    r"|failed to load model\b(?!.*(magic|corrupt))|warmup error|^(EOFError|BrokenPipeError|Connection\w*Error|zmq\.)"
+    r"|failed core proc|^Process \S+:$|^subprocess\.CalledProcessError|failed to initialize executor|is dead\b"
+    r"|MPI(RuntimeError|SessionAbort)|cancelled ?error|failed to (create_context|init speculative)"
+    r"|died unexpectedly|^exit code|gloo.*connection (closed|reset)",
+    re.IGNORECASE,
+)
+"""Lines that report another process's or function's failure."""
+_EXCEPTION = re.compile(
+    r"^([A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(Error|Exception|Fault|Failure|Timeout|Interrupt|Refused)|Exception)\b(:|$)"
+)
+_FRAME, _CODE = re.compile(r'^\s*File "'), re.compile(r"^\s{4,}\S")
+_ENDS_MESSAGE = re.compile(r"^(traceback|the above exception|during handling|process \S+:|$)", re.IGNORECASE)
+_ERROR = re.compile(
+    r"error\b|exception\b|fatal|fail|abort|segmentation|core dumped|assert|exit code|terminated", re.IGNORECASE
+)
+
+Message = Sequence[str]
+"""A line that may explain a failure, and the lines after it that belong to it."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a log says about a failure."""
+
+    kind: Kind
+    reason: str | None
+    """None if no sign was found."""
+    message: str
+    """The line that explains it, with what belongs to it; an environment's fault in words first."""
+    lines: list[str]
+    """At most 12 lines that show it, the most specific first."""
+    remedy: str = ""
+    has_cause: bool = False
+    """Whether the log has a cause inside the engine, so that nothing from outside need have ended it."""
+
+
+def explain(log: Iterable[str], own: Sequence[Sign], prefix: re.Pattern[str]) -> Explanation:
+    """Explains a failure by the engine's `own` signs and the common ones; `prefix` comes before a line's text."""
+    read = list(_read(log, prefix))
+    said = [(tag, text) for tag, text, harmless in read if not harmless and text.strip()]
+    exceptions = _exceptions([(tag, text) for tag, text, harmless in read if not harmless])
+    causes = [message for message in exceptions if not _WRAPPER.search(message[0])][:_MOST_CAUSES]
+    plain = [message for message in _plain(said) if not _WRAPPER.search(message[0])]
+    signs = (*FAULTS, *own, *COMMON)
+    found = (
+        _first(signs, causes)
+        or _first([COLLECTIVES], causes[:1] or plain)
+        or _first(signs, [message[:1] for message in plain if not _EXCEPTION.match(message[0])])
+    )
+    if found:
+        errors = [message for message in plain if _ERROR.search(message[0])]
+        return _explained(*found, [*causes, *errors], plain)
+    if causes:
+        return Explanation("result", "crashed", _joined(causes[0]), _shown(causes), has_cause=True)
+    everything = _plain(said)
+    if found := _first([KILLED], [message[:1] for message in everything]):
+        return _explained(*found, everything, everything)
+    errors = [message for message in plain if _ERROR.search(message[0])]
+    if found := _first([HANG], [[text] for _, text, _ in read]):
+        return _explained(*found, errors, [])
+    if errors:
+        return Explanation("result", None, _joined([errors[0][0], *errors[0][1:]]), _shown(errors))
+    if wrapped := exceptions or [message[:1] for message in everything if _WRAPPER.search(message[0])]:
+        return Explanation("result", "crashed", _joined(wrapped[0]), _shown(wrapped))
+    last = [[text] for _, text, _ in reversed(read) if text.strip()][:_MOST_LINES]
+    return Explanation("result", None, _joined(last[0]) if last else "", _shown(last))
+
+
+def _read(log: Iterable[str], prefix: re.Pattern[str]) -> Iterator[tuple[str, str, bool]]:
+    """(process, text, whether it says nothing of a failure) of each line; calls in tracebacks are left out."""
+    in_frame = False
+    for line in log:
+        passed_on = _LAUNCHER.sub("", line.rstrip())
+        text = _LEVEL.sub("", prefix.sub("", passed_on))
+        in_frame = bool(_FRAME.match(text) or (in_frame and _CODE.match(text)))
+        if in_frame:
+            continue
+        found = _TAG.search(line[: len(line.rstrip()) - len(text)])
+        tag = next(filter(None, found.groups()), "") if found else ""
+        before = passed_on[: len(passed_on) - len(text)]
+        yield tag, text, bool(_HARMLESS.search(before) or _NOISE.search(passed_on))
+
+
+def _exceptions(said: Sequence[tuple[str, str]]) -> list[Message]:
+    """Exceptions with the lines of their message, the deepest process's first; each once."""
+    found: list[tuple[int, int, list[str]]] = []
+    last: dict[str, list[str] | None] = {}
+    for number, (tag, text) in enumerate(said):
+        message = last.get(tag)
+        if _EXCEPTION.match(text.strip()):
+            depth = 2 if "APIServer" in tag else 0 if "orker" in tag else 1
+            last[tag] = [text]
+            found.append((depth, number, last[tag] or []))
+        elif message is None or _ENDS_MESSAGE.match(text.strip()) or len(message) > _MORE:
+            last[tag] = None
+        else:
+            message.append(text)
+    ordered = [message for _, _, message in sorted(found, key=lambda each: each[:2])]
+    return list({tuple(message): message for message in ordered}.values())
+
+
+def _plain(said: Sequence[tuple[str, str]]) -> list[Message]:
+    """Lines near the log's ends, each with the process's next lines if they report errors."""
+    if len(said) > 2 * _MOST_PLAIN:
+        said = [*said[:_MOST_PLAIN], *said[-_MOST_PLAIN:]]
+    messages: list[Message] = []
+    for number, (tag, text) in enumerate(said):
+        next_lines = [other for of, other in said[number + 1 : number + _MORE] if of == tag and _ERROR.search(other)]
+        messages.append([text, *next_lines])
+    return messages
+
+
+def _first(signs: Iterable[Sign], messages: Sequence[Message]) -> tuple[Sign, Message] | None:
+    """The first sign that a message shows, and that message."""
+    for sign in signs:
+        for message in messages:
+            if any(sign.pattern.search(line) for line in message):
+                return sign, message
+    return None
+
+
+def _explained(sign: Sign, message: Message, others: Sequence[Message], plain: Sequence[Message]) -> Explanation:
+    """A failure with the sign's line first, then the rest of its message."""
+    if sign.reason == "out_of_memory" and any(map(_held_by_others, message)):
+        sign = HELD_BY_OTHERS
+    if len(message) == 1:
+        message = next((each for each in plain if each[0] == message[0]), message)
+    showing = next((line for line in message if sign.pattern.search(line)), message[0])
+    alike = [[line] for each in others for line in each if sign.pattern.search(line)]
+    text = _joined([showing, *message, *(line for each in alike[:4] for line in each)])
+    return Explanation(
+        kind=sign.kind,
+        reason=sign.reason,
+        message=f"{sign.fault}: {text}" if sign.fault else text,
+        lines=_shown([[showing], message, *alike, *others]),
+        remedy=sign.remedy,
+        has_cause=sign.kind != "outage" and not sign.weak,
+    )
+
+
+def _held_by_others(line: str) -> bool:
+    """Whether a message about memory shows that other processes hold a part of the device's."""
+    if found := _FREE.search(line):
+        return float(found["free"]) < (1 - _SHARE_OF_OTHERS) * float(found["total"])
+    total, others = _TOTAL.search(line), sum(map(float, _PROCESS.findall(line)))
+    if not total or not others:
+        return False
+    by_pytorch = _BY_PYTORCH.search(line)
+    own = 0.0 if _OWN.search(line) else float(by_pytorch[1]) if by_pytorch else others
+    return others - own > _SHARE_OF_OTHERS * float(total[1])
+
+
+def _joined(message: Message) -> str:
+    return " ".join(dict.fromkeys(line.strip() for line in message))[:_MOST_MESSAGE]
+
+
+def _shown(messages: Iterable[Message]) -> list[str]:
+    lines = (line.strip() for message in messages for line in message)
+    return list(dict.fromkeys(line for line in lines if not _ENDS_MESSAGE.match(line)))[:_MOST_LINES]
