@@ -10,9 +10,7 @@ import pytest
 from made_results import write_run
 from made_study import ROOT, demo_study
 
-from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
-from servelab.report.answers_table import answers_table
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
@@ -108,16 +106,6 @@ def test_without_questions_the_fastest_wins(make_project, tmp_path):
     assert tables["answers"].num_rows == 0 and tables["answers"].schema.equals(schemas.STAGE_ANSWERS)
 
 
-def test_other_words_are_no_loss_and_too_few_questions_are_said(project, tmp_path):
-    plan = stage(project)
-    given = {BROKEN: answers(wrong=2), SOUND: answers(other=QUESTIONS)}
-    decision = decide_stage(project.study, plan, measured(project, plan, tmp_path, given, PACES)["table"].to_pandas())
-    verdicts = {each.candidate: each for each in decision.candidates}
-    assert decision.winner.candidate == BROKEN
-    assert "would have been seen" in verdicts[BROKEN].why
-    assert verdicts[SOUND].verdict == "better"
-
-
 def test_a_proof_fails_if_its_winner_changes_answers(project, tmp_path):
     winner = Incumbent(candidate=BROKEN, configuration=stage(project).candidates[1].configuration)
     plan = plan_confirm(project, winner, 3)
@@ -175,26 +163,6 @@ def test_a_second_start_of_one_configuration_is_never_called_different(project, 
     assert not (table["answers"] == "changes answers").any()
 
 
-def test_log_probabilities_of_the_first_token_are_compared(project, tmp_path):
-    plan = stage(project)
-    base, other = answers(likely=0.5), answers(likely=0.25)
-    names = [candidate.candidate for candidate in plan.candidates]
-    table = measured(project, plan, tmp_path, {names[0]: base, BROKEN: other, SOUND: answers()}, PACES)["table"]
-    notes = {row["candidate"]: row["answers_note"] for row in table.to_pylist()}
-    kl = 0.5 * math.log(2) + 0.5 * math.log(0.5 / 0.75)
-    assert f"KL of the first token {kl:.2g} nats (baseline 0)" in notes[BROKEN]
-    assert "no log-probabilities to compare" in notes[SOUND]
-    found = found_in(table.to_pylist()[1])
-    figure = next(each for finding in found.findings for each in finding.figures if each.name == "first_token_kl")
-    assert [figure.value, figure.low, figure.high] == pytest.approx([kl] * 3) and figure.questions == QUESTIONS
-
-
-def test_a_server_without_log_probabilities_has_no_distance(project, tmp_path):
-    table = measured(project, stage(project), tmp_path, {}, PACES)["table"].to_pylist()
-    assert not any("KL" in (row["answers_note"] or "") for row in table)
-    assert {finding.instrument for finding in found_in(table[1]).findings} == {"agreement", "missing", "tasks"}
-
-
 def test_a_limit_of_the_distance_decides(make_project, tmp_path):
     project = make_project(study_content() | {"answers": {"num_questions": QUESTIONS, "most_kl_nats": 0.05}})
     plan = stage(project)
@@ -219,40 +187,11 @@ def test_a_setting_that_should_keep_answers_is_warned_of_by_engine_and_version(m
     assert f"warning, llama.cpp {version}" in decision.candidates[1].why
 
 
-def test_other_weights_may_answer_in_other_words_without_a_warning(project, tmp_path):
-    plan = stage(project)
-    table = measured(project, plan, tmp_path, {SOUND: answers(other=QUESTIONS)}, PACES)["table"].to_pylist()
-    assert found_in(table[2]).warnings == []
-
-
 def test_answers_that_are_missing_are_lost(project, tmp_path):
     plan = stage(project)
     given = {BROKEN: answers(fail=True)}
     decision = decide_stage(project.study, plan, measured(project, plan, tmp_path, given, PACES)["table"].to_pandas())
     assert {each.candidate: each.verdict for each in decision.candidates}[BROKEN] == "changes answers"
-
-
-def test_an_altered_answer_is_found(project, tmp_path):
-    plan = stage(project)
-    measured(project, plan, tmp_path, {}, PACES)
-    run = plan.candidates[1].answers[0]
-    file = tmp_path / run.run_id / "answers.parquet"
-    table = pq.read_table(file).to_pylist()
-    table[0]["text"] = "better"
-    pq.write_table(pq.read_table(file).from_pylist(table, schema=schemas.RUN_ANSWERS), file)
-    with pytest.raises(ServelabError, match=rf"{run.run_id}.*answers\.parquet"):
-        parse_plan(project.study, plan, tmp_path)
-
-
-def test_the_report_shows_those_that_differ_most_escaped(project, tmp_path):
-    plan = stage(project)
-    tables = measured(project, plan, tmp_path, {BROKEN: answers(wrong=60), SOUND: answers(other=1)}, PACES)
-    shown = answers_table(tables["answers"].to_pandas())
-    assert len(shown.rows) == 61 and len(shown.shown) == 12
-    first = shown.rows[0]
-    assert first[0].text == BROKEN and first[2].note == "right" and first[3].note == "wrong"
-    assert "\x07" not in first[3].text
-    assert answers_table(pd.DataFrame(columns=schemas.STAGE_ANSWERS.names)) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from servelab.answers.comparison import CANNOT_TELL, CHANGES, NOT_MEASURED, SAME, Allowed
-from servelab.answers.judge import SHOWN, AnswersVerdict, judge
+from servelab.answers.judge import AnswersVerdict, judge
 from servelab.answers.question import Answer
 from servelab.core.errors import ServelabError
 
@@ -57,25 +57,12 @@ def test_a_loss_that_is_allowed_does_not_change_answers():
     assert verdict(graded(200, 120), graded(200, 100), task_loss_points=9).verdict == CANNOT_TELL
 
 
-def test_a_gain_is_the_same():
-    assert verdict(graded(200, 100), graded(200, 120)).verdict == SAME
-
-
 def test_few_questions_cannot_tell_and_say_what_they_would_have_seen():
     found = verdict(graded(20, 20), graded(20, 20))
     assert found.verdict == CANNOT_TELL
     assert found.smallest_loss_points is not None
     assert 15 < found.smallest_loss_points < 20
     assert f"a loss of {found.smallest_loss_points:.1f} points or more would have been seen" in found.why
-
-
-def test_a_baseline_with_nothing_right_has_nothing_to_lose():
-    found = verdict(graded(1000, 0), graded(1000, 0))
-    assert found.verdict == CANNOT_TELL
-    assert "ask easier questions" in found.why
-    assert verdict(graded(1000, 199), graded(1000, 199)).verdict == CANNOT_TELL
-    assert verdict(graded(1000, 200), graded(1000, 200)).verdict == SAME
-    assert verdict(graded(1000, 100), graded(1000, 0)).verdict == CHANGES  # what is lost is lost
 
 
 def test_missing_answers_are_lost():
@@ -88,25 +75,10 @@ def test_missing_answers_are_lost():
     assert verdict(baseline, baseline[1:]).verdict == CANNOT_TELL
 
 
-def test_missing_answers_are_lost_where_nothing_is_graded():
-    baseline = answers([None] * 200)
-    found = verdict(baseline, baseline[20:])
-    assert found.verdict == CHANGES
-    assert found.why.startswith("missing: 20 of 200 answers are missing")
-    assert found.differences[0].candidate_text is None
-    assert len(found.differences) == SHOWN
-
-
 def test_nothing_graded_and_no_limit_never_passes():
     found = verdict(answers([None] * 200), answers([None] * 200))
     assert found.verdict == CANNOT_TELL
     assert "no question is graded" in found.why
-
-
-def test_empty_texts_are_answers_that_are_wrong():
-    baseline = graded(200, 120)
-    empty = [replace(answer, text="", completion_tokens=0, correct=False) for answer in baseline]
-    assert verdict(baseline, empty).verdict == CHANGES
 
 
 @pytest.mark.parametrize(
@@ -135,13 +107,6 @@ def test_a_baseline_that_misses_many_answers_cannot_pass_anyone():
     missing = [replace(answer, failure="timed out") for answer in baseline]
     assert verdict([*missing[-51:], *baseline[:-51]], baseline).verdict == CANNOT_TELL
     assert verdict([*missing[-50:], *baseline[:-50]], baseline).verdict == SAME
-
-
-def test_a_candidate_without_grades_cannot_pass():
-    baseline = graded(200, 120)
-    found = verdict(baseline, [replace(answer, correct=None) for answer in baseline])
-    assert found.verdict == CANNOT_TELL
-    assert "has no grade" in found.why
 
 
 def test_every_start_of_the_candidate_must_hold():
@@ -219,25 +184,6 @@ def test_the_distance_of_log_probabilities():
         assert found.verdict == CANNOT_TELL
 
 
-def test_few_distances_cannot_pass():
-    half = {"a": math.log(0.5), "b": math.log(0.5)}
-    for given, expected in ((99, CANNOT_TELL), (100, SAME)):
-        baseline = with_logprobs([half] * given + [None] * (400 - given))
-        assert verdict(baseline, baseline, most_kl_nats=0.1).verdict == expected
-
-
-def test_a_token_that_is_not_printed_has_at_most_the_smallest_probability_printed():
-    baseline = with_logprobs([{"a": math.log(0.9)}] * 400)
-    found = verdict(baseline, with_logprobs([{"b": math.log(0.8), "c": math.log(0.1)}] * 400))
-    kl = next(figure for figure in found.figures if figure.name == "first_token_kl")
-    assert kl.value == pytest.approx(0.9 * math.log(9) + 0.1 * math.log(0.1))
-
-
-def test_the_verdict_is_a_file():
-    found = verdict(graded(200, 120), graded(200, 100))
-    assert AnswersVerdict.model_validate_json(found.model_dump_json()) == found
-
-
 @pytest.mark.parametrize("churn", [0.0, 0.04, 0.1])
 def test_a_loss_as_allowed_is_judged_wrongly_in_few_studies(churn):
     """Made studies whose candidate loses 2 points, what is allowed; tests/bench/test_answers_rates.py has more."""
@@ -254,26 +200,3 @@ def test_a_loss_as_allowed_is_judged_wrongly_in_few_studies(churn):
         counts[verdict(answers(baseline), answers(candidate)).verdict] += 1
     assert max(counts[CHANGES], counts[SAME]) <= 0.05 * studies + 3 * math.sqrt(0.05 * 0.95 * studies)
     assert min(baseline.count(True), candidate.count(True)) > 30
-
-
-def test_the_largest_differences_come_first_and_each_question_once():
-    baseline = [Answer(f"q{number}", "abcdefghij", 5, "stop", True) for number in range(3)]
-    little = [replace(baseline[0], text="abcdefghiX"), replace(baseline[1], text="XXXXXfghij"), baseline[2]]
-    much = [replace(baseline[0], text="XXcdefghij"), baseline[1]]
-    for starts in ({"c-0": little, "c-1": much}, {"c-1": much, "c-0": little}):
-        found = judge({"b": baseline}, starts, Allowed()).differences
-        assert [(row.question_id, row.start, row.share) for row in found] == [
-            ("q2", "c-1", 1.0),
-            ("q1", "c-0", 0.5),
-            ("q0", "c-1", 0.2),
-        ]
-        assert [row.first_difference for row in found] == [None, 0, 0]
-
-
-def test_answers_that_one_start_of_the_baseline_lacks_too_are_not_the_candidate_s_loss():
-    whole = answers([None] * 200)
-    found = judge({"b-0": whole, "b-1": whole[20:]}, {"c": whole[20:]}, Allowed())
-    assert found.verdict == CANNOT_TELL
-    missing = next(finding for finding in found.findings if finding.instrument == "missing")
-    assert missing.verdict is None
-    assert missing.figures[0].floor == 10

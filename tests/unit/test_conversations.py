@@ -11,20 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_load import OUTPUT_TOKENS
 from test_own_prompts import tokenizer
 
 from servelab.assets.datasets import fetch_dataset, load_datasets
-from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
-from servelab.core.errors import ConfigError, ServelabError
-from servelab.core.run_spec import ProtocolSpec
-from servelab.measure.clients import CLIENTS
+from servelab.assets.workloads import WORKLOADS, load_workloads
+from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import run_load
 from servelab.metrics.definitions import RunData, summarise
 from servelab.metrics.tables import schemas
 
 __all__ = ["tokenizer"]
+
 
 FIRST_ANSWER, SECOND_ANSWER = 3, 5
 
@@ -135,43 +133,10 @@ def test_what_follows_a_failed_turn_is_not_sent_and_counts_as_failed(tmp_path, t
     assert sum(fault in body["messages"][0]["content"] for body in stub.bodies) == 1
 
 
-def test_nothing_is_sent_after_the_rounds_time(tmp_path, tokenizer, server):
-    records = sent(tmp_path, made(tmp_path, tokenizer, TALKS, think_s=60), server, timeout_s=4).to_pylist()
-    assert [record["error"] is None for record in records] == [True, False, True, False]
-    assert all("round_timeout" in record["error"] for record in records if record["turn"])
-    kept = sent(tmp_path, made(tmp_path, tokenizer, TALKS, think_s=60), server, duration_s=4).to_pylist()
-    assert [record["turn"] for record in kept] == [0, 0]
-
-
-def test_answers_that_reason_are_repeated_without_it(tmp_path, tokenizer, stub, server):
-    talks = [talk("tea"), talk("rain"), talk("salt")]
-    for each in talks:
-        each["messages"][0]["content"] = each["messages"][0]["content"].replace("normal", "reasoning_first")
-    sent(tmp_path, made(tmp_path, tokenizer, talks), server)
-    later = [body["messages"] for body in stub.bodies if len(body["messages"]) == 3]
-    assert len(later) == 2
-    for messages in later:
-        assert set(messages[1]["content"]) <= set("answer") and "think" not in messages[1]["content"]
-
-
 def test_metrics_tell_first_and_later_turns_apart(tmp_path, tokenizer, server):
     records = sent(tmp_path, made(tmp_path, tokenizer, TALKS), server)
     rows = {row["metric"]: row for row in summarise(RunData(records))}
     assert [rows[name]["n"] for name in ("ttft_ms", "first_turn_ttft_ms", "later_turns_ttft_ms")] == [4, 2, 2]
-
-
-def test_lengths_suppose_the_answers_that_are_forced(tmp_path, tokenizer):
-    rows = made(tmp_path, tokenizer, TALKS, num_requests=4).to_pylist()
-    assert len(rows) == 4 + WARMUP_REQUESTS
-    for first, later in ((0, 1), (2, 3)):
-        system = len("Be brief.") if rows[first]["earlier"] else 0
-        assert rows[first]["input_tokens"] == system + len(rows[first]["prompt"])
-        told = rows[first]["input_tokens"] + FIRST_ANSWER + len(rows[later]["prompt"])
-        assert (rows[later]["input_tokens"], rows[later]["output_tokens"]) == (told, SECOND_ANSWER)
-    assert {row["prompt"] for row in rows[:4]}.isdisjoint(row["prompt"] for row in rows[4:])
-    assert all(row["turn"] is None for row in rows[4:])
-    forced = made(tmp_path, tokenizer, TALKS, output_tokens=OUTPUT_TOKENS).to_pylist()
-    assert {row["output_tokens"] for row in forced} == {OUTPUT_TOKENS}
 
 
 def test_the_same_file_and_seed_give_the_same_requests(tmp_path, tokenizer):
@@ -219,9 +184,3 @@ def test_a_fault_is_one_line_that_names_the_place(tmp_path, tokenizer, records, 
     with pytest.raises(ServelabError) as raised:
         made(tmp_path, tokenizer, records, **changes)
     assert re.search(message, str(raised.value)) and "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("name", sorted(set(CLIENTS.names()) - {"servelab"}))
-def test_other_clients_refuse_conversations(name):
-    with pytest.raises(ConfigError, match="use client `servelab`"):
-        CLIENTS.get(name).check(ProtocolSpec(**{"request_rate": "inf"}), token_ids=False, turns=True)

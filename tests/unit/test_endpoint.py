@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from behind_tls import behind_tls, make_certificate
 from endpoint_stub import MODEL, EndpointStub
-from made_study import demo_study
 
 from servelab.bench.load import texts, write_requests
 from servelab.core.errors import ConfigError, Outage, ServelabError
@@ -14,15 +13,11 @@ from servelab.core.run_spec import RunSpec
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES
 from servelab.engines.server_identity import render_served, serve_of
-from servelab.machine.device_names import Wanted
-from servelab.machine.devices import DEVICES
 from servelab.measure.clients import CLIENTS, client_of
 from servelab.measure.job import Job, JobRun
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.visits import measure_job
 from servelab.report.measured_runs import not_known_table, visited_sentence, visited_table, visits_of
-from servelab.study.read_project import wrong_place
-from servelab.study.study import Study
 
 ROOT = Path(__file__).parents[2]
 ENDPOINT = ENGINES.get("endpoint")
@@ -146,11 +141,6 @@ def test_a_server_that_does_not_answer_is_no_finding(made, tmp_path):
     assert not list((tmp_path / "runs").glob("*/status.json"))
 
 
-def test_a_model_that_it_does_not_have(made, tmp_path):
-    with EndpointStub().running() as url, pytest.raises(ConfigError, match="did you mean `stub/model`"):
-        measured(tmp_path / "runs", made(url, model="stub/modle"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -167,37 +157,8 @@ def test_wrong_arguments(arguments, expected):
         ENDPOINT.command(serve_of(ENDPOINT, "m", {}, arguments, 1))
 
 
-def test_it_has_no_options_and_no_variables():
-    with pytest.raises(ConfigError, match="engine endpoint has no option `max_num_seqs`"):
-        ENDPOINT.check_options({"max_num_seqs": 8})
-    assert "already runs" in ENDPOINT.refused_variables({}, {"VLLM_X": "1"})["VLLM_X"]
-
-
 def test_its_command_asks_it():
     given = {"url": "https://a.example", "api-key-env": "MY_SERVER", "request-fields": '{"ignore_eos": null}'}
     expected = 'curl --header "Authorization: Bearer $MY_SERVER" https://a.example:443/v1/models'
     assert ENDPOINT.display_command("m", {}, given, {}) == expected
     assert ENDPOINT.body(given) == {}
-
-
-@pytest.mark.parametrize(
-    ("engine", "device", "key"),
-    [
-        ({"version": "unknown"}, "cpu", "engines.endpoint.runtime"),
-        ({"version": "1.0", "runtime": "none"}, "cpu", "engines.endpoint.version"),
-        ({"version": "1.0", "engine": "llama.cpp", "runtime": "none"}, "cpu", "engines.endpoint.runtime"),
-        ({"version": "1.0", "engine": "llama.cpp"}, "elsewhere", "hardware.device"),
-        ({"version": "unknown", "runtime": "none"}, "elsewhere", None),
-    ],
-)
-def test_what_a_study_says_of_it(engine, device, key):
-    content = demo_study() | {"engines": {"endpoint": engine}, "baseline": {"engine": "endpoint"}}
-    study = Study.model_validate(content | {"hardware": content["hardware"] | {"device": device}})
-    wrong = wrong_place(study, "endpoint", ENGINES.get(engine.get("engine", "endpoint")))
-    assert (wrong and wrong[0]) == key
-
-
-def test_devices_elsewhere_have_the_name_that_a_study_gives_them():
-    kind = DEVICES.get("elsewhere")
-    Wanted(kind, ["NVIDIA H100"], {}).check(kind.find(), "this machine")
-    assert kind.threads(16, 8) == 16

@@ -39,14 +39,6 @@ def test_texts_are_kept_and_may_end_before_the_longest_length(stub, tmp_path):
     assert sent.records["error"].to_pylist()[:3] == [None] * 3
 
 
-def test_a_load_keeps_no_texts_and_forces_the_length(stub, tmp_path):
-    with stub.running() as base_url:
-        sent = send_load(plan_for(tmp_path, base_url, ["normal", "too_short"]))
-    assert sent.answers is None
-    assert sent.records["error"].to_pylist()[0] is None
-    assert sent.records["error"].to_pylist()[1].startswith("output_length")
-
-
 def test_the_text_of_an_answer_is_limited_and_what_is_no_event_adds_nothing():
     event = b'data: {"choices": [{"text": "%s"}]}\n\n'
     assert text_of(event % b"a" + b"data: {broken\n\n: comment\n\n" + event % b"b" + b"data: [DONE]\n\n") == "ab"

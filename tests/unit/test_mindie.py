@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 
 from servelab.core.errors import ConfigError
 from servelab.engines.adapters import ENGINES
-from servelab.engines.adapters.mindie import SETTINGS
 from servelab.engines.server_to_start import Serve
 from servelab.measure.server import Server
 
@@ -72,33 +70,6 @@ def test_options_and_arguments_reach_their_keys(model):
     assert (schedule["cacheBlockSize"], deploy["ModelConfig"][0]["npuMemSize"]) == (64, 10)
     assert schedule["enablePrefixCache"] is True
     assert json.loads(deploy["ModelConfig"][0]["plugin_params"]) == {"plugin_type": "prefix_cache"}
-
-
-REQUIRED = {
-    "ServerConfig": "ipAddress port maxLinkNum httpsEnabled inferMode allowAllZeroIpListening metricsPort tokenTimeout "
-    "e2eTimeout distDPServerEnabled",
-    "BackendConfig": "backendName tokenizerProcessNumber modelInstanceNumber npuDeviceIds multiNodesInferEnabled "
-    "interNodeTLSEnabled ModelDeployConfig ScheduleConfig",
-    "ModelDeployConfig": "maxSeqLen maxInputTokenLen ModelConfig",
-    "ModelConfig": "cpuMemSize modelWeightPath modelName npuMemSize worldSize backendType trustRemoteCode",
-    "ScheduleConfig": "templateName templateType cacheBlockSize decodePolicyType decodeTimeMsPerReq maxBatchSize "
-    "maxPreemptCount maxPrefillTokens maxIterTimes maxPrefillBatchSize maxQueueDelayMicroseconds prefillPolicyType "
-    "prefillTimeMsPerReq supportSelectBatch",
-}
-"""Keys that the server reads without asking whether they are there: src/config_manager of MindIE-LLM."""
-
-
-def test_nothing_is_left_out_that_the_server_must_find(model):
-    config = written(model)
-    deploy = config["BackendConfig"]["ModelDeployConfig"]
-    sections = {
-        **config,
-        "ModelDeployConfig": deploy,
-        "ModelConfig": deploy["ModelConfig"][0],
-        "ScheduleConfig": config["BackendConfig"]["ScheduleConfig"],
-    }
-    missing = {f"{name}.{key}" for name, keys in REQUIRED.items() for key in keys.split() if key not in sections[name]}
-    assert missing == set()
 
 
 def test_two_on_one_node_share_no_port_and_listen_on_loopback_only(model):
@@ -171,27 +142,6 @@ def test_what_the_vendor_does_not_allow_is_refused(model, options, arguments, wr
     with pytest.raises(ConfigError) as refusal:
         written(model, options, arguments)
     assert wrong in str(refusal.value)
-
-
-def test_a_model_that_does_not_say_its_length_needs_the_option(tmp_path):
-    with pytest.raises(ConfigError, match="set the option `context_length`"):
-        written(tmp_path)
-    assert written(tmp_path, {"context_length": 2048})["BackendConfig"]["ModelDeployConfig"]["maxSeqLen"] == 2048
-
-
-def test_every_setting_stands_in_a_known_section():
-    sections = {"ServerConfig", "BackendConfig", "ModelDeployConfig", "ModelConfig", "ScheduleConfig"}
-    assert {name.split(".")[0] for name in SETTINGS} == sections
-
-
-def test_version_is_read_beside_the_installation(tmp_path):
-    """The file as MindIE 2.1.RC1's image holds it."""
-    daemon = tmp_path / "mindie-service/bin/mindieservice_daemon"
-    (tmp_path / "version.info").write_text(
-        "Ascend-mindie : MindIE 2.1.RC1.B152\nmindie-rt: 2.1.RC1.B152\nPlatform : aarch64\n"
-    )
-    done = subprocess.run(MINDIE.version_command(daemon), capture_output=True, text=True, check=True)
-    assert done.stdout == "2.1.RC1\n"
 
 
 DOUBLE = """\

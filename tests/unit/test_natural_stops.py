@@ -8,10 +8,8 @@ import made_run
 import pandas as pd
 import pyarrow as pa
 import pytest
-from made_study import ROOT, stage_rows
+from made_study import stage_rows
 
-from servelab.assets.datasets import load_datasets
-from servelab.assets.workloads import load_workloads
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
 from servelab.engines.adapters import ENGINES
@@ -23,7 +21,6 @@ from servelab.metrics.disturbance import LENGTH_DEPENDENT
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.record_array import record_array
 from servelab.report.answers_table import answer_lines
-from servelab.results.compare_with_baseline import improvements
 from servelab.search.candidates_table import describe
 from servelab.search.decide import decide_stage
 from servelab.search.proof_plan import judge
@@ -37,13 +34,6 @@ def natural_spec():
     spec = made_run.spec()
     parameters = {**spec.workload.parameters, "ignore_eos": False}
     return spec.model_copy(update={"workload": spec.workload.model_copy(update={"parameters": parameters})})
-
-
-def test_a_forced_length_is_no_part_of_a_workloads_parameters():
-    datasets = load_datasets(ROOT / "config/datasets.yaml")
-    found = load_workloads(ROOT / "config/workloads.yaml", datasets)
-    assert "ignore_eos" not in found["cpu-sharegpt"].parameters
-    assert found[NATURAL].parameters == {**found["cpu-sharegpt"].parameters, "ignore_eos": False}
 
 
 def test_what_forces_the_length_is_not_sent():
@@ -65,18 +55,6 @@ def test_a_figure_that_depends_on_lengths_is_refused_as_objective(metric, study_
         make_project(study_content)
     study_content["objective"]["metric"] = LENGTH_DEPENDENT[metric]
     assert make_project(study_content).has_natural_stops(NATURAL)
-
-
-def test_it_is_refused_as_a_constraint_and_by_other_clients(study_content, make_project):
-    study_content["workloads"] = [NATURAL]
-    study_content["objective"] |= {"metric": "output_tokens_per_s", "on": NATURAL}
-    study_content["objective"]["constraints"] = {"e2el_ms": {"mean": 9000}}
-    with pytest.raises(ConfigError, match=r"objective.constraints.e2el_ms: .*use `normalized_e2el_ms`"):
-        make_project(study_content)
-    study_content["objective"]["constraints"] = {}
-    study_content["client"] = "vllm-bench"
-    with pytest.raises(ConfigError, match="client: client vllm-bench sends answers of a set length only"):
-        make_project(study_content)
 
 
 def rows_of(stage, lengths, workload=NATURAL):
@@ -111,20 +89,6 @@ def test_verdict_proof_and_report_say_how_long_answers_are(natural_study):
     assert lines[0].startswith("Baseline, ShareGPT: answers end by themselves, 80.0 output tokens a request")
     assert lines[-1] == "Optimized, ShareGPT: 62.0 % of the tokens drafted ahead were accepted, 2.40 tokens a step."
     assert answer_lines(summary, proof, metrics.assign(mean=math.nan)) == lines[:-1]
-
-
-def test_forced_lengths_are_not_spoken_of(natural_study):
-    table, _ = rows_of("stage", [math.nan, math.nan])
-    plan = Plan(study="s", stage="stage", title="", applies=True, reason="", candidates=[])
-    assert "output tokens" not in decide_stage(natural_study, plan, table).candidates[1].why
-
-
-@pytest.mark.parametrize("lengths, left", [([80.0, 60.0], set()), ([math.nan, math.nan], {"total_tokens_per_s"})])
-def test_percentages_leave_out_what_depends_on_lengths(lengths, left):
-    table, rounds = rows_of(CONFIRM, lengths)
-    rounds = pd.concat([rounds, rounds.assign(metric="output_tokens_per_s")], ignore_index=True)
-    made = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
-    assert set(made["metric"]) == {"output_tokens_per_s"} | left
 
 
 PAGES = {

@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from servelab.assets.datasets import Dataset, fetch_dataset, load_datasets
-from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
+from servelab.assets.workloads import WORKLOADS, load_workloads
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import run_load
@@ -84,20 +84,6 @@ def test_a_server_receives_all_messages_of_a_line(tmp_path, tokenizer, stub, ser
     assert sorted((body["messages"] for body in stub.bodies), key=len) == [said[1:2], said]
     assert records["error"].to_pylist() == [None, None]
     assert records["turn"].to_pylist() == [None, None]
-
-
-def test_lengths_and_times_are_those_of_the_lines(tmp_path, tokenizer):
-    content = lines(
-        {"prompt": "abc", "arrival_s": 7.5}, {"prompt": "é", "arrival_s": 7, "max_tokens": 9}, {"prompt": "z"}
-    )
-    rows = made(tmp_path, tokenizer, content, num_requests=2).to_pylist()
-    assert [(row["input_tokens"], row["output_tokens"], row["arrival_s"]) for row in rows[:2]] == [
-        (3, 6, 0.5),
-        (2, 9, 0),
-    ]
-    assert len(rows) == 2 + WARMUP_REQUESTS
-    for row in rows:
-        assert row["input_tokens"] == len(tokenizer.encode(row["prompt"]).ids)
 
 
 GOOD = lines({"prompt": "a"})

@@ -14,7 +14,6 @@ import yaml
 from made_study import demo_study
 
 from servelab.core.errors import ConfigError
-from servelab.engines import llama_cpp_server
 from servelab.engines.adapters import ENGINES
 from servelab.engines.owned import ALL_ENGINES
 from servelab.engines.server_to_start import Serve
@@ -117,25 +116,11 @@ def test_what_a_real_argparse_takes_for_an_owned_flag_is_refused(engine, release
     assert taken > 5
 
 
-def test_what_the_launcher_of_llama_cpp_takes_for_an_owned_flag_is_refused():
-    for given in ("-m", "-m=x", "-mx", "--model", "--model=x", "--host=0.0.0.0", "--alias=y", "--port=1", "--metrics"):
-        parts = ["--model", "a", given, *(["x"] if "=" not in given and given not in ("-mx", "--metrics") else [])]
-        assert len(llama_cpp_server.parse(parts)) == 2, "the launcher reads it"
-        assert refused("llama.cpp", {given: None}), given
-    with pytest.raises(SystemExit):  # it takes no short forms
-        llama_cpp_server.parse(["--model", "a", "--ho", "0.0.0.0"])
-
-
 @pytest.mark.parametrize("value", ["--host=0.0.0.0", "--host", "-m", "--port=1"])
 @pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)
 def test_no_flag_in_the_value_of_another(engine, value):
     assert "reads as another argument" in engine.refused_arguments({}, {"seed": value})["seed"]
     assert not engine.refused_arguments({}, {"seed": "-1", "chunk": -1, "name": "a-b", "json": '{"-a": 1}'})
-
-
-@pytest.mark.parametrize("name", ["", "-", "--", "---host", "a b", "--a\n--host", " --host", "–host", "--=x", "1"])
-def test_what_is_no_name_is_refused(name):
-    assert "is not the name of an argument" in refused("vllm", {name: "x"})[name]
 
 
 @pytest.mark.parametrize(
@@ -173,41 +158,6 @@ def test_one_flag_under_two_names_is_refused(engine, options, arguments):
         ENGINES.get(engine).flags(options, arguments)
 
 
-@pytest.mark.parametrize(
-    ("engine", "options", "arguments"),
-    [
-        ("vllm", {"max_num_seqs": 2}, {"--compilation-config.mode": 3, "--compilation-config.level": 2, "-q": "fp8"}),
-        ("sglang", {"context_length": 8}, {"--enable-mixed-chunk": None, "--quantization": "fp8"}),
-        ("tensorrt-llm", {"prefix_caching": True}, {"extra_llm_api_options.kv_cache_config.host_cache_size": 1}),
-        ("llama.cpp", {"threads": 2}, {"-tb": 2, "--flash-attn": "off", "-ub": 64}),
-    ],
-)
-def test_two_flags_are_not_taken_for_one(engine, options, arguments):
-    assert refused(engine, arguments, options) == {}
-
-
-def test_a_setting_of_tensorrt_llm_gets_into_its_file(tmp_path):
-    engine, folder = ENGINES.get("tensorrt-llm"), tmp_path
-    given = {"moe_config.backend": "CUTLASS", "cuda_graph_config.batch_sizes": "[1, 2]", "stream_interval": 4}
-    arguments = {f"extra_llm_api_options.{name}": value for name, value in given.items()} | {"max_beam_width": 1}
-    serve = Serve(Path("p"), Path("m"), "n", 1, {"kv_cache_dtype": "fp8"}, arguments, folder=folder)
-    (content,) = engine.files(serve).values()
-    assert yaml.safe_load(content) == {
-        "kv_cache_config": {"dtype": "fp8"},
-        "moe_config": {"backend": "CUTLASS"},
-        "cuda_graph_config": {"batch_sizes": [1, 2]},
-        "stream_interval": 4,
-    }
-    assert [part for part in engine.command(serve) if part.startswith("--")] == [
-        *("--max_beam_width", "--host", "--port", "--extra_llm_api_options")
-    ]
-    with pytest.raises(ConfigError, match="is no list in JSON"):
-        engine.flags({}, {"extra_llm_api_options.sizes": "[1, 2"})
-    both = arguments | {"extra_llm_api_options.moe_config": 1}
-    with pytest.raises(ConfigError, match=r"moe_config.* is in the section `moe_config`, which is also given a value"):
-        engine.flags({}, both)
-
-
 @pytest.mark.parametrize("engine", [each for each in ENGINES if not each.already_runs], ids=lambda engine: engine.name)
 def test_no_variable_sets_what_servelab_sets(engine):
     own = engine.environment(Serve(Path("p"), Path("m"), "n", 1, {}, {}))
@@ -222,13 +172,6 @@ def test_no_variable_sets_what_servelab_sets(engine):
     for name, option in engine.variables_of_options.items():
         assert engine.refused_variables({}, {name: "1"}) == {}
         assert f"option `{option}`" in engine.refused_variables({option: 1}, {name: "1"})[name]
-
-
-@pytest.mark.parametrize(
-    "name", ["VLLM_PORT", "VLLM_HOST_IP", "VLLM_API_KEY", "VLLM_SERVER_DEV_MODE", "HF_HUB_OFFLINE"]
-)
-def test_vllm_gets_its_address_from_no_variable(name):
-    assert ENGINES.get("vllm").refused_variables({}, {name: "1"})
 
 
 @pytest.mark.parametrize("name", [name for name in ENGINES.names() if name not in ("mindie", "endpoint")])
@@ -302,10 +245,3 @@ def test_a_wrong_study_gets_one_line_with_file_key_and_fix(mistake, tmp_path):
     assert "\n" not in str(caught.value)
     for part in [f"{file}: ", *expected]:
         assert part in str(caught.value)
-
-
-def test_an_argument_that_a_candidate_removes_is_no_argument(tmp_path):
-    file = tmp_path / "cpu-smollm2.yaml"
-    stages = [{"name": "a", "candidates": [{"arguments": {"--parallel": False}, "options": {"max_num_seqs": 2}}]}]
-    file.write_text(yaml.safe_dump(study(baseline=BASE | {"arguments": {"--parallel": 8}}, stages=stages)))
-    load_project(file, ROOT)

@@ -41,9 +41,6 @@ DAEMONS = ("docker", "podman")
 GPUS = [Device("2", key="GPU-aa", name="GPU"), Device("3", key="GPU-bb", name="GPU")]
 
 
-ASK_VERSION = "import os; print(os.environ['OF_THE_TOOL'])"
-
-
 class Tool:
     """A tool that comes as a Python package of one module."""
 
@@ -185,23 +182,6 @@ def test_another_version_than_described_is_refused(place):
     assert not (place.folder / "env/environment.json").exists()
 
 
-def test_a_tool_that_does_not_tell_its_version_is_an_outage(place, monkeypatch):
-    monkeypatch.setattr(Tool, "version_command", lambda self, python: [str(python), "-c", "exit('no such package')"])
-    with pytest.raises(Outage, match="no such package"):
-        place.runtime.build(Tool(), place.describe(), place.folder / "env")
-    assert not (place.folder / "env/environment.json").exists()
-
-
-@only("host", *CONTAINERS)
-def test_a_program_that_is_missing_is_named(place, monkeypatch):
-    file = place.describe(command="no-such-python") if place.name == "host" else place.describe()
-    monkeypatch.setenv("PATH", str(place.folder / "empty"))
-    with pytest.raises(
-        ServelabError, match="no-such-python" if place.name == "host" else f"start {place.name}: No such"
-    ):
-        place.runtime.build(Tool(), file, place.folder / "env")
-
-
 def test_a_command_gets_its_variables_folders_and_ending(place, monkeypatch):
     monkeypatch.setenv("OF_THE_HOST", "1")
     (place.folder / "model").mkdir()
@@ -285,28 +265,6 @@ def test_an_image_without_its_digest_is_refused(place, image):
 
 
 @only(*CONTAINERS)
-def test_variables_that_the_image_does_not_set_are_described(place, monkeypatch):
-    monkeypatch.setattr(Tool, "version_command", lambda self, python: [str(python), "-c", ASK_VERSION])
-    environment = place.build(variables="{OF_THE_TOOL: '1.2.3'}")
-    needs = Needs(reads=[], writes=[], device=DEVICES.get("cpu"), devices=[])
-    command, variables = place.runtime.enter(environment, ["serve"], {}, needs)
-    assert "OF_THE_TOOL=1.2.3" in [*command, *(f"{name[13:]}={value}" for name, value in variables.items())]
-
-
-@only(*CONTAINERS)
-def test_another_digest_is_another_environment(place):
-    assert file_sha256(place.describe()) != file_sha256(place.describe(image=IMAGE.replace("0123", "3210")))
-
-
-@only(*CONTAINERS)
-def test_an_image_that_cannot_be_had_is_an_outage(place):
-    (place.folder / "unreachable").touch()
-    with pytest.raises(Outage, match=f"{place.name} pull"):
-        place.build()
-    assert not (place.folder / "env/environment.json").exists()
-
-
-@only(*CONTAINERS)
 def test_an_image_that_is_gone_is_an_outage(place):
     place.build()
     if place.name == "apptainer":
@@ -315,14 +273,6 @@ def test_an_image_that_is_gone_is_an_outage(place):
         (place.folder / "images").unlink()
     with pytest.raises(Outage, match=r"image\.sif is gone|no longer has the image"):
         place.start(["true"])
-
-
-@only(*CONTAINERS)
-def test_one_description_is_not_for_two_runtimes(place):
-    place.build()
-    other = RUNTIMES.get(next(name for name in CONTAINERS if name != place.name))
-    with pytest.raises(ConfigError, match=f"runtime {place.name} built .*; give each runtime its own file"):
-        other.build(Tool(), place.describe(), place.folder / "env")
 
 
 @only(*CONTAINERS)

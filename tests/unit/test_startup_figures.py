@@ -31,11 +31,6 @@ def test_each_group_has_its_mean_and_interval() -> None:
     assert set(found) <= set(schemas.STAGE_TABLE.names)
 
 
-def test_one_start_has_no_interval_and_none_has_no_column() -> None:
-    assert columns((9.0, None)) == {"startup_s": 9.0, "startup_s_ci95_low": None, "startup_s_ci95_high": None}
-    assert columns((None, 1.0)) == {}
-
-
 def test_a_line_for_each_side_says_which_starts_are_known() -> None:
     row = dict.fromkeys(schemas.STAGE_TABLE.names) | {"stage": "confirm", "workload": "chat"}
     base = row | {"candidate": "baseline"} | columns((41.0, 0.0), (9.0, 1.0), (9.0, 1.0))
@@ -45,7 +40,3 @@ def test_a_line_for_each_side_says_which_starts_are_known() -> None:
         "Baseline: start-up cold 41.0 s; warm 9.00 s (95 % interval 9.00 to 9.00).",
         "Optimized: start-up 12.0 s; whether its weights were in the page cache is not known, or only some were.",
     ]
-
-
-def test_a_table_of_an_earlier_version_has_no_line() -> None:
-    assert startup_lines(STUDY, pd.DataFrame([{"stage": "confirm", "workload": "chat", "candidate": "winner"}])) == []

@@ -198,26 +198,11 @@ def test_random_prompts_have_exact_lengths_ordinary_tokens_and_no_shared_prefix(
     assert {token for prompt in ids for token in prompt} <= set(range(2, 2 + len(WORDS)))
 
 
-def test_random_with_more_prompts_than_tokens(tokenizer: Tokenizer) -> None:
-    table = make("random", tokenizer, Path(), num_requests=1000)
-    assert len(set(prompts(table))) == 1000 + WARMUP_REQUESTS
-
-
 def test_sharegpt_takes_first_questions_that_pass_the_filters(tokenizer: Tokenizer, dataset: Path) -> None:
     rows = make("sharegpt", tokenizer, dataset, num_requests=57).to_pylist()
     answers = {turn("human", 4 + index % 9, index)["value"]: 4 + index % 5 for index in range(120)}
     answers[turn("human", 6, 208)["value"]] = 7
     assert {row["prompt"]: row["output_tokens"] for row in rows} == answers
-
-
-def test_sharegpt_says_how_many_pass(tokenizer: Tokenizer, dataset: Path) -> None:
-    with pytest.raises(ServelabError, match="121 requests pass the length filters, 164 are needed"):
-        make("sharegpt", tokenizer, dataset, num_requests=100)
-
-
-def test_sharegpt_refuses_another_dataset(tokenizer: Tokenizer, dataset: Path) -> None:
-    with pytest.raises(ServelabError, match=r"holds d .*the workload needs 0000"):
-        make("sharegpt", tokenizer, dataset, dataset_sha256="0" * 64)
 
 
 def test_trace_keeps_times_and_lengths(tokenizer: Tokenizer, trace: Path) -> None:
@@ -241,15 +226,6 @@ def test_traced_prompts_begin_alike_as_the_recorded_ones_did(tokenizer: Tokenize
             alike = common(ids[one], ids[other])
             assert 512 <= alike < 520 if one % 3 == other % 3 else alike < 8
     assert all(common(warmup, measured) < 8 for warmup in ids[40:] for measured in ids[:3])
-
-
-def test_a_prompt_of_other_length_than_its_blocks(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    for length, blocks in ((513, [1]), (512, [1, 2])):
-        row = {"timestamp": 0, "input_length": length, "output_length": 2, "hash_ids": blocks}
-        with pytest.raises(
-            ServelabError, match=rf"record 0: hash_ids has {len(blocks)} blocks of 512 tokens .*{length}"
-        ):
-            make("trace", tokenizer, store(tmp_path, "t.jsonl", json.dumps(row) + "\n"), num_requests=1)
 
 
 def test_shared_prefixes_are_exact(tokenizer: Tokenizer) -> None:
@@ -276,18 +252,6 @@ def test_trace_of_azure(tokenizer: Tokenizer, tmp_path: Path) -> None:
         assert [(row["input_tokens"], row["output_tokens"]) for row in rows[:2]] == [(4, 3), (9, 1)]
     with pytest.raises(ServelabError, match="record 0 has not the azure format"):
         make("trace", tokenizer, store(tmp_path, "b.csv", text.replace("2024-05-10", "yesterday")), format="azure")
-
-
-def test_trace_of_another_format(tokenizer: Tokenizer, trace: Path, tmp_path: Path) -> None:
-    text = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-    text += "5,ChatGPT,4,3,7,Conversation log\n45,GPT-4,9,0,9,API log\n118,ChatGPT,6,2,8,API log\n"
-    rows = make("trace", tokenizer, store(tmp_path, "burst.csv", text), format="burstgpt", num_requests=2).to_pylist()
-    assert [(row["arrival_s"], row["input_tokens"], row["output_tokens"]) for row in rows[:2]] == [
-        (0, 4, 3),
-        (113, 6, 2),
-    ]
-    with pytest.raises(ServelabError, match="record 0 has not the burstgpt format"):
-        make("trace", tokenizer, trace, format="burstgpt")
 
 
 def test_configured_workloads_have_identities_that_name_the_dataset_by_content() -> None:
