@@ -33,7 +33,5 @@ def edit_distance(one: str, other: str) -> int:
 
 def first_difference(one: str, other: str) -> int | None:
     """The first position, from 0, where the texts differ; None if they are equal."""
-    for position, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return position
-    return None if len(one) == len(other) else min(len(one), len(other))
+    pairs = enumerate(zip(one, other, strict=False))
+    return None if one == other else next((at for at, (x, y) in pairs if x != y), min(len(one), len(other)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,24 +27,12 @@ class QuestionsParameters(Parameters):
     dataset_sha256: str | None = Field(None, description="sha256 of the set's file; null for a set without one.")
 
 
-class Questions:
+class Questions(Workload):
     """A kind of workload that is not registered, since no study lists it: questions are no load."""
 
     kind = "questions"
     version = "2"
     Parameters = QuestionsParameters
-    sends_token_ids = False
-    sends_turns = False
-    has_arrival_times = False
-    needs_dataset = False
-
-    def longest_tokens(self, parameters: QuestionsParameters) -> int | None:
-        """See `Workload.longest_tokens`; the length of a question is not known before it is read."""
-        return None
-
-    def shared_input(self, parameters: Mapping[str, Any]) -> float | None:
-        """See `Workload.shared_input`."""
-        return None
 
     def make(self, parameters: QuestionsParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the rows have the columns of `schemas.ASKED` besides, and none is a warm-up."""

@@ -20,7 +20,7 @@ from servelab.core.run_spec import CapacitySpec, ProtocolSpec
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.endpoint import NOT_KNOWN
 from servelab.engines.options import check_option_names
-from servelab.engines.runtimes import RUNTIMES, HostRuntime
+from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.devices import DEVICES
 from servelab.machine.devices.elsewhere import Elsewhere
 from servelab.measure.clients import CLIENTS
@@ -55,7 +55,7 @@ def _wrong_nodes(study: Study, alias: str, engine: Engine) -> tuple[str, str] | 
         engine.check_nodes(entry.version)
     except ConfigError as error:
         return "hardware.nodes", str(error)
-    if not isinstance(RUNTIMES.get(entry.runtime), HostRuntime):
+    if not RUNTIMES.get(entry.runtime).on_host:
         wrong = f"`{entry.runtime}` starts a server on one node only, and hardware.nodes is {study.hardware.nodes}"
         return f"engines.{alias}.runtime", f"{wrong}; use `venv` or `host`, also inside a job's own container"
     return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field, ValidationError
@@ -38,36 +39,38 @@ class Parameters(Strict):
     )
 
 
-class Workload(Protocol):
+class Workload(ABC):
     """One kind of workload; raise `version` when the same parameters give other requests."""
 
-    kind: str
-    version: str
-    Parameters: type[Any]
-    sends_token_ids: bool
+    kind: ClassVar[str]
+    version: ClassVar[str]
+    Parameters: ClassVar[type[Any]]
+    sends_token_ids: ClassVar[bool] = False
     """Whether its prompts are token ids instead of text."""
-    sends_turns: bool
+    sends_turns: ClassVar[bool] = False
     """Whether a request may follow the answer to another, which only Servelab's own client can send."""
-    has_arrival_times: bool
+    has_arrival_times: ClassVar[bool] = False
     """Whether its requests have the times of recorded traffic, which `arrivals: replay` needs."""
-    needs_dataset: bool
+    needs_dataset: ClassVar[bool] = False
     """If true, the parameters have `dataset_sha256`; the configuration names the dataset as `dataset` instead."""
 
     def longest_tokens(self, parameters: Any) -> int | None:
         """Most tokens that a request can have, prompt and output together; None if the parameters set no limit."""
+        return None
 
     def shared_input(self, parameters: Mapping[str, Any]) -> float | None:
         """Share of the prompts' tokens, 0 to 1, that a prefix cache can serve; None if it is not known.
 
         `parameters` are those of a specification, as JSON has them.
         """
+        return None
 
+    @abstractmethod
     def make(self, parameters: Any, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """All rows, of `schemas.WORKLOAD_REQUESTS`: the measured ones, then `WARMUP_REQUESTS` with other prompts.
 
-        The columns of `schemas.TURNS` follow where a request has several messages.
-
-        `dataset` is the path of a `dataset.json`. `ServelabError` if the rows cannot be generated.
+        The columns of `schemas.TURNS` follow where a request has several messages. `dataset` is the path of a
+        `dataset.json`. `ServelabError` if the rows cannot be generated.
         """
 
 

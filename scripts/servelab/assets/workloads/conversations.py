@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from servelab.assets.datasets import iter_records
-from servelab.assets.workloads import WORKLOADS, Parameters, generator, open_dataset, table
+from servelab.assets.workloads import WORKLOADS, Parameters, Workload, generator, open_dataset, table
 from servelab.assets.workloads.random import warmup_like
 from servelab.assets.workloads.sharegpt import ANSWERS, ASKS
 from servelab.core.errors import ServelabError
@@ -78,24 +78,18 @@ class _Conversation:
     turns: list[_Turn]
 
 
-class Conversations:
+class Conversations(Workload):
     """The conversations that pass the filters, in seeded order, until there are `num_requests` turns."""
 
     kind = "conversations"
     version = "1"
     Parameters = ConversationsParameters
-    sends_token_ids = False
     sends_turns = True
-    has_arrival_times = False
     needs_dataset = True
 
     def longest_tokens(self, parameters: ConversationsParameters) -> int:
         """See `Workload.longest_tokens`."""
         return parameters.max_total_tokens
-
-    def shared_input(self, parameters: Mapping[str, Any]) -> None:
-        """See `Workload.shared_input`: a turn begins like the one before it; how alike depends on the answers."""
-        return
 
     def make(self, parameters: ConversationsParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the last conversation may be cut. The warm-up is text of random tokens."""

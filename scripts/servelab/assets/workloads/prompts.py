@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from servelab.assets.workloads import WORKLOADS, Parameters, open_dataset, table
+from servelab.assets.workloads import WORKLOADS, Parameters, Workload, open_dataset, table
 from servelab.assets.workloads.random import warmup_like
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
@@ -42,24 +42,18 @@ class _Line(Strict):
     arrival_s: float | None = Field(None, allow_inf_nan=False)
 
 
-class Prompts:
+class Prompts(Workload):
     """The first lines of the file, in its order; the seed only draws the warm-up's prompts."""
 
     kind = "prompts"
     version = "1"
     Parameters = PromptsParameters
-    sends_token_ids = False
-    sends_turns = False
     has_arrival_times = True
     needs_dataset = True
 
     def longest_tokens(self, parameters: PromptsParameters) -> int | None:
         """See `Workload.longest_tokens`."""
         return parameters.max_total_tokens
-
-    def shared_input(self, parameters: Mapping[str, Any]) -> None:
-        """See `Workload.shared_input`."""
-        return
 
     def make(self, parameters: PromptsParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the warm-up is text of random tokens, about half as long as the file's prompts."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, table
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, Workload, generator, table
 from servelab.core.errors import ServelabError
 
 if TYPE_CHECKING:
@@ -25,16 +25,13 @@ class RandomParameters(Parameters):
     output_tokens: int = Field(gt=0, description="Output length to force, in tokens.")
 
 
-class RandomTokens:
+class RandomTokens(Workload):
     """Uniform draws from the model's ordinary tokens."""
 
     kind = "random"
     version = "2"
     Parameters = RandomParameters
     sends_token_ids = True
-    sends_turns = False
-    has_arrival_times = False
-    needs_dataset = False
 
     def longest_tokens(self, parameters: RandomParameters) -> int:
         """See `Workload.longest_tokens`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pydantic import Field
 
-from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, table
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, Workload, generator, table
 from servelab.assets.workloads.random import ordinary_tokens
 from servelab.core.errors import ServelabError
 
@@ -31,16 +31,12 @@ class RandomTextParameters(Parameters):
     output_tokens: int = Field(gt=0, description="Output length to force, in tokens.")
 
 
-class RandomText:
+class RandomText(Workload):
     """Random tokens that are words where the vocabulary has such, put together as text."""
 
     kind = "random_text"
     version = "1"
     Parameters = RandomTextParameters
-    sends_token_ids = False
-    sends_turns = False
-    has_arrival_times = False
-    needs_dataset = False
 
     def longest_tokens(self, parameters: RandomTextParameters) -> int:
         """See `Workload.longest_tokens`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, table
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, Workload, generator, table
 from servelab.assets.workloads.random import random_prompts
 
 if TYPE_CHECKING:
@@ -26,16 +26,13 @@ class SharedPrefixParameters(Parameters):
     output_tokens: int = Field(gt=0, description="Output length to force, in tokens.")
 
 
-class SharedPrefix:
+class SharedPrefix(Workload):
     """Random tokens. A prefix's first request finds it in no cache; each later one may."""
 
     kind = "shared_prefix"
     version = "1"
     Parameters = SharedPrefixParameters
     sends_token_ids = True
-    sends_turns = False
-    has_arrival_times = False
-    needs_dataset = False
 
     def longest_tokens(self, parameters: SharedPrefixParameters) -> int:
         """See `Workload.longest_tokens`."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from servelab.assets.datasets import iter_records
-from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, open_dataset, table
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, Workload, generator, open_dataset, table
 from servelab.core.errors import ServelabError
 
 if TYPE_CHECKING:
@@ -38,15 +38,12 @@ class ShareGptParameters(Parameters):
     max_total_tokens: int = Field(2048, ge=2, description="Longer sums of prompt and answer are skipped.")
 
 
-class ShareGpt:
+class ShareGpt(Workload):
     """First human turn and the answer that follows it."""
 
     kind = "sharegpt"
     version = "2"
     Parameters = ShareGptParameters
-    sends_token_ids = False
-    sends_turns = False
-    has_arrival_times = False
     needs_dataset = True
 
     def longest_tokens(self, parameters: ShareGptParameters) -> int:

@@ -6,7 +6,7 @@ alike: each of its `hash_ids` stands for a block of 512 tokens together with all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from servelab.assets.datasets import iter_records
-from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, generator, open_dataset, table
+from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, Workload, generator, open_dataset, table
 from servelab.assets.workloads.random import ordinary_tokens, random_prompts
 from servelab.core.errors import ServelabError
 
@@ -62,14 +62,13 @@ class TraceParameters(Parameters):
     speed: float = Field(1.0, gt=0, description="Speed of the replay; 2 is twice as fast as recorded.")
 
 
-class Trace:
+class Trace(Workload):
     """The first requests of a trace that pass the length filters, in order of arrival."""
 
     kind = "trace"
     version = "2"
     Parameters = TraceParameters
     sends_token_ids = True
-    sends_turns = False
     has_arrival_times = True
     needs_dataset = True
 
@@ -78,10 +77,6 @@ class Trace:
         if parameters.max_input_tokens is None or parameters.max_output_tokens is None:
             return None
         return parameters.max_input_tokens + parameters.max_output_tokens
-
-    def shared_input(self, parameters: Mapping[str, Any]) -> None:
-        """See `Workload.shared_input`."""
-        return
 
     def make(self, parameters: TraceParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the warm-up rows repeat the lengths of the first requests with other tokens."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pydantic import Field
 
@@ -94,21 +95,25 @@ class Needs:
         return [replace(device, index=str(number)) for number, device in enumerate(self.devices)]
 
 
-class Runtime(Protocol):
-    """One runtime."""
+class Runtime(ABC):
+    """One runtime; what it does by default is right for programs that run on the host directly."""
 
-    @property
-    def name(self) -> str:
-        """Its name in a study."""
+    name: str
+    """Its name in a study."""
+    on_host: ClassVar[bool] = True
+    """Whether its programs run on the host directly."""
 
+    @abstractmethod
     def version(self, lock: Path, packages: tuple[str, ...]) -> str | None:
         """The tool's release that `lock` pins, for a tool with these packages; None if it pins none."""
 
+    @abstractmethod
     def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
         """Builds the environment of `lock` in `folder` unless it is complete; `Outage` if that fails."""
 
     def obstacle(self, tool: Tool, lock: Path) -> str | None:
         """Why this machine cannot build or enter the environment, from a quick check; None if it finds nothing."""
+        return None
 
     def enter(
         self, environment: Environment, command: list[str], variables: dict[str, str], needs: Needs
@@ -117,6 +122,7 @@ class Runtime(Protocol):
 
         The command sees the files and devices in `needs` at the same paths. `Outage` if the environment is gone.
         """
+        return command, {**environment.variables, **variables}
 
     def container(self, device: DeviceKind, count: int) -> list[str]:
         """The command before a server's own that starts a container with `count` devices, for a run's identity.
@@ -124,33 +130,15 @@ class Runtime(Protocol):
         It is rendered as by `enter`, with placeholders for what differs between machines and without mounts of the
         host's files. The flags of a description are in `lock_sha256` instead. Empty if there is no container.
         """
-
-    def root(self, pid: int) -> int:
-        """The process that is the ancestor of all processes of a server; `pid` is the process started by `enter`."""
-
-    def clear(self, started: list[str]) -> None:
-        """Removes what is left of a server whose processes are gone; `started` is the command of `enter`."""
-
-
-class HostRuntime:
-    """A runtime whose programs run on the host directly."""
-
-    def enter(
-        self, environment: Environment, command: list[str], variables: dict[str, str], needs: Needs
-    ) -> tuple[list[str], dict[str, str]]:
-        """See `Runtime.enter`."""
-        return command, {**environment.variables, **variables}
-
-    def container(self, device: DeviceKind, count: int) -> list[str]:
-        """See `Runtime.container`."""
         return []
 
     def root(self, pid: int) -> int:
-        """See `Runtime.root`."""
+        """The process that is the ancestor of all processes of a server; `pid` is the process started by `enter`."""
         return pid
 
     def clear(self, started: list[str]) -> None:
-        """See `Runtime.clear`."""
+        """Removes what is left of a server whose processes are gone; `started` is the command of `enter`."""
+        return
 
 
 def asked_version(tool: Tool, command: list[str], environment: Mapping[str, str] | None = None) -> str:

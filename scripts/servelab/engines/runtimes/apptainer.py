@@ -49,9 +49,6 @@ class Apptainer(ContainerRuntime):
         """See `Runtime.container`."""
         return self._started(PLANNED_IMAGE, planned_needs(device, count))
 
-    def clear(self, started: list[str]) -> None:
-        """See `Runtime.clear`; nothing is left of a container whose processes are gone."""
-
     def _started(self, image: Image, needs: Needs) -> list[str]:
         """The command up to the mounts."""
         return [*_exec(image), *needs.passthrough.flags.get(self.name, ())]

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from servelab.engines.runtimes import (
     Environment,
     Image,
     Needs,
+    Runtime,
     Tool,
     asked_version,
     build_lock,
@@ -75,10 +76,10 @@ class Bind(NamedTuple):
     read_only: bool
 
 
-class ContainerRuntime(ABC):
+class ContainerRuntime(Runtime):
     """A runtime whose programs are inside an image."""
 
-    name: str
+    on_host = False
 
     def version(self, lock: Path, packages: tuple[str, ...]) -> str | None:
         """See `Runtime.version`."""
@@ -100,18 +101,6 @@ class ContainerRuntime(ABC):
     def obstacle(self, tool: Tool, lock: Path) -> str | None:
         """See `Runtime.obstacle`; it does not ask the registry for the image."""
         return None if shutil.which(self.name) else f"there is no program `{self.name}` here"
-
-    @abstractmethod
-    def container(self, device: DeviceKind, count: int) -> list[str]:
-        """See `Runtime.container`."""
-
-    def root(self, pid: int) -> int:
-        """See `Runtime.root`."""
-        return pid
-
-    @abstractmethod
-    def clear(self, started: list[str]) -> None:
-        """See `Runtime.clear`."""
 
     def _built(self, tool: Tool, lock: Path, described: ImageDescription, folder: Path) -> Environment:
         home = folder.absolute() / _HOME

@@ -18,7 +18,7 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.identity import lock_sha256
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import read_config
-from servelab.engines.runtimes import RUNTIMES, Environment, HostRuntime, Tool, asked_version
+from servelab.engines.runtimes import RUNTIMES, Environment, Runtime, Tool, asked_version
 
 
 class HostDescription(Strict):
@@ -37,7 +37,7 @@ class HostDescription(Strict):
 
 
 @dataclass(frozen=True)
-class Host(HostRuntime):
+class Host(Runtime):
     """The environment's folder contains only `environment.json`."""
 
     name: str = "host"

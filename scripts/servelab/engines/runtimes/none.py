@@ -8,11 +8,11 @@ from pathlib import Path
 
 from servelab.core.identity import lock_sha256
 from servelab.engines.endpoint import NOT_KNOWN
-from servelab.engines.runtimes import RUNTIMES, Environment, HostRuntime, Tool
+from servelab.engines.runtimes import RUNTIMES, Environment, Runtime, Tool
 
 
 @dataclass(frozen=True)
-class Nothing(HostRuntime):
+class Nothing(Runtime):
     """The environment's folder contains only `environment.json`, with the Python of the workflow."""
 
     name: str = "none"
@@ -33,10 +33,6 @@ class Nothing(HostRuntime):
         )
         environment.write(folder / "environment.json")
         return environment
-
-    def obstacle(self, tool: Tool, lock: Path) -> str | None:
-        """See `Runtime.obstacle`."""
-        return None
 
 
 RUNTIMES.register("none", Nothing())

@@ -17,7 +17,7 @@ from servelab.core.identity import lock_sha256
 from servelab.engines.runtimes import (
     RUNTIMES,
     Environment,
-    HostRuntime,
+    Runtime,
     Tool,
     build_lock,
     read_environment,
@@ -27,7 +27,7 @@ _PYTHON = Path("venv/bin/python")
 
 
 @dataclass(frozen=True)
-class Venv(HostRuntime):
+class Venv(Runtime):
     """Built in its final folder, since a virtual environment cannot be moved; `environment.json` marks it complete."""
 
     name: str = "venv"
@@ -53,10 +53,6 @@ class Venv(HostRuntime):
             )
             environment.write(marker)
         return read_environment(marker)
-
-    def obstacle(self, tool: Tool, lock: Path) -> str | None:
-        """See `Runtime.obstacle`; it does not ask pip for the packages."""
-        return None
 
     def _install(self, lock: Path, folder: Path) -> None:
         shutil.rmtree(folder / "venv", ignore_errors=True)
