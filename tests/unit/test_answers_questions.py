@@ -9,12 +9,12 @@ from dataclasses import asdict
 import pytest
 
 from servelab.answers.graders import grade
-from servelab.answers.question import Question, check_ids
+from servelab.answers.question import Question
 from servelab.answers.sets import QUESTION_SETS
 from servelab.answers.sets import gsm8k as gsm8k_set
 from servelab.answers.sets.embedded import KINDS, MOST
 from servelab.assets.pinned_file import Content
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, file_sha256
 
 
@@ -168,11 +168,3 @@ def test_questions_of_ones_own(tmp_path):
 def test_what_is_wrong_in_a_file_of_questions(tmp_path, lines, message):
     with pytest.raises(ConfigError, match=message):
         own(tmp_path, *lines)
-
-
-def test_a_question_that_cannot_be_asked():
-    for wrong in ({"id": "", "prompt": "a"}, {"id": "a"}, {"id": "a", "prompt": "b", "max_tokens": 0}):
-        with pytest.raises(ConfigError, match="question"):
-            Question(**({"max_tokens": 4} | wrong))
-    with pytest.raises(ServelabError, match="id a is there twice"):
-        check_ids(["a", "a"], "the question set")

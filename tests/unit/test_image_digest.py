@@ -88,7 +88,6 @@ REFUSED = {
     "wrong digest": ("engine:v1", {"stated": "sha256:" + "0" * 64}, "the registry says sha256:0000"),
     "no manifest": ("engine:v1", {"content": b"<html>"}, ""),
     "private": ("engine:v1", {"wants_token": True, "realm": "http://elsewhere.example/token"}, "without an account"),
-    "too large": ("engine:v1", {"content": b" " * (5 << 20)}, "4 MiB"),
 }
 
 

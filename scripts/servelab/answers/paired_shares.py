@@ -6,11 +6,44 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from statistics import NormalDist
+from typing import NamedTuple
 
-from servelab.metrics.statistics import Interval
+from servelab.answers.comparison import Figure
 
 
-def share_interval(count: int, total: int, confidence: float = 0.95) -> Interval:
+class Share(NamedTuple):
+    """A share or a difference of shares, with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def figure(
+        self,
+        instrument: str,
+        name: str,
+        questions: int,
+        *,
+        unit: str = "percent",
+        floor: float | None = None,
+        allowed: float | None = None,
+    ) -> Figure:
+        """The share as an instrument's figure, in percent."""
+        value, low, high = (100 * each for each in self)
+        return Figure(
+            instrument=instrument,
+            name=name,
+            unit=unit,
+            value=value,
+            low=low,
+            high=high,
+            floor=floor,
+            allowed=allowed,
+            questions=questions,
+        )
+
+
+def share_interval(count: int, total: int, confidence: float = 0.95) -> Share:
     """A share and its interval, all from 0 to 1: Wilson's score interval for a binomial proportion.
 
     Wilson 1927, J. Am. Stat. Assoc. 22, 209. Raises `ValueError` on no trials.
@@ -23,7 +56,7 @@ def share_interval(count: int, total: int, confidence: float = 0.95) -> Interval
     # At the ends the formula gives 0 and 1, up to rounding.
     low = 0.0 if count == 0 else max(0.0, middle - half)
     high = 1.0 if count == total else min(1.0, middle + half)
-    return Interval(count / total, low, high)
+    return Share(count / total, low, high)
 
 
 def mcnemar_p(lost: int, gained: int) -> float:
@@ -38,7 +71,7 @@ def mcnemar_p(lost: int, gained: int) -> float:
     return min(1.0, float(Fraction(ways, 1 << (changed - 1))))  # a quotient of whole numbers that floats cannot hold
 
 
-def paired_difference(lost: int, gained: int, total: int, confidence: float = 0.95) -> Interval:
+def paired_difference(lost: int, gained: int, total: int, confidence: float = 0.95) -> Share:
     """Share of questions lost less share gained, from −1 to 1, with Tango's score interval for paired proportions.
 
     `lost` and `gained` are the questions that only one side has right. Tango 1998, Statistics in Medicine 17, 891. Its
@@ -63,7 +96,7 @@ def paired_difference(lost: int, gained: int, total: int, confidence: float = 0.
 
     low = -1.0 if value <= -1 else _root(lambda at: score(at) - z, -1.0, value)
     high = 1.0 if value >= 1 else _root(lambda at: score(at) + z, value, 1.0)
-    return Interval(value, low, high)
+    return Share(value, low, high)
 
 
 def _root(falls: Callable[[float], float], low: float, high: float) -> float:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ServelabError
 
 
 @dataclass(frozen=True)
 class Question:
-    """One request, sent greedily (temperature 0): either `messages`, to the chat endpoint, or `prompt`, to completions.
-
-    `ConfigError` if it has both or neither, an empty id, or no room for an answer.
-    """
+    """One request, sent greedily (temperature 0): `messages` to the chat endpoint, or `prompt` to completions."""
 
     id: str
     """Unique in its set."""
@@ -29,14 +27,6 @@ class Question:
     """Name in `graders.GRADERS`; used only with `expected`."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer; they are not part of it."""
-
-    def __post_init__(self) -> None:
-        if not self.id:
-            raise ConfigError("a question has an empty `id`; give each its own")
-        if bool(self.prompt) == bool(self.messages):
-            raise ConfigError(f"question {self.id}: give either `prompt` or `messages`, and not empty")
-        if self.max_tokens < 1:
-            raise ConfigError(f"question {self.id}: max_tokens: must be 1 or more (found {self.max_tokens})")
 
 
 @dataclass(frozen=True)
@@ -57,21 +47,14 @@ class Answer:
     """Why there is no answer (a refused request, a time limit); None if there is one, even an empty one."""
 
 
-def check_ids(ids: Sequence[str], where: str) -> None:
-    """`ServelabError` that names the first id that is there twice."""
-    seen: set[str] = set()
-    for identity in ids:
-        if identity in seen:
-            raise ServelabError(f"{where}: id {identity} is there twice; each question is asked and answered once")
-        seen.add(identity)
-
-
 def by_question(answers: Sequence[Answer], start: str) -> dict[str, Answer]:
     """The answers of one start that are there at all, by question; those with a `failure` are left out.
 
     `ServelabError` if a question was answered twice.
     """
-    check_ids([answer.question_id for answer in answers], f"answers of start {start}")
+    identity, count = Counter(answer.question_id for answer in answers).most_common(1)[0] if answers else ("", 0)
+    if count > 1:
+        raise ServelabError(f"answers of start {start}: id {identity} is there twice; each question is answered once")
     return {answer.question_id: answer for answer in answers if answer.failure is None}
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from servelab.core.errors import ConfigError, ServelabError
@@ -35,8 +34,6 @@ _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _LOOPBACK = ("localhost", "127.0.0.1")
 _DOCKER_HUB = ("docker.io", "registry-1.docker.io")
 """Docker Hub's name in references, and the host that answers."""
-_MOST_BYTES = 4 << 20
-"""The specification asks registries to take manifests of up to 4 MiB."""
 _HEADER = ("# Pinned by", "# What the tag named on")
 """How the two comment lines above `image` begin."""
 
@@ -69,8 +66,7 @@ class Reference:
         return f"{self.registry}/{self.repository}:{self.tag}"
 
 
-@dataclass(frozen=True)
-class Pinned:
+class Pinned(NamedTuple):
     """What a tag names now."""
 
     digest: str
@@ -95,7 +91,7 @@ def find_digest(reference: Reference, platform: str = PLATFORM) -> Pinned:
 
     try:
         with httpx.Client(follow_redirects=True, timeout=60) as client:
-            answer, content = _asked(client, reference)
+            answer = _asked(client, reference)
     except httpx.HTTPError as error:
         raise ServelabError(f"{reference.registry} does not answer: {type(error).__name__} {error}") from error
     if answer.status_code in (401, 403):
@@ -104,65 +100,40 @@ def find_digest(reference: Reference, platform: str = PLATFORM) -> Pinned:
         raise ConfigError(f"{reference}: the registry has no such image or tag")
     if answer.is_error:
         raise ServelabError(f"{reference}: the registry answers {answer.status_code}")
-    return _read(reference, content, answer.headers, platform)
-
-
-def _asked(client: httpx.Client, reference: Reference) -> tuple[httpx.Response, bytes]:
-    """The last answer, and its content; with a token where the registry asks for one."""
-    headers = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
-    answer, content = _get(client, reference.url, headers)
-    if answer.status_code != 401:
-        return answer, content
-    kind, _, rest = answer.headers.get("WWW-Authenticate", "").partition(" ")
-    asked = dict(_PARAMETER.findall(rest))
-    realm = urlsplit(asked.pop("realm", ""))
-    is_safe = realm.scheme == "https" or realm.hostname in _LOOPBACK
-    if kind.lower() != "bearer" or not is_safe:
-        return answer, content
-    asked.setdefault("scope", f"repository:{reference.repository}:pull")
-    answer, content = _get(client, realm.geturl(), {}, asked)
-    if answer.is_error:
-        return answer, content
-    try:
-        given = json.loads(content)
-        token = given.get("token") or given["access_token"]
-    except (ValueError, KeyError, AttributeError, RecursionError):
-        raise ServelabError(f"{realm.hostname} gives no token for {reference}") from None
-    return _get(client, reference.url, {**headers, "Authorization": f"Bearer {token}"})
-
-
-def _get(
-    client: httpx.Client, url: str, headers: Mapping[str, str], asked: Mapping[str, str] | None = None
-) -> tuple[httpx.Response, bytes]:
-    """An answer and its content, which may be no longer than a manifest."""
-    with client.stream("GET", url, headers=dict(headers), params=asked) as answer:
-        content = b""
-        for part in answer.iter_bytes():
-            content += part
-            if len(content) > _MOST_BYTES:
-                raise ServelabError(f"{url} sends more than {_MOST_BYTES >> 20} MiB: that is no manifest")
-    return answer, content
-
-
-def _read(reference: Reference, content: bytes, headers: Mapping[str, str], platform: str) -> Pinned:
-    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    stated = headers.get("Docker-Content-Digest", digest)
+    digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
+    stated = answer.headers.get("Docker-Content-Digest", digest)
     if stated != digest:
         raise ServelabError(f"{reference}: the registry says {stated}, what it sends has {digest}")
     try:
-        manifest: dict[str, Any] = json.loads(content)
-        entries = manifest.get("manifests", [])
-        platforms = tuple(sorted({_platform(entry["platform"]) for entry in entries if "platform" in entry}))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        entries = [each["platform"] for each in answer.json().get("manifests", []) if "platform" in each]
+        found = {f"{each['os']}/{each['architecture']}" for each in entries}
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ServelabError(f"{reference}: what the registry sends is no manifest") from None
-    known = tuple(each for each in platforms if not each.startswith("unknown"))  # attestations, which nobody runs
+    known = tuple(sorted(each for each in found if not each.startswith("unknown")))  # attestations, which nobody runs
     if known and platform not in known:
         raise ConfigError(f"{reference} is for {', '.join(known)}; not for {platform}")
     return Pinned(digest, known)
 
 
-def _platform(entry: Mapping[str, str]) -> str:
-    return f"{entry['os']}/{entry['architecture']}"
+def _asked(client: httpx.Client, reference: Reference) -> httpx.Response:
+    """The last answer, with a token if the registry asks for one."""
+    headers = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
+    answer = client.get(reference.url, headers=headers)
+    kind, _, rest = answer.headers.get("WWW-Authenticate", "").partition(" ")
+    asked = dict(_PARAMETER.findall(rest))
+    realm = urlsplit(asked.pop("realm", ""))
+    is_safe = realm.scheme == "https" or realm.hostname in _LOOPBACK
+    if answer.status_code != 401 or kind.lower() != "bearer" or not is_safe:
+        return answer
+    asked.setdefault("scope", f"repository:{reference.repository}:pull")
+    given = client.get(realm.geturl(), params=asked)
+    if given.is_error:
+        return given
+    try:
+        token = given.json().get("token") or given.json()["access_token"]
+    except (ValueError, KeyError, AttributeError):
+        raise ServelabError(f"{realm.hostname} gives no token for {reference}") from None
+    return client.get(reference.url, headers={**headers, "Authorization": f"Bearer {token}"})
 
 
 def write_description(file: Path, reference: Reference, pinned: Pinned, version: str, today: date) -> str | None:

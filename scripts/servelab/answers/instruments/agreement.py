@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, Finding
 from servelab.answers.edit_distance import edit_distance, first_difference
 from servelab.answers.instruments import INSTRUMENTS
-from servelab.answers.paired_shares import mcnemar_p, paired_difference, share_interval
+from servelab.answers.paired_shares import Share, mcnemar_p, paired_difference, share_interval
 from servelab.answers.question import Answer
-from servelab.metrics.statistics import Interval
 
 
 class Agreement:
@@ -38,24 +37,14 @@ class Agreement:
         found = f"{len(equal):,} of {total:,} answers are equal ({100 * share.value:.1f} %"
         found += ", a second start of the baseline was not measured)" if floor is None else f", baseline {floor:.1f} %)"
         figures = [
-            Figure(
-                instrument=self.name,
-                name="equal_answers",
-                unit="percent",
-                value=100 * share.value,
-                low=None if share.low is None else 100 * share.low,
-                high=None if share.high is None else 100 * share.high,
-                floor=floor,
-                allowed=limit,
-                questions=total,
-            ),
+            share.figure(self.name, "equal_answers", total, floor=floor, allowed=limit),
             *_distances(comparison),
         ]
         return Finding(
             instrument=self.name,
             verdict=verdict,
             why=f"{reason}: {found}",
-            smallest_loss=None if limit is None else 100 * (1 - limit / 100 + _half(decides)),
+            smallest_loss=None if limit is None else 100 * (1 - limit / 100 + (decides.high - decides.low) / 2),
             loss_unit="points",
             figures=figures,
             warning=_warning(equal, other, total) if comparison.expect_same else None,
@@ -67,16 +56,12 @@ def _equal(comparison: Comparison, answers: Mapping[str, Answer]) -> set[str]:
     return {key for key in comparison.questions if key in answers and answers[key].text == baseline[key].text}
 
 
-def _judge(share: Interval, limit: float) -> tuple[str, str]:
-    if share.high is not None and 100 * share.high < limit:
+def _judge(share: Share, limit: float) -> tuple[str, str]:
+    if 100 * share.high < limit:
         return CHANGES, f"fewer than {limit:g} % of the answers are equal, beyond noise"
-    if share.low is not None and 100 * share.low >= limit:
+    if 100 * share.low >= limit:
         return SAME, f"at least {limit:g} % of the answers are equal"
     return CANNOT_TELL, f"the interval includes the limit of {limit:g} %"
-
-
-def _half(share: Interval) -> float:
-    return 0.0 if share.low is None or share.high is None else (share.high - share.low) / 2
 
 
 def _distances(comparison: Comparison) -> list[Figure]:
@@ -88,21 +73,14 @@ def _distances(comparison: Comparison) -> list[Figure]:
             continue
         one, other = comparison.baseline[key].text, comparison.candidate[key].text
         shares.append(100 * difference_share(one, other))
-        position = first_difference(one, other)
-        if position is not None:
+        if (position := first_difference(one, other)) is not None:
             positions.append(position)
     figures: list[tuple[str, str, Callable[[Sequence[float]], float], list[float]]] = [
         ("mean_edit_distance", "percent", statistics.fmean, shares),
         ("median_first_difference", "characters", statistics.median, positions),
     ]
     return [
-        Figure(
-            instrument="agreement",
-            name=name,
-            unit=unit,
-            value=middle(values),
-            questions=len(values),
-        )
+        Figure(instrument="agreement", name=name, unit=unit, value=middle(values), questions=len(values))
         for name, unit, middle, values in figures
         if values
     ]
@@ -119,7 +97,7 @@ def _warning(equal: set[str], other: set[str] | None, total: int) -> str | None:
         return None
     lost, gained = len(other - equal), len(equal - other)
     low = paired_difference(lost, gained, total).low
-    if low is None or low <= 0 or mcnemar_p(lost, gained) > 0.05:
+    if low <= 0 or mcnemar_p(lost, gained) > 0.05:
         return None
     return (
         f"greedy answers should not change, but {total - len(equal):,} of {total:,} differ from the baseline's, and "

@@ -6,7 +6,7 @@ is missing does not make the answers the same.
 
 from __future__ import annotations
 
-from servelab.answers.comparison import CHANGES, Allowed, Comparison, Figure, Finding
+from servelab.answers.comparison import CHANGES, Allowed, Comparison, Finding
 from servelab.answers.instruments import INSTRUMENTS
 from servelab.answers.paired_shares import mcnemar_p, paired_difference
 
@@ -29,19 +29,9 @@ class Missing:
         limit = comparison.allowed.task_loss_points
         other = comparison.floor
         floor = None if other is None else 100 * sum(key not in other for key in comparison.questions) / total
-        beyond = 100 * (decides.low or 0.0) > limit and mcnemar_p(len(missing), 0) <= 1 - comparison.confidence
+        beyond = 100 * decides.low > limit and mcnemar_p(len(missing), 0) <= 1 - comparison.confidence
         why = f"{len(missing):,} of {total:,} answers are missing ({100 * share.value:.1f} %, {limit:g} % allowed)"
-        figure = Figure(
-            instrument=self.name,
-            name="missing",
-            unit="percent",
-            value=100 * share.value,
-            low=100 * max(0.0, share.low or 0.0),
-            high=None if share.high is None else 100 * share.high,
-            floor=floor,
-            allowed=limit,
-            questions=total,
-        )
+        figure = share._replace(low=max(0.0, share.low)).figure(self.name, "missing", total, floor=floor, allowed=limit)
         return Finding(instrument=self.name, verdict=CHANGES if beyond else None, why=why, figures=[figure])
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, Finding
 from servelab.answers.instruments import INSTRUMENTS
-from servelab.answers.paired_shares import mcnemar_p, paired_difference, share_interval
-from servelab.metrics.statistics import Interval
+from servelab.answers.paired_shares import Share, mcnemar_p, paired_difference, share_interval
 
 LEAST_RIGHT_PERCENT = 20.0
 """Where the baseline has fewer right there is too little to lose for `same`."""
@@ -41,18 +40,18 @@ class Tasks:
         accuracy = share_interval(len(right), total)
         floor = _loss(comparison, graded, right)
         limit = comparison.allowed.task_loss_points
-        smallest = limit + 100 * (decides.value - _bound(decides.low))
+        smallest = limit + 100 * (decides.value - decides.low)
         verdict, reason = _judge(decides, p, 1 - comparison.confidence, limit, 100 * accuracy.value)
         figures = [
-            _figure("baseline_accuracy", "percent", accuracy, total),
-            _figure("candidate_accuracy", "percent", share_interval(len(kept), total), total),
-            _figure("loss", "points", shown, total, floor=floor, allowed=limit),
+            accuracy.figure(self.name, "baseline_accuracy", total),
+            share_interval(len(kept), total).figure(self.name, "candidate_accuracy", total),
+            shown.figure(self.name, "loss", total, unit="points", floor=floor, allowed=limit),
             Figure(instrument=self.name, name="mcnemar_p", unit="probability", value=p, questions=total),
         ]
         found = (
             f"right answers {100 * accuracy.value:.1f} % with the baseline, {100 * len(kept) / total:.1f} % with the "
             f"candidate, of {total:,} questions: {lost} lost, {gained} gained, a loss of {100 * shown.value:.1f} "
-            f"points (95 % interval {100 * _bound(shown.low):.1f} to {100 * _bound(shown.high):.1f}), {limit:g} allowed"
+            f"points (95 % interval {100 * shown.low:.1f} to {100 * shown.high:.1f}), {limit:g} allowed"
         )
         return Finding(
             instrument=self.name,
@@ -64,10 +63,10 @@ class Tasks:
         )
 
 
-def _judge(loss: Interval, p: float, error: float, limit: float, accuracy_percent: float) -> tuple[str, str]:
-    if 100 * _bound(loss.low) > limit and p <= error:
+def _judge(loss: Share, p: float, error: float, limit: float, accuracy_percent: float) -> tuple[str, str]:
+    if 100 * loss.low > limit and p <= error:
         return CHANGES, "more is lost than is allowed, beyond noise"
-    if 100 * _bound(loss.high) > limit:
+    if 100 * loss.high > limit:
         return CANNOT_TELL, "the interval reaches beyond the allowed loss"
     if accuracy_percent < LEAST_RIGHT_PERCENT:
         least = f"the baseline has fewer than {LEAST_RIGHT_PERCENT:g} % right"
@@ -82,29 +81,6 @@ def _loss(comparison: Comparison, graded: list[str], right: set[str]) -> float |
         return None
     kept = sum(key in other and bool(other[key].correct) for key in graded)
     return 100 * (len(right) - kept) / len(graded)
-
-
-def _figure(
-    name: str, unit: str, share: Interval, total: int, *, floor: float | None = None, allowed: float | None = None
-) -> Figure:
-    return Figure(
-        instrument="tasks",
-        name=name,
-        unit=unit,
-        value=100 * share.value,
-        low=100 * _bound(share.low),
-        high=100 * _bound(share.high),
-        floor=floor,
-        allowed=allowed,
-        questions=total,
-    )
-
-
-def _bound(end: float | None) -> float:
-    """An end of an interval of shares, which always has both."""
-    if end is None:
-        raise ValueError("an interval of shares has two ends")
-    return end
 
 
 INSTRUMENTS.register("tasks", Tasks())
