@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 
 from servelab.answers.comparison import CANNOT_TELL, CHANGES, NOT_MEASURED, SAME, Allowed, Comparison, Figure, Finding
-from servelab.answers.edit_distance import first_difference
 from servelab.answers.instruments import INSTRUMENTS
-from servelab.answers.instruments.agreement import difference_share
+from servelab.answers.instruments.agreement import difference_share, first_difference
 from servelab.answers.question import Answer, by_question
 from servelab.core.files import FiniteOrNull, JsonPart
 
