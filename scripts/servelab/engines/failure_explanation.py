@@ -28,7 +28,8 @@ _SHARE_OF_OTHERS = 0.1
 _HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
 """Log levels at which no engine reports the reason of a failure."""
 _NOISE = re.compile(
-    r"^\[\w*\]?:?\[?W\d{4} |\b\w*Warning: |^Ignore import error|^=== |^usage: |further information visit"
+    r"^\[\w*\]?:?\[?W\d{4} |^([\d-]+ [\d:,.]+ - )?(DEBUG|INFO|WARN(ING)?)\b|\b\w*Warning: |^Ignore import error"
+    r"|^=== |^usage: |further information visit"
 )
 _LAUNCHER = re.compile(
     r"^\s*(\[?(default|local)?_?rank ?\d+\]:\s?|\[\d+(,\d+)?\][\[<]?std(out|err)[\]>]?:?\s?)", re.IGNORECASE
@@ -123,7 +124,7 @@ def _read(log: Iterable[str], prefix: re.Pattern[str]) -> Iterator[tuple[str, st
         found = _TAG.search(line[: len(line.rstrip()) - len(text)])
         tag = next(filter(None, found.groups()), "") if found else ""
         before = passed_on[: len(passed_on) - len(text)]
-        yield tag, text, bool(_HARMLESS.search(before) or _NOISE.search(passed_on))
+        yield tag, text, bool(_HARMLESS.search(before) or _NOISE.search(passed_on) or _NOISE.search(text))
 
 
 def _exceptions(said: Sequence[tuple[str, str]]) -> list[Message]:
@@ -136,7 +137,7 @@ def _exceptions(said: Sequence[tuple[str, str]]) -> list[Message]:
             depth = 2 if "APIServer" in tag else 0 if "orker" in tag else 1
             last[tag] = [text]
             found.append((depth, number, last[tag] or []))
-        elif message is None or _ENDS_MESSAGE.match(text.strip()) or len(message) > _MORE:
+        elif message is None or len(message) > _MORE or _ENDS_MESSAGE.match(text.strip()) or _WRAPPER.search(text):
             last[tag] = None
         else:
             message.append(text)

@@ -76,7 +76,8 @@ FAULTS = (
     _fault(
         "the engine sees no device",
         "check the driver (`nvidia-smi`, `npu-smi info`) and what the container is given",
-        r"no cuda gpus are available|no CUDA-capable device|found no nvidia driver|no gpu devices found"
+        r"failed to initialize CUDA|no cuda gpus are available|no CUDA-capable device|found no nvidia driver"
+        r"|no gpu devices found"
         r"|cuda unknown error"
         r"|failed to infer device type|failed to initialize nvml|can't communicate with the nvidia driver"
         r"|no (npu|ascend) device"
@@ -102,12 +103,14 @@ FAULTS = (
         r"|Command '\['[^']*\b(gcc|g\+\+|cc|nvcc|ninja)'|libcuda\.so cannot found|error building extension"
         r"|unsupported GNU version|ptxas fatal"
         r"|ptxas .*(not found|too old)"
-        r"|failed to (compile|build) .*(kernel|extension|cubin)|(nvrtc|jit) (error|compilation failed)",
+        r"|errors? detected in the compilation|failed to (compile|build) .*(kernel|extension|cubin)"
+        r"|(nvrtc|jit) (error|compilation failed)",
     ),
     _fault(
         "shared memory (/dev/shm) is too small",
         "enlarge it: `--shm-size=32g` or `--ipc=host` for a container",
-        r"/dev/shm|shared memory segment|\bbus error\b|(insufficient|not enough) shared memory \(shm\)|shm_open"  # noqa: S108 (looked for, not used)
+        r"/dev/shm|shared memory segment|\bbus error\b|(insufficient|not enough) shared memory \(shm\)"
+        r"|shm_open"  # noqa: S108 (looked for, not used)
         r"|SIGBUS",
     ),
     _fault(
@@ -127,7 +130,8 @@ FAULTS = (
         "MPI and Slurm need the same PMI, and the job as many tasks as the engine has ranks",
         r"\bPMI\w*[ _](error|server)|\bPMI[x2]?\b.*(support|fail|error|not)|\bMPI_Init\w*|\bOPAL error"
         r"|\bORTE(_ERROR| was| has)"
-        r"|libmpi|not enough slots|\b(mpirun|prterun|orted)\b.*(fail|error|unable|not|detected)|\borte_init",
+        r"|libmpi|not enough slots|\b(mpirun|prterun|orted)\b.*(fail|error|unable|not|detected)"
+        r"|\b(orte|opal|pmix)_\w*init\b|failed: MPI error",
     ),
     _fault(
         "Ascend's CANN is not set up",
@@ -158,7 +162,8 @@ FAULTS = (
         r"|model architectures? .*(not supported|failed to be inspected)"
         r"|unsupported (model )?(architecture|model ?type)"
         r"|(model( type)?|architecture)s? \S+ (is|are) not (supported|implemented|registered|recogni[sz]ed|found in)"
-        r"|no model (class )?(registered|found) for|cannot (get|find) .*(router|model class) for"
+        r"|not a registered model|cannot find model module|no model (class )?(registered|found) for"
+        r"|cannot (get|find) .*(router|model class) for"
         r"|no module named 'atb_llm\.models\."
         r"|tokenizer class \S+ does not exist|model type .* not support"
         r"|does not (exist|have) .*\w+For(CausalLM|ConditionalGeneration)",
@@ -227,4 +232,7 @@ KILLED = Sign(
     re.compile(r"is dead\b|exit ?code:? -(9|15)\b|terminated by signal|died unexpectedly", re.IGNORECASE),
     "outage",
 )
-HANG = Sign("never_healthy", re.compile(r"no available shared memory broadcast block|hang detected", re.IGNORECASE))
+HANG = Sign(
+    "never_healthy",
+    re.compile(r"no available shared memory broadcast block|hang detected|waiting for .*engine proc", re.IGNORECASE),
+)

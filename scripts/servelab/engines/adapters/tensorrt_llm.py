@@ -142,7 +142,9 @@ class TensorrtLlm(Engine):
     worker_names: ClassVar = re.compile(r"mpi4py\.futures\.server")
     variable_prefixes = ("TRTLLM_", "TLLM_", "TRT_")
     host_variables = TENSORRT_LLM
-    log_prefix: ClassVar = re.compile(r"^\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] (\[TRT-LLM\] )?(\[RANK \d+\] )?\[\w+\] ")
+    log_prefix: ClassVar = re.compile(
+        r"^(\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] (\[TRT-LLM\] )?(\[RANK \d+\] )?\[\w+\] |\[TensorRT-LLM\]\[\w+\] )"
+    )
 
     def command(self, serve: Serve) -> list[str]:
         """See `Engine.command`; the program `trtllm-serve` runs this module. It accepts any model name."""
