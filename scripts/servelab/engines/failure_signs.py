@@ -109,8 +109,8 @@ FAULTS = (
     _fault(
         "shared memory (/dev/shm) is too small",
         "enlarge it: `--shm-size=32g` or `--ipc=host` for a container",
-        r"/dev/shm|shared memory segment|\bbus error\b|(insufficient|not enough) shared memory \(shm\)"
-        r"|shm_open"  # noqa: S108 (looked for, not used)
+        r"/dev/shm|shared memory segment|\bbus error\b|(insufficient|not enough) shared memory \(shm\)"  # noqa: S108 (looked for, not used)
+        r"|shm_open"
         r"|SIGBUS",
     ),
     _fault(
