@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from servelab.answers.graders import GRADERS
 from servelab.answers.question import Question
 from servelab.answers.sets import QUESTION_SETS, drawn
+from servelab.assets.workloads.prompts import Message
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
@@ -17,15 +17,10 @@ from servelab.core.yaml_file import describe_validation_error
 TOKENS = 64
 
 
-class _Message(Strict):
-    role: Literal["system", "user", "assistant"]
-    content: str = Field(min_length=1)
-
-
 class _Line(Strict):
     id: str | None = Field(None, min_length=1, max_length=200)
     prompt: str | None = Field(None, min_length=1)
-    messages: list[_Message] | None = Field(None, min_length=1)
+    messages: list[Message] | None = Field(None, min_length=1)
     max_tokens: int = Field(TOKENS, gt=0, strict=True)
     expected: str | None = None
     grader: str = "exact"

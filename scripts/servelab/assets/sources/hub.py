@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -10,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import httpx
 import huggingface_hub
@@ -31,32 +30,6 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 TIMEOUT = httpx.Timeout(30.0)
 RETRIED_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-LOG_INTERVAL_S = 15.0
-
-
-class _LogLines(io.TextIOBase):
-    """Standard error for a log: each state of a progress bar on a line of its own."""
-
-    def write(self, text: str) -> int:
-        if line := text.strip():
-            print(line, file=sys.stderr, flush=True)
-        return len(text)
-
-
-def _progress(part: PartFile) -> tqdm[NoReturn]:
-    """Progress in bytes: a bar on a terminal, a line every `LOG_INTERVAL_S` in a log."""
-    is_terminal = sys.stderr.isatty()
-    return tqdm(
-        desc=part.destination.name,
-        total=part.content.size_bytes,
-        initial=part.size_bytes,
-        unit="B",
-        unit_scale=True,
-        miniters=1,
-        mininterval=0.1 if is_terminal else LOG_INTERVAL_S,
-        file=sys.stderr if is_terminal else _LogLines(),
-        leave=is_terminal,
-    )
 
 
 class _TryAgainError(Exception):
@@ -119,7 +92,14 @@ def _receive(client: httpx.Client, url: str, part: PartFile) -> None:
     try:
         with client.stream("GET", url, headers=headers) as response:
             _check_answer(response, url, part)
-            with _progress(part) as progress:
+            with tqdm(
+                desc=part.destination.name,
+                total=part.content.size_bytes,
+                initial=part.size_bytes,
+                unit="B",
+                unit_scale=True,
+                disable=None,  # shown on a terminal only
+            ) as progress:
                 for block in response.iter_raw():
                     part.write(block)
                     progress.update(len(block))

@@ -30,14 +30,16 @@ class PromptsParameters(Parameters):
     )
 
 
-class _Message(Strict):
+class Message(Strict):
+    """A message of a chat."""
+
     role: Literal["system", "user", "assistant"]
     content: str = Field(min_length=1)
 
 
 class _Line(Strict):
     prompt: str | None = Field(None, min_length=1)
-    messages: list[_Message] | None = Field(None, min_length=1)
+    messages: list[Message] | None = Field(None, min_length=1)
     max_tokens: int | None = Field(None, gt=0, strict=True)
     arrival_s: float | None = Field(None, allow_inf_nan=False)
 
@@ -95,7 +97,7 @@ def _row(where: str, content: bytes, parameters: PromptsParameters, tokenizer: T
         raise ServelabError(f"{where}: give either `prompt` or `messages`")
     if line.messages is not None and parameters.endpoint != "chat":
         raise ServelabError(f"{where}: messages: only `endpoint: chat` takes them; give `prompt`")
-    messages = line.messages or [_Message(role="user", content=str(line.prompt))]
+    messages = line.messages or [Message(role="user", content=str(line.prompt))]
     if messages[-1].role != "user":
         raise ServelabError(f"{where}: messages: the last one must be of role `user`, since the server answers it")
     tokens = sum(_count(message.content, tokenizer) for message in messages)
