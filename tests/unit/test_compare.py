@@ -227,6 +227,18 @@ def test_answers_are_compared_though_their_configurations_differ(project_of, tmp
     assert "options max_num_seqs 8 → 16" in found[0]["differs"]
 
 
+def test_an_unproved_proposal_is_not_what_a_study_recommends(project_of, tmp_path):
+    project = project_of()
+    folder = write_study(tmp_path / "results", project, winner_of(project, 16))
+    kept = Recommended.read(folder / "recommended.json")
+    assert {label for run in read_side(folder, "proved").answer for label in run.labels} >= {"winner"}
+    kept.model_copy(update={"changed": False, "improvements": []}).write(folder / "recommended.json")
+    side = read_side(folder, "kept")
+    assert [run.label for run in side.answer] == ["baseline"]
+    found = rows(compare_studies(side, side), "answer")
+    assert [row["run_id_a"] for row in found] == [side.answer[0].run_id]
+
+
 def test_a_setting_that_cannot_change_a_measurement_is_no_difference(project_of):
     project = project_of()
     (candidate, *_) = plan_stage(project, "sequences", baseline(project.study)).candidates

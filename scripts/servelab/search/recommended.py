@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
@@ -17,6 +17,8 @@ from servelab.study.project import SearchedPlan, SearchedStudy
 from servelab.study.recorded.commands import same_command
 from servelab.study.recorded.plan import RecordedPlanCandidate
 from servelab.study.recorded.study import RecordedStudy
+
+Candidate = TypeVar("Candidate")
 
 PROVED = "proof"
 NOTHING_TO_PROVE = "nothing to prove"
@@ -246,6 +248,11 @@ class Recommended(JsonFile):
         return next((each for each in self.improvements if each.workload == workload), None)
 
 
+def recommended_of(candidates: Sequence[Candidate], changed: bool) -> Candidate:
+    """The recommended candidate of the last stage: the proposal, listed last, if `changed`; else the baseline."""
+    return candidates[-1 if changed else 0]
+
+
 def _though(change_percent: float | None) -> str:
     return "" if change_percent is None else f", though {change_percent:+.1f} % in the search"
 
@@ -256,7 +263,7 @@ def measurement_note(study: SearchedStudy, last: SearchedPlan, changed: bool, ro
     `last` is the plan of the last stage, `changed` whether its winner is recommended, `rows` the answer's rows of its
     table, one per workload.
     """
-    answer = last.candidates[-1 if changed else 0]
+    answer = recommended_of(last.candidates, changed)
     if not isinstance(study, RecordedStudy) or not isinstance(answer, RecordedPlanCandidate):
         return None
     on, names = study.objective.on, study.model_names

@@ -42,7 +42,7 @@ def comparison_page(comparison: Comparison, folder: Path) -> Page:
         Section(
             "What each recommends",
             _pairs(answers, label, links),
-            "The winners of the two studies on each workload. They may differ in anything that a study chooses.",
+            "The two studies' recommended configurations. They may differ in anything that a study chooses.",
         ),
         Section("The same configurations", _pairs(compared, label, links), _counts(compared)),
         Section(

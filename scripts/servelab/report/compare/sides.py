@@ -20,7 +20,7 @@ from servelab.metrics.objective import Basis, per_basis
 from servelab.metrics.tables import schemas
 from servelab.report.compare.facts import Facts, live_facts, recorded_facts
 from servelab.results.compare_with_baseline import Starts
-from servelab.search.recommended import Recommended
+from servelab.search.recommended import Recommended, recommended_of
 from servelab.search.verdict import comparison_row, machine_of
 from servelab.study.plan import PROOF
 from servelab.study.project import StudySummary
@@ -53,7 +53,7 @@ class Run:
     """Its folder; None if it is missing."""
     labels: dict[str, None] = field(default_factory=dict)
     """Names of its candidate in the study's stages, in order."""
-    is_winner: bool = False
+    is_recommended: bool = False
 
     @property
     def label(self) -> str:
@@ -101,8 +101,8 @@ class StudySide:
 
     @property
     def answer(self) -> list[Run]:
-        """The winner's run on each workload."""
-        return [run for run in self.runs if run.is_winner]
+        """The recommended configuration's run on each workload."""
+        return [run for run in self.runs if run.is_recommended]
 
 
 def read_side(folder: Path, name: str) -> StudySide:
@@ -111,19 +111,20 @@ def read_side(folder: Path, name: str) -> StudySide:
     plans = [_json(folder / "stages" / stage / "plan.json") for stage in _stages(folder, study)]
     candidates = [candidate for plan in plans for candidate in plan["candidates"]]
     is_recorded = any("reference" in candidate for candidate in candidates)
+    recommended = Recommended.read(folder / "recommended.json")
     found: dict[str, Run] = {}
     try:
         for plan in plans:
-            for configuration, run in _stage_runs(folder, plan, is_recorded):
+            for configuration, run in _stage_runs(folder, plan, is_recorded, recommended.changed):
                 kept = found.setdefault(configuration, run)
                 run.labels = kept.labels | run.labels
-                run.is_winner |= kept.is_winner
+                run.is_recommended |= kept.is_recommended
                 # the starts of a proof chose nothing; of others, a later stage may have more
                 is_proved = any(label.startswith(PROOF) for label in run.table_row["start_labels"])
                 if is_proved or run.table_row["starts"] > kept.table_row["starts"]:
                     found[configuration] = run
                 else:
-                    kept.labels, kept.is_winner = run.labels, run.is_winner
+                    kept.labels, kept.is_recommended = run.labels, run.is_recommended
     except (LookupError, TypeError, ValueError) as error:
         raise ServelabError(f"{folder}: not results that can be compared: {type(error).__name__} {error}") from None
     return StudySide(
@@ -131,7 +132,7 @@ def read_side(folder: Path, name: str) -> StudySide:
         folder=folder,
         is_recorded=is_recorded,
         study=study,
-        command=Recommended.read(folder / "recommended.json").command,
+        command=recommended.command,
         runs=list(found.values()),
     )
 
@@ -144,7 +145,7 @@ def _stages(folder: Path, study: StudySummary) -> list[str]:
     return [*planned, *more, last]
 
 
-def _stage_runs(folder: Path, plan: Mapping[str, Any], is_recorded: bool) -> Iterator[tuple[str, Run]]:
+def _stage_runs(folder: Path, plan: Mapping[str, Any], is_recorded: bool, changed: bool) -> Iterator[tuple[str, Run]]:
     """Name of a configuration on a workload, equal for all its starts, and what the stage measured of it."""
     stage = folder / "stages" / plan["stage"]
     table = _table(stage / "table.parquet", schemas.STAGE_TABLE)
@@ -155,6 +156,7 @@ def _stage_runs(folder: Path, plan: Mapping[str, Any], is_recorded: bool) -> Ite
     for row in metrics[metrics["definition"].notna()].to_dict("records"):
         definitions.setdefault(row["run_id"], {})[row["metric"]] = row["definition"]
     runs = folder.parents[1] / "runs"
+    answer = recommended_of(plan["candidates"], changed) if plan["stage"] in LAST_STAGES else None
     for candidate in plan["candidates"]:
         for run in candidate["runs"]:
             if run["run_id"] not in rows:  # a further start of a run that is there
@@ -180,7 +182,7 @@ def _stage_runs(folder: Path, plan: Mapping[str, Any], is_recorded: bool) -> Ite
                     measured_at=_measured_at(runs, rows[run_id]) if is_here else None,
                     link=place if is_here else None,
                     labels={candidate["candidate"]: None},
-                    is_winner=plan["stage"] in LAST_STAGES and candidate is plan["candidates"][-1],
+                    is_recommended=candidate is answer,
                 ),
             )
 
