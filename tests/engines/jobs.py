@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from servelab.core.identity import run_id
-from servelab.measure.job import Job, JobRun
+from servelab.measure.job import JobRun, MeasuringJob
 
 ROOT = Path(__file__).parents[2]
 FILES = ["manifest.json", "requests.parquet", "server.log", "spec.json", "status.json", "telemetry.parquet"]
 """What a measured run consists of."""
 
 
-def job(*visits: list[JobRun]) -> Job:
+def job(*visits: list[JobRun]) -> MeasuringJob:
     """A job of these visits."""
-    return Job(visits=list(visits))
+    return MeasuringJob(visits=list(visits))
 
 
 def command(runs: Path, *visits: list[JobRun]) -> list[str]:

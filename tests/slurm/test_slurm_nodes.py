@@ -241,7 +241,7 @@ def _listens(root: psutil.Process) -> set[str]:
 def free(key: str) -> bool:
     lock = try_lock(key)
     if lock is not None:
-        lock.release()
+        lock.close()
     return lock is not None
 
 

@@ -140,7 +140,7 @@ def test_a_refusal_comes_before_any_wait_and_reserves_nothing():
         pass
     lock = try_lock("ascend-0-0")
     assert lock is not None
-    lock.release()
+    lock.close()
 
 
 def test_of_a_mixed_machine_only_what_fits_is_leased(monkeypatch):

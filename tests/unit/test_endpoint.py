@@ -14,7 +14,7 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.measure.clients import CLIENTS, client_of
-from servelab.measure.job import Job, JobRun
+from servelab.measure.job import JobRun, MeasuringJob
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.visits import measure_job
 from servelab.report.measured_runs import not_known_table, visited_sentence, visited_table, visits_of
@@ -71,7 +71,7 @@ def made(tmp_path, monkeypatch):
 
 def measured(folder, *runs):
     """Measures visits of a run each; the status and the manifest of each."""
-    statuses = measure_job(Job(visits=[[run] for run in runs]), folder)
+    statuses = measure_job(MeasuringJob(visits=[[run] for run in runs]), folder)
     return [(each, RunManifest.read(folder / each.run_id / "manifest.json")) for each in statuses]
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from servelab.engines.adapters import ENGINES
-from servelab.measure.first_tokens import Asked, first_tokens, with_first_tokens
+from servelab.measure.first_tokens import FirstTokenQuestions, first_tokens, with_first_tokens
 from servelab.metrics.tables import schemas
 
 OBJECTS = {"content": [{"top_logprobs": [{"id": 7, "token": "a", "logprob": -2.5}, {"id": 9, "logprob": -0.1}]}]}
@@ -92,7 +92,9 @@ def answers(*prompts):
 
 def asked(server, left_s=60.0, **changes):
     url = f"http://127.0.0.1:{server.server_address[1]}/v1/completions"
-    return Asked(url, "completions", {"model": "m", "n_probs": 20}, 2, time.monotonic() + left_s)._replace(**changes)
+    return FirstTokenQuestions(
+        url, "completions", {"model": "m", "n_probs": 20}, 2, time.monotonic() + left_s
+    )._replace(**changes)
 
 
 def test_every_question_is_sent_once_more_for_one_token(server):

@@ -13,7 +13,7 @@ from made_study import stage_rows
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
 from servelab.engines.adapters import ENGINES
-from servelab.measure.load.records import Answer, _error
+from servelab.measure.load.records import StreamedAnswer, _error
 from servelab.measure.session import _body
 from servelab.measure.telemetry import server as server_source
 from servelab.metrics.definitions import METRICS, Round
@@ -139,7 +139,7 @@ def test_sglangs_gauges_are_averaged_over_the_load():
 
 
 def test_a_shorter_answer_is_an_error_where_lengths_are_set():
-    answer = Answer(done=True, output_tokens=5)
+    answer = StreamedAnswer(done=True, output_tokens=5)
     assert _error(None, 200, b"", answer, 8, may_be_shorter=False) == "output_length: 5 tokens instead of 8"
     assert _error(None, 200, b"", answer, 8, may_be_shorter=True) is None
     assert _error(None, 200, b"", answer, 4, may_be_shorter=True) == "output_length: 5 tokens instead of 4"

@@ -26,7 +26,7 @@ from servelab.core.files import JsonPart
 from servelab.machine import allocations
 from servelab.machine.allocations import Allocation
 from servelab.machine.devices import DEVICES, Device, DeviceKind
-from servelab.machine.locks import Lock, holders, try_lock, waiting_lock
+from servelab.machine.locks import holder, try_lock
 from servelab.machine.topology import Topology, numa_node
 
 
@@ -78,7 +78,7 @@ class Lease:
     """Devices reserved for one run."""
 
     devices: list[Device]
-    locks: list[Lock]
+    locks: list[socket.socket]
     kind: DeviceKind
     allocation: Allocation
     topology: Topology
@@ -88,12 +88,7 @@ class Lease:
     @property
     def descriptors(self) -> list[int]:
         """The open locks; a process that inherits them also holds the lease."""
-        return [lock.descriptor for lock in self.locks]
-
-    def check(self) -> None:
-        """Raises `Outage` if a lock was taken away: another run may use the devices too."""
-        for lock in self.locks:
-            lock.check()
+        return [lock.fileno() for lock in self.locks]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -159,37 +154,49 @@ def lease(
     if len(found) < count:
         raise Outage(f"this run needs {count} {kind_name} device(s), {allocation.giver()} has {len(found)} for it")
     topology = kind.topology(found)
-    held: dict[str, list[Lock]] = {}
+    held: dict[str, socket.socket] = {}
     try:
-        turn = f"{found[0].within or kind_name}.turn"
-        with waiting_lock(turn, lambda: _print(f"waiting for runs that asked for devices earlier{_who([turn])}")):
+        with _turn(f"{found[0].within or kind_name}.turn"):
             devices = _collect(found, count, topology, held)
-        locks = [lock for device in devices for lock in held[device.key]]
+        locks = [held[device.key] for device in devices]
         yield Lease(kind.described(devices), locks, kind, allocation, topology, _other_cpus(found))
     finally:
-        for taken in held.values():
-            _release(taken)
+        for lock in held.values():
+            lock.close()
 
 
-def _collect(found: Sequence[Device], count: int, topology: Topology, held: dict[str, list[Lock]]) -> list[Device]:
+@contextmanager
+def _turn(name: str) -> Iterator[None]:
+    """Holds the lock of those who collect devices, and waits for it as long as it takes."""
+    reported = False
+    while (lock := try_lock(name)) is None:
+        if not reported:
+            reported = True
+            _print(f"waiting for runs that asked for devices earlier{_who([name])}")
+        _pause()
+    with lock:
+        yield
+
+
+def _collect(found: Sequence[Device], count: int, topology: Topology, held: dict[str, socket.socket]) -> list[Device]:
     """Locks devices as they become free until there are enough; adds their locks to `held`, by device key."""
     reported = False
     while True:
         for device in found:
-            if device.key not in held and (taken := _take(device)):
-                held[device.key] = taken
+            if device.key not in held and (lock := try_lock(_lock_name(device))):
+                held[device.key] = lock
         free = [device for device in found if device.key in held]
         if len(free) >= count:
             chosen = _closest(free, count, topology)
             for device in free:
                 if device not in chosen:
-                    _release(held.pop(device.key))
+                    held.pop(device.key).close()
             return chosen
         if not reported:
             reported = True
-            missing = [name for device in found if device not in free for name in (device.key, device.within) if name]
+            missing = [name for d in found if d not in free for name in (_lock_name(d), d.within) if name]
             _print(f"waiting for {count - len(free)} of {count} device(s): other runs use them{_who(missing)}")
-        time.sleep(_POLL_S * (1 + random.random()))  # noqa: S311
+        _pause()
 
 
 def _closest(devices: Sequence[Device], count: int, topology: Topology) -> list[Device]:
@@ -197,21 +204,12 @@ def _closest(devices: Sequence[Device], count: int, topology: Topology) -> list[
     return [device for device in devices if device.key in chosen]
 
 
-def _take(device: Device) -> list[Lock]:
-    """The locks of a device; empty if another process holds one of them."""
-    whole = try_lock(device.within, shared=True) if device.within else None
-    if device.within and whole is None:
-        return []
-    held = [] if whole is None else [whole]
-    if (own := try_lock(device.key)) is None:
-        _release(held)
-        return []
-    return [own, *held]
+def _lock_name(device: Device) -> str:
+    return f"{device.within}/{device.key}" if device.within else device.key
 
 
-def _release(locks: Sequence[Lock]) -> None:
-    for lock in locks:
-        lock.release()
+def _pause() -> None:
+    time.sleep(_POLL_S * (1 + random.random()))  # noqa: S311
 
 
 def _other_cpus(found: Sequence[Device]) -> frozenset[int]:
@@ -226,69 +224,9 @@ def _natural(index: str) -> tuple[int, str]:
 
 def _who(names: Sequence[str]) -> str:
     """The holders of locks, each once, for the end of a message."""
-    found = list(dict.fromkeys(text for name in names for text in holders(name)))
+    found = list(dict.fromkeys(text for name in names if (text := holder(name))))
     return f" ({'; '.join(found[:_MOST_HOLDERS])}{'; …' if found[_MOST_HOLDERS:] else ''})" if found else ""
 
 
 def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-PORTS = range(20000, 22000)
-"""Below the ports that Linux gives to outgoing connections (32768 and above), which may be in use at any moment."""
-
-
-@dataclass(frozen=True)
-class PortLease:
-    """Ports reserved for one server."""
-
-    ports: tuple[int, ...]
-    _names: tuple[socket.socket, ...]
-
-    @property
-    def descriptors(self) -> list[int]:
-        """The open leases; a process that inherits them also holds the ports."""
-        return [name.fileno() for name in self._names]
-
-    def release(self) -> None:
-        """Releases the ports, unless another process still holds them."""
-        for name in self._names:
-            name.close()
-
-
-def lease_ports(host: str, count: int = 1, ports: Sequence[int] = PORTS) -> PortLease:
-    """Reserves `count` ports that nothing listens on; `Outage` if there are fewer."""
-    start = random.randrange(len(ports))  # noqa: S311 (another port each time, while old connections end)
-    leased: dict[int, socket.socket] = {}
-    for port in (*ports[start:], *ports[:start]):
-        if len(leased) == count:
-            break
-        if (name := _claim(port)) is not None:
-            if _is_free(host, port):
-                leased[port] = name
-            else:
-                name.close()
-    lease = PortLease(tuple(leased), tuple(leased.values()))
-    if len(leased) < count:
-        lease.release()
-        raise Outage(f"{len(leased)} of the {len(ports)} ports from {ports[0]} are free, the server needs {count}")
-    return lease
-
-
-def _claim(port: int) -> socket.socket | None:
-    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        name.bind(f"\0servelab-port-{port}")
-    except OSError:
-        name.close()
-        return None
-    return name
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True

@@ -24,14 +24,14 @@ MOST_BYTES = 1 << 16
 """Size of an answer; a longer one counts as none."""
 
 
-class Answer(NamedTuple):
+class SmallAnswer(NamedTuple):
     """A whole answer."""
 
     status: int
     content: bytes
 
 
-def ask(method: str, url: str, timeout_s: float, body: Mapping[str, Any] | None = None) -> Answer | None:
+def ask(method: str, url: str, timeout_s: float, body: Mapping[str, Any] | None = None) -> SmallAnswer | None:
     """The server's answer; None if it sends none that is whole, of at most `MOST_BYTES`, within the time.
 
     `body` is sent as JSON.
@@ -39,7 +39,7 @@ def ask(method: str, url: str, timeout_s: float, body: Mapping[str, Any] | None 
     return asyncio.run(_ask(method, url, timeout_s, body))
 
 
-async def _ask(method: str, url: str, timeout_s: float, body: Mapping[str, Any] | None) -> Answer | None:
+async def _ask(method: str, url: str, timeout_s: float, body: Mapping[str, Any] | None) -> SmallAnswer | None:
     content = bytearray()
     try:  # without a timeout of httpx, which is one of each read: a server that sends a byte at a time never reaches it
         async with (
@@ -52,12 +52,12 @@ async def _ask(method: str, url: str, timeout_s: float, body: Mapping[str, Any] 
                 content += part
                 if len(content) > MOST_BYTES:
                     return None
-            return Answer(answer.status_code, bytes(content))
+            return SmallAnswer(answer.status_code, bytes(content))
     except (httpx.HTTPError, TimeoutError):
         return None
 
 
-class Asked(NamedTuple):
+class FirstTokenQuestions(NamedTuple):
     """Where and how the questions are sent."""
 
     url: str
@@ -71,7 +71,7 @@ class Asked(NamedTuple):
     """When to stop, in seconds of `time.monotonic`."""
 
 
-def with_first_tokens(answers: pa.Table, asked: Asked) -> pa.Table:
+def with_first_tokens(answers: pa.Table, asked: FirstTokenQuestions) -> pa.Table:
     """`schemas.RUN_ANSWERS` with the first tokens of each question; null where the server prints none in time."""
     prompts = answers["prompt"].to_pylist()
     found = _first(asked, prompts[:1])
@@ -88,12 +88,12 @@ def with_first_tokens(answers: pa.Table, asked: Asked) -> pa.Table:
     return answers
 
 
-def _first(asked: Asked, prompts: Sequence[str]) -> list[dict[str, float] | None]:
+def _first(asked: FirstTokenQuestions, prompts: Sequence[str]) -> list[dict[str, float] | None]:
     with ThreadPoolExecutor(asked.max_concurrency) as pool:
         return list(pool.map(lambda prompt: _of(asked, prompt), prompts))
 
 
-def _of(asked: Asked, prompt: str) -> dict[str, float] | None:
+def _of(asked: FirstTokenQuestions, prompt: str) -> dict[str, float] | None:
     left_s = asked.until - time.monotonic()
     if left_s <= 0:
         return None

@@ -40,7 +40,7 @@ class JobRun(Strict):
         )
 
 
-class Job(Strict):
+class MeasuringJob(Strict):
     """The visits of a job, in order."""
 
     visits: Annotated[
@@ -53,7 +53,7 @@ class Job(Strict):
     ]
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> Job:
+    def _is_consistent(self) -> MeasuringJob:
         ids = [run_id(run.spec) for visit in self.visits for run in visit]
         if repeated := next((each for each in ids if ids.count(each) > 1), None):
             raise ValueError(f"run {repeated} is in it twice")
@@ -72,12 +72,12 @@ class Job(Strict):
         return self
 
 
-def parse_job(text: str) -> Job:
+def parse_job(text: str) -> MeasuringJob:
     """The job in a JSON text; `ConfigError` names what is wrong."""
     try:
-        return Job.model_validate_json(text)
+        return MeasuringJob.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError(describe_validation_error(error, "--job", Job)) from None
+        raise ConfigError(describe_validation_error(error, "--job", MeasuringJob)) from None
 
 
 def visit_id(spec: RunSpec) -> str:

@@ -29,7 +29,8 @@ from servelab.core.processes import Supervised, stop_all
 from servelab.machine.cpu_facts import oom_kills
 from servelab.machine.device_names import StatedName, Wanted
 from servelab.machine.devices import DEVICES
-from servelab.machine.lease import Lease, PortLease, lease, lease_ports, pinned
+from servelab.machine.lease import Lease, lease, pinned
+from servelab.machine.locks import PortLease, lease_ports
 from servelab.measure.inputs import devices_of, interface_of, this_machine
 from servelab.measure.interrupts import outage_on_interrupt
 
@@ -87,12 +88,7 @@ class _Agent:
         return {}
 
     def poll(self) -> dict[str, Any]:
-        """The part's return code, null while it runs or none was started; whether the kernel killed as memory ran out.
-
-        `Outage` if a lock was taken away.
-        """
-        if self._whole is not None:
-            self._whole.check()
+        """The part's return code, null without a running or ended part; whether the kernel killed as memory ran out."""
         return {
             "returncode": self._process.poll() if self._process else None,
             "kernel_killed": oom_kills() > self._oom_kills,

@@ -19,7 +19,7 @@ from servelab.core.seal import IMPORTED
 from servelab.measure.run_folder import why_not_used
 
 
-class Elsewhere(Protocol):
+class OtherPlaces(Protocol):
     """Runs that other places have; `servelab.archive.shared_runs` has them."""
 
     def has(self, run_id: str) -> bool:
@@ -44,7 +44,7 @@ class SealedRuns:
         report: Callable[[str], None] = lambda line: None,
         *,
         use_imported: bool = True,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: OtherPlaces | None = None,
         is_running: Callable[[], bool] = lambda: True,
     ) -> None:
         self._runs, self._kept, self._report, self._use_imported = str(runs), kept, report, use_imported

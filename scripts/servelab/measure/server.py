@@ -25,7 +25,8 @@ from servelab.engines.failure_explanation import Explanation
 from servelab.engines.failure_signs import PORT_TAKEN
 from servelab.engines.server_to_start import Serve
 from servelab.machine.cpu_facts import oom_kills
-from servelab.machine.lease import PortLease, lease_ports, pinned
+from servelab.machine.lease import pinned
+from servelab.machine.locks import PortLease, lease_ports
 from servelab.machine.page_cache import cached_share
 from servelab.measure.first_tokens import ask
 from servelab.measure.server_parts import Enter, Parts

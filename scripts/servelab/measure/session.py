@@ -23,7 +23,7 @@ from servelab.engines.runtimes import RUNTIMES, Needs
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, pinned
 from servelab.measure.clients import CLIENTS, LoadResult
-from servelab.measure.first_tokens import Asked, with_first_tokens
+from servelab.measure.first_tokens import FirstTokenQuestions, with_first_tokens
 from servelab.measure.inputs import RunInputs
 from servelab.measure.job import CLIENT_SLACK_S
 from servelab.measure.load import LoadPlan
@@ -207,7 +207,6 @@ class Session:
         self._failed_start = None
 
     def _round(self, inputs: RunInputs, work: Path, number: int, outcome: Outcome) -> None:
-        self._leased.check()
         self._empty_caches(keep=inputs.spec.keeps_answers)
         assert self.server.start_id is not None
         if not outcome.served_by:  # emptying them may have taken a restart
@@ -225,7 +224,6 @@ class Session:
                 origins[number] = result.stats.origin_monotonic_s
         finally:
             outcome.telemetry.append(sampler.table(origins))
-        self._leased.check()
         outcome.records.append(result.records)
         outcome.client_rounds.append(result.stats)
         check_served(result, inputs.spec)
@@ -243,7 +241,7 @@ class Session:
         if fields is None:
             return answers
         path = "chat/completions" if endpoint == "chat" else "completions"
-        asked = Asked(
+        asked = FirstTokenQuestions(
             url=f"{self.server.base_url}/v1/{path}",
             endpoint=endpoint,
             body={"model": inputs.served_name, "seed": _SEED, **fields},

@@ -29,7 +29,7 @@ from servelab.machine.device_names import StatedName, Wanted
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, lease
 from servelab.measure.inputs import RunInputs
-from servelab.measure.job import Job, JobRun, longest_s, visit_id
+from servelab.measure.job import JobRun, MeasuringJob, longest_s, visit_id
 from servelab.measure.nodes import Nodes, other_nodes
 from servelab.measure.outcome import Accounts, Outcome, failed_requests, log_line, write_run
 from servelab.measure.run_files import RunStatus
@@ -124,7 +124,7 @@ def _causes(outcome: Outcome, disturbed: str | None) -> list[str]:
 
 
 def measure_job(
-    job: Job,
+    job: MeasuringJob,
     runs: Path,
     stated: Mapping[str, StatedName] | None = None,
     key: SigningKey | None = None,
@@ -162,7 +162,7 @@ def measure_job(
     return statuses
 
 
-def _missing(job: Job, runs: Path) -> list[list[JobRun]]:
+def _missing(job: MeasuringJob, runs: Path) -> list[list[JobRun]]:
     """The runs of each visit that are not complete; a visit without one is left out."""
     visits = [[run for run in visit if not read_status(runs / run_id(run.spec), RunStatus)] for visit in job.visits]
     return [visit for visit in visits if visit]

@@ -37,7 +37,7 @@ _MOST_REASON = 64
 
 
 @dataclass
-class Answer:
+class StreamedAnswer:
     """Content of a streamed answer, and its times."""
 
     token_times: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -56,13 +56,13 @@ def read_answer(
     stamps: Sequence[float] | npt.NDArray[Any],
     offsets: Sequence[int] | npt.NDArray[Any],
     most_events: int = 1 << 20,
-) -> Answer:
+) -> StreamedAnswer:
     """The answer in a body of server-sent events; its bytes up to `offsets[i]` had arrived at `stamps[i]`.
 
     Reading stops at an event that cannot be read, or after `most_events`, and `error` says so. Events that differ from
     an earlier one only in their text are not parsed, and not counted.
     """
-    answer = Answer()
+    answer = StreamedAnswer()
     separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
     ends: list[npt.NDArray[np.int64]] = []
     """Ends in the body of the events that carry a token."""
@@ -132,7 +132,7 @@ class _Event:
     carries_token: bool
 
 
-def _read_event(data: bytes, answer: Answer) -> _Event | None:
+def _read_event(data: bytes, answer: StreamedAnswer) -> _Event | None:
     """Reads one event; puts its usage and finish reason into the answer. None if it ends the answer with an error."""
     try:
         event = orjson.loads(data)
@@ -340,7 +340,7 @@ def _record(
 ) -> Record:
     status = None if exchange.head is None else exchange.head.status
     most_events = _EVENTS + _EVENTS_PER_TOKEN * output_tokens
-    answer = read_answer(decoded.body, arrivals, decoded.ends, most_events) if status == 200 else Answer()
+    answer = read_answer(decoded.body, arrivals, decoded.ends, most_events) if status == 200 else StreamedAnswer()
     error = exchange.error
     if error is None and (decoded.error or not decoded.complete):
         error = f"broken_http: {decoded.error or 'the framing ends before the answer does'}"
@@ -369,7 +369,13 @@ def _record(
 
 
 def _error(
-    error: str | None, status: int | None, body: bytes, answer: Answer, output_tokens: int, *, may_be_shorter: bool
+    error: str | None,
+    status: int | None,
+    body: bytes,
+    answer: StreamedAnswer,
+    output_tokens: int,
+    *,
+    may_be_shorter: bool,
 ) -> str | None:
     """Why the request failed: the earliest cause; None for a success."""
     # After `[DONE]` a server may end its answer by closing the connection.

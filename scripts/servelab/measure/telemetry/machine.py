@@ -26,7 +26,7 @@ class _CpuTimes(NamedTuple):
     own: float
 
 
-class Machine(Source):
+class MachineUse(Source):
     """CPU shares are percentages of all CPUs of the machine together, over the time since the previous reading."""
 
     name = "psutil"
@@ -119,4 +119,4 @@ def _shares(before: _CpuTimes, now: _CpuTimes) -> Iterator[Reading]:
     yield Reading("steal_cpu_percent", percent * (now.steal - before.steal))
 
 
-SOURCES.register(Machine.name, Machine)
+SOURCES.register(MachineUse.name, MachineUse)
