@@ -336,7 +336,7 @@ class Server:
             now = time.monotonic()
             if now - started > self._startup_timeout_s:
                 why = self._engine.explain_failure(self._lines())
-                text = f"not healthy within {self._startup_timeout_s:g} s: {why.message}"
+                text = f"not healthy within {self._startup_timeout_s:g} s" + (f": {why.message}" if why.message else "")
                 raise CandidateFailed("never_healthy", text, [*why.lines, *self.tail(3)])
             if now > report_at:
                 report_at = now + _REPORT_EVERY_S
