@@ -102,6 +102,12 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. GPU 0 has a total capacity of
         ("sglang", "RuntimeError: CUDA error: an illegal memory access was encountered", "result", "crashed"),
         ("sglang", "[2025-11-06 16:55:24] Ignore import error when loading x: No module named 'x'", "result", None),
         ("tensorrt-llm", "[node1:123] PMIX ERROR: ERROR in file gds_ds12_lock_pthread.c", "environment", "environment"),
+        (
+            "vllm",
+            "Dumping input data for V1 LLM engine with config: unsupported, no space left on device",
+            "result",
+            None,
+        ),
         ("mindie", "ImportError: libascendcl.so: cannot open shared object file", "environment", "environment"),
         ("llama.cpp", "0.00.1.1 E CUDA error: no kernel image is available", "environment", "environment"),
     ],

@@ -29,7 +29,7 @@ _HARMLESS = re.compile(r"\b(DEBUG|INFO|WARN(ING)?|[DIW])\b")
 """Log levels at which no engine reports the reason of a failure."""
 _NOISE = re.compile(
     r"^\[\w*\]?:?\[?W\d{4} |^([\d-]+ [\d:,.]+ - )?(DEBUG|INFO|WARN(ING)?)\b|\b\w*Warning: |^Ignore import error"
-    r"|^=== |^usage: |further information visit"
+    r"|^=== |^usage: |^Dumping \w+ |^Scheduler(Output|Stats)\(|further information visit"
 )
 _LAUNCHER = re.compile(
     r"^\s*(\[?(default|local)?_?rank ?\d+\]:\s?|\[\d+(,\d+)?\][\[<]?std(out|err)[\]>]?:?\s?)", re.IGNORECASE
@@ -47,7 +47,7 @@ _WRAPPER = re.compile(
     r"|failed to load model\b(?!.*(magic|corrupt))|warmup error|^(EOFError|BrokenPipeError|Connection\w*Error|zmq\.)"
     r"|failed core proc|^Process \S+:$|^subprocess\.CalledProcessError|failed to initialize executor|is dead\b"
     r"|MPI(RuntimeError|SessionAbort)|cancelled ?error|failed to (create_context|init speculative)"
-    r"|died unexpectedly|^exit code|gloo.*connection (closed|reset)",
+    r"|died unexpectedly|^exit code|^RuntimeError: (cancelled|executor failed)|gloo.*connection (closed|reset)",
     re.IGNORECASE,
 )
 """Lines that report another process's or function's failure."""
