@@ -117,10 +117,10 @@ def test_only_slurm_gives_several_nodes(tmp_path):
 
 
 def test_a_job_with_too_few_nodes_is_an_outage(monkeypatch):
-    from servelab.machine.allocations.none import NoBatchSystem
+    from servelab.machine.allocations import Allocation
 
     wanted = Wanted(DEVICES.get("cpu"), ["cpu"], {})
-    with pytest.raises(Outage, match="takes 2 nodes, this machine has 1"), other_nodes(NoBatchSystem(), 2, wanted, 1):
+    with pytest.raises(Outage, match="takes 2 nodes, this machine has 1"), other_nodes(Allocation(), 2, wanted, 1):
         pass
 
 

@@ -10,11 +10,10 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 from servelab.core.errors import Outage
-from servelab.machine.allocations import ALLOCATIONS
+from servelab.machine.allocations import ALLOCATIONS, Allocation
 from servelab.machine.devices import DEVICES, Device, DeviceKind, ask, named
 from servelab.machine.topology import numbers
 
@@ -26,12 +25,11 @@ _GRES = re.compile(r"([^\s:(),]+)(?::[^\s:(),]+)*\((IDX|CNT):([^)]*)\)")
 """A job's gres on a node, in the form of Slurm's `gres.c`: `npu:ascend910b:2(IDX:0-1)`, `npu:ascend910b(CNT:2)`."""
 
 
-@dataclass(frozen=True)
-class Slurm:
+class Slurm(Allocation):
     """A job, or an interactive allocation."""
 
-    name: str = "slurm"
-    gives_memory: bool = True
+    name = "slurm"
+    gives_memory = True
 
     def active(self) -> bool:
         """See `Allocation.active`."""

@@ -7,10 +7,10 @@ for one run at a time.
 from __future__ import annotations
 
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from servelab.core.errors import Outage
 from servelab.core.registry import Registry
@@ -57,29 +57,23 @@ class Passthrough:
     """Container program → its flags for the vendor's devices."""
 
 
-class DeviceKind(Protocol):
-    """One kind of device. What has a default here is that of devices that no vendor's tool describes."""
+class DeviceKind(ABC):
+    """One kind of device. The defaults are those of devices that no vendor's tool describes."""
 
-    @property
-    def name(self) -> str:
-        """Its name in a study."""
-
-    @property
-    def variable(self) -> str | None:
-        """The environment variable that names the devices a program may use; None if there is none."""
-
-    @property
-    def gres(self) -> tuple[str, ...]:
-        """Names of this resource in batch systems; empty if they do not allocate single devices of this kind."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Words that every device's name may have, in lower case, such as `gpu`."""
+    name: str
+    """Its name in a study."""
+    variable: str | None = None
+    """The environment variable that names the devices a program may use; None if there is none."""
+    gres: tuple[str, ...] = ()
+    """Names of this resource in batch systems; empty if they do not allocate single devices of this kind."""
+    words: tuple[str, ...] = ()
+    """Words that every device's name may have, in lower case, such as `gpu`."""
 
     def passthrough(self, devices: Sequence[Device]) -> Passthrough:
         """What a container needs to see these devices."""
         return Passthrough()
 
+    @abstractmethod
     def find(self) -> list[Device]:
         """The devices of this machine that this process can see; `Outage` if the vendor's tool does not answer."""
 

@@ -6,10 +6,10 @@ import os
 import platform
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from servelab.machine.devices import DEVICES, Device, Passthrough, answer, ask, asked_topology
+from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, answer, ask, asked_topology
 from servelab.machine.place import DeviceSettings, number_or_none, value_or_none
 from servelab.machine.topology import Topology
 
@@ -30,14 +30,13 @@ _TOOLKITS = (Path("/usr/local/Ascend/cann"), Path("/usr/local/Ascend/ascend-tool
 """Where CANN is installed by default, in releases from 8.5 on and before."""
 
 
-@dataclass(frozen=True)
-class Ascend:
+class Ascend(DeviceKind):
     """NPU chips, identified by their logic id."""
 
-    name: str = "ascend"
-    variable: str = "ASCEND_RT_VISIBLE_DEVICES"
-    gres: tuple[str, ...] = ("npu", "ascend")
-    words: tuple[str, ...] = ("ascend", "huawei", "npu")
+    name = "ascend"
+    variable = "ASCEND_RT_VISIBLE_DEVICES"
+    gres = ("npu", "ascend")
+    words = ("ascend", "huawei", "npu")
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""
@@ -74,9 +73,6 @@ class Ascend:
         return Passthrough(
             nodes=(*(f"/dev/davinci{device.index}" for device in devices), *_NODES), mounts=_DRIVER_PATHS
         )
-
-    def measured_rates(self, devices: Sequence[Device]) -> None:
-        """See `DeviceKind.measured_rates`; they are published."""
 
     def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""

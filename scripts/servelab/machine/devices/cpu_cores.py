@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -21,14 +20,11 @@ from servelab.machine.topology import Topology, numa_nodes, numbers
 KEY = "cpu"
 
 
-@dataclass(frozen=True)
 class Cpu(DeviceKind):
     """All CPUs and the memory of the machine."""
 
-    name: str = "cpu"
-    variable: None = None
-    gres: tuple[str, ...] = ()
-    words: tuple[str, ...] = ("cpu",)
+    name = "cpu"
+    words = ("cpu",)
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""
@@ -46,17 +42,14 @@ _CPUS = Path("/sys/devices/system/cpu")
 _CORES_OF_ONE_FOR_CLIENTS = 8
 
 
-@dataclass(frozen=True)
 class CpuCores(DeviceKind):
     """Cores with all their hardware threads, from the CPUs that this process may use.
 
     One core in eight is reserved for load clients and the rest of the system.
     """
 
-    name: str = "cpu-cores"
-    variable: None = None
-    gres: tuple[str, ...] = ()
-    words: tuple[str, ...] = ("cpu", "core", "cores")
+    name = "cpu-cores"
+    words = ("cpu", "core", "cores")
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""

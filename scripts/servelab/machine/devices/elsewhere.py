@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from servelab.machine.devices import DEVICES, Device, DeviceKind
 
 _MOST = 64
 """Accelerators that one server may have."""
 
 
-@dataclass(frozen=True)
 class Elsewhere(DeviceKind):
     """As many accelerators as a study says, with the name that it gives them."""
 
-    name: str = "elsewhere"
-    variable: None = None
-    gres: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
+    name = "elsewhere"
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`; what is there is not known."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from xml.etree import ElementTree
 
-from servelab.machine.devices import DEVICES, Device, Passthrough, answer, ask, asked_topology
+from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, answer, ask, asked_topology
 from servelab.machine.place import DeviceSettings, number_or_none, value_or_none
 from servelab.machine.topology import Topology
 
@@ -25,17 +25,16 @@ _POWER_LIMIT = (
 """Where the limit is, in releases from new to old."""
 
 
-@dataclass(frozen=True)
-class Nvidia:
+class Nvidia(DeviceKind):
     """GPUs, locked by their UUID: a batch system may renumber them for each job.
 
     A GPU that is split into instances is not a device, but each of its instances is.
     """
 
-    name: str = "nvidia"
-    variable: str = "CUDA_VISIBLE_DEVICES"
-    gres: tuple[str, ...] = ("gpu",)
-    words: tuple[str, ...] = ("nvidia", "gpu")
+    name = "nvidia"
+    variable = "CUDA_VISIBLE_DEVICES"
+    gres = ("gpu",)
+    words = ("nvidia", "gpu")
 
     def find(self) -> list[Device]:
         """See `DeviceKind.find`."""
@@ -70,9 +69,6 @@ class Nvidia:
         named = tuple(part for key in keys for part in ("--device", f"nvidia.com/gpu={key}"))
         quoted = f'"device={",".join(keys)}"'
         return Passthrough(flags={"apptainer": ("--nv",), "docker": ("--gpus", quoted), "podman": named})
-
-    def measured_rates(self, devices: Sequence[Device]) -> None:
-        """See `DeviceKind.measured_rates`; they are published."""
 
     def threads(self, cores: int, count: int) -> int:
         """See `DeviceKind.threads`."""

@@ -5,10 +5,11 @@ A client runs as a subprocess, so that its cost is separate; its results are rea
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -30,66 +31,49 @@ class LoadResult:
     """`schemas.RUN_ANSWERS`, of a plan that keeps them."""
 
 
-class Client(Protocol):
+class Client(ABC):
     """One load client."""
 
-    @property
-    def name(self) -> str:
-        """Its name in a study."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Part of a run's identity; increased when what it measures changes, or how we read its results."""
-        ...
+    name: str
+    """Its name in a study."""
+    version: str = "1"
+    """Part of a run's identity; increased when what it measures changes, or how we read its results."""
+    packages: tuple[str, ...] = ()
+    """Possible names of the package whose version in the lock is the client's release; empty for our own client."""
+    takes_natural_stops: bool = False
+    """Whether answers may end by themselves."""
+    definitions: ClassVar[Mapping[str, str]] = {}
+    """Metrics that differ from our definition with this client's records: tag → how they differ."""
+    host_variables: tuple[str, ...] = ()
+    """See `servelab.engines.runtimes.Tool`."""
 
     @property
     def lock(self) -> str | None:
         """Lock of its environment, `envs/….lock.txt`; None if it uses the workflow's environment."""
-        ...
+        return None
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Possible names of the package whose version in the lock is the client's release; empty for our own client."""
-        ...
-
-    @property
-    def takes_natural_stops(self) -> bool:
-        """Whether answers may end by themselves."""
-        ...
-
-    @property
-    def definitions(self) -> Mapping[str, str]:
-        """Metrics that differ from our definition with this client's records: tag → how they differ."""
-        ...
-
-    @property
-    def host_variables(self) -> tuple[str, ...]:
-        """See `servelab.engines.runtimes.Tool`."""
-        ...
-
+    @abstractmethod
     def version_command(self, python: Path) -> list[str]:
         """Command that prints the client's release."""
-        ...
 
     def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
         """Raises `ConfigError` for what it does not support.
 
         `token_ids` means that the workload has no text, `turns` that its requests have several messages.
         """
-        ...
+        return
 
+    @abstractmethod
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
         """Writes what the client needs into `folder` and returns the command that sends the plan's requests.
 
         The command writes into `folder` and exits 0 when every request has a record, failed ones included. `python`
         is the interpreter of the client's environment. `ConfigError` if the client does not support the plan.
         """
-        ...
 
+    @abstractmethod
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
         """Reads what the command wrote; `ServelabError` if that is not a complete result."""
-        ...
 
 
 def version_in_identity(client: Client, release: str | None) -> str:

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from servelab.core.credentials import shell_variables
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import Arrivals, ProtocolSpec
-from servelab.measure.clients import LoadResult, LoadStats
+from servelab.measure.clients import Client, LoadResult, LoadStats
 from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_arrow
@@ -30,23 +30,16 @@ _TIMED_OUT = "timed_out"
 Row = dict[str, Any]
 
 
-class ExternalClient(ABC):
+class ExternalClient(Client):
     """A load client with its own environment, which saves its results as JSON."""
 
-    name: str
-    version: str = "1"
-    packages: tuple[str, ...]
-    """Possible names of its package in the lock."""
-    definitions: ClassVar[Mapping[str, str]]
     arrivals: frozenset[Arrivals]
     """Arrivals that it supports at a finite rate."""
     unsupported: ClassVar[Mapping[str, str]]
     """Fields of the protocol that it supports only at their default → why."""
     takes_token_ids: bool
-    takes_natural_stops: bool = False
     results: str
     """Its result file, relative to the folder of a round."""
-    host_variables: tuple[str, ...] = ()
     variables: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1"}
     """Environment variables that prevent network access."""
 

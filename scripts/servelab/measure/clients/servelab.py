@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 from pydantic import ValidationError
 
 from servelab.core.errors import ServelabError
-from servelab.core.run_spec import ProtocolSpec
-from servelab.measure.clients import CLIENTS, LoadResult, LoadStats
+from servelab.measure.clients import CLIENTS, Client, LoadResult, LoadStats
 from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_arrow
 
 
-@dataclass(frozen=True)
-class ServelabClient:
-    """Streams with its own event loop and writes the records' table itself."""
+class ServelabClient(Client):
+    """Streams with its own event loop, supports every protocol, and writes the records' table itself."""
 
-    name: str = "servelab"
-    version: str = "4"
-    lock: None = None
-    packages: tuple[str, ...] = ()
-    takes_natural_stops: bool = True
-    host_variables: tuple[str, ...] = ()
-    definitions: Mapping[str, str] = field(default_factory=dict)
+    name = "servelab"
+    version = "4"
+    takes_natural_stops = True
 
     def version_command(self, python: Path) -> list[str]:
         """See `Client.version_command`."""
         return [str(python), "-c", "from importlib.metadata import version; print(version('servelab'))"]
-
-    def check(self, protocol: ProtocolSpec, *, token_ids: bool, turns: bool) -> None:
-        """See `Client.check`; it supports every protocol."""
 
     def command(self, plan: LoadPlan, folder: Path, python: Path) -> list[str]:
         """See `Client.command`."""

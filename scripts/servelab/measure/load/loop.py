@@ -19,19 +19,16 @@ from functools import partial
 
 import numpy as np
 
-from servelab.measure.load.board import Board, Totals
+from servelab.measure.load.board import Board, RequestQueue, Totals
 from servelab.measure.load.clock import BLOCK_BYTES, ClockDifference, Tape, clock
 from servelab.measure.load.connections import Address, TlsSocket, open_socket, resolve, trusted
 from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, decode, most_bytes
 from servelab.measure.load.plan import LoadPlan, said_in
-from servelab.measure.load.queues import RequestQueue
 from servelab.measure.load.requests import Conversations, Requests
 
 _LAST_OFFSET = BLOCK_BYTES - (1 << 16)
 """Each read has room for at least 64 KiB."""
 _TICK_S = 0.1
-_SAMPLE_PIECES = 256
-"""Pieces of the first answer that tokens are estimated from until one has ended."""
 _STARTS_PER_TURN = 32
 """Requests sent before the loop reads again."""
 _LINGER_S = 0.1
@@ -80,8 +77,6 @@ class Loop:
         self.resent = 0
         """Requests sent again, as the server had ended their kept connection."""
         self._in_flight = self._done = self._failed = 0
-        self._received_bytes = 0
-        self._tokens_per_byte = 0.0
         self._address = 0
         self._next: int | None = None
         self._turns: list[tuple[float, int]] = []
@@ -154,7 +149,6 @@ class Loop:
                 if exchange.left < 0 and exchange.ended_at is None:
                     self._too_long(exchange)
                 offset += size
-                self._received_bytes += size
                 if offset > _LAST_OFFSET:
                     place, block = self.tape.add_block()
                     room, offset = memoryview(block), 0
@@ -210,13 +204,7 @@ class Loop:
         self._on_tick()
 
     def _publish(self) -> None:
-        tokens_per_byte = self._tokens_per_byte
-        if not tokens_per_byte and self._open:
-            first = next(iter(self._open.values()))
-            raw = self.tape.join(first.places[:_SAMPLE_PIECES], first.sizes[:_SAMPLE_PIECES])
-            tokens_per_byte = raw.count(b"data:") / max(len(raw), 1)
-        tokens = round(self._received_bytes * tokens_per_byte)
-        self._board.write(self._process, Totals(self._in_flight, self._done, self._failed, tokens))
+        self._board.write(self._process, Totals(self._in_flight, self._done, self._failed))
 
     def _send_due(self, now: float) -> float:
         """Starts requests that are due, as long as slots are free; returns when the next one is due."""
@@ -399,10 +387,8 @@ class Loop:
         self._board.set_in_flight(self._process, self._in_flight)
         if error or exchange.head is None or exchange.head.status != 200:
             self._failed += 1
-        else:
-            self._tokens_per_byte = int(self._requests.output_tokens[exchange.index]) / sum(exchange.sizes)
-            if self._requests.conversations is not None:
-                self._answer(exchange, self._requests.conversations)
+        elif self._requests.conversations is not None:
+            self._answer(exchange, self._requests.conversations)
         self._wake = 0.0  # a slot is free
 
     def _answer(self, exchange: Exchange, conversations: Conversations) -> None:

@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from servelab.core.errors import Outage
-from servelab.measure.load.board import Board
+from servelab.measure.load.board import Board, LoadProgress, OwnQueue, RequestQueue, SharedQueue
 from servelab.measure.load.clock import Floats, clock
 from servelab.measure.load.loop import Loop
 from servelab.measure.load.plan import LoadPlan
-from servelab.measure.load.progress import LoadProgress
-from servelab.measure.load.queues import OwnQueue, RequestQueue, SharedQueue
 from servelab.measure.load.records import Record, read_exchanges
 from servelab.measure.load.requests import Requests
 

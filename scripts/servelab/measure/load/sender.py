@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from servelab.core.errors import ConfigError
-from servelab.measure.load.board import Board
+from servelab.measure.load.board import Board, LoadProgress
 from servelab.measure.load.plan import LoadPlan, LoadStats
 from servelab.measure.load.processes import Share, max_rss_bytes, process_count, send_alone, send_shared
-from servelab.measure.load.progress import LoadProgress
 from servelab.measure.load.records import ERRORS, Record, make_answers, make_table
 from servelab.measure.load.requests import Requests, prepare
 
@@ -49,7 +48,7 @@ def send_load(plan: LoadPlan) -> Sent:
     processes = process_count(plan, len(requests.first))
     _allow_open_files(plan, len(requests), processes)
     board = Board(processes)
-    progress = LoadProgress(board, len(requests), requests.scheduled_s[-1])
+    progress = LoadProgress(board, len(requests))
     # A garbage collection would pause every stream at once; nothing here needs one.
     gc.collect()
     gc.disable()

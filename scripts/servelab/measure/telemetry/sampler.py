@@ -47,20 +47,15 @@ class Sampler:
         reported = set() if reported_failures is None else reported_failures
         self._watches = [_Watch(source, watched, reported) for source in SOURCES if source.concerns(watched)]
         self._marks: list[tuple[float, int]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def __enter__(self) -> Sampler:
         for watch in self._watches:
             watch.start()
-        self._thread.start()
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
         for watch in self._watches:
             watch.end()
         deadline = time.monotonic() + _WAIT_S
@@ -68,8 +63,10 @@ class Sampler:
             watch.join(max(0.0, deadline - time.monotonic()))
 
     def round(self, number: int) -> None:
-        """Starts a round: readings from now on belong to it."""
+        """Starts a round: readings from now on belong to it, and begin with the first."""
         self._marks.append((time.monotonic(), number))
+        for watch in self._watches:
+            watch.is_due.set()
 
     def sample_now(self) -> None:
         """Reads every source now; returns when all have been read, or after 3 s."""
@@ -101,14 +98,6 @@ class Sampler:
             schema=schemas.TELEMETRY,
         )
 
-    def _run(self) -> None:
-        tick = 0
-        while not self._stop.wait(INTERVAL_S):
-            if self._marks:
-                for watch in self._watches:
-                    watch.tick(tick)
-                tick += 1
-
 
 class _Watch(threading.Thread):
     """The thread of one source, with its readings."""
@@ -120,14 +109,9 @@ class _Watch(threading.Thread):
         """Time of each reading, in seconds of the monotonic clock, and its values."""
         self._make, self._watched = make, watched
         self._asked: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
-        self._last = threading.Event()
-        self._last.set()
+        self.is_due = threading.Event()
+        """Set once a round has begun: then the source is read regularly."""
         self._reported_failures = reported_failures
-
-    def tick(self, number: int) -> None:
-        """Asks for a reading if one is due and the source is not busy."""
-        if number % self._make.ticks == 0 and self._last.is_set():
-            self._last = self.ask()
 
     def ask(self) -> threading.Event:
         """Asks for a reading; the event is set when it is done."""
@@ -140,9 +124,17 @@ class _Watch(threading.Thread):
         self._asked.put(None)
 
     def run(self) -> None:
-        """Opens the source at the first reading."""
+        """Reads when asked, and every `ticks` seconds of a round; opens the source at the first reading."""
         source: Source | None = None
-        while done := self._asked.get():
+        while True:
+            try:
+                done = self._asked.get(timeout=INTERVAL_S * self._make.ticks)
+                if done is None:
+                    break
+            except queue.Empty:
+                if not self.is_due.is_set():
+                    continue
+                done = None
             try:
                 source = source or self._make(self._watched)
                 stamp = time.monotonic()
@@ -150,7 +142,8 @@ class _Watch(threading.Thread):
                     self.samples.append((stamp, readings))
             except Exception as error:
                 self._report_failure(error)
-            done.set()
+            if done is not None:
+                done.set()
         if source is not None:
             source.close()
 
