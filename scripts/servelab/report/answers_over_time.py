@@ -17,7 +17,7 @@ from servelab.report.cells import Cell, Table, change_cell, value_or_none
 from servelab.report.page import Figure, Section
 from servelab.study.project import StudySummary
 
-COLUMNS = ["Model", "Hardware", "Measured", "Study", "Versions", "Winner", "Gain on its baseline"]
+ANSWER_COLUMNS = ["Model", "Hardware", "Measured", "Study", "Versions", "Winner", "Gain on its baseline"]
 TEXT = (
     "Every kept answer of the live studies, by model and hardware, oldest first. Below the versions is what changed "
     "since the answer before of the same model and hardware. Answers of other days also differ by the machine's drift; "
@@ -57,7 +57,7 @@ def answers_over_time(results: Path) -> Section | None:
         for place, ((model, hardware, *_), each) in enumerate(alike.items(), start=1)
         if len(each) > 1
     ]
-    return Section("Answers over time", Table(COLUMNS, rows), TEXT, "facts board", figures=figures)
+    return Section("Answers over time", Table(ANSWER_COLUMNS, rows), TEXT, "facts board", figures=figures)
 
 
 def _figure(stem: str, of: str, answers: list[Row]) -> Figure:

@@ -21,7 +21,7 @@ from servelab.study.project import StudySummary
 from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate
 from servelab.study.study import COMPARISON
 
-COLUMNS = ["Model", "Hardware", "Engine", "Workload", "Configuration", "Published", "Sound", "Off", "Gain"]
+BOARD_COLUMNS = ["Model", "Hardware", "Engine", "Workload", "Configuration", "Published", "Sound", "Off", "Gain"]
 TEXT = (
     "The best configuration of each engine on each workload, of every recorded study. Published is the figure that the "
     "page prints, or else its log; sound is the log's, by tokens / duration where the log prints another rate. Both "
@@ -52,7 +52,7 @@ def board(results: Path) -> Table:
         if all((folder / name).exists() for name in _FILES):
             with suppress(ServelabError):  # the list of studies names a file that cannot be read
                 rows += list(_rows_of(folder, f"recorded/{folder.name}"))
-    return Table(COLUMNS, rows)
+    return Table(BOARD_COLUMNS, rows)
 
 
 def _rows_of(folder: Path, address: str) -> Iterator[list[Cell]]:
