@@ -17,11 +17,11 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.yaml_file import MARKS, MARKS_KEY
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables
-from servelab.report.cells import Measured
 from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import LIMIT_COLUMNS, with_limits
 from servelab.report.charts.write import add_decisions, add_sides, select, write_chart
 from servelab.report.improvement_tables import front_table
+from servelab.report.page import Measured
 from servelab.search.decision import Decision
 from servelab.study.project import StudySummary
 

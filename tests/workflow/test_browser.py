@@ -14,8 +14,7 @@ import pytest
 from workspace import ROOT
 
 from servelab.report import board
-from servelab.report.cells import Cell, Table
-from servelab.report.page import Page, Section, write_page
+from servelab.report.page import Cell, Page, Section, Table, write_page
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
 NUMBER = re.compile(r"^[+-]?[\d,]*\.?\d+")

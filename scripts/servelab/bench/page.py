@@ -12,8 +12,7 @@ from servelab.engines.endpoint import not_known
 from servelab.metrics.capacity import UNITS
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, ratio_ci95
-from servelab.report.cells import Cell, Table
-from servelab.report.page import Page, Section
+from servelab.report.page import Cell, Page, Section, Table
 
 COMPARED = ("output_tokens_per_s", "total_tokens_per_s", "ttft_ms", "tpot_ms", "e2el_ms")
 _ALIKE = 0.02

@@ -13,8 +13,7 @@ from servelab.core.yaml_file import estimate, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.tables.comparison_schemas import ANSWERS
 from servelab.metrics.tables.io import read_table
-from servelab.report.cells import Cell, Table, change_cell, value_or_none
-from servelab.report.page import Figure, Section
+from servelab.report.page import Cell, Figure, Section, Table, change_cell, value_or_none
 from servelab.study.project import StudySummary
 
 ANSWER_COLUMNS = ["Model", "Hardware", "Measured", "Study", "Versions", "Winner", "Gain on its baseline"]

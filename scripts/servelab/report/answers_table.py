@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.yaml_file import figure
-from servelab.report.cells import Cell, Table, value_or_none
 from servelab.report.improvement_tables import SIDES
+from servelab.report.page import Cell, Table, value_or_none
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 

@@ -16,7 +16,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.recorded.audit.rounding import in_digits
-from servelab.report.cells import Cell, Table, value_or_none
+from servelab.report.page import Cell, Table, value_or_none
 from servelab.study.project import StudySummary
 from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate
 from servelab.study.study import COMPARISON

@@ -11,7 +11,7 @@ import pandas as pd
 
 from servelab.recorded.audit.claims_table import VERDICTS
 from servelab.recorded.logs import Logs
-from servelab.report.cells import Cell, Table, value_or_none
+from servelab.report.page import Cell, Table, value_or_none
 from servelab.study.project import StudySummary
 from servelab.study.recorded.plan import recorded_run
 from servelab.study.recorded.study import FILE, LOGS, load_recorded

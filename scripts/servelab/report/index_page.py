@@ -11,8 +11,7 @@ from servelab.measure.run_files import RunStatus, read_import
 from servelab.metrics.definitions import METRICS
 from servelab.report import board
 from servelab.report.answers_over_time import answers_over_time
-from servelab.report.cells import Cell, Table
-from servelab.report.page import Page, Section
+from servelab.report.page import Cell, Page, Section, Table
 from servelab.search.recommend import keep_text
 from servelab.search.recommended import FROM_LOGS, Recommended
 from servelab.study.project import StudySummary

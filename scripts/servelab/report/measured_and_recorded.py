@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.yaml_file import figure, metric_label
-from servelab.report.cells import Cell, Table, change_cell
+from servelab.report.page import Cell, Table, change_cell
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 

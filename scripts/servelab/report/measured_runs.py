@@ -14,8 +14,8 @@ from servelab.core.identity import canonical_json, workload_id
 from servelab.core.run_spec import HubSource, ModelSource, RunSpec
 from servelab.core.yaml_file import figure
 from servelab.measure.run_files import Import, ManifestEndpoint, ManifestShell, RunManifest, read_import
-from servelab.report.cells import Cell, Table, value_or_none
 from servelab.report.improvement_tables import SIDES
+from servelab.report.page import Cell, Table, value_or_none
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 from servelab.study.workload_loads import LOAD_KEYS

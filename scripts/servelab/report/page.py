@@ -4,17 +4,142 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup
 
 from servelab.core.files import write_text
-from servelab.report.cells import Table
+from servelab.core.yaml_file import NO_BREAK, estimate, figure, interval, is_noise, percent
+from servelab.metrics.statistics import mean_ci95
+
+MOST_ROWS = 100
+"""Most rows of a table in the report; nobody reads more."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure or a text; `run_id` links it to the run it was computed from, `link` to another address."""
+
+    text: str
+    run_id: str | None = None
+    note: str = ""
+    is_good: bool = False
+    """Shown in bold: the winner, or a gain beyond noise."""
+    link: str = ""
+    against: str | None = None
+    """The run that a change is relative to."""
+    mark: str = ""
+    """Shown behind the text if a run it was computed from is not valid."""
+    mark_why: str = ""
+    value: float | None = None
+    """The number behind the text, not rounded."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; the first column names the row."""
+
+    columns: list[str]
+    rows: list[list[Cell]]
+    name: str = ""
+    """Name of its files in the folder `tables`; empty for a table without files, which is shown whole."""
+    most: int = MOST_ROWS
+    """Most rows that a report shows; the files have all."""
+
+    @property
+    def shown(self) -> list[list[Cell]]:
+        """The rows that a report shows."""
+        return self.rows[: self.most]
+
+
+def value_or_none(value: Any) -> Any:
+    """None for pandas' NaN and None; any other value unchanged."""
+    return None if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
+
+
+NO_INTERVAL = "no interval"
+
+
+class Measured:
+    """The measured figures of all runs (schemas.METRICS) as cells: mean, half of the 95 % interval, and n.
+
+    A figure of several runs, one for each server start, is the mean of theirs, with Student's interval over them. A
+    recorded run has the interval over its logs.
+    """
+
+    def __init__(self, metrics: pd.DataFrame) -> None:
+        self._rows: dict[tuple[str, str], dict[Any, Any]] = {}
+        self._of_run: dict[str, list[dict[Any, Any]]] = {}
+        for row in metrics.to_dict("records"):
+            self._rows[row["run_id"], row["metric"]] = row
+            self._of_run.setdefault(row["run_id"], []).append(row)
+
+    def of_run(self, run_id: str | None) -> list[dict[Any, Any]]:
+        """Rows of every metric that a run has a value of."""
+        return [row for row in self._of_run.get(run_id or "", ()) if value_or_none(row["mean"]) is not None]
+
+    def cell(self, run_ids: Sequence[str], metric: str, mean: float | None = None, *, with_p99: bool = False) -> Cell:
+        """`1,204 ± 12`, with `with_p99` also `P99 2,310` below it; `mean` replaces the runs' own mean.
+
+        The cell links to the first of the runs.
+        """
+        rows = [row for run_id in run_ids if (row := self._rows.get((run_id, metric))) is not None and row["n"] != 0]
+        if not rows:
+            return Cell("–" if mean is None else figure(mean), run_ids[0] if mean is not None else None, value=mean)
+        over_starts = mean_ci95([row["mean"] for row in rows])
+        low, high = over_starts[1:] if len(rows) > 1 else (rows[0]["ci95_low"], rows[0]["ci95_high"])
+        value = over_starts.value if mean is None else mean
+        note = f"P99{NO_BREAK}{figure(fmean(row['p99'] for row in rows))}" if with_p99 else ""
+        return Cell(estimate(value, low, high), run_ids[0], note, value=value)
+
+    def counts(self, run_ids: Sequence[str] = (), other: Sequence[str] = ()) -> Cell:
+        """Starts, rounds and successful requests of these runs, or of either side: `3 starts, 9 rounds, 900 requests`.
+
+        Of a single run, its starts are left out.
+        """
+        found = [[row for run_id in side if (row := self._of_requests(run_id))] for side in (run_ids, other)]
+        sides = [rows for rows in found if rows]
+        texts = []
+        if max(map(len, sides), default=0) > 1:
+            texts.append(_span([len(rows) for rows in sides], "start"))
+        for unit, column in (("round", "rounds"), ("request", "n")):
+            # A recorded log may lack the number of requests behind its latencies.
+            counts = [[row[column] for row in rows if value_or_none(row[column]) is not None] for rows in sides]
+            if any(counts):
+                texts.append(_span([int(sum(of_side)) for of_side in counts if of_side], unit))
+        return Cell(", ".join(texts) or "–")
+
+    def _of_requests(self, run_id: str | None) -> dict[Any, Any] | None:
+        """The row of a latency that every successful request has, for its count."""
+        return self._rows.get((run_id or "", "e2el_ms")) or self._rows.get((run_id or "", "ttft_ms"))
+
+
+def _span(counts: Sequence[int], unit: str) -> str:
+    """`3 rounds`, or `3 to 5 rounds` if the sides differ."""
+    low, high = min(counts), max(counts)
+    return f"{low:,}{'' if low == high else f' to {high:,}'} {unit}{'' if high == 1 else 's'}"
+
+
+def change_cell(
+    row: dict[Any, Any], run_id: str | None = None, higher_is_better: bool = True, against: str | None = None
+) -> Cell:
+    """A change with its 95 % interval in words; `row` has the three `change_…` columns, `against` is the other run."""
+    value, low, high = (
+        value_or_none(row[name]) for name in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
+    )
+    if value is None:
+        return Cell("–")
+    is_good = low is not None and not is_noise(low, high) and (value > 0) == higher_is_better
+    return Cell(percent(value), run_id, interval(low, high), is_good, against=against, value=value)
+
 
 CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 """Terminal colours and other control characters, which log lines may hold."""

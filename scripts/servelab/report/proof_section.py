@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.yaml_file import PLACES_MARK, figure, interval, metric_label, percent
-from servelab.report.cells import Cell, Table
+from servelab.report.page import Cell, Table
 from servelab.results.checks import places_of
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.search.recommended import Improvement, Proof, Recommended

@@ -14,7 +14,6 @@ from servelab.core.yaml_file import MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
 from servelab.report.answers_table import answer_lines, answers_table
 from servelab.report.card import answer_card, write_card
-from servelab.report.cells import Cell, Measured, Table
 from servelab.report.charts import CHARTS, Chart, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section
@@ -33,7 +32,7 @@ from servelab.report.improvement_tables import (
 )
 from servelab.report.measured_and_recorded import beside_table
 from servelab.report.measured_runs import MeasuredRuns, startup_lines
-from servelab.report.page import render_html, render_markdown
+from servelab.report.page import Cell, Measured, Table, render_html, render_markdown
 from servelab.report.proof_section import proof_section
 from servelab.report.search_tree import search_tree
 from servelab.report.stages_section import Origin, StageSection, stage_sections

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.yaml_file import duration, percent
-from servelab.report.cells import value_or_none
+from servelab.report.page import value_or_none
 
 Row = dict[Any, Any]
 

@@ -13,7 +13,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import NO_BREAK, duration, estimate, figure, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
-from servelab.report.cells import Cell, Measured, Table, change_cell, value_or_none
+from servelab.report.page import Cell, Measured, Table, change_cell, value_or_none
 from servelab.search.decide import CONSTRAINT_MISSED
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Verdict
 from servelab.study.project import StageOutline, StudySummary

@@ -14,7 +14,7 @@ import pandas as pd
 from servelab.core.errors import ServelabError
 from servelab.core.files import replacing
 from servelab.core.yaml_file import NO_BREAK
-from servelab.report.cells import Cell, Table
+from servelab.report.page import Cell, Table
 
 _FORMULA = re.compile(r"\s*[=+\-@|]|[\t\r]")
 _NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?\s?%?|[-–]", re.IGNORECASE)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import MARKS, mark
-from servelab.report.cells import Cell, Table, value_or_none
+from servelab.report.page import Cell, Table, value_or_none
 from servelab.study.project import StudySummary
 
 _LEVELS = tuple(reversed(MARKS))

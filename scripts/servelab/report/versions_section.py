@@ -10,7 +10,7 @@ import pandas as pd
 
 from servelab.core.yaml_file import MARKS_KEY, estimate, mark, metric_label
 from servelab.metrics.definitions import METRICS
-from servelab.report.cells import Cell, Table, change_cell, value_or_none
+from servelab.report.page import Cell, Table, change_cell, value_or_none
 from servelab.study.project import StudySummary
 
 _VERDICTS = ("better", "worse", "no difference", "new failure", "fixed failure", "still fails", "not comparable")

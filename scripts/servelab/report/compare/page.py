@@ -10,10 +10,9 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.yaml_file import MARKS_KEY, estimate, mark, metric_label
-from servelab.report.cells import Cell, Table, change_cell, value_or_none
 from servelab.report.compare.comparison_table import SAME, Comparison
 from servelab.report.compare.sides import StudySide
-from servelab.report.page import Page, Section
+from servelab.report.page import Cell, Page, Section, Table, change_cell, value_or_none
 from servelab.search.verdict import VERDICTS
 
 Record = Mapping[Any, Any]
