@@ -22,11 +22,10 @@ from servelab.metrics.tables.io import read_tables
 from servelab.report.card import write_card
 from servelab.report.charts import CHARTS
 from servelab.report.charts.write import study_charts, write_chart
-from servelab.report.measured_runs import MeasuredRuns
+from servelab.report.measured_runs import MeasuredRuns, checks_table
 from servelab.report.page import Cell, Measured, Table
 from servelab.report.render import report_content, report_html, report_markdown
 from servelab.report.table_files import frame, tables_of, write_tables
-from servelab.report.validity_marks import checks_table
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary

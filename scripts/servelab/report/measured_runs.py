@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,9 +11,10 @@ from typing import Any
 
 import pandas as pd
 
+from servelab.core.errors import ServelabError
 from servelab.core.identity import canonical_json, workload_id
 from servelab.core.run_spec import HubSource, ModelSource, RunSpec
-from servelab.core.yaml_file import figure
+from servelab.core.yaml_file import MARKS, figure, mark
 from servelab.measure.run_files import Import, ManifestEndpoint, ManifestShell, RunManifest, read_import
 from servelab.report.improvement_tables import SIDES
 from servelab.report.page import Cell, Table, value_or_none
@@ -310,3 +312,75 @@ def _seconds(row: dict[Any, Any], name: str) -> str:
     value, low, high = (value_or_none(row[f"{name}{end}"]) for end in ("", "_ci95_low", "_ci95_high"))
     interval = "" if low is None or high is None else f" (95 % interval {figure(low)} to {figure(high)})"
     return f"{figure(value)} s{interval}"
+
+
+_LEVELS = tuple(reversed(MARKS))
+"""The worst first."""
+
+
+class Marks:
+    """The mark of each run that is not valid, put on every figure computed from the run."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        """`table` has rows of schemas.STAGE_TABLE."""
+        self._runs: dict[str, tuple[str, str]] = {
+            run_id: (row["validity"], str(row["validity_note"]))
+            for row in table.to_dict("records")
+            if row["validity"] in MARKS
+            for run_id in row["run_ids"]
+        }
+
+    def __bool__(self) -> bool:
+        """Whether any figure has a mark."""
+        return bool(self._runs)
+
+    def of(self, *run_ids: str | None) -> str:
+        """Mark of a figure computed from these runs, by the worst of them; empty if all are valid."""
+        return mark(*(self._runs[run_id][0] for run_id in run_ids if run_id in self._runs))
+
+    def on(self, table: Table) -> Table:
+        """The table with marked figures, each with its reason."""
+        return dataclasses.replace(table, rows=[[self._cell(cell) for cell in row] for row in table.rows])
+
+    def _cell(self, cell: Cell) -> Cell:
+        run_ids = [run_id for run_id in (cell.run_id, cell.against) if run_id in self._runs]
+        why = "; ".join(f"{level}: {note}" for level, note in (self._runs[run_id] for run_id in run_ids))
+        if not run_ids:
+            return cell
+        reasons = "; ".join(filter(None, (why, cell.mark_why)))
+        return dataclasses.replace(cell, mark=self.of(*run_ids) + cell.mark, mark_why=reasons)
+
+
+def checks_summary(checks: pd.DataFrame) -> str:
+    """How many checks ran, and how many passed."""
+    counts = checks["level"].value_counts()
+    made = len(checks) - counts.get("not applicable", 0)
+    runs = checks["run_id"].nunique()
+    text = f"{made:,} checks ran on {runs:,} run{'' if runs == 1 else 's'}: {counts.get('ok', 0):,} passed"
+    failed = [f"{counts[level]:,} found a run {level}" for level in _LEVELS if level in counts]
+    return f"{', '.join([text, *failed])}. {counts.get('not applicable', 0):,} did not apply."
+
+
+def checks_table(study: StudySummary, checks: pd.DataFrame, measured: Sequence[Mapping[Any, Any]]) -> Table:
+    """Every failed check, worst first: the run, what the check saw and what to do.
+
+    `measured` are the rows of the stages' tables and of the curves. A check of a run that is in none of them is a
+    `ServelabError`.
+    """
+    titles = {stage.name: stage.title for stage in study.stages}
+    runs: dict[Any, Any] = {}
+    for row in measured:
+        for run_id in row["run_ids"]:
+            runs.setdefault(run_id, row)
+    rows = []
+    for level in _LEVELS:
+        for finding in checks[checks["level"] == level].to_dict("records"):
+            run = runs.get(finding["run_id"])
+            if run is None:
+                raise ServelabError(f"the checks name run {finding['run_id']}, which is in no table")
+            workload = study.workloads.get(finding["workload"], finding["workload"])  # a workload's part has no title
+            place = f"{titles.get(run['stage'], run['stage'].capitalize())}, {workload}"
+            name = Cell(run["candidate"], finding["run_id"], place)
+            check = Cell(str(finding["check"]).replace("_", " "), note=level)
+            rows.append([name, check, Cell(finding["saw"]), Cell(value_or_none(finding["action"]) or "")])
+    return Table(["Run", "Check", "What it saw", "What to do"], rows, name="checks")

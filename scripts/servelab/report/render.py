@@ -31,13 +31,12 @@ from servelab.report.improvement_tables import (
     place_warning,
 )
 from servelab.report.measured_and_recorded import beside_table
-from servelab.report.measured_runs import MeasuredRuns, startup_lines
+from servelab.report.measured_runs import Marks, MeasuredRuns, checks_summary, checks_table, startup_lines
 from servelab.report.page import Cell, Measured, Table, render_html, render_markdown
 from servelab.report.proof_section import proof_section
 from servelab.report.search_tree import search_tree
 from servelab.report.stages_section import Origin, StageSection, stage_sections
 from servelab.report.table_files import write_tables
-from servelab.report.validity_marks import Marks, checks_summary, checks_table
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
