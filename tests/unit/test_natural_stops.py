@@ -20,7 +20,7 @@ from servelab.metrics.definitions import METRICS, Round
 from servelab.metrics.disturbance import LENGTH_DEPENDENT
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.record_array import record_array
-from servelab.report.answers_table import answer_lines
+from servelab.report.improvement_tables import answer_lines
 from servelab.search.candidates_table import describe
 from servelab.search.decide import decide_stage
 from servelab.search.proof_plan import judge

@@ -12,7 +12,6 @@ import pandas as pd
 from servelab.core.files import write_text
 from servelab.core.yaml_file import MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
-from servelab.report.answers_table import answer_lines, answers_table
 from servelab.report.card import answer_card, write_card
 from servelab.report.charts import CHARTS, Chart, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.charts.write import add_decisions
@@ -20,6 +19,8 @@ from servelab.report.claims_section import audit_section
 from servelab.report.forms import Deployment, forms_in_order
 from servelab.report.improvement_tables import (
     accelerators_text,
+    answer_lines,
+    answers_table,
     capacity_lines,
     curves_table,
     front_table,
