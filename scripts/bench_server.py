@@ -16,8 +16,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.bench.bench_result import Bench, BenchLoad, means, point_result
-from servelab.bench.capacity import RAISED, SearchedCapacity, SearchedVisit, search_visit, searched_spec
+from servelab.bench.bench_result import (
+    RAISED,
+    Bench,
+    BenchLoad,
+    SearchedCapacity,
+    SearchedVisit,
+    means,
+    point_result,
+    search_visit,
+    searched_spec,
+)
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
 from servelab.core.cli import run

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from servelab.bench.bench_result import Bench, PointResult
-from servelab.bench.capacity import SearchedCapacity, capacity_words
+from servelab.bench.bench_result import Bench, PointResult, SearchedCapacity, capacity_words
 from servelab.core.yaml_file import estimate, figure, interval, mark, metric_label, percent
 from servelab.engines.endpoint import not_known
 from servelab.metrics.capacity import UNITS
