@@ -27,7 +27,7 @@ from servelab.recorded.readers import Block
 from servelab.report.charts import CHARTS
 from servelab.report.docs.physical_limit import EXAMPLE
 from servelab.report.improvement_tables import limit_lines
-from servelab.results.checks.limit import judge
+from servelab.results.checks.server import judge
 from servelab.results.physical_limit import limit_of_run, serving
 from servelab.study.recorded.study import load_recorded
 

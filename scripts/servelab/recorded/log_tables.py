@@ -18,7 +18,7 @@ from servelab.recorded.log_limits import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict
-from servelab.results.checks.limit import judge
+from servelab.results.checks.server import judge
 from servelab.results.parse import HEADLINE, WITH_INTERVAL, interval_columns
 from servelab.results.parse import TABLES as TABLES_OF_RUNS
 from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate, RecordedRun
