@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from servelab.core.errors import ConfigError
-from servelab.core.registry import Registry
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.tables.io import read_table
 from servelab.search.recommended import Recommended
@@ -107,22 +106,3 @@ def client(module: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed here; use `make export`, which installs it") from None
-
-
-EXPORTS: Registry[Export] = Registry("export")
-
-
-class Export(Protocol):
-    """A tool that takes figures."""
-
-    address: str | None
-    """What `--uri` is for it; None if it only has a text."""
-
-    def export(self, study: Exported, uri: str | None) -> str:
-        """Hands a study's figures over; returns the text of them, or a line that says where they are.
-
-        `ConfigError` if the client is not installed, `Outage` if the address does not take them.
-        """
-
-
-EXPORTS.load(__name__)
