@@ -9,7 +9,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import write_text
 from servelab.metrics.tables.io import write_table
 from servelab.report.compare.comparison_table import compare_studies
-from servelab.report.compare.court import (
+from servelab.report.compare.conditions import (
     EXIT_CODES,
     github_lines,
     junit,
@@ -29,25 +29,25 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("studies", nargs=2, type=Path, help=STUDY_FOLDER)
     parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="their names; default: by their folders")
     parser.add_argument("--output", type=Path, help="folder; default: results/comparisons/<a>--<b>")
-    court = parser.add_argument_group(
+    judging = parser.add_argument_group(
         "conditions",
         "exit code 0: better or the same; 3: worse, a condition is met; 4: it cannot be told; others: an error",
     )
-    court.add_argument(
+    judging.add_argument(
         "--fail-if",
         action="append",
         default=[],
         metavar="CONDITION",
         help="a change from the first study to the second that must not be, such as 'ttft_ms > +5%%'; repeatable",
     )
-    court.add_argument(
+    judging.add_argument(
         "--of",
         choices=("answers", "configurations"),
         default="answers",
         help="what is tried: the two recommended configurations, or each that both studies measured (default: answers)",
     )
-    court.add_argument("--junit", type=Path, help="file for the findings as JUnit XML")
-    court.add_argument("--github", action="store_true", help="print the findings as annotations of GitHub Actions")
+    judging.add_argument("--junit", type=Path, help="file for the findings as JUnit XML")
+    judging.add_argument("--github", action="store_true", help="print the findings as annotations of GitHub Actions")
     return parser
 
 

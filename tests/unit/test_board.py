@@ -15,7 +15,7 @@ from servelab.recorded.audit import Evidence
 from servelab.recorded.audit.claims_table import audit
 from servelab.recorded.log_tables import parse_recorded
 from servelab.recorded.logs import Logs
-from servelab.report.board import COLUMNS, board
+from servelab.report.board import BOARD_COLUMNS, board_table
 from servelab.report.index_page import index_page
 from servelab.report.page import render_html, render_markdown
 from servelab.search.candidates_table import describe
@@ -57,8 +57,8 @@ def results(tmp_path):
 
 
 def test_the_best_configuration_of_an_engine_has_both_figures_and_links(results):
-    table = board(results)
-    assert table.columns == COLUMNS
+    table = board_table(results)
+    assert table.columns == BOARD_COLUMNS
     (row,) = table.rows
     model, hardware, engine, workload, configuration, published, sound, off, gain = row
     assert (model.text, hardware.text) == ("Qwen/Qwen3-235B-A22B-Instruct-2507", "8 × NVIDIA H100")
@@ -76,13 +76,13 @@ def test_what_cannot_win_is_not_the_best(results):
     content = json.loads(path.read_text())
     content["objective"]["min_success_rate"] = 0.999
     path.write_text(json.dumps(content))
-    assert board(results).rows == []
+    assert board_table(results).rows == []
 
 
 def test_an_unfinished_study_is_not_on_the_board(results):
     (results / "recorded/example/claims.parquet").write_bytes(b"none")
-    assert board(results).rows == []
-    assert board(results / "nothing").rows == []
+    assert board_table(results).rows == []
+    assert board_table(results / "nothing").rows == []
 
 
 def test_the_index_shows_the_board_as_page_and_as_text(results):
@@ -92,4 +92,4 @@ def test_the_index_shows_the_board_as_page_and_as_text(results):
     assert '<table class="facts board">' in html and "http://" not in html and "https://" not in html
     text = render_markdown("page.md.j2", {"page": page})
     (line,) = (each for each in text.splitlines() if "7600.00" in each)
-    assert "[7527.80](recorded/example/logs/fp8-tp4.txt)" in line and line.count("|") == len(COLUMNS) + 1
+    assert "[7527.80](recorded/example/logs/fp8-tp4.txt)" in line and line.count("|") == len(BOARD_COLUMNS) + 1

@@ -21,7 +21,7 @@ from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import LIMIT_COLUMNS, with_limits
 from servelab.report.charts.write import add_decisions, add_sides, select, write_chart
 from servelab.report.improvement_tables import front_table
-from servelab.report.page import Measured
+from servelab.report.page import ShownMeasurement
 from servelab.search.decision import Decision
 from servelab.study.project import StudySummary
 
@@ -225,7 +225,7 @@ def test_a_run_with_too_many_failed_requests_is_not_on_the_front_of_chart_and_ta
     summary = StudySummary.read(study / "study.json")
     tables = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.TITLES])
     decisions = [Decision.read(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
-    metrics = Measured(read_tables([study / "metrics.parquet"]))
+    metrics = ShownMeasurement(read_tables([study / "metrics.parquet"]))
 
     def front(rows):
         found = add_decisions(rows, decisions, summary)

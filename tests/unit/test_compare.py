@@ -20,7 +20,7 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.log_tables import parse_recorded
 from servelab.report.compare.comparison_table import compare_studies
-from servelab.report.compare.court import names_of, wanted_pairs
+from servelab.report.compare.conditions import names_of, wanted_pairs
 from servelab.report.compare.facts import live_facts
 from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side

@@ -23,7 +23,7 @@ from servelab.report.card import write_card
 from servelab.report.charts import CHARTS
 from servelab.report.charts.write import study_charts, write_chart
 from servelab.report.measured_runs import MeasuredRuns, checks_table
-from servelab.report.page import Cell, Measured, Table
+from servelab.report.page import Cell, ShownMeasurement, Table
 from servelab.report.render import report_content, report_html, report_markdown
 from servelab.report.table_files import frame, tables_of, write_tables
 from servelab.search.decision import Decision
@@ -374,7 +374,7 @@ def test_every_table_of_figures_has_n_means_and_intervals(study):
 
 def test_a_log_that_does_not_say_how_many_requests_it_is_of():
     rows = [row | {"n": None} for row in sample_study.metrics() if row["metric"] == "e2el_ms"]
-    measured = Measured(pd.DataFrame(rows))
+    measured = ShownMeasurement(pd.DataFrame(rows))
     runs = [row["run_id"] for row in rows[:2]]
     assert measured.counts(runs).text == "2 starts, 6 rounds" and measured.counts(runs[:1]).text == "3 rounds"
     assert plain(measured.cell(runs, "e2el_ms").text) == "10,254 ± 154"

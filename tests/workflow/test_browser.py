@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from workspace import ROOT
 
-from servelab.report import board
+from servelab.report.board import board_table
 from servelab.report.page import Cell, Page, Section, Table, write_page
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
@@ -299,7 +299,7 @@ def test_a_board_is_filtered_and_sorted(browser, tmp_path):
     columns = ["Model", "Hardware", "Engine", "Sound"]
     page = tmp_path / "index.html"
     table = Table(columns, rows)
-    write_page(Page("Studies", "x", [Section("Board", table, board.TEXT, "facts board")]), page, tmp_path / "index.md")
+    write_page(Page("Studies", "x", [Section("Board", table, BOARD_TEXT, "facts board")]), page, tmp_path / "index.md")
     with visit(browser, page) as seen:
         assert seen.page.locator(".filter select").count() == 2  # there is one model
         assert len(shown(seen.page)) == 4

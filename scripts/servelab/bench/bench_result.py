@@ -127,7 +127,7 @@ def capacity_words(found: SearchedCapacity) -> str:
 _UNKNOWN = "not known"
 
 
-class Finding(JsonPart):
+class BenchFinding(JsonPart):
     """What a check found (docs/validity.md)."""
 
     check: str
@@ -148,7 +148,7 @@ class PointResult(JsonPart):
         description="Share of the prompts' tokens that came from a cache, as the server reports; null if it does not."
     )
     validity: str = Field(description="`ok`, `suspect` or `invalid`: that of the worst check.")
-    findings: list[Finding] = Field(description="Every check.")
+    findings: list[BenchFinding] = Field(description="Every check.")
     visits: dict[str, list[float]] = Field(description="Metric → its value in each visit.")
     p99: dict[str, float] = Field(description="Metric → 99th percentile over the observations of all visits.")
 
@@ -158,7 +158,7 @@ class PointResult(JsonPart):
         return mean_ci95(values) if values else None
 
     @property
-    def failures(self) -> list[Finding]:
+    def failures(self) -> list[BenchFinding]:
         """Findings of the checks that failed."""
         return [each for each in self.findings if each.level in ("suspect", "invalid")]
 
@@ -218,7 +218,7 @@ def point_result(point: Point, endpoint: str, records: pa.Table, stats: Sequence
         failed=records.num_rows - records["error"].null_count,
         cached_percent=_cached_percent(records),
         validity=verdict(findings)[0],
-        findings=[Finding(**finding) for finding in findings],
+        findings=[BenchFinding(**finding) for finding in findings],
         visits={metric: list(values.values()) for metric, values in rounds.items()},
         p99={name: float(row["p99"]) for name, row in summary.items() if METRICS.get(name).is_latency and row["n"]},
     )

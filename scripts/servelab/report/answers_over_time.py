@@ -30,7 +30,7 @@ from servelab.report.charts import (
     rows,
     side_text,
 )
-from servelab.report.page import Cell, Figure, Section, Table, change_cell, value_or_none
+from servelab.report.page import Cell, PageChart, Section, Table, change_cell, value_or_none
 from servelab.study.project import StudySummary
 
 COLOURS = (BLUE, VERMILLION, "#009e73", "#cc79a7", "#e69f00", SKY)
@@ -122,7 +122,7 @@ def answers_over_time(results: Path) -> Section | None:
     return Section("Answers over time", Table(ANSWER_COLUMNS, rows), TEXT, "facts board", figures=figures)
 
 
-def _figure(stem: str, of: str, answers: list[Row]) -> Figure:
+def _figure(stem: str, of: str, answers: list[Row]) -> PageChart:
     import pandas as pd  # here: most index pages have no chart, and drawing takes a second
 
     from servelab.report.charts import inline_spec, inline_svg
@@ -130,7 +130,7 @@ def _figure(stem: str, of: str, answers: list[Row]) -> Figure:
 
     caption = f"{of}: {CAPTION}"
     spec, svg = drawing(build(pd.DataFrame(answers)))
-    return Figure(stem, caption, inline_svg(svg, stem, caption), inline_spec(json.dumps(spec)))
+    return PageChart(stem, caption, inline_svg(svg, stem, caption), inline_spec(json.dumps(spec)))
 
 
 def _cells(results: Path, row: Row, before: Row | None) -> list[Cell]:

@@ -22,7 +22,7 @@ from servelab.study.recorded.plan import RecordedPlan, RecordedPlanCandidate
 from servelab.study.study import COMPARISON
 
 BOARD_COLUMNS = ["Model", "Hardware", "Engine", "Workload", "Configuration", "Published", "Sound", "Off", "Gain"]
-TEXT = (
+BOARD_TEXT = (
     "The best configuration of each engine on each workload, of every recorded study. Published is the figure that the "
     "page prints, or else its log; sound is the log's, by tokens / duration where the log prints another rate. Both "
     "are of the deployment as run. Gain: the change of the sound objective on the baseline."
@@ -45,7 +45,7 @@ class _Entry:
     log: str | None
 
 
-def board(results: Path) -> Table:
+def board_table(results: Path) -> Table:
     """The board of the recorded studies below `results` that are finished; links are relative to it."""
     rows: list[list[Cell]] = []
     for folder in sorted((results / "recorded").glob("*")):

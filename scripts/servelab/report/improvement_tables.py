@@ -11,7 +11,7 @@ from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, estimate, figure, int
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.pareto import LATENCIES, THROUGHPUT, measured, on_front
 from servelab.report.charts.curves import AT, LIMITED, SHOWN
-from servelab.report.page import Cell, Measured, Table, change_cell, value_or_none
+from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
 from servelab.search.recommend import keep_text
 from servelab.search.recommended import FROM_LOGS, BestOfWorkload, Recommended
 from servelab.study.project import StudySummary
@@ -97,7 +97,11 @@ def place_warning(recommended: Recommended) -> str:
 
 
 def objective_table(
-    study: StudySummary, recommended: Recommended, improvements: pd.DataFrame, measured: Measured, table: pd.DataFrame
+    study: StudySummary,
+    recommended: Recommended,
+    improvements: pd.DataFrame,
+    measured: ShownMeasurement,
+    table: pd.DataFrame,
 ) -> Table:
     """The objective as run on every workload; also per accelerator and per node where those figures differ."""
     metric = study.objective.metric
@@ -132,7 +136,7 @@ def objective_table(
 
 
 def other_metrics_table(
-    study: StudySummary, improvements: pd.DataFrame, measured: Measured, table: pd.DataFrame
+    study: StudySummary, improvements: pd.DataFrame, measured: ShownMeasurement, table: pd.DataFrame
 ) -> Table:
     """Every other metric as run, workload by workload."""
     chosen = improvements[
@@ -193,7 +197,7 @@ def _runs(comparison: pd.DataFrame) -> dict[str, list[str]]:
     return {row["run_id"]: list(row["run_ids"]) for row in comparison.to_dict("records")}
 
 
-def _values(row: Row, measured: Measured, runs: dict[str, list[str]]) -> list[Cell]:
+def _values(row: Row, measured: ShownMeasurement, runs: dict[str, list[str]]) -> list[Cell]:
     """Both sides as run, each with the interval over its own starts."""
     sides = (("baseline_run_id", "baseline_value"), ("run_id", "value"))
     return [measured.cell(runs.get(row[run], [row[run]]), row["metric"], row[value]) for run, value in sides]
@@ -214,7 +218,7 @@ def _other_basis(row: Row, label: str) -> Cell:
     return replace(cell, note=f"{cell.note}; {values}{extrapolated}")
 
 
-def _only_baseline(sides: pd.DataFrame, metric: str, measured: Measured) -> list[Cell]:
+def _only_baseline(sides: pd.DataFrame, metric: str, measured: ShownMeasurement) -> list[Cell]:
     """Baseline and winner if they cannot be compared: what was measured, or `failed`."""
     cells = []
     for candidate in ("baseline", "winner"):
@@ -228,7 +232,7 @@ def _only_baseline(sides: pd.DataFrame, metric: str, measured: Measured) -> list
     return cells
 
 
-def front_table(search: pd.DataFrame, figures: Measured) -> Table:
+def front_table(search: pd.DataFrame, figures: ShownMeasurement) -> Table:
     """A row for each run on the front of a latency, lowest latency first; `search` as in the chart."""
     runs = measured(search)
     fronts = {column: on_front(runs[runs[column].notna()], column) for column in LATENCIES}

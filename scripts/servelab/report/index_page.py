@@ -9,8 +9,8 @@ from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import MARKS_KEY, interval, is_noise, mark, metric_label, percent
 from servelab.measure.run_files import RunStatus, read_import
 from servelab.metrics.definitions import METRICS
-from servelab.report import board
 from servelab.report.answers_over_time import answers_over_time
+from servelab.report.board import BOARD_TEXT, board_table
 from servelab.report.page import Cell, Page, Section, Table
 from servelab.search.recommend import keep_text
 from servelab.search.recommended import FROM_LOGS, Recommended
@@ -33,9 +33,9 @@ def index_page(results: Path, expected: Sequence[str] = ()) -> Page:
     rows = {search: _row(results, search) for search in searches}
     finished = [row for row in rows.values() if row[3].text not in WITHOUT_ANSWER]
     sections = [Section("Studies", Table(COLUMNS, list(rows.values())))] if rows else []
-    of_logs = board.board(results)
+    of_logs = board_table(results)
     if of_logs.rows:
-        sections.append(Section("Board of recorded studies", of_logs, board.TEXT, "facts board"))
+        sections.append(Section("Board of recorded studies", of_logs, BOARD_TEXT, "facts board"))
     over_time = answers_over_time(results)
     if over_time is not None:
         sections.append(over_time)

@@ -11,7 +11,7 @@ from servelab.report.page import Cell, Table, change_cell
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
-Row = dict[Any, Any]
+ImprovementRow = dict[Any, Any]
 
 KINDS = ("measured", "recorded")
 
@@ -23,7 +23,7 @@ def beside_table(study: StudySummary, kind: str, own: pd.DataFrame, other: pd.Da
     a workload gets dashes.
     """
     other_kind = KINDS[1 - KINDS.index(kind)]
-    found = {kind: _rows(study, own), other_kind: _rows(study, other)}
+    found = {kind: _workload_rows(study, own), other_kind: _workload_rows(study, other)}
     label = metric_label(study.objective.metric)
     sides = [("Baseline", "baseline_value"), ("Optimized", "value")]
     columns = [f"{name}, {each} ({label})" for name, _ in sides for each in KINDS]
@@ -40,7 +40,7 @@ def beside_table(study: StudySummary, kind: str, own: pd.DataFrame, other: pd.Da
     return Table(["Workload", *columns, *(f"Change, {each}" for each in KINDS)], rows, name="measured-and-recorded")
 
 
-def _rows(study: StudySummary, improvements: pd.DataFrame) -> dict[str, Row]:
+def _workload_rows(study: StudySummary, improvements: pd.DataFrame) -> dict[str, ImprovementRow]:
     chosen = improvements[
         improvements["stage"].isin(LAST_STAGES)
         & (improvements["metric"] == study.objective.metric)
@@ -49,5 +49,5 @@ def _rows(study: StudySummary, improvements: pd.DataFrame) -> dict[str, Row]:
     return {row["workload"]: row for row in chosen.to_dict("records")}
 
 
-def _figure(row: Row | None, column: str) -> Cell:
+def _figure(row: ImprovementRow | None, column: str) -> Cell:
     return Cell("–" if row is None else figure(row[column]))

@@ -68,7 +68,7 @@ def value_or_none(value: Any) -> Any:
 NO_INTERVAL = "no interval"
 
 
-class Measured:
+class ShownMeasurement:
     """The measured figures of all runs (schemas.METRICS) as cells: mean, half of the 95 % interval, and n.
 
     A figure of several runs, one for each server start, is the mean of theirs, with Student's interval over them. A
@@ -197,7 +197,7 @@ def _markdown_text(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PageChart:
     """A chart inside the page."""
 
     stem: str
@@ -217,7 +217,7 @@ class Section:
     kind: str = "facts"
     """Class in the style sheet: `facts` (aligned left) or `figures` (aligned right)."""
     folded: bool = False
-    figures: Sequence[Figure] = ()
+    figures: Sequence[PageChart] = ()
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from servelab.report.improvement_tables import (
 )
 from servelab.report.measured_and_recorded import beside_table
 from servelab.report.measured_runs import Marks, MeasuredRuns, checks_summary, checks_table, startup_lines
-from servelab.report.page import Cell, Measured, Table, render_html, render_markdown
+from servelab.report.page import Cell, ShownMeasurement, Table, render_html, render_markdown
 from servelab.report.proof_section import proof_section
 from servelab.report.search_tree import search_tree
 from servelab.report.stages_section import Origin, StageSection, stage_sections
@@ -53,7 +53,7 @@ PAIR_OF_VISITS = "a visit of each side, one after the other"
 
 
 @dataclass(frozen=True)
-class Figure:
+class DrawnChart:
     """A chart's files, relative to the report, and its caption."""
 
     stem: str
@@ -94,7 +94,7 @@ def report_content(
     those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES, `asked` those of
     schemas.STAGE_ANSWERS. `drawn` lists the stems of the optional charts that exist.
     """
-    measured, proof = Measured(metrics), proof_section(study, recommended, table, metrics)
+    measured, proof = ShownMeasurement(metrics), proof_section(study, recommended, table, metrics)
     marks, is_recorded, places = Marks(table), origin.kind == "recorded", place_warning(recommended)
     stages = [_marked(stage, marks) for stage in stage_sections(study, table, decisions, measured, origin)]
     ran = table.dropna(subset=["run_id"])
@@ -132,14 +132,16 @@ def report_content(
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured, table)),
         "front": marks.on(front_table(searched, measured)),
         "figures": {
-            section: [Figure(chart.stem(), chart.caption) for chart in CHARTS if _is_shown(chart, section, drawn)]
+            section: [DrawnChart(chart.stem(), chart.caption) for chart in CHARTS if _is_shown(chart, section, drawn)]
             for section in ("answer", "search", "latency", "time", "versions")
         },
         "curves": None if curves is None or curves.empty else curves_table(curves, "Logs" if is_recorded else "Starts"),
         "answers": None if asked is None else answers_table(asked),
         "stages": stages,
         "stage_figures": {
-            stage.name: [Figure(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.section == "stage"]
+            stage.name: [
+                DrawnChart(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.section == "stage"
+            ]
             for stage in stages
             if stage.applies
         },

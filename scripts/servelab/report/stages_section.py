@@ -13,7 +13,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import NO_BREAK, duration, estimate, figure, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
-from servelab.report.page import Cell, Measured, Table, change_cell, value_or_none
+from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
 from servelab.search.decide import CONSTRAINT_MISSED
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Verdict
 from servelab.study.project import StageOutline, StudySummary
@@ -116,7 +116,7 @@ class StageSection:
 
 
 def stage_sections(
-    study: StudySummary, table: pd.DataFrame, decisions: Sequence[Decision], measured: Measured, origin: Origin
+    study: StudySummary, table: pd.DataFrame, decisions: Sequence[Decision], measured: ShownMeasurement, origin: Origin
 ) -> list[StageSection]:
     """The sections in the order of the search; `ServelabError` for a stage without decision or table."""
     decision_of = {decision.stage: decision for decision in decisions}
@@ -140,7 +140,7 @@ def _section(
     stage: StageOutline,
     table: pd.DataFrame,
     decision: Decision,
-    measured: Measured,
+    measured: ShownMeasurement,
     origin: Origin,
     share: float,
 ) -> StageSection:
@@ -208,7 +208,7 @@ def _failures(stage: str, rows: Sequence[Row], origin: Origin) -> Table | None:
     return Table(columns, cells, name=f"stage-{stage}-failures", most=50) if cells else None
 
 
-def _details(row: Row, measured: Measured) -> Details:
+def _details(row: Row, measured: ShownMeasurement) -> Details:
     found = measured.of_run(row["run_id"])
     cells = [
         [
@@ -234,7 +234,7 @@ def _effort(table: pd.DataFrame) -> str:
     return f"{runs} run{'' if runs == 1 else 's'}, {duration(rows['accelerator_s'].sum())} of accelerator time"
 
 
-def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: Measured, is_recorded: bool) -> Table:
+def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: ShownMeasurement, is_recorded: bool) -> Table:
     """The stage's table; a column that is equal in all rows, or empty, is omitted.
 
     What a search found chose the winner and is no claim, so that it has no changes; those of recorded logs are theirs.

@@ -9,7 +9,7 @@ from typing import Any
 from servelab.core.errors import ConfigError
 from servelab.core.files import own_or_shipped
 from servelab.core.identity import canonical_json, file_sha256
-from servelab.report.compare.court import Wanted, wanted_pairs
+from servelab.report.compare.conditions import WantedComparison, wanted_pairs
 from servelab.search.kept_answers import study_versions, versions_id
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
 from servelab.workflow.studies import LIVE, RECORDED, Studies, is_live, name_of
@@ -255,7 +255,7 @@ class Comparisons:
         of_studies = [f"results/{search}/{name}" for search in self._studies.searches for name in OF_STUDY]
         return of_studies + [f"results/comparisons/{name}/comparison.html" for name in self._pairs]
 
-    def _sides(self, comparison: str) -> tuple[Wanted, Wanted]:
+    def _sides(self, comparison: str) -> tuple[WantedComparison, WantedComparison]:
         if comparison not in self._pairs:
             raise ConfigError(
                 f"{comparison}: no such comparison; name it in config/config.yaml as `compare: [[first, second]]`"

@@ -12,24 +12,24 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
 from servelab.metrics.tables import comparison_schemas as compared_schemas
-from servelab.report.compare.facts import NOT_RECORDED, Difference, blocking, differences, key
-from servelab.report.compare.sides import JudgedRun, Run, StudySide
+from servelab.report.compare.facts import NOT_RECORDED, FactDifference, blocking, differences, key
+from servelab.report.compare.sides import JudgedRun, StudyRun, StudySide
 from servelab.search.decide import StartNoise
 from servelab.search.verdict import judge, machine_changes, noise_of_sides
 from servelab.study.project import SearchedStudy
 
 
 @dataclass(frozen=True)
-class Pair:
+class RunPair:
     """Two runs, or one without a counterpart."""
 
-    a: Run | None
-    b: Run | None
-    differences: list[Difference]
+    a: StudyRun | None
+    b: StudyRun | None
+    differences: list[FactDifference]
     """Fields in which the two differ; for one alone, its differences from the most similar run of the other study."""
-    blocking: list[Difference]
+    blocking: list[FactDifference]
     """Those of the differences that make the two not comparable."""
-    nearest: Run | None = None
+    nearest: StudyRun | None = None
     """For one alone, the most similar run."""
 
     @property
@@ -38,7 +38,7 @@ class Pair:
         return self.a is not None and self.b is not None and not self.blocking
 
 
-def pair_runs(a: Sequence[Run], b: Sequence[Run], *, answers: bool = False) -> list[Pair]:
+def pair_runs(a: Sequence[StudyRun], b: Sequence[StudyRun], *, answers: bool = False) -> list[RunPair]:
     """Puts every run into one pair: comparable runs first, each with the run that differs least from it.
 
     Of the others, runs with the same candidate's name and workload form pairs, and the rest have no counterpart.
@@ -54,9 +54,9 @@ def pair_runs(a: Sequence[Run], b: Sequence[Run], *, answers: bool = False) -> l
     return sorted(found, key=lambda pair: order[id(pair.a or pair.b)])
 
 
-def _comparable(a: Sequence[Run], b: Sequence[Run], answers: bool) -> list[Pair]:
+def _comparable(a: Sequence[StudyRun], b: Sequence[StudyRun], answers: bool) -> list[RunPair]:
     complete = all(run.facts.complete is not None for run in [*a, *b])
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[StudyRun]] = {}
     for run in b:
         groups.setdefault(key(run.facts, complete=complete, answers=answers), []).append(run)
     possible = [
@@ -67,7 +67,7 @@ def _comparable(a: Sequence[Run], b: Sequence[Run], answers: bool) -> list[Pair]
     return _each_once(sorted((pair for pair in possible if not pair.blocking), key=lambda pair: len(pair.differences)))
 
 
-def _namesakes(a: Sequence[Run], b: Sequence[Run], answers: bool) -> list[Pair]:
+def _namesakes(a: Sequence[StudyRun], b: Sequence[StudyRun], answers: bool) -> list[RunPair]:
     return _each_once(
         [
             _pair(run, other, answers)
@@ -78,22 +78,22 @@ def _namesakes(a: Sequence[Run], b: Sequence[Run], answers: bool) -> list[Pair]:
     )
 
 
-def _matched_runs_alone(a: Run | None, b: Run | None, others: Sequence[Run], answers: bool) -> Pair:
+def _matched_runs_alone(a: StudyRun | None, b: StudyRun | None, others: Sequence[StudyRun], answers: bool) -> RunPair:
     run = a or b
     assert run is not None
     pairs = [_pair(run, other, answers) if a else _pair(other, run, answers) for other in others]
     if not pairs:
-        return Pair(a, b, [], [])
+        return RunPair(a, b, [], [])
     like = min(pairs, key=lambda pair: (len(pair.blocking), len(pair.differences)))
-    return Pair(a, b, like.differences, like.blocking, nearest=like.b if a else like.a)
+    return RunPair(a, b, like.differences, like.blocking, nearest=like.b if a else like.a)
 
 
-def _pair(a: Run, b: Run, answers: bool) -> Pair:
+def _pair(a: StudyRun, b: StudyRun, answers: bool) -> RunPair:
     found = differences(a.facts, b.facts)
-    return Pair(a, b, found, blocking(found, answers=answers))
+    return RunPair(a, b, found, blocking(found, answers=answers))
 
 
-def _each_once(pairs: Sequence[Pair]) -> list[Pair]:
+def _each_once(pairs: Sequence[RunPair]) -> list[RunPair]:
     """The pairs in order, without those that share a run with an earlier pair."""
     taken: set[int] = set()
     kept = []
@@ -104,7 +104,9 @@ def _each_once(pairs: Sequence[Pair]) -> list[Pair]:
     return kept
 
 
-def _left(a: Sequence[Run], b: Sequence[Run], pairs: Sequence[Pair]) -> tuple[list[Run], list[Run]]:
+def _left(
+    a: Sequence[StudyRun], b: Sequence[StudyRun], pairs: Sequence[RunPair]
+) -> tuple[list[StudyRun], list[StudyRun]]:
     taken = {id(run) for pair in pairs for run in (pair.a, pair.b)}
     return [run for run in a if id(run) not in taken], [run for run in b if id(run) not in taken]
 
@@ -115,7 +117,7 @@ ONLY = {"a": "only in a", "b": "only in b"}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StudyComparison:
     """Two studies and the table that compares them."""
 
     a: StudySide
@@ -124,7 +126,7 @@ class Comparison:
     """schemas.COMPARISON."""
 
 
-def compare_studies(a: StudySide, b: StudySide) -> Comparison:
+def compare_studies(a: StudySide, b: StudySide) -> StudyComparison:
     """All runs of two studies in pairs, and their answers, with the changes from `a` to `b`.
 
     The metric, its basis and the margin are those of `a`'s objective.
@@ -134,10 +136,10 @@ def compare_studies(a: StudySide, b: StudySide) -> Comparison:
     answers = pair_runs(a.answer, b.answer, answers=True)
     other_model = _other_model(a, b)
     rows += [row for pair in answers for row in _rows(a, b, pair, "answer", noise, other_model)]
-    return Comparison(a, b, pa.Table.from_pylist(rows, schema=compared_schemas.COMPARISON))
+    return StudyComparison(a, b, pa.Table.from_pylist(rows, schema=compared_schemas.COMPARISON))
 
 
-def judged_pair(a: StudySide, b: StudySide, pair: Pair, *, answers: bool) -> tuple[str, str]:
+def judged_pair(a: StudySide, b: StudySide, pair: RunPair, *, answers: bool) -> tuple[str, str]:
     """Verdict and reason of a pair by the objective of `a`, as they stand in the table."""
     metric, basis = a.study.objective.metric_and_basis
     refused = _other_model(a, b) if answers else None
@@ -154,7 +156,7 @@ def noise_by_workload(a: StudySide, b: StudySide, metric: str, basis: Basis) -> 
     return {workload: noise_of_sides(each) for workload, each in by_workload.items()}
 
 
-def has_logs(run: Run) -> bool:
+def has_logs(run: StudyRun) -> bool:
     """Whether its values are those of logs, not of server starts."""
     return run.facts.complete is None
 
@@ -169,7 +171,7 @@ def _other_model(a: StudySide, b: StudySide) -> str | None:
 
 
 def _rows(
-    a: StudySide, b: StudySide, pair: Pair, kind: str, noise: Mapping[str, StartNoise], refused: str | None = None
+    a: StudySide, b: StudySide, pair: RunPair, kind: str, noise: Mapping[str, StartNoise], refused: str | None = None
 ) -> Iterator[Row]:
     metric, basis = a.study.objective.metric_and_basis
     shared = {"study_a": a.name, "study_b": b.name, "kind": kind} | _differs(pair)
@@ -191,13 +193,13 @@ def _rows(
             yield shared | judged | _figures(pair, other.tag, other_basis, ratio_ci95(*values), is_objective=False)
 
 
-def _same_limits(a: StudySide, b: StudySide, pair: Pair) -> bool:
+def _same_limits(a: StudySide, b: StudySide, pair: RunPair) -> bool:
     assert pair.a is not None and pair.b is not None
     return a.study.slos_of(pair.a.workload) == b.study.slos_of(pair.b.workload)
 
 
 def _judged(
-    a: StudySide, pair: Pair, metric: str, basis: Basis, noise: Mapping[str, StartNoise], refused: str | None
+    a: StudySide, pair: RunPair, metric: str, basis: Basis, noise: Mapping[str, StartNoise], refused: str | None
 ) -> tuple[Row, Interval | None]:
     """Verdict and reason of a pair, and the change of its objective if there is one."""
     if pair.a is None or pair.b is None:
@@ -217,7 +219,7 @@ def _judged(
     return {"verdict": verdict, "why": why}, change
 
 
-def _alone(pair: Pair) -> str:
+def _alone(pair: RunPair) -> str:
     other = "b" if pair.a else "a"
     if pair.nearest is None:
         return f"{other} has no run at all"
@@ -225,12 +227,12 @@ def _alone(pair: Pair) -> str:
     return f"{other} has none like it; the nearest, {pair.nearest.label} on {pair.nearest.workload}, differs in {texts}"
 
 
-def _is_same(a: Run, b: Run) -> bool:
+def _is_same(a: StudyRun, b: StudyRun) -> bool:
     """Whether both studies share this run; the same specification measured at another time is another run."""
     return a.run_id == b.run_id and a.measured_at == b.measured_at
 
 
-def _definition(pair: Pair, metric: str) -> str | None:
+def _definition(pair: RunPair, metric: str) -> str | None:
     """How the two clients' definitions of a metric differ; None if they are equal."""
     assert pair.a is not None and pair.b is not None
     texts = [run.definitions.get(metric) for run in (pair.a, pair.b)]
@@ -239,7 +241,7 @@ def _definition(pair: Pair, metric: str) -> str | None:
     return "; ".join(f"{side}: {text or 'as in docs/metrics.md'}" for side, text in zip("ab", texts, strict=True))
 
 
-def _differs(pair: Pair) -> Row:
+def _differs(pair: RunPair) -> Row:
     """What a pair differs in, and what is unknown of it."""
     texts = [each.text for each in pair.differences]
     unknown = None
@@ -253,7 +255,7 @@ def _differs(pair: Pair) -> Row:
     return {"differs": "; ".join(texts) or None, "not_known": unknown}
 
 
-def _run_columns(side: str, run: Run | None) -> Row:
+def _run_columns(side: str, run: StudyRun | None) -> Row:
     if run is None:
         return {}
     row: Mapping[str, Any] = run.table_row
@@ -270,7 +272,7 @@ def _run_columns(side: str, run: Run | None) -> Row:
     return {f"{name}_{side}": value for name, value in found.items()}
 
 
-def _figures(pair: Pair, metric: str, basis: Basis, change: Interval | None, *, is_objective: bool) -> Row:
+def _figures(pair: RunPair, metric: str, basis: Basis, change: Interval | None, *, is_objective: bool) -> Row:
     found: Row = {
         "metric": metric,
         "basis": basis,

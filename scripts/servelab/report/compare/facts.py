@@ -52,7 +52,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Difference:
+class FactDifference:
     """A field in which two runs differ; None where one has no such field."""
 
     field: str
@@ -120,20 +120,20 @@ def recorded_facts(spec: Mapping[str, Any], workload: str) -> Facts:
     )
 
 
-def differences(a: Facts, b: Facts) -> list[Difference]:
+def differences(a: Facts, b: Facts) -> list[FactDifference]:
     """Every field in which two runs differ, of the fields known of both."""
     if a.complete is None or b.complete is None:
         one, other = a.partial, b.partial
     else:
         one, other = a.complete, b.complete
     return [
-        Difference(name, one.get(name), other.get(name))
+        FactDifference(name, one.get(name), other.get(name))
         for name in dict.fromkeys([*one, *other])
         if one.get(name) != other.get(name)
     ]
 
 
-def blocking(found: list[Difference], *, answers: bool = False) -> list[Difference]:
+def blocking(found: list[FactDifference], *, answers: bool = False) -> list[FactDifference]:
     """The differences that make two runs not comparable; `answers` of studies may differ in their configuration."""
     fields = {each.field for each in found}
     allowed = COMPARED + (ENGINES_OWN if "engine" in fields else ())

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.yaml_file import MARKS_KEY, estimate, mark, metric_label
-from servelab.report.compare.comparison_table import SAME, Comparison
+from servelab.report.compare.comparison_table import SAME, StudyComparison
 from servelab.report.compare.sides import StudySide
 from servelab.report.page import Cell, Page, Section, Table, change_cell, value_or_none
 from servelab.search.verdict import VERDICTS
@@ -25,7 +25,7 @@ _REMARK = (
 )
 
 
-def comparison_page(comparison: Comparison, folder: Path) -> Page:
+def comparison_page(comparison: StudyComparison, folder: Path) -> Page:
     """The page; its links are relative to `folder`, where it will be written."""
     a, b = comparison.a, comparison.b
     table: pd.DataFrame = comparison.table.to_pandas()
@@ -61,7 +61,7 @@ def comparison_page(comparison: Comparison, folder: Path) -> Page:
     )
 
 
-def summary(comparison: Comparison) -> str:
+def summary(comparison: StudyComparison) -> str:
     """One sentence: how many runs were compared, their verdicts, and how many were not comparable."""
     pairs = [row for row in comparison.table.to_pylist() if row["is_objective"] and row["kind"] == "configuration"]
     counts = {verdict: sum(row["verdict"] == verdict for row in pairs) for verdict in (*VERDICTS, SAME)}

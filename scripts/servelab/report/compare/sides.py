@@ -31,7 +31,7 @@ ROLES = ("baseline", "winner")
 
 
 @dataclass
-class Run:
+class StudyRun:
     """What a study measured of a configuration on a workload, on one server start or more."""
 
     run_id: str
@@ -76,7 +76,7 @@ class Run:
 class JudgedRun:
     """A run with its objective, as `verdict.judge` reads it."""
 
-    run: Run
+    run: StudyRun
     values: list[float]
 
     @property
@@ -96,11 +96,11 @@ class StudySide:
     study: StudySummary
     command: str
     """The serving command that it recommends."""
-    runs: list[Run]
+    runs: list[StudyRun]
     """Every configuration of its stages on each workload once, in order: as its proof measured it, else its search."""
 
     @property
-    def answer(self) -> list[Run]:
+    def answer(self) -> list[StudyRun]:
         """The recommended configuration's run on each workload."""
         return [run for run in self.runs if run.is_recommended]
 
@@ -112,7 +112,7 @@ def read_side(folder: Path, name: str) -> StudySide:
     candidates = [candidate for plan in plans for candidate in plan["candidates"]]
     is_recorded = any("reference" in candidate for candidate in candidates)
     recommended = Recommended.read(folder / "recommended.json")
-    found: dict[str, Run] = {}
+    found: dict[str, StudyRun] = {}
     try:
         for plan in plans:
             for configuration, run in _stage_runs(folder, plan, is_recorded, recommended.changed):
@@ -145,7 +145,9 @@ def _stages(folder: Path, study: StudySummary) -> list[str]:
     return [*planned, *more, last]
 
 
-def _stage_runs(folder: Path, plan: Mapping[str, Any], is_recorded: bool, changed: bool) -> Iterator[tuple[str, Run]]:
+def _stage_runs(
+    folder: Path, plan: Mapping[str, Any], is_recorded: bool, changed: bool
+) -> Iterator[tuple[str, StudyRun]]:
     """Name of a configuration on a workload, equal for all its starts, and what the stage measured of it."""
     stage = folder / "stages" / plan["stage"]
     table = _table(stage / "table.parquet", schemas.STAGE_TABLE)
@@ -169,7 +171,7 @@ def _stage_runs(folder: Path, plan: Mapping[str, Any], is_recorded: bool, change
             of_metric = starts.of_logs if is_recorded else starts.of_starts
             yield (
                 run_id if is_recorded else canonical_json(spec | {"start": None}),
-                Run(
+                StudyRun(
                     run_id=run_id,
                     workload=workload,
                     engine=engine[0],

@@ -20,7 +20,7 @@ _PUBLISHED = ("proof", "logs")
 
 
 @dataclass(frozen=True)
-class Figure:
+class ExportedFigure:
     """A number with its labels; `level` is the point of a curve, None elsewhere."""
 
     name: str
@@ -37,7 +37,7 @@ class Exported:
 
     study: str
     answer: Recommended
-    figures: list[Figure]
+    figures: list[ExportedFigure]
     files: list[Path]
     """Answer, report and tables, to be handed over as they are."""
 
@@ -48,7 +48,7 @@ def exported(folder: Path) -> Exported:
         raise ConfigError(f"{folder}: has no recommended.json, so the study is not finished; run it first")
     answer = Recommended.read(folder / "recommended.json")
     about = {"study": answer.study, "engine": answer.engine, "engine_version": answer.engine_version}
-    kept = Figure("answer", "1", 1.0, about | {"evidence": answer.evidence, "command": answer.command})
+    kept = ExportedFigure("answer", "1", 1.0, about | {"evidence": answer.evidence, "command": answer.command})
     figures = [kept, *_changes(folder / "improvements.parquet"), *_curves(folder / "curves.parquet"), *_times(folder)]
     files = [folder / name for name in ("recommended.json", "report.html", "report.md")]
     tables = sorted(path for path in folder.glob("*.parquet"))
@@ -57,7 +57,7 @@ def exported(folder: Path) -> Exported:
     return Exported(answer.study, answer, [figure for figure in figures if math.isfinite(figure.value)], files)
 
 
-def _changes(file: Path) -> Iterator[Figure]:
+def _changes(file: Path) -> Iterator[ExportedFigure]:
     """Both sides of the published comparison on each workload and metric, and the change with its interval."""
     for row in _rows(file):
         if row["evidence"] not in _PUBLISHED:
@@ -65,13 +65,13 @@ def _changes(file: Path) -> Iterator[Figure]:
         labels = {name: str(row[name]) for name in ("study", "stage", "workload", "basis", "evidence")}
         unit = METRICS.get(row["metric"]).unit
         for side, column in (("baseline", "baseline_value"), (row["candidate"], "value")):
-            yield Figure(row["metric"], unit, row[column], labels | {"candidate": side})
+            yield ExportedFigure(row["metric"], unit, row[column], labels | {"candidate": side})
         labels |= {"candidate": row["candidate"], "metric": row["metric"]}
         for column in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent"):
-            yield Figure(column, "%", row[column], labels)
+            yield ExportedFigure(column, "%", row[column], labels)
 
 
-def _curves(file: Path) -> Iterator[Figure]:
+def _curves(file: Path) -> Iterator[ExportedFigure]:
     """The objective of each configuration at each point of each curve."""
     for row in _rows(file) if file.exists() else ():
         labels = {name: str(row[name]) for name in ("study", "curve", "stage", "candidate", "load")}
@@ -79,17 +79,17 @@ def _curves(file: Path) -> Iterator[Figure]:
         unit = METRICS.get(row["objective"]).unit
         for suffix in ("value", "ci95_low", "ci95_high"):
             name = row["objective"] + ("" if suffix == "value" else f"_{suffix}")
-            yield Figure(f"curve_{name}", unit, row[f"objective_{suffix}"], labels, row["level"])
+            yield ExportedFigure(f"curve_{name}", unit, row[f"objective_{suffix}"], labels, row["level"])
 
 
-def _times(folder: Path) -> Iterator[Figure]:
+def _times(folder: Path) -> Iterator[ExportedFigure]:
     """Accelerator-seconds of each stage, without what an earlier stage had measured."""
     rows = _rows(folder / "search.parquet") if (folder / "search.parquet").exists() else []
     for stage in dict.fromkeys(row["stage"] for row in rows):
         of_stage = [row for row in rows if row["stage"] == stage]
         labels = {"study": of_stage[0]["study"], "stage": stage}
         taken = (row["new_accelerator_s"] for row in of_stage)
-        yield Figure("accelerator_s", "s", sum(value for value in taken if value == value), labels)
+        yield ExportedFigure("accelerator_s", "s", sum(value for value in taken if value == value), labels)
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

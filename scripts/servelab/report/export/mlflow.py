@@ -7,7 +7,7 @@ from typing import Any
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.report.export import EXPORTS
-from servelab.report.export.figures import Exported, Figure, client
+from servelab.report.export.figures import Exported, ExportedFigure, client
 
 _LONGEST = 6000
 """Characters of a parameter that MLflow takes."""
@@ -50,7 +50,7 @@ class Tracking:
         return f"{uri}: {len(study.figures)} figures and {len(study.files)} files of {study.study}, run {run}"
 
 
-def _name(figure: Figure) -> str:
+def _name(figure: ExportedFigure) -> str:
     """MLflow's names may have spaces, slashes, dots and dashes, and no other sign."""
     labels = [value for name, value in figure.labels.items() if name not in ("study", "basis", "evidence", "load")]
     text = "/".join([figure.name, *labels])

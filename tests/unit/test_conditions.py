@@ -18,9 +18,9 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError
 from servelab.report.compare.comparison_table import compare_studies
-from servelab.report.compare.court import (
+from servelab.report.compare.conditions import (
     Condition,
-    Finding,
+    ConditionResult,
     github_lines,
     junit,
     read_condition,
@@ -149,9 +149,9 @@ def test_a_condition_is_read_as_it_is_written():
 
 
 FINDINGS = [
-    Finding(SLOWER, "max_num_seqs=8", "chat", "worse", "-9 % <&> \x00 100%\nsecond line"),
-    Finding(SLOWER, "a, b: c", "chat", "cannot tell", "too few"),
-    Finding(LATER, "baseline", "long", "better", "fine"),
+    ConditionResult(SLOWER, "max_num_seqs=8", "chat", "worse", "-9 % <&> \x00 100%\nsecond line"),
+    ConditionResult(SLOWER, "a, b: c", "chat", "cannot tell", "too few"),
+    ConditionResult(LATER, "baseline", "long", "better", "fine"),
 ]
 
 
@@ -188,14 +188,14 @@ def test_command_line_ends_with_the_verdicts_code(folder_of, tmp_path, pace, cod
         "new",
     ]
     ended = subprocess.run(
-        [*command, "--fail-if", "total_tokens_per_s < -3%", "--junit", tmp_path / "court.xml", "--github"],
+        [*command, "--fail-if", "total_tokens_per_s < -3%", "--junit", tmp_path / "findings.xml", "--github"],
         capture_output=True,
         text=True,
         cwd=ROOT,
     )
     assert ended.returncode == code, ended.stdout + ended.stderr
     assert f"Verdict: {word}" in ended.stdout
-    assert len(ET.parse(tmp_path / "court.xml").getroot()) == 1
+    assert len(ET.parse(tmp_path / "findings.xml").getroot()) == 1
     assert (tmp_path / "c" / "comparison.html").exists()
 
 

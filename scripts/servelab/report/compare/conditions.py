@@ -21,14 +21,14 @@ from servelab.metrics.objective import Basis
 from servelab.metrics.statistics import Interval, ratio_interval, t_quantile
 from servelab.report.compare.comparison_table import (
     SAME,
-    Comparison,
-    Pair,
+    RunPair,
+    StudyComparison,
     has_logs,
     judged_pair,
     noise_by_workload,
     pair_runs,
 )
-from servelab.report.compare.sides import Run
+from servelab.report.compare.sides import StudyRun
 from servelab.search.decide import StartNoise
 
 Word = Literal["better", "same", "worse", "cannot tell"]
@@ -78,7 +78,7 @@ def read_condition(text: str) -> Condition:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ConditionResult:
     """One condition on one configuration and workload."""
 
     condition: Condition
@@ -88,7 +88,9 @@ class Finding:
     why: str
 
 
-def try_conditions(comparison: Comparison, conditions: Sequence[Condition], *, answers: bool) -> list[Finding]:
+def try_conditions(
+    comparison: StudyComparison, conditions: Sequence[Condition], *, answers: bool
+) -> list[ConditionResult]:
     """Every condition on every pair of runs: on the two studies' answers, else on all configurations of both.
 
     "Worse" is said of one in 20 comparisons at most in which no change is beyond its limit, over all conditions and
@@ -107,7 +109,7 @@ def try_conditions(comparison: Comparison, conditions: Sequence[Condition], *, a
     ]
 
 
-def verdict_of(findings: Sequence[Finding]) -> Word:
+def verdict_of(findings: Sequence[ConditionResult]) -> Word:
     """Worse if one finding is; else it cannot be told if one cannot; else better if one is, and else the same."""
     words = {finding.word for finding in findings}
     return (
@@ -115,13 +117,15 @@ def verdict_of(findings: Sequence[Finding]) -> Word:
     )
 
 
-def _try(comparison: Comparison, condition: Condition, pair: Pair, judged: tuple[str, str], level: float) -> Finding:
+def _try(
+    comparison: StudyComparison, condition: Condition, pair: RunPair, judged: tuple[str, str], level: float
+) -> ConditionResult:
     """`judged` is the pair's verdict by the objective, with its reason."""
     run = pair.a or pair.b
     assert run is not None
 
-    def finding(word: Word, why: str) -> Finding:
-        return Finding(condition, _name(pair), run.workload, word, why)
+    def finding(word: Word, why: str) -> ConditionResult:
+        return ConditionResult(condition, _name(pair), run.workload, word, why)
 
     word, why = judged
     if word == SAME:
@@ -143,12 +147,12 @@ def _try(comparison: Comparison, condition: Condition, pair: Pair, judged: tuple
     return finding(*_against(condition, values[0], values[1], noise, level))
 
 
-def _name(pair: Pair) -> str:
+def _name(pair: RunPair) -> str:
     labels = list(dict.fromkeys(run.label for run in (pair.a, pair.b) if run))
     return " → ".join(labels)
 
 
-def _basis(comparison: Comparison, metric: str, a: Run, b: Run) -> Basis:
+def _basis(comparison: StudyComparison, metric: str, a: StudyRun, b: StudyRun) -> Basis:
     """That of the objective for its metric; for others per accelerator if the numbers differ."""
     objective, basis = comparison.a.study.objective.metric_and_basis
     if metric == objective:
@@ -194,7 +198,7 @@ _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, production 2; a log line may have them."""
 
 
-def junit(findings: Sequence[Finding], name: str) -> str:
+def junit(findings: Sequence[ConditionResult], name: str) -> str:
     """One test case a finding: worse is a failure, what cannot be told an error, all else passes."""
     words = [finding.word for finding in findings]
     suite = ET.Element(
@@ -224,7 +228,7 @@ def _text(text: str) -> str:
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def github_lines(findings: Sequence[Finding]) -> Iterator[str]:
+def github_lines(findings: Sequence[ConditionResult]) -> Iterator[str]:
     """Workflow commands: an error for worse, a warning for what cannot be told, a notice for all else.
 
     The escapes are those of GitHub's own toolkit, packages/core/src/command.ts.
@@ -245,7 +249,7 @@ _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedComparison:
     """One side of a comparison."""
 
     name: str
@@ -256,7 +260,9 @@ class Wanted:
     """`studies/<study>` or `recorded/<study>` if this workflow makes it; None for results that already exist."""
 
 
-def wanted_pairs(pairs: object, searches: Collection[str], results: Path) -> list[tuple[Wanted, Wanted]]:
+def wanted_pairs(
+    pairs: object, searches: Collection[str], results: Path
+) -> list[tuple[WantedComparison, WantedComparison]]:
     """The key `compare` of the configuration: pairs of studies by name, by `recorded/<study>`, or by their folder.
 
     `searches` are the studies that this workflow makes. A mistake is a `ConfigError`.
@@ -280,18 +286,18 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return names if len(set(names)) == len(names) else [_slug(str(folder)) for folder in folders]
 
 
-def _wanted(text: str, searches: Collection[str], results: Path) -> Wanted:
+def _wanted(text: str, searches: Collection[str], results: Path) -> WantedComparison:
     kind, _, study = text.partition("/")
     named = [text] if kind in KINDS and _PLAIN.fullmatch(study) else []
     if _PLAIN.fullmatch(text):
         named = [f"{each}/{text}" for each in KINDS]
     for search in named:
         if search in searches:
-            return Wanted(search.removeprefix("studies/").replace("/", "-"), results / search, search)
+            return WantedComparison(search.removeprefix("studies/").replace("/", "-"), results / search, search)
     for folder in [*(results / search for search in named), Path(text)]:
         if (folder / "study.json").exists():
             name = folder.relative_to(results) if folder.is_relative_to(results) else folder
-            return Wanted(_slug(str(name).removeprefix("studies/")), folder, None)
+            return WantedComparison(_slug(str(name).removeprefix("studies/")), folder, None)
     known = ", ".join(sorted(searches)) or "none"
     raise ConfigError(
         f"config/config.yaml: compare: `{text}` is no study of this configuration ({known}) and no folder with a "
