@@ -15,7 +15,7 @@ from servelab.metrics.tables.io import read_tables
 from servelab.report.card import answer_card, write_card
 from servelab.report.charts import CHARTS, Chart, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.charts.write import add_decisions
-from servelab.report.claims_section import audit_section
+from servelab.report.claims_section import audit_section, beside_table
 from servelab.report.forms import Deployment, forms_in_order
 from servelab.report.improvement_tables import (
     accelerators_text,
@@ -31,7 +31,6 @@ from servelab.report.improvement_tables import (
     other_metrics_table,
     place_warning,
 )
-from servelab.report.measured_and_recorded import beside_table
 from servelab.report.measured_runs import Marks, MeasuredRuns, checks_summary, checks_table, startup_lines
 from servelab.report.page import Cell, ShownMeasurement, Table, render_html, render_markdown
 from servelab.report.proof_section import proof_section
