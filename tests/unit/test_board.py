@@ -15,8 +15,7 @@ from servelab.recorded.audit import Evidence
 from servelab.recorded.audit.claims_table import audit
 from servelab.recorded.log_tables import parse_recorded
 from servelab.recorded.logs import Logs
-from servelab.report.board import BOARD_COLUMNS, board_table
-from servelab.report.index_page import index_page
+from servelab.report.index_page import BOARD_COLUMNS, board_table, index_page
 from servelab.report.page import render_html, render_markdown
 from servelab.search.candidates_table import describe
 from servelab.study.recorded.plan import plan_recorded

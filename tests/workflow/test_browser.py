@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from workspace import ROOT
 
-from servelab.report.board import BOARD_TEXT
+from servelab.report.index_page import BOARD_TEXT
 from servelab.report.page import Cell, Page, Section, Table, write_page
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
