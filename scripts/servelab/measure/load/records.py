@@ -23,13 +23,8 @@ from servelab.metrics.tables import schemas
 _DONE = b"[DONE]"
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "text")
 _TEXT = re.compile(rb'"(%s)" ?: ?"((?:[^"\\]|\\.)*)"' % "|".join(_TEXT_FIELDS).encode())
-_PLAIN = re.compile(rb'[^"\\\x00-\x09\x0b-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x09\x0b-\x1f]*)*').match
-"""The content of JSON strings, one per line."""
-_KEY_BYTES = 8
-_SHORT_RUN = 4
-_SHORT_RUNS = 8
-"""After `_SHORT_RUNS` runs of fewer than `_SHORT_RUN` equal-shaped events, events are parsed one by one."""
-_WINDOW_BYTES = 1 << 13
+_PLAIN = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x1f]*)*').fullmatch
+"""The content of a JSON string without escaped code points."""
 _EXCERPT = 300
 _MOST_TOKENS = 1 << 31
 _MOST_REASON = 64
@@ -64,33 +59,19 @@ def read_answer(
     """
     answer = StreamedAnswer()
     separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
-    ends: list[npt.NDArray[np.int64]] = []
+    ends: list[int] = []
     """Ends in the body of the events that carry a token."""
     shape: _Shape | None = None
-    position = short_runs = events = 0
-    window = _WINDOW_BYTES
-    while True:
-        if shape is not None and short_runs < _SHORT_RUNS:
-            run = _run(body, position, shape, window)
-            if len(run):
-                ends.append(run)
-                taken = int(run[-1]) - position
-                position += taken
-                is_cut = taken >= window
-                # A run is looked for in twice as much as the last one took: what is copied stays in proportion.
-                window = max(_WINDOW_BYTES, 2 * taken)
-                if is_cut:  # by the window, not by another event
-                    continue
-            short_runs += len(run) < _SHORT_RUN
+    position = events = 0
+    for block in body.split(separator)[:-1]:  # no complete event follows the last separator
+        position += len(block) + len(separator)
+        if shape is not None and shape.fits(block):
+            ends.append(position)
+            continue
         events += 1
         if events > most_events:
             answer.error = f"broken_event: more than {most_events} events"
             break
-        end = body.find(separator, position)
-        if end < 0:  # no complete event follows the last separator
-            break
-        block = body[position:end]
-        position = end + len(separator)
         data = _data(block)
         if data is None:
             continue
@@ -101,10 +82,10 @@ def read_answer(
         if event is None:
             break
         if event.carries_token:
-            ends.append(np.array([position]))
-            shape = _shape(block, event.content, separator) or shape
+            ends.append(position)
+            shape = _shape(block, event.content) or shape
     if ends:
-        pieces = np.searchsorted(np.asarray(offsets, dtype=np.int64), np.concatenate(ends))
+        pieces = np.searchsorted(np.asarray(offsets, dtype=np.int64), ends)
         answer.token_times = np.asarray(stamps, dtype=np.float64)[pieces]
     return answer
 
@@ -181,13 +162,19 @@ def _carries_token(choice: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Shape:
-    """An event's bytes before its text, and after it with the separator."""
+    """An event's bytes before and after its text."""
 
     before: bytes
     after: bytes
 
+    def fits(self, block: bytes) -> bool:
+        """Whether an event differs in its text only."""
+        start, end = len(self.before), len(block) - len(self.after)
+        is_like = start <= end and block.startswith(self.before) and block.endswith(self.after)
+        return is_like and _PLAIN(block, start, end) is not None
 
-def _shape(block: bytes, event: dict[str, Any], separator: bytes) -> _Shape | None:
+
+def _shape(block: bytes, event: dict[str, Any]) -> _Shape | None:
     """The bytes around the text of an event, if the event would carry a token with any other text as well.
 
     Checked by putting another text there: nothing else of the event may change.
@@ -204,32 +191,9 @@ def _shape(block: bytes, event: dict[str, Any], separator: bytes) -> _Shape | No
             delta[name] = "Q"
             with suppress(orjson.JSONDecodeError):  # a block of several lines, each ended by a carriage return
                 if orjson.loads(before[5:] + b"Q" + after) == event:
-                    return _Shape(before, after + separator)
+                    return _Shape(before, after)
             return None
     return None
-
-
-def _run(body: bytes, position: int, shape: _Shape, window: int) -> npt.NDArray[np.int64]:
-    """Ends of the consecutive events of a shape that start at a position, of those within a window of bytes."""
-    start = position + len(shape.before)
-    if not body.startswith(shape.before, position):
-        return np.empty(0, dtype=np.int64)
-    # Split at a few bytes instead of everything between two texts: Python finds short separators much faster.
-    key, between = shape.before[-_KEY_BYTES:], shape.after + shape.before[:-_KEY_BYTES]
-    texts = []
-    for part in body[start : start + window + _SHORT_RUN * (len(key) + len(between))].split(key):
-        if not part.endswith(between):
-            text, after, _ = part.partition(shape.after)
-            texts += [text] if after else []
-            break
-        texts.append(part[: -len(between)])
-    lines = b"\n".join(texts) + b"\n"
-    matched = _PLAIN(lines)
-    good = lines.count(b"\n", 0, matched.end()) if matched else 0
-    if matched is None or lines.count(b"\n") != len(texts):
-        good = 0
-    lengths = np.fromiter(map(len, texts[:good]), dtype=np.int64, count=good)
-    return position + np.cumsum(lengths + len(shape.before) + len(shape.after))
 
 
 ERRORS = {
