@@ -6,7 +6,6 @@ Prints one JSON object per result, with the headings, label and command above it
 import argparse
 import io
 import json
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +34,7 @@ def main(arguments: argparse.Namespace) -> None:
 
     broken = 0
     if arguments.table:
-        errors = write_table(tasks(arguments.files), arguments.table, scan_task, len(os.sched_getaffinity(0)))
+        errors = write_table(tasks(arguments.files), arguments.table, scan_task)
         for error in errors:
             print(f"error: {error}", file=sys.stderr)
         broken, arguments.files = len(errors), []

@@ -13,7 +13,6 @@ import pytest
 from forked_script import run_forked
 from hostile_logs import KINDS, SAMPLES, SERVER_LINE, form_of
 
-from servelab.recorded.anything import read_anything
 from servelab.recorded.readers import Block, ReadError, read_file, scan_file
 from servelab.recorded.readers.blocks_table import write_table
 from servelab.recorded.readers.lines import CUT, MOST_LINE, visible_lines
@@ -113,16 +112,6 @@ def test_a_progress_bar_drawn_for_hours_hides_no_figure(tmp_path: Path) -> None:
     assert found.metrics() == read_file(SAMPLES / "vllm-0.32.txt")[0].metrics()
 
 
-def test_a_log_of_lines_that_each_begin_something_is_not_read_to_its_end(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("x\n" + "+-+\n" * 100_000 + "\n" + (SAMPLES / "vllm-0.32.txt").read_text())
-    (found,) = scan_file(log)
-    assert isinstance(found, ReadError)
-    assert re.fullmatch(
-        rf"{re.escape(str(log))}:\d+: too many lines of a few characters .* nothing is read", str(found)
-    )
-
-
 def test_an_object_of_many_short_lines_is_read_within_a_text(tmp_path: Path) -> None:
     document = json.loads((SAMPLES / "vllm-0.32.json").read_text())
     document["input_lens"] = [1000 + number % 1000 for number in range(40_000)]
@@ -139,15 +128,6 @@ def test_bars_drawn_between_the_rows_of_a_table_do_not_end_it(name: str, tmp_pat
     assert [block.metrics() for block in read_file(tmp_path / "log")] == [
         block.metrics() for block in read_file(SAMPLES / name)
     ]
-
-
-@pytest.mark.parametrize("headings", [100, 100_000])
-def test_the_place_of_a_result_is_known_below_as_many_headings_as_a_page_has(headings: int, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("# a\n## b\n" * (headings // 2) + "$ c\n" + (SAMPLES / "vllm-0.32.txt").read_text())
-    (found,) = read_anything(log)
-    ((_, place),) = found.blocks
-    assert (place.headings, place.command) == ((("a", "b"), "c") if headings == 100 else ((), None))
 
 
 def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from servelab.metrics.definitions import METRICS
-from servelab.recorded.anything import scan_task, tasks
 from servelab.recorded.readers import READERS, Block, ReadError, blocks_table, read_file, scan_file
 
 ROOT = Path(__file__).parents[2]
@@ -349,23 +348,6 @@ def test_other_files_hold_no_result(tmp_path: Path) -> None:
 
 
 BEGINS = b"============ Serving Benchmark Result ============\n"
-
-
-def test_many_logs_are_read_by_several_processes_in_order(tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    whole, samples = blocks_table.BATCH * 5 + 3, sorted(SAMPLES.glob("*.txt"))[:3]
-    for number in range(whole):
-        text = samples[number % 3].read_bytes() if number % 7 else BEGINS
-        (logs / f"{number:05}.log").write_bytes(text)
-    one, several = tmp_path / "one.parquet", tmp_path / "several.parquet"
-    errors = [
-        [str(error) for error in blocks_table.write_table(tasks([logs]), table, scan_task, processes)]
-        for table, processes in ((one, 1), (several, 2))
-    ]
-    assert errors[0] == errors[1]
-    assert pq.read_table(one).equals(pq.read_table(several))
-    assert len(set(pq.read_table(one)["file"].to_pylist())) == sum(number % 7 > 0 for number in range(whole))
 
 
 def test_read_log_prints_what_it_can(tmp_path: Path) -> None:

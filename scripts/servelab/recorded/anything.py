@@ -13,7 +13,6 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple, cast
 
 from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file, scan_stream
-from servelab.recorded.readers.lines import decoded, visible_parts
+from servelab.recorded.readers.lines import decoded, visible_lines
 
 _HEADING = re.compile(r"(#{1,6}) +(\S.*)")
 _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
@@ -33,18 +32,9 @@ _CLIENT = re.compile(
     r"|python3? (?:-m )?\S*(?:bench|profile_|serv)\S*)"
     r"(?:\s|$)"
 )
-_EVENT = re.compile(
-    r"^[^\S\n]*+>?[^\S\n]*+(?:`{3}|~{3}"
-    r"|(#{1,6}) +\S(?![^\n]*\n+(?!\1#)#{1,6} +\S)|[$+❯%] +\S|#!cmd |[A-Z_][A-Z0-9_]*=\S"
-    r"|(?:[^\s/]*/)*+(?:vllm|guidellm|aiperf|genai-|evalscope|ais_bench|trtllm-|llama-|lmdeploy|sglang|python))",
-    re.MULTILINE,
-)
-"""How a line begins that can be more than text: a fence, a heading that the next line does not replace, a command."""
 _SPACES = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 _BEFORE_LABEL, _AFTER_LABEL = f">*_#?+!-{_SPACES}", f"*_:：{_SPACES}"
 _MOST_LABEL, _MOST_COMMAND, _MOST_PLACES = 300, 4000, 100_000
-_MOST_EVENTS, _SHORT = 10_000, 64
-"""Headings, fences and commands of a text, and one more for so many characters; after that no place is known."""
 
 
 @dataclass(frozen=True)
@@ -77,63 +67,21 @@ class _State:
 def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, Place]:
     """The place of each of some lines, numbered from 1."""
     wanted = sorted(set(lines))[:_MOST_PLACES]
-    state, found, next_one = _State(), {}, 0
-    left = _MOST_EVENTS
-    for numbers, shown, text in visible_parts(texts):
-        left += len(text) // _SHORT
-        if next_one == len(wanted) or left < 0:
+    state = _State()
+    found: dict[int, Place] = {}
+    for number, line in visible_lines(texts):
+        while wanted[len(found) :] and wanted[len(found)] <= number:
+            found[wanted[len(found)]] = state.place()
+        if len(found) == len(wanted):
             break
-        events = _EVENT.finditer(text)
-        index = position = event = 0
-        at, stop = -1, bisect_left(numbers, wanted[next_one])
-        while index < len(shown):
-            if at < index:
-                found_event = next(events, None)
-                at = len(shown)
-                if found_event is not None:
-                    start = found_event.start()
-                    event += text.count("\n", position, start)
-                    at, position = event, start
-            if index == stop:
-                found[wanted[next_one]] = state.place()
-                next_one += 1
-                if next_one == len(wanted):
-                    break
-                stop = bisect_left(numbers, wanted[next_one], index)
-            elif index == at or state.continues:
-                left -= 1
-                if left < 0:
-                    state = _State()
-                    break
-                if shown[index]:
-                    _step(state, shown[index].strip())
-                index += 1
-            else:
-                end = min(at, stop)
-                if end == stop:  # the line before may be a heading, if this one looks like another
-                    last = next((each for each in range(end - 1, index - 1, -1) if shown[each]), index)
-                    _label(state, shown, index, last)
-                    _step(state, shown[last].strip())
-                else:
-                    _label(state, shown, index, end)
-                index = end
-    for line_number in wanted[next_one:]:
-        found[line_number] = state.place()
-    return found
-
-
-def _label(state: _State, lines: list[str], start: int, end: int) -> None:
-    """The last text of lines that are no event."""
-    if state.fence is not None:
-        return
-    for index in range(end - 1, start - 1, -1):
-        bare = lines[index].strip().removeprefix(">")
-        if text := bare.lstrip(_BEFORE_LABEL).rstrip(_AFTER_LABEL):
-            state.label = text[:_MOST_LABEL]
-            return
+        _step(state, line.strip()[: 2 * _MOST_COMMAND])
+    return found | {number: state.place() for number in wanted[len(found) :]}
 
 
 def _step(state: _State, text: str) -> None:
+    """Takes one line into account."""
+    if not text:
+        return
     if state.continues and state.command is not None:
         state.continues = text.endswith("\\")
         if len(state.command) < _MOST_COMMAND:
@@ -162,7 +110,8 @@ def _step(state: _State, text: str) -> None:
         state.continues = command.endswith("\\")
         state.command = (command.rstrip(" \\") if state.continues or command[-1] == " " else command)[:_MOST_COMMAND]
     else:
-        _label(state, [text], 0, 1)
+        if state.fence is None and (label := bare.lstrip(_BEFORE_LABEL).rstrip(_AFTER_LABEL)):
+            state.label = label[:_MOST_LABEL]
 
 
 _MOST_FILES = 100_000

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
-from functools import partial
-from itertools import chain, islice
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,11 +28,6 @@ BLOCKS = pa.schema(
 """`block_line` is where the block begins, `line` where the figure stands; `value` is null where the tool has none."""
 
 T = TypeVar("T")
-R = TypeVar("R")
-BATCH = 200
-"""Paths that are read at a time."""
-_WORTH_ITS_START = 5 * BATCH
-"""Paths from which on a second process saves more time than its start takes."""
 
 
 def blocks_table(blocks: Iterable[Block]) -> pa.Table:
@@ -57,47 +46,16 @@ def blocks_table(blocks: Iterable[Block]) -> pa.Table:
 
 
 def write_table(
-    paths: Iterable[T], destination: Path, scan: Callable[[T], Iterable[Block | ReadError]], processes: int = 1
+    paths: Iterable[T], destination: Path, scan: Callable[[T], Iterable[Block | ReadError]]
 ) -> list[ReadError]:
-    """Writes a row for each figure of some paths to Parquet, and gives the errors of what could not be read.
+    """Writes a row for each figure of some paths to Parquet, and returns the errors of what could not be read.
 
-    `scan` gives the blocks and errors of a path. Rows and errors are in the paths' order, whatever the number of
-    processes. The file appears whole or not at all.
+    `scan` gives the blocks and errors of a path. The file appears whole or not at all.
     """
     errors: list[ReadError] = []
-    remaining = iter(paths)
-    batches = iter(lambda: list(islice(remaining, BATCH)), [])
-    first = list(islice(batches, _WORTH_ITS_START // BATCH))
-    with ExitStack() as stack:
-        temporary = stack.enter_context(replacing(destination))
-        writer = stack.enter_context(pq.ParquetWriter(temporary, BLOCKS))
-        read = partial(_read, scan)
-        done: Iterator[tuple[pa.Table, list[ReadError]]] = map(read, chain(first, batches))
-        if processes > 1 and len(first) * BATCH == _WORTH_ITS_START:
-            spawn = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=spawn))
-            done = _in_order(pool, read, chain(first, batches), processes)
-        for table, wrong in done:
-            writer.write_table(table)
-            errors += wrong
+    with replacing(destination) as temporary, pq.ParquetWriter(temporary, BLOCKS) as writer:
+        for path in paths:
+            found = list(scan(path))
+            errors += [each for each in found if isinstance(each, ReadError)]
+            writer.write_table(blocks_table(each for each in found if isinstance(each, Block)))
     return errors
-
-
-def _in_order(pool: ProcessPoolExecutor, work: Callable[[T], R], items: Iterator[T], processes: int) -> Iterator[R]:
-    """As `map`, with few results waiting."""
-    waiting = deque(pool.submit(work, item) for item in islice(items, 2 * processes))
-    while waiting:
-        yield waiting.popleft().result()
-        waiting.extend(pool.submit(work, item) for item in islice(items, 1))
-
-
-def _read(scan: Callable[[T], Iterable[Block | ReadError]], paths: Sequence[T]) -> tuple[pa.Table, list[ReadError]]:
-    blocks: list[Block] = []
-    errors: list[ReadError] = []
-    for path in paths:
-        for found in scan(path):
-            if isinstance(found, ReadError):
-                errors.append(found)
-            else:
-                blocks.append(found)
-    return blocks_table(blocks), errors

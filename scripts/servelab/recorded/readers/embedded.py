@@ -7,13 +7,12 @@ import re
 from collections.abc import Collection, Iterable, Set
 from typing import Any, cast
 
-from servelab.recorded.readers.pieces import MOST_JSON_BYTES, MOST_JSON_VALUES, MOST_PREFIX, Lines, Piece, Prefix
+from servelab.recorded.readers.pieces import MOST_JSON_BYTES, MOST_PREFIX, Lines, Piece, Prefix
 
 _DECODE = json.JSONDecoder().raw_decode
 _START = re.compile(r'\{\s*(?:"|$)')
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)("?)')
 """A text, and what ends it. One without an end is matched too, so that no character is looked at twice."""
-_PLAIN_STRING = re.compile(r'"[^"]*+"')
 _CONTINUES = re.compile(r'\s*(?:["\]}\[{]|-?\d|true|false|null|NaN|-?Infinity)')
 
 
@@ -26,17 +25,10 @@ class EmbeddedJson:
 
     def __init__(self, results: Collection[frozenset[str]]) -> None:
         self._results = results
-        self._one_of_each = frozenset(min(markers) for markers in results)
-        self._least = min(sum(map(len, markers)) for markers in results)
         self._parts: list[str] = []
-        self._first = self._depth = self._length = self._values = 0
+        self._first = self._depth = self._length = 0
         self._prefix = Prefix("")
         self.others: list[int] = []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether an object has begun that its line does not end."""
-        return bool(self._parts)
 
     def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The object that a line ends, if it does."""
@@ -64,8 +56,7 @@ class EmbeddedJson:
         if "}" in content and (document := self._whole(content)) is not None:
             return self._found(document, number, number)
         self._first = number
-        if (lead := line[: match.start()]) != self._prefix.lead:
-            self._prefix = Prefix(lead)
+        self._prefix = Prefix(line[: match.start()])
         if "}" in content:
             return self._add(number, content)
         self._parts.append(content)  # counted when another line continues it
@@ -74,17 +65,14 @@ class EmbeddedJson:
     def _add(self, number: int, content: str) -> Iterable[Piece]:
         self._parts.append(content)
         self._count(content)
-        if self._length > MOST_JSON_BYTES or self._values > MOST_JSON_VALUES:
+        if self._length > MOST_JSON_BYTES:
             return self._broken("it is too long")
         return self._ended(number) if self._depth <= 0 else ()
 
     def _count(self, content: str) -> None:
-        bare = content
-        if '"' in content:
-            bare = _STRING.sub(_emptied, content) if "\\" in content else _PLAIN_STRING.sub("", content)
+        bare = _STRING.sub(_emptied, content)
         opened = bare.count("{") + bare.count("[")
         self._depth += opened - bare.count("}") - bare.count("]")
-        self._values += opened + bare.count(",")
         self._length += len(content)
 
     def _ended(self, last: int) -> Iterable[Piece]:
@@ -111,9 +99,7 @@ class EmbeddedJson:
         return ()
 
     def _broken(self, why: str) -> Iterable[Piece]:
-        keys = set()
-        if max(self._length, len(self._parts[0])) >= self._least:
-            keys = {text for part in self._parts for text, end in _STRING.findall(part) if end}
+        keys = {text for part in self._parts for text, end in _STRING.findall(part) if end}
         first, last = self._first, self._first + len(self._parts) - 1
         self._reset()
         if self._is_result(keys):
@@ -122,11 +108,11 @@ class EmbeddedJson:
         return ()
 
     def _is_result(self, keys: Set[str]) -> bool:
-        return not self._one_of_each.isdisjoint(keys) and any(markers <= keys for markers in self._results)
+        return any(markers <= keys for markers in self._results)
 
     def _reset(self) -> None:
         self._parts = []
-        self._depth = self._length = self._values = 0
+        self._depth = self._length = 0
 
 
 def _emptied(text: re.Match[str]) -> str:

@@ -49,16 +49,6 @@ class Frames:
         self._section = ""
         self._last = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a rule with a title or a section has begun, or the line before can be the rule above a section."""
-        sections = self._sections
-        return (
-            self._frame is not None
-            or (self._rule is not None and self._rule[0] == self._last)
-            or (sections is not None and not sections.is_full)
-        )
-
     def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The block that a line ends, if it does."""
         self._last = number

@@ -6,48 +6,39 @@ import csv
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from servelab.recorded.readers.lines import Part, is_docker_log, unwrapped, visible_parts
+from servelab.recorded.readers.lines import is_docker_log, unwrapped, visible_lines
 
 MOST_PREFIX = 500
 """Characters before a block's header: what a logger writes before each line."""
-_PARTS = re.compile(r"(\d+|\s+)")
-_SPACES, _DIGITS = re.compile(r"\s*"), re.compile(r"\d+")
+
+
+@lru_cache(maxsize=1024)
+def _like(lead: str) -> re.Pattern[str]:
+    parts = re.split(r"(\d+|\s+)", lead)
+    return re.compile(
+        "".join(
+            re.escape(part) if not n % 2 else r"\s*+" if part.isspace() else r"\d++" for n, part in enumerate(parts)
+        )
+    )
 
 
 class Prefix:
-    """What a logger writes before each line, given that of the first line; digits and spaces may differ.
-
-    Each part keeps what it has matched, and nothing is compiled: a hostile log has another prefix in each line.
-    """
+    """What a logger writes before each line, given that of the first line; digits and spaces may differ."""
 
     def __init__(self, lead: str) -> None:
         self.lead = lead
-        self._parts: list[str] | None = None
+        self._pattern = _like(re.sub(r"\d+", "0", lead))
 
     def end(self, line: str) -> int | None:
         """Where it ends in a line; None if the line does not begin with it."""
-        if line.startswith(self.lead) and not self.lead[-1:].isdecimal() and not self.lead[-1:].isspace():
-            return len(self.lead)
-        if self._parts is None:
-            self._parts = _PARTS.split(self.lead)
-        position = 0
-        for number, part in enumerate(self._parts):
-            if not number % 2:
-                if not line.startswith(part, position):
-                    return None
-                position += len(part)
-            elif part.isspace():
-                position = _SPACES.match(line, position).end()  # type: ignore[union-attr]  # it matches nothing, too
-            elif digits := _DIGITS.match(line, position):
-                position = digits.end()
-            else:
-                return None
-        return position
+        match = self._pattern.match(line)
+        return match.end() if match else None
 
     def rest(self, line: str) -> str:
         """What follows it in a line; the whole line if it does not begin with it."""
@@ -70,29 +61,11 @@ SECTION = re.compile(r"-{2,} ?[^-=].*?[^-=] ?-{2,}|={2,}![A-Z ]+!={2,}")
 
 MOST_JSON_BYTES = 128 << 20
 """Of a file of JSON documents, which are read whole. A console log may have any size."""
-MOST_JSON_VALUES = 8_000_000
-"""Of such a file, counted by commas and brackets: an empty list takes 20 times the memory of its text."""
 MOST_TABLE_BYTES = 1 << 20
 _MOST_ROWS, _MOST_CHARACTERS = 2000, 1 << 20
 """Lines of a block (tools write 20 to 80), and all their characters."""
-_OF_INTEREST = re.compile(
-    rf"{TITLE}|={{50}}| ={{3,}}[^\S\n]*$"  # a block's header, a rule, the end of a rule with a title
-    r"|\{[^\S\n]*(?:\"|\n\s*+[^\n\"]{0,600}+\"|\n?\Z)"  # an object with its first key, here or in the next line
-    r"|[-=:] *[|+][^\S\n]*$|[┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜][^\S\n]*$",  # a line between the rows of a table
-    re.MULTILINE,
-)
-"""Where a piece can begin. Its alternatives begin with few characters, so that Python passes over others at once."""
-_MOST_LINES, _SHORT = 40_000, 24
-"""Lines in which a piece begins or goes on, or JSON values in a row, and one more for so many characters."""
-_TOO_MANY = "too many lines of a few characters that look like parts of tables or JSON; from here on nothing is read"
 _PART = 1 << 18
 _VISIBLE = re.compile(r"\S")
-_EMPTY, _PLAIN = r"\{\s*\}|\[\s*\]", r"(?:-?\d{1,300}(?:\.\d+)?|\"[\w .-]*\"|true|false|null)(?!\S)"
-_EMPTY_ONES, _DULL_ONES = (re.compile(rf"(?:\s*(?:{each})){{1,1000}}") for each in (_EMPTY, f"{_EMPTY}|{_PLAIN}"))
-"""JSON values in a row that are no result, a thousand at once: memory is needed for each.
-
-Not possessive (`*+`): before Python 3.11.5 that takes a character of what follows along.
-"""
 
 
 class Row(NamedTuple):
@@ -143,7 +116,7 @@ def split(
     start = first.lstrip("\ufeff \t\r\n")
 
     def text(parts: Iterable[str]) -> Iterator[Piece]:
-        lines = unwrapped(parts) if is_docker_log(start) else visible_parts(parts)
+        lines = unwrapped(parts) if is_docker_log(start) else visible_lines(parts)
         return _text(file, lines, [ConsoleBlocks(file, is_known), *finders()])
 
     if is_docker_log(start):
@@ -161,12 +134,7 @@ Lines = deque[tuple[int, str]]
 
 
 class Finder(Protocol):
-    """Finds the pieces of a layout in a text. Between pieces it needs lines of `_OF_INTEREST` and the two before."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a piece has begun, so that each line counts."""
-        ...
+    """Finds the pieces of a layout in a text."""
 
     def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """What a line ends."""
@@ -177,56 +145,18 @@ class Finder(Protocol):
         ...
 
 
-def _text(file: str, parts: Iterable[Part], finders: list[Finder]) -> Iterator[Piece]:
-    """The pieces of a text.
-
-    Lines in which nothing can begin are passed over by a search of their whole part. What is looked at line by line
-    takes up to a hundred times longer. So the number of such lines is limited by the length of the text.
-    """
+def _text(file: str, lines: Iterable[tuple[int, str]], finders: list[Finder]) -> Iterator[Piece]:
+    """The pieces of a text."""
     before: Lines = deque(maxlen=2)
-    is_open, left = False, _MOST_LINES
-    number, line = 1, ""
-    for numbers, lines, text in parts:
-        left += len(text) // _SHORT
-        index = position = 0
-        while index < len(lines):
-            if not is_open:
-                found = _OF_INTEREST.search(text, position)
-                begin = text.rfind("\n", position, found.start()) + 1 if found else 0
-                beyond = index + text.count("\n", position, begin) if found else len(lines)
-                if beyond > index:
-                    _keep_last(numbers, lines, index, beyond, before)
-                    index, position = beyond, begin
-                if found is None:
-                    break
-            line, number = lines[index], numbers[index]
-            index, position = index + 1, position + len(line) + 1
-            if not line:
-                continue
-            left -= 1
-            if left < 0:
-                yield _broken("console", file, number, _TOO_MANY)
-                return
-            is_open = False
-            for finder in finders:
-                for piece in finder.feed(number, line, before):
-                    yield replace(piece, file=file)
-                is_open = is_open or finder.is_open
-            if not line.isspace():
-                before.append((number, line))
+    for number, line in lines:
+        for finder in finders:
+            for piece in finder.feed(number, line, before):
+                yield replace(piece, file=file)
+        if line and not line.isspace():
+            before.append((number, line))
     for finder in finders:
-        for piece in chain(finder.feed(number, line, before) if is_open and not line else (), finder.end()):
+        for piece in finder.end():
             yield replace(piece, file=file)
-
-
-def _keep_last(numbers: Sequence[int], lines: list[str], start: int, end: int, before: Lines) -> None:
-    """Keeps the last two visible lines from `start` to `end`."""
-    found: list[tuple[int, str]] = []
-    while end > start and len(found) < 2:
-        end -= 1
-        if lines[end] and not lines[end].isspace():
-            found.append((numbers[end], lines[end]))
-    before.extend(reversed(found))
 
 
 def _whole(texts: Iterator[str], most: int) -> tuple[str, Iterator[str]]:
@@ -293,23 +223,13 @@ class _Value(NamedTuple):
 def _values(file: str, text: str) -> tuple[list[_Value], Piece | None]:
     """JSON values, one after the other: a whole file, JSON lines, or an appended result; and what ends them early.
 
-    Of those that are no object only the first is given: a file of numbers is one mistake. Empty ones in a row are
-    looked at once.
+    Of those that are no object only the first is given: a file of numbers is one mistake.
     """
-    if sum(map(text.count, ",[{")) > MOST_JSON_VALUES:
-        return [], _broken(
-            "json", file, 1, f"JSON of more than {MOST_JSON_VALUES:,} values; save it without each request"
-        )
     decode, visible = json.JSONDecoder().raw_decode, _VISIBLE.search
     found: list[_Value] = []
     position, others = 0, False
-    left = _MOST_LINES + len(text) // _SHORT
     while match := visible(text, position):
         start = match.start()
-        left -= 1
-        if left < 0:
-            line = 1 + text.count("\n", 0, start)
-            return found, _broken("json", file, line, "too many JSON values of a few characters")
         try:
             value, position = decode(text, start)
         except json.JSONDecodeError as error:
@@ -324,9 +244,6 @@ def _values(file: str, text: str) -> tuple[list[_Value], Piece | None]:
             elif not others:
                 others = True
                 found.append(_Value(start, position, each))
-        if not value or not isinstance(value, dict | list):
-            while dull := (_DULL_ONES if others else _EMPTY_ONES).match(text, position):
-                position = dull.end()
     return found, None
 
 
@@ -351,11 +268,6 @@ class ConsoleBlocks:
         self._first = self._length = self._last = 0
         self._prefix = Prefix("")
         self._rows: list[Row] = []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a header has come, and not yet its footer."""
-        return self._first > 0
 
     def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The block that a line ends, if it does."""

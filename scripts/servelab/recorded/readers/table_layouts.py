@@ -91,11 +91,6 @@ class Grids:
         self._open: _Open | None = None
         self.others: list[int] = []
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a table has begun."""
-        return self._open is not None
-
     def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The table that a line ends, if it does."""
         table = self._open
