@@ -369,25 +369,16 @@ def _body(spec: RunSpec) -> dict[str, Any]:
     return {name: value for name, value in spec.served.request_body.items() if name not in left_out}
 
 
+_OF_WARM_UP = {
+    *("base_url", "api_key_env", "endpoint", "model", "requests", "tokenizer", "round", "max_concurrency"),
+    *("keep_alive", "natural_stops", "timeout_s", "request_timeout_s", "body"),
+}
+"""Fields of a plan that its warm-up has too."""
+
+
 def warmup_plan(plan: LoadPlan, requests: int) -> LoadPlan:
     """The warm-up of a plan: `requests` requests of the workload's phase `warmup`, sent at once."""
-    return LoadPlan(
-        base_url=plan.base_url,
-        api_key_env=plan.api_key_env,
-        endpoint=plan.endpoint,
-        model=plan.model,
-        requests=plan.requests,
-        tokenizer=plan.tokenizer,
-        phase="warmup",
-        limit=requests,
-        round=plan.round,
-        max_concurrency=plan.max_concurrency,
-        keep_alive=plan.keep_alive,
-        natural_stops=plan.natural_stops,
-        timeout_s=plan.timeout_s,
-        request_timeout_s=plan.request_timeout_s,
-        body=plan.body,
-    )
+    return LoadPlan(phase="warmup", limit=requests, **plan.model_dump(include=_OF_WARM_UP))
 
 
 def _forward(log: Path, forwarded_bytes: int) -> int:

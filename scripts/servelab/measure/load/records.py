@@ -27,8 +27,7 @@ _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x1f]*)*').full
 """The content of a JSON string without escaped code points."""
 _EXCERPT = 300
 _MOST_TOKENS = 1 << 31
-_MOST_REASON = 64
-"""Characters of a finish reason."""
+_MOST_REASON = 64  # characters of a finish reason
 
 
 @dataclass
@@ -266,15 +265,13 @@ def read_exchanges(
         start = end
         decoded = decode(exchange.raw(tape), np.cumsum(exchange.sizes, dtype=np.int64))
         if requests.key is not None:
-            decoded = replace(decoded, body=_masked(decoded.body, requests.key))
+            stars = b"*" * len(requests.key)  # every other byte stays at its place
+            decoded = replace(decoded, body=decoded.body.replace(requests.key.encode(), stars))
             exchange.error = exchange.error and without_key(exchange.error, requests.key)
-        output_tokens = int(requests.output_tokens[exchange.index])
-        scheduled_s = requests.scheduled_s[exchange.index]
         record = _record(
             exchange,
             decoded,
-            output_tokens,
-            scheduled_s,
+            requests,
             arrivals[pieces],
             unread_ms[pieces],
             origin,
@@ -285,16 +282,10 @@ def read_exchanges(
     return records, unread_ms
 
 
-def _masked(body: bytes, key: str) -> bytes:
-    """The body without the key, every byte at its place."""
-    return body.replace(key.encode(), b"*" * len(key))
-
-
 def _record(
     exchange: Exchange,
     decoded: Decoded,
-    output_tokens: int,
-    scheduled_s: float,
+    requests: Requests,
     arrivals: Floats,
     unread_ms: Floats,
     origin: float,
@@ -303,6 +294,7 @@ def _record(
     may_be_shorter: bool,
 ) -> Record:
     status = None if exchange.head is None else exchange.head.status
+    output_tokens = int(requests.output_tokens[exchange.index])
     most_events = _EVENTS + _EVENTS_PER_TOKEN * output_tokens
     answer = read_answer(decoded.body, arrivals, decoded.ends, most_events) if status == 200 else StreamedAnswer()
     error = exchange.error
@@ -313,7 +305,7 @@ def _record(
     ended_at = float(arrivals[-1]) if exchange.complete else exchange.ended_at
     return Record(
         request=exchange.index,
-        scheduled_s=scheduled_s,
+        scheduled_s=requests.scheduled_s[exchange.index],
         started_s=exchange.started_at - origin,
         sent_s=None if exchange.sent_at is None else exchange.sent_at - origin,
         first_token_s=float(times[0]) - origin if len(times) else None,
