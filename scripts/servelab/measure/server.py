@@ -24,10 +24,9 @@ from servelab.engines.adapters import Engine
 from servelab.engines.failure_explanation import Explanation
 from servelab.engines.failure_signs import PORT_TAKEN
 from servelab.engines.server_to_start import Serve
-from servelab.machine.cpu_facts import oom_kills
+from servelab.machine.cpu_facts import cached_share, oom_kills
 from servelab.machine.lease import pinned
 from servelab.machine.locks import PortLease, lease_ports
-from servelab.machine.page_cache import cached_share
 from servelab.measure.first_tokens import ask
 from servelab.measure.server_parts import Enter, Parts
 
