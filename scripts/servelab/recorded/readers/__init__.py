@@ -21,10 +21,9 @@ from servelab.core.errors import ServelabError
 from servelab.core.registry import Registry
 from servelab.recorded.readers.embedded import EmbeddedJson
 from servelab.recorded.readers.frames import Frames
-from servelab.recorded.readers.gathering import gathered
 from servelab.recorded.readers.lines import decoded
 from servelab.recorded.readers.pieces import Finder, Piece, split
-from servelab.recorded.readers.table_layouts import Grids
+from servelab.recorded.readers.table_layouts import Grids, gathered
 
 _MOST_SHOWN = 1000
 """Characters of a message, in which a log may be quoted."""

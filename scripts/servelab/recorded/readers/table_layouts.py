@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from servelab.recorded.readers.pieces import MOST_PREFIX, Lines, Piece, Prefix
 
@@ -192,3 +192,55 @@ def _is_row(content: str) -> bool:
 
 def _cells(content: str) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in _CELL.split(content[1:-1]))
+
+
+def gathered(pieces: Iterable[Piece], orders: Iterable[tuple[frozenset[str], ...]]) -> Iterator[Piece]:
+    """Pieces of a file, where the tables of one result are one piece; tables that belong to none stay alone.
+
+    `orders` gives for each reader the names in its first table, and those in the others that may follow. A result that
+    is printed twice in a row counts once.
+    """
+    known = list(orders)
+    held: Piece | None = None
+    order: tuple[frozenset[str], ...] = ()
+    used: set[int] = set()
+    last: Piece | None = None
+    for piece in pieces:
+        if piece.form == "grid":
+            follows = next((n for n, names in enumerate(order) if n and n not in used and names <= piece.names), None)
+            if held is not None and follows is not None:
+                used.add(follows)
+                held = _joined(held, piece)
+                continue
+            begins = next((each for each in known if each[0] <= piece.names), None)
+            if begins is None:
+                if not any(names <= piece.names for each in known for names in each):
+                    yield piece
+                    continue
+                begins = ()
+            if held is not None and not _same(held, last):
+                yield held
+            last, held, order, used = held or last, piece, begins, set()
+            continue
+        if held is not None and not _same(held, last):
+            yield held
+        last, held, order = None, None, ()
+        yield piece
+    if held is not None and not _same(held, last):
+        yield held
+
+
+def _joined(piece: Piece, other: Piece) -> Piece:
+    return replace(
+        piece,
+        last_line=other.last_line,
+        lines={**other.lines, **piece.lines},
+        grids=[*piece.grids, *other.grids],
+        broken=piece.broken or other.broken,
+    )
+
+
+def _same(piece: Piece, other: Piece | None) -> bool:
+    if other is None or len(piece.grids) != len(other.grids):
+        return False
+    return all(one.same_text(two) for one, two in zip(piece.grids, other.grids, strict=True))
