@@ -13,9 +13,8 @@ from typing import Any
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import REQUESTS, same_window
-from servelab.recorded.readers.documents import Saved, text_or_none, unknown_entry
+from servelab.recorded.readers.documents import Cells, Saved, text_or_none, unknown_entry
 from servelab.recorded.readers.pieces import Piece
-from servelab.recorded.readers.tables import Cells
 
 DEFINITIONS = {
     "tpot_ms": "AIPerf's inter_token_latency: (E2EL − TTFT) / (output tokens − tokens of the first event)",

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import REQUESTS, TOKEN_RATES
-from servelab.recorded.readers.documents import Saved
+from servelab.recorded.readers.documents import Cells, Saved
 from servelab.recorded.readers.pieces import Piece
 from servelab.recorded.readers.table_layouts import GridRow
-from servelab.recorded.readers.tables import Cells
 
 _PARAMETERS = {"E2EL": "e2el_ms", "TTFT": "ttft_ms", "TPOT": "tpot_ms", "ITL": "itl_ms"}
 _STATISTICS = {"Average": "mean", "Min": "minimum", "Max": "maximum", "Median": "median"}

@@ -9,8 +9,8 @@ import re
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import REQUESTS, Identity, value_of
+from servelab.recorded.readers.documents import Cells
 from servelab.recorded.readers.pieces import Piece
-from servelab.recorded.readers.tables import Cells
 
 _NUMBERS = {
     "Test Duration (s)": ("duration_s", readers.VALUE, 1),

@@ -14,10 +14,9 @@ from typing import Any
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import LOOSE_REQUESTS, TOKEN_RATIO, Identity, value_of
-from servelab.recorded.readers.documents import Saved, text_or_none, unknown_entry
+from servelab.recorded.readers.documents import Cells, Saved, text_or_none, unknown_entry
 from servelab.recorded.readers.pieces import Piece
 from servelab.recorded.readers.table_layouts import Grid, GridRow
-from servelab.recorded.readers.tables import Cells
 
 _RATES = "up to 0.8.0 over the time from the first to the last token, from 0.8.1 over the measured time"
 

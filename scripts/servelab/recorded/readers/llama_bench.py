@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 
 from servelab.recorded import readers
+from servelab.recorded.readers.documents import Cells
 from servelab.recorded.readers.pieces import Piece
-from servelab.recorded.readers.tables import Cells
 
 _RATE = re.compile(r"(?P<mean>\d+\.\d\d) ± (?P<std>\d+\.\d\d)")
 _TEST = re.compile(r"(?:pp ?(?P<prompt>\d+))?\+?(?:tg ?(?P<generated>\d+))?(?: @ d ?(?P<depth>\d+))?")

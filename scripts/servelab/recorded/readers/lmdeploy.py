@@ -9,9 +9,9 @@ import re
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import TOKEN_RATES
+from servelab.recorded.readers.documents import Cells
 from servelab.recorded.readers.pieces import Piece
 from servelab.recorded.readers.table_layouts import GridRow
-from servelab.recorded.readers.tables import Cells
 
 _NUMBERS = {
     "Benchmark duration": ("duration_s", 3),

@@ -9,9 +9,9 @@ import re
 
 from servelab.recorded import readers
 from servelab.recorded.readers.consistency import Identity, Span, value_of
+from servelab.recorded.readers.documents import Cells
 from servelab.recorded.readers.pieces import Piece
 from servelab.recorded.readers.table_layouts import GridRow
-from servelab.recorded.readers.tables import Cells
 
 _NUMBERS = {
     "REQUEST DETAILS: Number of requests": ("requests_completed", readers.VALUE, 0, 1),
