@@ -21,7 +21,7 @@ from servelab.machine.cpu_rates import DeviceRates, KeptRates, best_of, cpu_rate
 from servelab.metrics.definitions import RunData
 from servelab.metrics.tables import schemas
 from servelab.recorded.audit import Run
-from servelab.recorded.log_limits import limit_of_recorded
+from servelab.recorded.log_tables import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
 from servelab.report.charts import CHARTS
