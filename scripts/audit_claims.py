@@ -5,7 +5,7 @@ from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.metrics.tables.io import write_table
-from servelab.recorded.audit import Evidence
+from servelab.recorded.audit import AuditEvidence
 from servelab.recorded.audit.causes import studies_beside
 from servelab.recorded.audit.claims_table import audit
 from servelab.recorded.logs import Logs
@@ -30,7 +30,7 @@ def main() -> None:
         plan = RecordedPlan.read(planned)
         chosen[plan.stage] = plan.reference_of(Decision.read(decided).winner.candidate)
     command = Recommended.read(arguments.recommended).command
-    evidence = Evidence(study, Logs(study, arguments.study), chosen, command, studies_beside(arguments.study))
+    evidence = AuditEvidence(study, Logs(study, arguments.study), chosen, command, studies_beside(arguments.study))
     write_table(audit(evidence), arguments.output)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.core.errors import ServelabError
-from servelab.recorded.anything import Place, read_anything, scan_task, tasks
+from servelab.recorded.anything import LineContext, read_anything, scan_task, tasks
 from servelab.recorded.readers import Block
 from servelab.recorded.readers.blocks_table import write_table
 
@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> None:
         raise ServelabError(f"{broken} results could not be read; all others were")
 
 
-def _plain(block: Block, place: Place) -> dict[str, object]:
+def _plain(block: Block, place: LineContext) -> dict[str, object]:
     unknown = [line._asdict() for line in block.unknown]
     return {**asdict(block), "figures": block.metrics(), "unknown": unknown, "place": asdict(place)}
 

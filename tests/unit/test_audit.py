@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from servelab.core.yaml_file import read_yaml
-from servelab.recorded.audit import CLAIM_RULES, RUN_RULES, Evidence
+from servelab.recorded.audit import CLAIM_RULES, RUN_RULES, AuditEvidence
 from servelab.recorded.audit.claims_table import audit
 from servelab.recorded.audit.rounding import Computed, change_percent, in_digits, judge
 from servelab.recorded.logs import Logs, Quantity
@@ -90,7 +90,7 @@ class Made:
     def audit(self, rule, chosen=SECOND, recommended="vllm serve x"):
         (self.folder / "study.yaml").write_text(yaml.safe_dump(self.content, sort_keys=False))
         study = load_recorded(self.folder)
-        found = audit(Evidence(study, Logs(study, self.folder), {"parallelism": chosen}, recommended)).to_pylist()
+        found = audit(AuditEvidence(study, Logs(study, self.folder), {"parallelism": chosen}, recommended)).to_pylist()
         return [row for row in found if row["rule"] == rule]
 
 
@@ -376,7 +376,7 @@ def test_latencies_of_a_log_with_an_unsound_rate_keep_their_verdict(made):
 def test_inflated_percentages_of_a_published_page_are_not_confirmed():
     folder = ROOT / "config/recorded/qwen3.5-9b-h100"
     study = load_recorded(folder)
-    evidence = Evidence(
+    evidence = AuditEvidence(
         study, Logs(study, folder), dict.fromkeys((s.split("/")[0] for s in study.candidates), ""), "vllm serve"
     )
     rows = [row for row in audit(evidence).to_pylist() if row["rule"] == "change"]

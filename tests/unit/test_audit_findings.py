@@ -6,7 +6,7 @@ import pytest
 import yaml
 from test_audit import FIRST, SECOND, Made
 
-from servelab.recorded.audit import Evidence
+from servelab.recorded.audit import AuditEvidence
 from servelab.recorded.audit.causes import studies_beside
 from servelab.recorded.audit.claims_table import VERDICTS, audit
 from servelab.recorded.logs import Logs
@@ -99,7 +99,7 @@ def test_a_figure_of_another_study_is_named(made):
     chosen = {"parallelism": SECOND, "attention": SECOND}
     beside = studies_beside(made.folder)
     assert [each.study.study for each in beside] == ["other"]
-    found = audit(Evidence(study, Logs(study, made.folder), chosen, "x", beside)).to_pylist()
+    found = audit(AuditEvidence(study, Logs(study, made.folder), chosen, "x", beside)).to_pylist()
     (row,) = [each for each in found if each["rule"] == "figure"]
     assert row["cause"] == f"other page's figure: it is in the log of {FIRST}, sharegpt, of study other"
 
@@ -113,7 +113,7 @@ def test_the_worst_is_first_then_ranks_then_size(made):
     made.audit("change")
     study = load_recorded(made.folder)
     chosen = {"parallelism": SECOND, "attention": SECOND}
-    found = audit(Evidence(study, Logs(study, made.folder), chosen, "x")).to_pylist()
+    found = audit(AuditEvidence(study, Logs(study, made.folder), chosen, "x")).to_pylist()
     ours = [each for each in found if each["source"] == "publication" and each["rule"] != "like_with_like"]
     assert [each["rule"] for each in ours] == ["change", "order", "change", "change", "figure"]
     assert [each["published"] for each in ours if each["rule"] == "change"] == ["+1.0", "-15.0", "-10.8"]

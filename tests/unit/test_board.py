@@ -11,7 +11,7 @@ import yaml
 from servelab.core.yaml_file import read_yaml
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
-from servelab.recorded.audit import Evidence
+from servelab.recorded.audit import AuditEvidence
 from servelab.recorded.audit.claims_table import audit
 from servelab.recorded.log_tables import parse_recorded
 from servelab.recorded.logs import Logs
@@ -45,7 +45,7 @@ def results(tmp_path):
         write_table(tables["table"], folder / "stages" / stage / "table.parquet")
         metrics.append(tables["metrics"])
         incumbent = WINNER
-    found = audit(Evidence(study, Logs(study, config), {"parallelism": WINNER, "attention": WINNER}, "x"))
+    found = audit(AuditEvidence(study, Logs(study, config), {"parallelism": WINNER, "attention": WINNER}, "x"))
     write_table(found, folder / "claims.parquet")
     whole = pa.concat_tables(metrics).to_pandas().drop_duplicates(["run_id", "workload", "metric"])
     write_table(pa.Table.from_pandas(whole, schema=schemas.METRICS, preserve_index=False), folder / "metrics.parquet")

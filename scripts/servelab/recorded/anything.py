@@ -38,7 +38,7 @@ _MOST_LABEL, _MOST_COMMAND, _MOST_PLACES = 300, 4000, 100_000
 
 
 @dataclass(frozen=True)
-class Place:
+class LineContext:
     """What stands above a line. Each is None, or empty, if there is none."""
 
     headings: tuple[str, ...] = ()
@@ -60,15 +60,15 @@ class _State:
     info: str | None = None
     continues: bool = False
 
-    def place(self) -> Place:
-        return Place(tuple(text for _, text in self.headings), self.label, self.command, self.info)
+    def place(self) -> LineContext:
+        return LineContext(tuple(text for _, text in self.headings), self.label, self.command, self.info)
 
 
-def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, Place]:
+def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, LineContext]:
     """The place of each of some lines, numbered from 1."""
     wanted = sorted(set(lines))[:_MOST_PLACES]
     state = _State()
-    found: dict[int, Place] = {}
+    found: dict[int, LineContext] = {}
     for number, line in visible_lines(texts):
         while wanted[len(found) :] and wanted[len(found)] <= number:
             found[wanted[len(found)]] = state.place()
@@ -129,7 +129,7 @@ class Found:
     """What a file had."""
 
     name: str
-    blocks: list[tuple[Block, Place]] = field(default_factory=list)
+    blocks: list[tuple[Block, LineContext]] = field(default_factory=list)
     errors: list[ReadError] = field(default_factory=list)
     """Results that could not be read."""
     notes: list[str] = field(default_factory=list)
@@ -275,7 +275,7 @@ def _read(name: str, file: BinaryIO, *, with_places: bool = True) -> Found:
 def _sort(found: Found, scanned: Iterator[Block | ReadError], *, must: bool) -> None:
     for each in scanned:
         if isinstance(each, Block):
-            found.blocks.append((each, Place()))
+            found.blocks.append((each, LineContext()))
         elif isinstance(each, UnknownResultError) and not must:
             found.notes.append(str(each).partition(" Known: ")[0])
         else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servelab.core.errors import ConfigError
-from servelab.recorded.readers import VALUE, Block, Figure, ReadError, read_file
+from servelab.recorded.readers import VALUE, Block, PrintedFigure, ReadError, read_file
 from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, RecordedWorkload, at
 from servelab.study.workload_loads import Curve
 
@@ -171,6 +171,6 @@ def figures_of(block: Block) -> frozenset[tuple[str, str, float]]:
     return frozenset((each.metric, each.statistic, each.value) for each in block.figures if each.value is not None)
 
 
-def _figure(block: Block, metric: str, statistic: str) -> Figure | None:
+def _figure(block: Block, metric: str, statistic: str) -> PrintedFigure | None:
     wanted = (VALUE, "mean") if statistic == "mean" else (statistic,)
     return next((each for each in block.figures if each.metric == metric and each.statistic in wanted), None)

@@ -26,7 +26,7 @@ tokens / duration; `contradicted` otherwise."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """What a rule found; a field that does not apply is None."""
 
     claim: str
@@ -61,7 +61,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class AuditEvidence:
     """What claims are compared with."""
 
     study: RecordedStudy
@@ -108,7 +108,7 @@ class ClaimRule:
     """Types of claims that it checks."""
     compares: str
     tolerance: str
-    look: Callable[[Claim, Evidence], Iterator[Finding]]
+    look: Callable[[Claim, AuditEvidence], Iterator[AuditFinding]]
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,13 @@ class RunRule:
     fails_as: Level
     """Validity of a run that it contradicts: `suspect` or `invalid`."""
     action: str
-    look: Callable[[Run], Iterator[Finding]]
+    look: Callable[[Run], Iterator[AuditFinding]]
     of_command: bool = False
     """Whether it needs no logs, so that it also checks candidates that crashed or were never run."""
 
+
+ClaimLook = Callable[[Claim, AuditEvidence], Iterator[AuditFinding]]
+RunLook = Callable[[Run], Iterator[AuditFinding]]
 
 CLAIM_RULES: Registry[ClaimRule] = Registry("claim rule")
 RUN_RULES: Registry[RunRule] = Registry("run rule")
@@ -132,12 +135,10 @@ RUN_RULES: Registry[RunRule] = Registry("run rule")
 
 def claim_rule(
     name: str, *, claims: tuple[type, ...], compares: str, tolerance: str
-) -> Callable[[Callable[[Claim, Evidence], Iterator[Finding]]], Callable[[Claim, Evidence], Iterator[Finding]]]:
+) -> Callable[[ClaimLook], ClaimLook]:
     """Registers the decorated function as a claim rule."""
 
-    def register(
-        look: Callable[[Claim, Evidence], Iterator[Finding]],
-    ) -> Callable[[Claim, Evidence], Iterator[Finding]]:
+    def register(look: ClaimLook) -> ClaimLook:
         CLAIM_RULES.register(name, ClaimRule(name, claims, compares, tolerance, look))
         return look
 
@@ -146,10 +147,10 @@ def claim_rule(
 
 def run_rule(
     name: str, *, compares: str, tolerance: str, fails_as: Level, action: str, of_command: bool = False
-) -> Callable[[Callable[[Run], Iterator[Finding]]], Callable[[Run], Iterator[Finding]]]:
+) -> Callable[[RunLook], RunLook]:
     """Registers the decorated function as a run rule."""
 
-    def register(look: Callable[[Run], Iterator[Finding]]) -> Callable[[Run], Iterator[Finding]]:
+    def register(look: RunLook) -> RunLook:
         RUN_RULES.register(name, RunRule(name, compares, tolerance, fails_as, action, look, of_command))
         return look
 

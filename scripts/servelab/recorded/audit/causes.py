@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from servelab.core.errors import ConfigError
-from servelab.recorded.audit import Evidence
+from servelab.recorded.audit import AuditEvidence
 from servelab.recorded.audit.rounding import change_percent, judge, on_basis
 from servelab.recorded.logs import Logs, Quantity
 from servelab.study.recorded.published_claims import ChangeClaim, FigureClaim
@@ -31,12 +31,12 @@ def studies_beside(folder: Path) -> tuple[Logs, ...]:
     return tuple(sorted(found, key=lambda logs: -len(list(logs.study.log_files()))))
 
 
-def cause_of_figure(claim: FigureClaim, evidence: Evidence) -> str | None:
+def cause_of_figure(claim: FigureClaim, evidence: AuditEvidence) -> str | None:
     """The log that has a contradicted figure: another row's, or another study's; None if no log has it."""
     return next(chain(_other_rows(claim, evidence), _other_pages(claim, evidence)), None)
 
 
-def _other_rows(claim: FigureClaim, evidence: Evidence) -> Iterator[str]:
+def _other_rows(claim: FigureClaim, evidence: AuditEvidence) -> Iterator[str]:
     for workload in dict.fromkeys((claim.workload, *evidence.study.workloads)):
         for name in evidence.study.candidates:
             for statistic in dict.fromkeys((claim.statistic, "mean", "median", "p99")):
@@ -45,7 +45,7 @@ def _other_rows(claim: FigureClaim, evidence: Evidence) -> Iterator[str]:
                     yield f"it is in the log of {name}, {workload}{of}: copied from another row"
 
 
-def _other_pages(claim: FigureClaim, evidence: Evidence) -> Iterator[str]:
+def _other_pages(claim: FigureClaim, evidence: AuditEvidence) -> Iterator[str]:
     if len(str(abs(Decimal(claim.printed))).replace(".", "").lstrip("0")) < _LEAST_DIGITS:
         return
     for logs in evidence.others:
@@ -63,7 +63,7 @@ def _has(logs: Logs, candidate: str, workload: str, claim: FigureClaim, statisti
     return found is not None and found.low - claim.half_unit <= claim.value <= found.high + claim.half_unit
 
 
-def cause_of_change(claim: ChangeClaim, evidence: Evidence) -> str | None:
+def cause_of_change(claim: ChangeClaim, evidence: AuditEvidence) -> str | None:
     """The cause of a contradicted percentage: a published figure without a log, or a swapped quotient, or None."""
     side, against = (_figure(evidence, claim, name) for name in (claim.candidate, claim.against))
     if side is None or against is None:
@@ -71,7 +71,7 @@ def cause_of_change(claim: ChangeClaim, evidence: Evidence) -> str | None:
     return next(chain(_published_figures(claim, evidence, side, against), _swapped(claim, side, against)), None)
 
 
-def _published_figures(claim: ChangeClaim, evidence: Evidence, side: Quantity, against: Quantity) -> Iterator[str]:
+def _published_figures(claim: ChangeClaim, evidence: AuditEvidence, side: Quantity, against: Quantity) -> Iterator[str]:
     for other in evidence.study.claims:
         if not isinstance(other, FigureClaim) or other.candidate not in (claim.candidate, claim.against):
             continue
@@ -92,12 +92,12 @@ def _swapped(claim: ChangeClaim, side: Quantity, against: Quantity) -> Iterator[
         yield "its sign is wrong"
 
 
-def _figure(evidence: Evidence, claim: ChangeClaim, name: str) -> Quantity | None:
+def _figure(evidence: AuditEvidence, claim: ChangeClaim, name: str) -> Quantity | None:
     found = evidence.logs.quantity(name, claim.workload, claim.metric, claim.statistic)
     return None if found is None else _on_basis(evidence, claim, name, found)
 
 
-def _on_basis(evidence: Evidence, claim: ChangeClaim, name: str, quantity: Quantity) -> Quantity:
+def _on_basis(evidence: AuditEvidence, claim: ChangeClaim, name: str, quantity: Quantity) -> Quantity:
     used = evidence.study.candidates[name].accelerators
     return on_basis(quantity, claim.basis, used, evidence.study.hardware.per_node)[0]
 

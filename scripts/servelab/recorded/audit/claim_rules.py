@@ -9,7 +9,7 @@ from typing import Any
 from servelab.core.yaml_file import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
-from servelab.recorded.audit import Evidence, Finding, claim_rule
+from servelab.recorded.audit import AuditEvidence, AuditFinding, claim_rule
 from servelab.recorded.audit.causes import cause_of_change, cause_of_figure
 from servelab.recorded.audit.rounding import Computed, change_percent, difference, in_digits, judge, on_basis, plain
 from servelab.recorded.audit.run_rules import honest_rates, unsound_rates
@@ -36,12 +36,12 @@ _LAST_DIGIT = "half a unit of the last published digit"
     compares="a candidate's figure with its log",
     tolerance="none; a figure with fewer digits than the log's counts as rounded",
 )
-def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _figure(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, FigureClaim)
     quantity = evidence.logs.quantity(claim.candidate, claim.workload, claim.metric, claim.statistic)
     words = f"{_metric(claim)} of {claim.candidate}, {claim.workload}"
     if quantity is None:
-        yield Finding(words, "unproven", "no log has it", published=claim.printed, **_facts(claim))
+        yield AuditFinding(words, "unproven", "no log has it", published=claim.printed, **_facts(claim))
         return
     exact = Computed(quantity.value, quantity.value, quantity.value)
     verdict = judge(claim.value, claim.half_unit, exact)
@@ -55,7 +55,7 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
         verdict = verdict if claim.times == deployments else "contradicted"
     elif verdict == "contradicted":
         cause = cause_of_figure(claim, evidence)
-    found = Finding(
+    found = AuditFinding(
         words,
         verdict,
         reason,
@@ -79,13 +79,13 @@ def _figure(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     compares="a percentage with its two figures, on its basis",
     tolerance=f"{_LAST_DIGIT}; beyond it, what the rounding of the two figures explains counts as rounded",
 )
-def _change(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _change(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, ChangeClaim)
     basis = f" per {claim.basis}" if claim.basis != "deployment" else ""
     words = f"{_metric(claim)}{basis}, {claim.candidate} against {claim.against}, {claim.workload}"
     sides = _sides(claim, evidence, claim.basis)
     if sides is None:
-        yield Finding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
+        yield AuditFinding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
         return
     (side, said), (against, said_against) = sides
     computed = change_percent(side, against)
@@ -108,12 +108,12 @@ def _change(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     compares="a difference with its two figures",
     tolerance=f"{_LAST_DIGIT}; beyond it, what the rounding of the two figures explains counts as rounded",
 )
-def _difference(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _difference(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, DifferenceClaim)
     words = f"{_metric(claim)}, {claim.candidate} less {claim.against}, {claim.workload}"
     sides = _sides(claim, evidence, "deployment")
     if sides is None:
-        yield Finding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
+        yield AuditFinding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
         return
     (side, _), (against, _) = sides
     found = _number(claim, words, difference(side, against), f"{plain(side.value)} less {plain(against.value)}")
@@ -131,13 +131,13 @@ def _difference(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     compares="a success rate with successes and prompts",
     tolerance=_LAST_DIGIT,
 )
-def _success_rate(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _success_rate(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, SuccessClaim)
     words = f"Success rate of {claim.candidate} (%), {claim.workload}"
     completed = evidence.logs.quantity(claim.candidate, claim.workload, "requests_completed")
     prompts = evidence.study.workloads[claim.workload].prompts
     if completed is None:
-        yield Finding(words, "unproven", "no log counts successes", published=claim.printed, **_facts(claim))
+        yield AuditFinding(words, "unproven", "no log counts successes", published=claim.printed, **_facts(claim))
         return
     rate = 100 * completed.value / prompts
     reason = f"{completed.value:g} of {prompts} requests succeeded"
@@ -150,7 +150,7 @@ def _success_rate(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     compares="`A > B` with the figures of the candidates' logs",
     tolerance="none",
 )
-def _order(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _order(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, OrderClaim)
     words = f"Best {metric_label(claim.metric)} first, {claim.workload}"
     facts = _facts(claim)
@@ -158,11 +158,11 @@ def _order(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     found = {name: evidence.logs.quantity(name, claim.workload, claim.metric) for name in claim.candidates}
     figures = {name: quantity.value for name, quantity in found.items() if quantity is not None}
     if len(figures) < len(claim.candidates):
-        yield Finding(words, "unproven", "a log lacks the figure", published=published, **facts)
+        yield AuditFinding(words, "unproven", "a log lacks the figure", published=published, **facts)
         return
     order = sorted(figures, key=figures.__getitem__, reverse=bool(METRICS.get(claim.metric).higher_is_better))
     in_order = [figures[name] for name in claim.candidates] == [figures[name] for name in order]
-    row = Finding(
+    row = AuditFinding(
         words,
         "confirmed" if in_order else "contradicted",
         ", ".join(f"{name} {plain(value)}" for name, value in figures.items()),
@@ -185,13 +185,13 @@ def _order(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     compares="the option that is said to make the best one better with the commands",
     tolerance="none: the best one's command must have it, the others' must not",
 )
-def _cause(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _cause(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, OrderClaim)
     if claim.because is None:
         return
     commands = {name: evidence.study.candidates[name].command_on(claim.workload) for name in claim.candidates}
     have = [name for name, command in commands.items() if claim.because in command.split()]
-    yield Finding(
+    yield AuditFinding(
         f"{claim.because} makes {claim.candidates[0]} better",
         "confirmed" if have == claim.candidates[:1] else "contradicted",
         f"{claim.because} is in the command of {', '.join(have) or 'none of them'}",
@@ -207,10 +207,10 @@ def _cause(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     compares="the published winner of a stage with the stage's decision",
     tolerance="none; the decision has the objective's margin",
 )
-def _chosen(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _chosen(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, ChosenClaim)
     decided = evidence.chosen[claim.stage]
-    yield Finding(
+    yield AuditFinding(
         f"Outcome of stage {claim.stage}",
         "confirmed" if decided == claim.candidate else "contradicted",
         f"decided again from the logs, the stage ends with {decided}{_by_which_rates(evidence)}",
@@ -226,10 +226,10 @@ def _chosen(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     compares="the recommended command with the one that the search over the logs ends with",
     tolerance="order of options, and names of the model",
 )
-def _recommended(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _recommended(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, RecommendedClaim)
     same = same_command(claim.command, evidence.recommended, evidence.study.model_names)
-    yield Finding(
+    yield AuditFinding(
         "Recommended command",
         "confirmed" if same else "contradicted",
         f"the search over the logs ends with {'it' if same else 'another'}{_by_which_rates(evidence)}",
@@ -240,7 +240,7 @@ def _recommended(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _ran(command: str, evidence: Evidence) -> bool:
+def _ran(command: str, evidence: AuditEvidence) -> bool:
     """Whether a log of the workload that decides is of a command."""
     study, on = evidence.study, evidence.study.objective.on
     of_logs = (each.command_on(on) for each in study.candidates.values() if on in each.logs)
@@ -253,10 +253,10 @@ def _ran(command: str, evidence: Evidence) -> bool:
     compares="the most accelerators of a deployment with the candidates'",
     tolerance="none",
 )
-def _accelerators(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _accelerators(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, AcceleratorsClaim)
     name, most = max(evidence.study.candidates.items(), key=lambda item: item[1].accelerators)
-    yield Finding(
+    yield AuditFinding(
         "Accelerators of a deployment, at most",
         "confirmed" if most.accelerators == claim.count else "contradicted",
         f"{name} used {most.accelerators}: {' '.join(read_command(most.command).words)} …",
@@ -268,7 +268,7 @@ def _accelerators(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _by_which_rates(evidence: Evidence) -> str:
+def _by_which_rates(evidence: AuditEvidence) -> str:
     """A clause on the rates that decisions rest on, where logs print other ones."""
     study = evidence.study
     metric, _ = study.objective.metric_and_basis
@@ -279,8 +279,8 @@ def _by_which_rates(evidence: Evidence) -> str:
 
 def _number(
     claim: ChangeClaim | DifferenceClaim | SuccessClaim, words: str, computed: Computed, reason: str
-) -> Finding:
-    return Finding(
+) -> AuditFinding:
+    return AuditFinding(
         words,
         judge(claim.value, claim.half_unit, computed),
         reason,
@@ -293,7 +293,7 @@ def _number(
 
 
 def _sides(
-    claim: ChangeClaim | DifferenceClaim, evidence: Evidence, basis: Basis
+    claim: ChangeClaim | DifferenceClaim, evidence: AuditEvidence, basis: Basis
 ) -> tuple[tuple[Quantity, str], tuple[Quantity, str]] | None:
     """Both figures on a basis, each with a note; None if a log lacks one or the second is 0."""
     sides = []
@@ -307,11 +307,11 @@ def _sides(
 
 
 def _by_honest_rates(
-    finding: Finding,
-    evidence: Evidence,
+    finding: AuditFinding,
+    evidence: AuditEvidence,
     candidates: Sequence[str],
     recompute: Callable[[dict[str, float]], tuple[str, float | None]],
-) -> Finding:
+) -> AuditFinding:
     """The finding, with the number by tokens / duration if it holds only by printed rates that are not that."""
     if finding.verdict not in ("confirmed", "rounded") or finding.workload is None or finding.metric is None:
         return finding
@@ -345,7 +345,7 @@ def _as_printed(claim: ChangeClaim | DifferenceClaim | SuccessClaim, value: floa
     return claim.as_printed(value) if isinstance(claim, ChangeClaim) else value / getattr(claim, "scale", 1.0)
 
 
-def _change_of(rates: dict[str, float], claim: ChangeClaim, evidence: Evidence) -> float:
+def _change_of(rates: dict[str, float], claim: ChangeClaim, evidence: AuditEvidence) -> float:
     """The change in percent on the claim's basis."""
     factors = [
         per_basis(claim.basis, evidence.study.candidates[name].accelerators, evidence.study.hardware.per_node)[0]
@@ -354,7 +354,7 @@ def _change_of(rates: dict[str, float], claim: ChangeClaim, evidence: Evidence) 
     return 100 * (rates[claim.candidate] * factors[0] / (rates[claim.against] * factors[1]) - 1)
 
 
-def _over_duration(claim: ChangeClaim, evidence: Evidence) -> list[str]:
+def _over_duration(claim: ChangeClaim, evidence: AuditEvidence) -> list[str]:
     """The change by tokens / duration, if a log's token rate is over a different time."""
     rates = honest_rates(evidence.logs, [claim.candidate, claim.against], claim.workload, claim.metric)
     if rates is None:

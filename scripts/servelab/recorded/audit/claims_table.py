@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from servelab.metrics.tables import schemas
-from servelab.recorded.audit import CLAIM_RULES, RUN_RULES, Evidence, Finding, Run
+from servelab.recorded.audit import CLAIM_RULES, RUN_RULES, AuditEvidence, AuditFinding, Run
 
 VERDICTS = ("contradicted", "arithmetic right, figures unsound", "unproven", "rounded", "confirmed")
 """Verdicts, the worst first."""
@@ -30,12 +30,12 @@ _PERCENTAGES = ("change", "success_rate")
 Row = dict[str, Any]
 
 
-def audit(evidence: Evidence) -> pa.Table:
+def audit(evidence: AuditEvidence) -> pa.Table:
     """Schema CLAIMS: the findings on claims, then those on logs; a finding is listed once.
 
     The worst verdict is first; in it what changes a rank, then by size; what is alike is in the study file's order.
     """
-    rows: dict[tuple[str, Finding], Row] = {}
+    rows: dict[tuple[str, AuditFinding], Row] = {}
     for source, rule, finding in _findings(evidence):
         facts = {"study": evidence.study.study, "source": source, "rule": rule}
         row = {**facts, **asdict(finding)}
@@ -64,7 +64,7 @@ def _points(row: Row) -> float | None:
     return abs(100 * (float(published) / float(recomputed) - 1)) if recomputed else None
 
 
-def _findings(evidence: Evidence) -> Iterator[tuple[str, str, Finding]]:
+def _findings(evidence: AuditEvidence) -> Iterator[tuple[str, str, AuditFinding]]:
     for claim in evidence.study.claims:
         for claim_rule in CLAIM_RULES:
             if isinstance(claim, claim_rule.claims):

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from servelab.core.yaml_file import metric_label
-from servelab.recorded.audit import Evidence, Finding, Run, claim_rule, run_rule
+from servelab.recorded.audit import AuditEvidence, AuditFinding, Run, claim_rule, run_rule
 from servelab.recorded.audit.rounding import plain
 from servelab.recorded.logs import Logs, figures_of
 from servelab.recorded.readers import VALUE, Block
-from servelab.recorded.readers.consistency import Key, Span
+from servelab.recorded.readers.consistency import Key, ValueRange
 from servelab.study.recorded.commands import read_command, same_command
 from servelab.study.recorded.published_claims import (
     ChangeClaim,
@@ -25,22 +25,24 @@ AMOUNTS = {"output_tokens_per_s": ("output_tokens",), "total_tokens_per_s": ("in
 """Rate → what it counts."""
 
 
-def over_duration(block: Block, metric: str) -> tuple[float, Span] | None:
+def over_duration(block: Block, metric: str) -> tuple[float, ValueRange] | None:
     """Tokens / duration and its range after rounding; None for other metrics, or if the log lacks its parts."""
     figures = {each.metric: each for each in block.figures if each.statistic == VALUE and each.value is not None}
     parts = AMOUNTS.get(metric, ())
     duration = block.value("duration_s")
     if not parts or not duration or not figures.keys() >= set(parts):
         return None
-    spans = {name: Span.around(block.value(name) or 0.0, figures[name].half_unit) for name in (*parts, "duration_s")}
-    tokens = sum((spans[part] for part in parts), Span(0.0, 0.0))
+    spans = {
+        name: ValueRange.around(block.value(name) or 0.0, figures[name].half_unit) for name in (*parts, "duration_s")
+    }
+    tokens = sum((spans[part] for part in parts), ValueRange(0.0, 0.0))
     return sum(block.value(part) or 0.0 for part in parts) / duration, tokens / spans["duration_s"]
 
 
-def printed(block: Block, metric: str) -> Span | None:
+def printed(block: Block, metric: str) -> ValueRange | None:
     """The range of the printed rate; None if there is none."""
     figure = next((each for each in block.figures if (each.metric, each.statistic) == (metric, VALUE)), None)
-    return None if figure is None or figure.value is None else Span.around(figure.value, figure.half_unit)
+    return None if figure is None or figure.value is None else ValueRange.around(figure.value, figure.half_unit)
 
 
 def unsound_rates(block: Block) -> dict[str, float]:
@@ -74,7 +76,7 @@ UNLIKE = 0.01
 """Relative difference above which requests are not the same; a few failures in a thousand stay below it."""
 
 
-def served_alike(logs: Logs, side: str, against: str, workload: str) -> Iterator[Finding]:
+def served_alike(logs: Logs, side: str, against: str, workload: str) -> Iterator[AuditFinding]:
     """One finding for two candidates on a workload; none if the logs count neither successes nor input tokens."""
     texts, alike = [], True
     for metric in ("requests_completed", "input_tokens"):
@@ -84,7 +86,7 @@ def served_alike(logs: Logs, side: str, against: str, workload: str) -> Iterator
             alike &= abs(values[0] - values[1]) <= UNLIKE * max(values)
             texts.append(f"{plain(values[0])} and {plain(values[1])} {metric.replace('_', ' ')}")
     if texts:
-        yield Finding(
+        yield AuditFinding(
             f"{side} and {against} served alike, {workload}",
             "confirmed" if alike else "contradicted",
             "; ".join(texts),
@@ -100,7 +102,7 @@ def served_alike(logs: Logs, side: str, against: str, workload: str) -> Iterator
     compares="successes and input tokens of the runs that a gain is taken from",
     tolerance=f"{100 * UNLIKE:g} %",
 )
-def _like_with_like(claim: Claim, evidence: Evidence) -> Iterator[Finding]:
+def _like_with_like(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
     assert isinstance(claim, ChangeClaim | DifferenceClaim | OrderClaim)
     names = claim.candidates if isinstance(claim, OrderClaim) else [claim.candidate, claim.against]
     for name in names[:-1]:
@@ -118,10 +120,10 @@ _LEAST_SHARE = 0.5
     fails_as="suspect",
     action="Look at the log; ask its author for it. The other logs of the run count.",
 )
-def _broken_log(run: Run) -> Iterator[Finding]:
+def _broken_log(run: Run) -> Iterator[AuditFinding]:
     """A log that gives no figures at all leaves its claims `unproven`."""
     for log in run.logs.broken(run.reference, run.workload):
-        yield Finding(
+        yield AuditFinding(
             f"Log {log.file} of {run.reference}, {run.workload}",
             "contradicted",
             log.reason,
@@ -141,7 +143,7 @@ def _broken_log(run: Run) -> Iterator[Finding]:
     action="Figures are those of the command that ran, which tables and recommendation name.",
     of_command=True,
 )
-def _never_ran(run: Run) -> Iterator[Finding]:
+def _never_ran(run: Run) -> Iterator[AuditFinding]:
     """What never ran contradicts no figure, so it is `unproven`. A command that crashed did run."""
     candidate, on, names = run.candidate, run.study.objective.on, run.study.model_names
     if candidate.outcome not in ("ok", "not run"):
@@ -157,7 +159,7 @@ def _never_ran(run: Run) -> Iterator[Finding]:
         isinstance(claim, RecommendedClaim) and same_command(claim.command, candidate.command, names)
         for claim in run.study.claims
     )
-    yield Finding(
+    yield AuditFinding(
         f"Published command of {run.reference} ran, {on if ran is None else run.workload}",
         "unproven",
         reason,
@@ -176,7 +178,7 @@ def _never_ran(run: Run) -> Iterator[Finding]:
     fails_as="suspect",
     action="Compare by tokens / duration, or only with runs of the same tool: its rates are over a different time.",
 )
-def _token_rate(run: Run) -> Iterator[Finding]:
+def _token_rate(run: Run) -> Iterator[AuditFinding]:
     for block in run.blocks:
         for metric in AMOUNTS:
             span, computed = printed(block, metric), over_duration(block, metric)
@@ -200,7 +202,7 @@ def _token_rate(run: Run) -> Iterator[Finding]:
     action="Do not use its TPOT and ITL; E2EL is right. A client that ignores the reasoning stream takes the first "
     "chunk that it knows, or the last, as the first token.",
 )
-def _token_latency(run: Run) -> Iterator[Finding]:
+def _token_latency(run: Run) -> Iterator[AuditFinding]:
     for block in run.blocks:
         total, first = block.value("e2el_ms", "mean"), block.value("ttft_ms", "mean")
         completed, tokens = block.value("requests_completed"), block.value("output_tokens")
@@ -225,11 +227,11 @@ def _token_latency(run: Run) -> Iterator[Finding]:
     fails_as="suspect",
     action="Read the line; add it to the tool's reader in scripts/servelab/recorded/readers/.",
 )
-def _unread_lines(run: Run) -> Iterator[Finding]:
+def _unread_lines(run: Run) -> Iterator[AuditFinding]:
     """Such a line contradicts no figure, so it is `unproven`; the tables lack what it says."""
     for block in run.blocks:
         for unknown in block.unknown:
-            yield Finding(
+            yield AuditFinding(
                 f"Unread line of {run.reference}, {run.workload}",
                 "unproven",
                 f"no reader of {block.tool} knows it",
@@ -248,7 +250,7 @@ def _unread_lines(run: Run) -> Iterator[Finding]:
     fails_as="suspect",
     action="Do not use its peak: it is over much less than a second.",
 )
-def _peak_rate(run: Run) -> Iterator[Finding]:
+def _peak_rate(run: Run) -> Iterator[AuditFinding]:
     for block in run.blocks:
         peak, tokens = block.value("peak_output_tokens_per_s"), block.value("output_tokens")
         if peak is not None and tokens is not None:
@@ -264,7 +266,7 @@ def _peak_rate(run: Run) -> Iterator[Finding]:
     fails_as="suspect",
     action="Find out what failed: rates count only successes, and early failures make the rest faster.",
 )
-def _unsaid_failures(run: Run) -> Iterator[Finding]:
+def _unsaid_failures(run: Run) -> Iterator[AuditFinding]:
     prompts = run.study.workloads[run.workload].prompts
     said = any(
         isinstance(claim, SuccessClaim) and (claim.candidate, claim.workload) == (run.reference, run.workload)
@@ -274,7 +276,7 @@ def _unsaid_failures(run: Run) -> Iterator[Finding]:
         completed = block.value("requests_completed")
         if completed is not None and not said:
             all_of_them = completed == prompts
-            yield Finding(
+            yield AuditFinding(
                 f"Successful requests of {run.reference}, {run.workload}",
                 "confirmed" if all_of_them else "contradicted",
                 f"{plain(completed)} of {prompts} requests succeeded"
@@ -302,11 +304,11 @@ def _unsaid_failures(run: Run) -> Iterator[Finding]:
     action="Ask the author of the log which model it was; if it is another name of it, add that to `model.names`.",
     of_command=True,
 )
-def _served_model(run: Run) -> Iterator[Finding]:
+def _served_model(run: Run) -> Iterator[AuditFinding]:
     served = read_command(run.command).model
     if served is not None:
         own = run.study.model.is_of_model(served)
-        yield Finding(
+        yield AuditFinding(
             f"Model of {run.reference}",
             "confirmed" if own else "contradicted",
             f"the command serves {served}" + ("" if own else f", the study is about {run.study.model.id}"),
@@ -325,7 +327,7 @@ def _served_model(run: Run) -> Iterator[Finding]:
     action="Ask the author of the log which engine it was, and correct `engine` or `command`.",
     of_command=True,
 )
-def _serving_engine(run: Run) -> Iterator[Finding]:
+def _serving_engine(run: Run) -> Iterator[AuditFinding]:
     engine = run.study.engines[run.candidate.engine]
     if engine.program is None:
         return
@@ -334,7 +336,7 @@ def _serving_engine(run: Run) -> Iterator[Finding]:
     found = next((name for name, other in run.study.engines.items() if other.program == begins), None)
     theirs = f", as {run.study.engine_name(found)}'s commands do" if found else ""
     title = run.study.engine_name(run.candidate.engine)
-    yield Finding(
+    yield AuditFinding(
         f"Engine of {run.reference}",
         "confirmed" if own else "contradicted",
         f"the command begins with `{begins}`" + ("" if own else f"{theirs}, and {title}'s do not"),
@@ -351,7 +353,7 @@ def _serving_engine(run: Run) -> Iterator[Finding]:
     fails_as="suspect",
     action="Ask whether it was measured at all; one run cannot distinguish two candidates.",
 )
-def _printed_twice(run: Run) -> Iterator[Finding]:
+def _printed_twice(run: Run) -> Iterator[AuditFinding]:
     if not run.blocks:
         return
     mine = {figures_of(block) for block in run.blocks}
@@ -366,7 +368,7 @@ def _printed_twice(run: Run) -> Iterator[Finding]:
     )
     names = list(run.study.candidates)
     again = twin is not None and names.index(twin) < names.index(run.reference)
-    yield Finding(
+    yield AuditFinding(
         f"Own run of {run.reference}, {run.workload}",
         "contradicted" if again else "confirmed",
         f"its log repeats that of {twin}" if again else "no earlier candidate has these figures",
@@ -383,17 +385,17 @@ def _printed_twice(run: Run) -> Iterator[Finding]:
     fails_as="suspect",
     action="Do not compare it with the baseline: other requests were served.",
 )
-def _like_the_baseline(run: Run) -> Iterator[Finding]:
+def _like_the_baseline(run: Run) -> Iterator[AuditFinding]:
     if run.reference != run.study.baseline:
         yield from served_alike(run.logs, run.reference, run.study.baseline, run.workload)
 
 
-def _of_log(run: Run, block: Block, key: Key, instead: str | None, computed: float | None, reason: str) -> Finding:
+def _of_log(run: Run, block: Block, key: Key, instead: str | None, computed: float | None, reason: str) -> AuditFinding:
     """A printed figure of a log and its value by the rest of the log; `instead` is None if they agree."""
     metric, statistic = key
     value = block.value(metric, statistic)
     assert value is not None
-    return Finding(
+    return AuditFinding(
         f"{metric_label(metric)} of {run.reference}, {run.workload}",
         "confirmed" if instead is None else "contradicted",
         reason,

@@ -35,7 +35,7 @@ VALUE = "value"
 """Statistic of a figure that is one number: a count, a rate, a duration."""
 
 
-class Figure(NamedTuple):
+class PrintedFigure(NamedTuple):
     """One number of a block."""
 
     metric: str
@@ -67,7 +67,7 @@ class Block:
     file: str
     first_line: int
     last_line: int
-    figures: tuple[Figure, ...]
+    figures: tuple[PrintedFigure, ...]
     definitions: Mapping[str, str] = field(default_factory=dict)
     """Metric → how the tool's definition differs from docs/metrics.md."""
     settings: Mapping[str, Any] = field(default_factory=dict)

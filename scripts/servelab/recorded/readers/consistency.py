@@ -17,31 +17,31 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Span:
+class ValueRange:
     """The range of values, none negative, that a figure may represent."""
 
     low: float
     high: float
 
     @classmethod
-    def around(cls, value: float, half_width: float) -> Span:
+    def around(cls, value: float, half_width: float) -> ValueRange:
         """Values that round to `value`, whose last digit is worth twice `half_width`; slack for binary fractions."""
         slack = half_width + abs(value) * 1e-9
         return cls(max(0.0, value - slack), value + slack)
 
-    def meets(self, other: Span) -> bool:
+    def meets(self, other: ValueRange) -> bool:
         """Whether the two have a value in common."""
         return self.low <= other.high and other.low <= self.high
 
-    def __add__(self, other: Span) -> Span:
-        return Span(self.low + other.low, self.high + other.high)
+    def __add__(self, other: ValueRange) -> ValueRange:
+        return ValueRange(self.low + other.low, self.high + other.high)
 
-    def __mul__(self, other: Span) -> Span:
-        return Span(self.low * other.low, self.high * other.high)
+    def __mul__(self, other: ValueRange) -> ValueRange:
+        return ValueRange(self.low * other.low, self.high * other.high)
 
-    def __truediv__(self, other: Span) -> Span:
+    def __truediv__(self, other: ValueRange) -> ValueRange:
         low = self.low / other.high if other.high else 0.0
-        return Span(low, self.high / other.low if other.low else float("inf"))
+        return ValueRange(low, self.high / other.low if other.low else float("inf"))
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Identity:
 
     result: Key
     terms: tuple[Key, ...]
-    of: Callable[..., Span]
+    of: Callable[..., ValueRange]
     formula: str
 
 
@@ -62,7 +62,7 @@ def value_of(metric: str) -> Key:
 def rate(metric: str, *amounts: str) -> Identity:
     """`metric` is the sum of some amounts over the duration."""
 
-    def of(duration: Span, first: Span, *rest: Span) -> Span:
+    def of(duration: ValueRange, first: ValueRange, *rest: ValueRange) -> ValueRange:
         return sum(rest, first) / duration
 
     keys = tuple(value_of(name) for name in ("duration_s", *amounts))
@@ -81,7 +81,7 @@ TOKEN_RATES = (
 def same_window(metric: str, *amounts: str) -> Identity:
     """`metric` is the sum of some amounts over the same, unknown time as `requests_per_s`."""
 
-    def of(requests_per_s: Span, completed: Span, first: Span, *rest: Span) -> Span:
+    def of(requests_per_s: ValueRange, completed: ValueRange, first: ValueRange, *rest: ValueRange) -> ValueRange:
         return requests_per_s * sum(rest, first) / completed
 
     keys = tuple(value_of(name) for name in ("requests_per_s", "requests_completed", *amounts))
@@ -95,7 +95,7 @@ REQUESTS = Identity(
     "requests_completed + requests_failed",
 )
 
-_ROUGHLY = Span(0.99, 1.01)
+_ROUGHLY = ValueRange(0.99, 1.01)
 
 TOKEN_RATIO = Identity(
     value_of("total_tokens_per_s"),
@@ -108,7 +108,7 @@ TOKEN_RATIO = Identity(
 LOOSE_REQUESTS = Identity(
     value_of("requests_per_s"),
     tuple(value_of(name) for name in ("requests_completed", "duration_s")),
-    lambda completed, duration: completed / duration * Span(1 / 1.5, 1.5),
+    lambda completed, duration: completed / duration * ValueRange(1 / 1.5, 1.5),
     "about requests_completed / duration_s",
 )
 """guidellm's request rate is a mean over time: not the number over the duration, but close to it."""
@@ -122,7 +122,7 @@ _PARTS = (
 """A part, and the whole that it cannot exceed."""
 
 
-def contradiction(spans: Mapping[Key, Span], identities: tuple[Identity, ...]) -> tuple[Key, str] | None:
+def contradiction(spans: Mapping[Key, ValueRange], identities: tuple[Identity, ...]) -> tuple[Key, str] | None:
     """The first figure that contradicts others, and how; None if all agree. Figures without a value do not count."""
     for identity in identities:
         if identity.result in spans and all(term in spans for term in identity.terms):
@@ -140,7 +140,7 @@ def contradiction(spans: Mapping[Key, Span], identities: tuple[Identity, ...]) -
     return _out_of_order(spans)
 
 
-def times_within(spans: Mapping[Key, Span], metrics: tuple[str, ...]) -> tuple[Key, str] | None:
+def times_within(spans: Mapping[Key, ValueRange], metrics: tuple[str, ...]) -> tuple[Key, str] | None:
     """The first latency in milliseconds that is longer than the whole run."""
     duration = spans.get(value_of("duration_s"))
     for (metric, statistic), span in spans.items():
@@ -151,7 +151,7 @@ def times_within(spans: Mapping[Key, Span], metrics: tuple[str, ...]) -> tuple[K
     return None
 
 
-def not_above(spans: Mapping[Key, Span], part: str, whole: str) -> tuple[Key, str] | None:
+def not_above(spans: Mapping[Key, ValueRange], part: str, whole: str) -> tuple[Key, str] | None:
     """The first statistic of a part of a request, such as TTFT, that exceeds the same statistic of the whole."""
     for (metric, statistic), span in spans.items():
         other = spans.get((whole, statistic))
@@ -163,7 +163,7 @@ def not_above(spans: Mapping[Key, Span], part: str, whole: str) -> tuple[Key, st
     return None
 
 
-def _out_of_order(spans: Mapping[Key, Span]) -> tuple[Key, str] | None:
+def _out_of_order(spans: Mapping[Key, ValueRange]) -> tuple[Key, str] | None:
     """A percentile that exceeds a higher one, or a mean outside minimum and maximum."""
     by_metric: dict[str, list[tuple[float, Key]]] = {}
     for key in spans:
@@ -192,6 +192,6 @@ def _rank(statistic: str) -> float | None:
     return float(percentile[1]) if percentile else fixed.get(statistic)
 
 
-def _show(span: Span) -> str:
+def _show(span: ValueRange) -> str:
     middle = (span.low + span.high) / 2
     return f"{middle:.10g}"

@@ -10,8 +10,8 @@ from decimal import Decimal
 from functools import cached_property, lru_cache
 
 from servelab.recorded import readers
-from servelab.recorded.readers.consistency import Identity, Key, Span, contradiction, not_above, times_within
-from servelab.recorded.readers.pieces import SECTION, Piece, Row
+from servelab.recorded.readers.consistency import Identity, Key, ValueRange, contradiction, not_above, times_within
+from servelab.recorded.readers.pieces import SECTION, BlockRow, Piece
 
 STATISTICS = {"Mean": "mean", "Median": "median", "Std Dev": "std", "Min": "minimum", "Max": "maximum"}
 _FAMILY = re.compile(
@@ -79,8 +79,8 @@ class ConsoleReader:
 
     def read(self, piece: Piece) -> list[readers.Block]:
         """The block of a piece; `ReadError` if it is broken."""
-        figures: dict[Key, readers.Figure] = {}
-        spans: dict[Key, Span] = {}
+        figures: dict[Key, readers.PrintedFigure] = {}
+        spans: dict[Key, ValueRange] = {}
         settings: dict[str, str | float | None] = {}
         unknown: list[readers.UnknownLine] = []
         warnings: list[str] = []
@@ -100,7 +100,7 @@ class ConsoleReader:
                 key = (number.metric, statistic)
                 if key in spans and span and not spans[key].meets(span):
                     raise _error(piece, row.line, f"the block contradicts itself: a second {statistic} of {key[0]}")
-                figures[key] = readers.Figure(*key, value, row.line, number.half_unit)
+                figures[key] = readers.PrintedFigure(*key, value, row.line, number.half_unit)
                 if span is None:
                     warnings.append(f"line {row.line}: `{row.label}` has no value ({row.text})")
                 else:
@@ -165,7 +165,9 @@ class ConsoleReader:
             yield max(lowest, key=lambda release: [int(part) for part in release[2:].split(".")])
         yield from (release for release in found if release.startswith("<"))
 
-    def _check(self, piece: Piece, figures: Mapping[Key, readers.Figure], spans: Mapping[Key, Span]) -> None:
+    def _check(
+        self, piece: Piece, figures: Mapping[Key, readers.PrintedFigure], spans: Mapping[Key, ValueRange]
+    ) -> None:
         wrong = contradiction(spans, self.identities) or times_within(spans, self.within_run)
         if wrong is None and self.within_run:
             wrong = not_above(spans, "ttft_ms", "e2el_ms")
@@ -178,7 +180,7 @@ def _error(piece: Piece, line: int, text: str) -> readers.ReadError:
     return readers.ReadError(f"{piece.file}:{line}: {text}")
 
 
-def _setting(piece: Piece, row: Row) -> str | float | None:
+def _setting(piece: Piece, row: BlockRow) -> str | float | None:
     if not row.text:
         raise _error(piece, row.line, f"`{row.label}` has no value; the line is cut off")
     if row.text in _ABSENT:
@@ -187,7 +189,7 @@ def _setting(piece: Piece, row: Row) -> str | float | None:
     return value if math.isfinite(value) else row.text
 
 
-def _number(piece: Piece, row: Row, number: Number) -> tuple[float | None, Span | None]:
+def _number(piece: Piece, row: BlockRow, number: Number) -> tuple[float | None, ValueRange | None]:
     """The value in the metric's unit, converted as decimals, and the values that it may represent."""
     if row.text in _ABSENT:
         return None, None
@@ -199,10 +201,10 @@ def _number(piece: Piece, row: Row, number: Number) -> tuple[float | None, Span 
     value = float(digits) if number.factor == 1 else float(Decimal(digits) * number.factor)
     if not math.isfinite(value):
         raise _error(piece, row.line, f"`{row.label}` has {len(row.text):,} digits")
-    return value, Span.around(value, number.half_unit)
+    return value, ValueRange.around(value, number.half_unit)
 
 
-def _odd(spans: Mapping[Key, Span]) -> Iterator[str]:
+def _odd(spans: Mapping[Key, ValueRange]) -> Iterator[str]:
     """Warnings about figures that tools print but no server can reach."""
     for (metric, statistic), span in spans.items():
         if statistic in ("mean", "median") and metric in ("ttft_ms", "e2el_ms") and span.low == 0:

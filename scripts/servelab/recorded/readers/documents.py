@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import Any
 
 from servelab.recorded import readers
-from servelab.recorded.readers.consistency import Identity, Key, Span, contradiction, not_above, times_within
+from servelab.recorded.readers.consistency import Identity, Key, ValueRange, contradiction, not_above, times_within
 from servelab.recorded.readers.pieces import Piece
-from servelab.recorded.readers.table_layouts import Grid, GridRow
+from servelab.recorded.readers.table_layouts import DrawnTable, GridRow
 
 _MOST_INTEGER = 10**300
 _MOST_SETTING, _MOST_BRACKETS = 4096, 64
@@ -28,8 +28,8 @@ class Saved:
     """Collects the figures of a saved result for a block."""
 
     piece: Piece
-    figures: dict[Key, readers.Figure] = field(default_factory=dict)
-    spans: dict[Key, Span] = field(default_factory=dict)
+    figures: dict[Key, readers.PrintedFigure] = field(default_factory=dict)
+    spans: dict[Key, ValueRange] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def add(self, key: Key, value: Any, name: str, half_width: float = 0.0, line: int | None = None) -> None:
@@ -40,15 +40,15 @@ class Saved:
         if isinstance(value, int) and abs(value) > _MOST_INTEGER:
             raise self.error(f"`{name}` has hundreds of digits", line)
         if value is None or math.isnan(value):
-            self.figures[key] = readers.Figure(*key, None, line)
+            self.figures[key] = readers.PrintedFigure(*key, None, line)
             self.warnings.append(f"`{name}` has no value")
             return
         if value < 0 or math.isinf(value):
             raise self.error(f"`{name}` cannot be {value}", line)
-        span = Span.around(value, half_width + _EXACT * value)
+        span = ValueRange.around(value, half_width + _EXACT * value)
         if key in self.spans and not self.spans[key].meets(span):
             raise self.error(f"the result contradicts itself: `{name}` is a second {key[1]} of {key[0]}", line)
-        self.figures[key] = readers.Figure(*key, float(value), line, half_width)
+        self.figures[key] = readers.PrintedFigure(*key, float(value), line, half_width)
         self.spans[key] = span
 
     def error(self, text: str, line: int | None = None) -> readers.ReadError:
@@ -217,7 +217,7 @@ class Cells:
             raise self.saved.error(f"`{row.cells[0]}` has {len(text):,} digits", row.line)
         return value, 0.5 * 10.0**-digits * factor if digits or decimals is None else 0.0
 
-    def named(self, grid: Grid, unwrap: bool = False) -> Mapping[str, GridRow]:
+    def named(self, grid: DrawnTable, unwrap: bool = False) -> Mapping[str, GridRow]:
         """Rows by their first cell; `ReadError` if one occurs twice.
 
         With `unwrap`, a row with nothing but a first cell continues the name of the row above it.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from servelab.recorded.readers.pieces import MOST_PREFIX, TITLE, Lines, Piece, Prefix, Row, block_of
+from servelab.recorded.readers.pieces import MOST_PREFIX, TITLE, BlockRow, Lines, Piece, Prefix, block_of
 
 _TITLED = re.compile(r"(?<!=)={3,} [^=].*[^=] ={3,}$")
 _TITLE_LINE = re.compile(r"= (?P<title>[A-Z][A-Z +()]+)$")
@@ -26,7 +26,7 @@ class _Frame:
     prefix: Prefix
     rule: str
     title: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[BlockRow] = field(default_factory=list)
     characters: int = 0
 
     @property
@@ -85,7 +85,7 @@ class Frames:
             return
         if content:
             name, values = _columns(content) if len(content) <= _MOST_WIDTH else (content, "")
-            frame.rows.append(Row(number, name, values, content))
+            frame.rows.append(BlockRow(number, name, values, content))
 
     def _in_sections(self, number: int, line: str, has_rule: bool) -> Iterator[Piece]:
         if has_rule and (rule := _RULE.search(line.rstrip())) and rule.start() <= MOST_PREFIX:
@@ -101,7 +101,7 @@ class Frames:
                 if self._sections is None:
                     self._sections = _Frame(number - 1, prefix, drawn, name)
                 self._section = name
-                self._sections.rows.append(Row(number, f"= {name}", "", name))
+                self._sections.rows.append(BlockRow(number, f"= {name}", "", name))
                 return
         sections = self._sections
         if sections is not None and not sections.is_full:
@@ -109,7 +109,7 @@ class Frames:
             content = sections.prefix.rest(line).strip()
             label, colon, text = content.partition(":")
             if content and colon:
-                sections.rows.append(Row(number, f"{self._section}: {label.strip()}", text.strip(), content))
+                sections.rows.append(BlockRow(number, f"{self._section}: {label.strip()}", text.strip(), content))
 
     @staticmethod
     def _piece(frame: _Frame, last: int, broken: str | None) -> Piece:

@@ -16,7 +16,7 @@ from servelab.recorded import readers
 from servelab.recorded.readers.consistency import LOOSE_REQUESTS, TOKEN_RATIO, Identity, value_of
 from servelab.recorded.readers.documents import Cells, Saved, text_or_none, unknown_entry
 from servelab.recorded.readers.pieces import Piece
-from servelab.recorded.readers.table_layouts import Grid, GridRow
+from servelab.recorded.readers.table_layouts import DrawnTable, GridRow
 
 _RATES = "up to 0.8.0 over the time from the first to the last token, from 0.8.1 over the measured time"
 
@@ -256,7 +256,7 @@ class GuidellmConsoleReader:
         )
 
 
-def _heads(grid: Grid) -> list[tuple[str, str, str]]:
+def _heads(grid: DrawnTable) -> list[tuple[str, str, str]]:
     """The three heads of each column; an empty one is that of the column before, as the tool joins equal ones."""
     heads = [list(row.cells) for row in grid.groups[0]]
     if len(heads) != 3:

@@ -68,7 +68,7 @@ _PART = 1 << 18
 _VISIBLE = re.compile(r"\S")
 
 
-class Row(NamedTuple):
+class BlockRow(NamedTuple):
     """A line of a console block, `label: text`; a heading has no `text`, any other line no `label`."""
 
     line: int
@@ -87,12 +87,12 @@ class Piece:
     last_line: int
     lines: dict[str, int]
     """Name (label, key, metric of a row) → its first line."""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[BlockRow] = field(default_factory=list)
     """Lines of a console block, between header and footer."""
     document: dict[str, Any] = field(default_factory=dict)
     """A JSON document."""
     grids: list[Any] = field(default_factory=list)
-    """Tables of a log, each a `grids.Grid`."""
+    """Tables of a log, each a `grids.DrawnTable`."""
     table: list[list[str]] = field(default_factory=list)
     """Rows of a CSV file."""
     broken: str | None = None
@@ -267,7 +267,7 @@ class ConsoleBlocks:
         self._file, self._is_known = file, is_known
         self._first = self._length = self._last = 0
         self._prefix = Prefix("")
-        self._rows: list[Row] = []
+        self._rows: list[BlockRow] = []
 
     def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The block that a line ends, if it does."""
@@ -324,7 +324,7 @@ class ConsoleBlocks:
         return block_of("console", self._file, first, last, self._rows, broken)
 
 
-def block_of(form: str, file: str, first: int, last: int, rows: list[Row], broken: str | None) -> Piece:
+def block_of(form: str, file: str, first: int, last: int, rows: list[BlockRow], broken: str | None) -> Piece:
     """The piece of some rows."""
     lines: dict[str, int] = {}
     for row in rows:
@@ -333,9 +333,9 @@ def block_of(form: str, file: str, first: int, last: int, rows: list[Row], broke
     return Piece(form, file, first, max([last, *(row.line for row in rows)]), lines, rows=rows, broken=broken)
 
 
-def _row(number: int, content: str) -> Row:
+def _row(number: int, content: str) -> BlockRow:
     label, colon, text = content.partition(":")
     if not label or not colon or (text and not text[0].isspace()) or SECTION.fullmatch(content):
-        return Row(number, "", "", content)
+        return BlockRow(number, "", "", content)
     label, text = label.strip(), text.strip()
-    return Row(number, f"{label} (%)" if text.endswith("%") else label, text, content)
+    return BlockRow(number, f"{label} (%)" if text.endswith("%") else label, text, content)

@@ -6,7 +6,7 @@ Source: `python/sglang/bench_serving.py` (later `benchmark/serving.py`), `benchm
 from __future__ import annotations
 
 from servelab.recorded.readers import READERS
-from servelab.recorded.readers.consistency import TOKEN_RATES, Identity, Span, value_of
+from servelab.recorded.readers.consistency import TOKEN_RATES, Identity, ValueRange, value_of
 from servelab.recorded.readers.console import ConsoleReader, Number, count
 from servelab.recorded.readers.documents import DocumentReader
 from servelab.recorded.readers.vllm_bench import JSON_DETAILS, LATENCIES
@@ -19,7 +19,7 @@ DEFINITIONS = {
     "peak_concurrency": "most successful requests that touch one second, which can be more than were in flight at once",
 }
 
-_MS_PER_S = Span(1000.0, 1000.0)
+_MS_PER_S = ValueRange(1000.0, 1000.0)
 
 _CONCURRENCY = Identity(
     value_of("concurrency"),

@@ -30,7 +30,7 @@ class GridRow:
 
 
 @dataclass(frozen=True)
-class Grid:
+class DrawnTable:
     """A table: its rows in groups, as rules divide them. The first group is the header."""
 
     title: str
@@ -57,7 +57,7 @@ class Grid:
         header = [(cell, row.line) for row in (self.groups[0] if self.groups else ()) for cell in row.cells]
         return dict([*((row.cells[0], row.line) for row in reversed(self.rows)), *reversed(header)])
 
-    def same_text(self, other: Grid) -> bool:
+    def same_text(self, other: DrawnTable) -> bool:
         """Whether the other has the same cells."""
         return [[row.cells for row in group] for group in self.groups] == [
             [row.cells for row in group] for group in other.groups
@@ -155,7 +155,7 @@ class Grids:
             why = f"rows have {min(widths)} to {max(widths)} columns"
         groups = tuple(tuple(group) for group in table.groups)
         broken = f"the table is cut off or broken: {why}" if why else None
-        grid = Grid(table.title, table.first_line, table.last_line, groups, broken)
+        grid = DrawnTable(table.title, table.first_line, table.last_line, groups, broken)
         names = grid.names
         if not any(each <= names.keys() for each in self._results):
             self.others.append(grid.first_line)

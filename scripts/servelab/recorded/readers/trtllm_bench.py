@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from servelab.recorded import readers
-from servelab.recorded.readers.consistency import Identity, Span, value_of
+from servelab.recorded.readers.consistency import Identity, ValueRange, value_of
 from servelab.recorded.readers.documents import Cells
 from servelab.recorded.readers.pieces import Piece
 from servelab.recorded.readers.table_layouts import GridRow
@@ -34,7 +34,7 @@ _STATISTICS = {"MINIMUM": "minimum", "MAXIMUM": "maximum", "AVERAGE": "mean", "P
 _VERSION = re.compile(r".*: TensorRT[ -]LLM Version")
 _REQUIRED = ("requests_per_s", "output_tokens_per_s", "duration_s")
 _LAST = "= DATASET DETAILS"
-_THOUSANDTH = Span(0.001, 0.001)
+_THOUSANDTH = ValueRange(0.001, 0.001)
 
 _IDENTITIES = (
     Identity(

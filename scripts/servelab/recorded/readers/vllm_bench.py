@@ -6,7 +6,7 @@ Source: `vllm/benchmarks/serve.py`, `benchmark` and `calculate_metrics`.
 from __future__ import annotations
 
 from servelab.recorded.readers import READERS
-from servelab.recorded.readers.consistency import TOKEN_RATES, Identity, Span, value_of
+from servelab.recorded.readers.consistency import TOKEN_RATES, Identity, ValueRange, value_of
 from servelab.recorded.readers.console import ConsoleReader, Number, count
 from servelab.recorded.readers.documents import DocumentReader
 
@@ -22,8 +22,8 @@ DEFINITIONS = {
 }
 """Where releases differ from docs/metrics.md; a block names no release."""
 
-_ONE = Span(1.0, 1.0)
-_HUNDRED = Span(100.0, 100.0)
+_ONE = ValueRange(1.0, 1.0)
+_HUNDRED = ValueRange(100.0, 100.0)
 
 SPECULATION = (
     Identity(
