@@ -1,4 +1,4 @@
-"""What a bench found: figures of each load over its visits, checked as a study's runs are; kept in `bench.json`."""
+"""Results of a bench, kept in `bench.json`: figures of each load over its visits, with the checks of a study's runs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ _UNKNOWN = "not known"
 
 
 class BenchFinding(JsonPart):
-    """What a check found (docs/validity.md)."""
+    """Result of a check (docs/validity.md)."""
 
     check: str
     level: str
@@ -164,7 +164,7 @@ class PointResult(JsonPart):
 
 
 class BenchLoad(JsonPart):
-    """What was sent."""
+    """The requests that were sent."""
 
     endpoint: str
     input_tokens: int = Field(description="Length that the prompts were made for; `mean_input_tokens` is what came.")
@@ -241,7 +241,7 @@ def _cached_percent(records: pa.Table) -> float | None:
 
 
 def _spec(point: Point, endpoint: str, visits: int) -> RunSpec:
-    """What the checks read of a run; what serves is not known."""
+    """A run's input to the checks; the server is unknown."""
     source = PathSource(path=f"/{_UNKNOWN}", revision=_UNKNOWN)
     return RunSpec(
         engine=EngineSpec(name="endpoint", version=_UNKNOWN, environment_sha256=_UNKNOWN),

@@ -63,7 +63,7 @@ def write_requests(file: Path, measured: Sequence[str], warmup: Sequence[str], o
 
 CLIENT = "servelab"
 _IGNORE_END: dict[str, Any] = {"ignore_eos": True}
-"""What vLLM, SGLang and llama.cpp take as a field of a request for an answer of exactly the length asked for."""
+"""Request field by which vLLM, SGLang and llama.cpp answer with exactly the requested length."""
 _WORDS = (60, 260)
 """Words of the two prompts whose token counts give the tokens of a word and of the template."""
 
@@ -86,7 +86,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Accepted:
-    """What the server accepts, and how it counts."""
+    """Requests that the server accepts, and its token counts."""
 
     is_length_forced: bool
     """Whether every answer is as long as asked for; else it may be shorter."""

@@ -146,7 +146,7 @@ def _cells(results: Path, row: Row, before: Row | None) -> list[Cell]:
 
 
 def _changed(row: Row, before: Row) -> str:
-    """What of engines and machine differs between two answers, in words."""
+    """Differences in engines and machine between two answers, in words."""
     found = []
     for name in ("versions", "measured_on"):
         old, new = (_parts(value_or_none(each[name]) or "") for each in (before, row))

@@ -24,7 +24,7 @@ LETTER = 0.52
 
 @dataclass(frozen=True)
 class Card:
-    """What the card says; `command` is in its Markdown alone, for a picture cannot be redacted."""
+    """Texts of the card; `command` is only in its Markdown, because a picture cannot be redacted."""
 
     title: str
     figure: str

@@ -23,7 +23,7 @@ Row = dict[Any, Any]
 
 @dataclass(frozen=True)
 class AuditSection:
-    """What the report shows of the claims; a table without rows is omitted."""
+    """The report's section on claims; a table without rows is omitted."""
 
     summary: str
     contradicted: Table

@@ -55,7 +55,7 @@ class Headline:
 
 
 def headline(study: StudySummary, recommended: Recommended, improvements: pd.DataFrame) -> Headline:
-    """What the proof found, or the logs of a recorded study: the objective's change on the deciding workload."""
+    """The objective's change on the deciding workload, from the proof or from a recorded study's logs."""
     objective = study.objective
     title = study.workloads[objective.on]
     if not recommended.changed:
@@ -87,7 +87,7 @@ def headline(study: StudySummary, recommended: Recommended, improvements: pd.Dat
 
 
 def place_warning(recommended: Recommended) -> str:
-    """What differs between the places of the runs that the answer compares; empty if nothing does."""
+    """Differences between the places of the runs that the answer compares; empty if there are none."""
     gains = recommended.proof.workloads if recommended.proof else recommended.improvements
     promised = recommended.proof and recommended.proof.promised_unequal_places
     found = dict.fromkeys(each.unequal_places for each in gains if each.unequal_places)
@@ -280,7 +280,7 @@ def _row(row: dict[Any, Any]) -> list[Cell]:
 
 @dataclass(frozen=True)
 class GuardSection:
-    """What the report shows for each workload."""
+    """The report's tables for each workload."""
 
     verdict: str
     losses: list[str]

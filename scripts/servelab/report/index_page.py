@@ -33,7 +33,7 @@ BOARD_TEXT = (
 )
 
 _FILES = ("study.json", "recommended.json", "metrics.parquet", "claims.parquet", "report.html")
-"""What a study needs to be on the board."""
+"""Files that a study needs to be on the board."""
 
 Row = dict[Any, Any]
 

@@ -66,7 +66,7 @@ def visits_of(runs: Path, run_ids: Sequence[str]) -> dict[str, ManifestEndpoint]
 
 
 def visited_sentence(visits: Mapping[str, ManifestEndpoint]) -> str:
-    """What a reader must know first; empty if nothing was visited."""
+    """Introduction to the table; empty if nothing was visited."""
     if not visits:
         return ""
     urls = list(dict.fromkeys(each.asked.url for each in visits.values()))
@@ -99,7 +99,7 @@ def visited_table(visits: Mapping[str, ManifestEndpoint]) -> Table:
 
 
 def not_known_table(visits: Mapping[str, ManifestEndpoint]) -> Table:
-    """What cannot be known, and why."""
+    """Facts that cannot be known, each with its reason."""
     found = dict.fromkeys((what, why) for each in visits.values() for what, why in each.not_known.items())
     return Table(["What", "Why"], [[Cell(what), Cell(why)] for what, why in found])
 
@@ -213,7 +213,7 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
 
 
 def _load(spec: RunSpec) -> dict[str, Any]:
-    """What a run is sent; of a search for capacity, what it raises in place of the load."""
+    """A run's load; for a search for capacity, the quantity that it raises."""
     load = spec.protocol.model_dump(mode="json", include=LOAD_KEYS)
     if spec.capacity is None:
         return load

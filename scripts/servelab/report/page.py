@@ -204,7 +204,7 @@ class PageChart:
     caption: str
     svg: Markup
     spec: Markup
-    """What a browser draws it again from."""
+    """Vega-Lite specification, from which a browser draws it again."""
 
 
 @dataclass(frozen=True)

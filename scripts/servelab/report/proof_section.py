@@ -21,7 +21,7 @@ Row = dict[Any, Any]
 
 @dataclass(frozen=True)
 class ProofSection:
-    """What the report shows of a proof."""
+    """The report's section on a proof."""
 
     verdict: str
     why: str

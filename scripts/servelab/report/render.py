@@ -86,7 +86,7 @@ def report_content(
     asked: pd.DataFrame | None = None,
     drawn: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What the templates show.
+    """Variables of the templates.
 
     `table` has the rows of all stage tables, `search` those of schemas.SEARCH, `claims` those of schemas.CLAIMS,
     `beside` those of schemas.IMPROVEMENTS of the other study of this name, live or recorded; `history` and `answers`
@@ -214,7 +214,7 @@ def _not_tried(stages: Sequence[StageSection]) -> Table:
 
 
 RENDERED = ("report.html", "report.md", "card.md", "card.png", "tables")
-"""What rendering writes into the folder of a study."""
+"""Files that rendering writes into a study's folder."""
 
 
 def render_live_report(results: Path, study: str, beside: Path | None) -> None:

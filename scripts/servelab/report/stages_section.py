@@ -97,7 +97,7 @@ class Details:
 
 @dataclass(frozen=True)
 class StageSection:
-    """What the report shows of one stage."""
+    """The report's section on one stage."""
 
     name: str
     title: str
@@ -276,7 +276,7 @@ def _candidate(row: Row, verdicts: dict[str, Verdict]) -> Cell:
 
 
 def _changes(changes: dict[str, Any]) -> str:
-    """What a candidate changes, as `key=value` in one line; for a bare flag, only its name."""
+    """A candidate's changes as `key=value` in one line; for a bare flag, only its name."""
     texts = []
     for key, value in changes.items():
         if isinstance(value, dict):

@@ -19,7 +19,7 @@ _FAILURES = ("new failure", "fixed failure", "still fails", "not comparable")
 
 @dataclass(frozen=True)
 class Versions:
-    """What the report shows of versions."""
+    """The report's section on versions."""
 
     summary: str
     marks_key: str
@@ -75,7 +75,7 @@ def _changes(study: StudySummary, history: pd.DataFrame) -> Table:
 
 
 def _note(row: Mapping[Any, Any]) -> str:
-    """What the figures do not show: a failure, doubts of the checks, another machine."""
+    """Remarks that the figures lack: a failure, failed checks, another machine."""
     parts = [str(row["why"])] if row["verdict"] in _FAILURES or _mark(row, "before") or _mark(row, "after") else []
     machine = value_or_none(row["machine_changes"])
     return "; ".join([*parts, *([f"the machine differs too: {machine}"] if machine else [])])

@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 @dataclass
 class StageAnswers:
-    """What the answers of a stage's candidates showed."""
+    """Findings from the answers of a stage's candidates."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     """schemas.STAGE_ANSWERS: every answer beside the baseline's to the same question."""
@@ -56,7 +56,7 @@ class _Asked:
 
 
 class AnswersFound(JsonPart):
-    """What a configuration's answers are against the baseline's, question by question."""
+    """A configuration's answers compared with the baseline's, question by question."""
 
     verdict: str = Field(description="`same`, `changes answers`, `cannot tell` or `not measured`.")
     why: str = Field(description="The figures in one sentence.")
@@ -78,7 +78,7 @@ class AnswersFound(JsonPart):
 
 
 def found_in(row: Mapping[str, Any]) -> AnswersFound | None:
-    """What a row of the stage table says of answers; None if they were not measured."""
+    """Answers found in a row of the stage table; None if they were not measured."""
     content = row.get("answers_found")
     return AnswersFound.model_validate_json(content) if isinstance(content, str) else None
 

@@ -23,7 +23,7 @@ from servelab.results.checks import unequal_places
 from servelab.study.study import AFTER_SEARCH, COMPARISON, CONFIRM, LAST_STAGES
 
 PROOF, SEARCH, LOGS = "proof", "search", "logs"
-"""What a change rests on; see schemas.IMPROVEMENTS."""
+"""Evidence of a change; see schemas.IMPROVEMENTS."""
 
 Row = Mapping[Any, Any]
 """A row of schemas.STAGE_TABLE."""

@@ -49,7 +49,7 @@ class RunFiles(NamedTuple):
     """sha256 of each of these."""
 
     def fault(self) -> str | None:
-        """What is wrong with them by the run's seal; None if nothing is, or an earlier version measured the run."""
+        """Fault found by the run's seal; None if there is none, or if an earlier version measured the run."""
         return fault_of_digests(self.status, dict(zip(_SEALED, self.digests[1:], strict=True)))
 
 
@@ -96,7 +96,7 @@ class KeptFigures:
         return cls(folder, content_id(basis))
 
     def key(self, run_id: str, files: RunFiles) -> str:
-        """Digest of all that decides the figures of a run; `run_id` stands for its specification."""
+        """Digest of everything that decides a run's figures; `run_id` represents its specification."""
         return content_id([self.basis, run_id, files.digests])
 
     def read(self, run_id: str, key: str) -> Figures | None:

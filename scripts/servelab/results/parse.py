@@ -177,7 +177,7 @@ def _capacity(well: Sequence[Start]) -> dict[str, Any]:
 
 
 def _constraints(study: Study, well: Sequence[Start]) -> str | None:
-    """What the starts miss together: constraints are of the workload that decides, and of its parts."""
+    """Constraints that the starts miss together, on the deciding workload and its parts."""
     if not well:
         return None
     workload = well[0].run.workload

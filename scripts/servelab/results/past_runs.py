@@ -29,7 +29,7 @@ class PastRun:
 
     run_id: str
     spec: dict[str, Any]
-    """`spec.json` as it is, without defaults filled in: a specification with other keys stays different."""
+    """`spec.json` without defaults filled in: a specification with other keys stays different."""
 
 
 def past_runs(folder: Path, *, use_imported: bool = True) -> Iterator[PastRun]:
@@ -85,14 +85,14 @@ def parts_of_runs(runs: Mapping[str, tuple[RunStatus, int]]) -> dict[str, Parts]
 
 
 class VisitTime(NamedTuple):
-    """What one server start takes, in accelerator-seconds."""
+    """Cost of one server start, in accelerator-seconds."""
 
     accelerator_s: float
     load_accelerator_s: float
 
 
 class PastTimes:
-    """What past runs took, failed ones included, to estimate what planned ones will."""
+    """Costs of past runs, including failed ones, from which those of planned runs are estimated."""
 
     def __init__(self, runs: Path, *, use_imported: bool = True) -> None:
         """`runs` is `results/runs`; without `use_imported`, those that were not measured here are left out."""
@@ -123,7 +123,7 @@ class PastTimes:
         return spec.hardware.count * fmean(parts.busy_s for parts in runs) if runs else None
 
     def of_visit(self, specs: Sequence[RunSpec]) -> VisitTime | None:
-        """What a server start takes that serves these runs; None if one of them has no similar past run.
+        """Cost of a server start that serves these runs; None if one of them has no similar past run.
 
         Its start-up is the mean of past ones of the same configuration, else of the same engine, model and hardware,
         else of the same model and hardware; if there is none, the longest that it may take. The time of a run is the

@@ -38,7 +38,7 @@ class PhysicalLimit:
     """The limit of a run, mean over its rounds; None where model or device are not known."""
 
     note: str
-    """What it is made from, or why there is none."""
+    """Its sources, or the reason why there is none."""
     total_tokens_per_s: float | None = None
     output_tokens_per_s: float | None = None
     share: float | None = None
@@ -61,7 +61,7 @@ class PhysicalLimit:
 
 @dataclass(frozen=True)
 class RoundServed:
-    """What a round served, and how fast."""
+    """Tokens that a round served, and their rate."""
 
     served: Served
     input_tokens: float
@@ -90,7 +90,7 @@ _DRAFTED = re.compile(r"num_speculative_tokens\W+(\d+)")
 
 
 def serving(engine: str, work: ModelWork, options: Arguments, arguments: Arguments, count: int) -> Serving:
-    """What options and arguments of an engine say; whatever they leave open raises the limit."""
+    """Facts from an engine's options and arguments; those left open raise the limit."""
     adapter = ENGINES.get(engine) if engine in ENGINES.names() else None
     typed = {name: _typed(value) for name, value in arguments.items()}
 
@@ -166,7 +166,7 @@ def limit_of_run(spec: RunSpec, status: RunStatus, data: RunData) -> PhysicalLim
 
 
 def _served(requests: RecordArray, how: Serving, spec: RunSpec) -> Served | None:
-    """What a round served; None if an unknown part of its prompts came from a cache."""
+    """Work of a round; None if an unknown part of its prompts came from a cache."""
     done = succeeded(requests[requests["phase"] != "settle"])
     cached = done["cached_tokens"]
     if np.isnan(cached).any():

@@ -37,7 +37,7 @@ _ONLY_WITH_LIMIT = frozenset({"ttft_ms_p99", "tpot_ms_p99"})
 """Drawn on a curve that limits it."""
 LOADS = {"max_concurrency": "most requests in flight", "request_rate": "requests/s"}
 AT = {"max_concurrency": "at most {:g} in flight", "request_rate": "{:g} requests/s"}
-"""What the points of a curve differ in → a point in words."""
+"""Quantity that a curve varies → format of a point in words."""
 LIMIT_COLUMNS = tuple(f"{kind}_{column}" for kind in ("slo", "limit") for column in LIMITED)
 WIDTH, HEIGHT = 340, 130
 _NAMES = {"baseline": "Baseline", "winner": "Winner"}
@@ -84,7 +84,7 @@ def with_limits(curves: pd.DataFrame, study: StudySummary) -> pd.DataFrame:
 
 
 def _limits(rows: pd.DataFrame, column: str) -> dict[str, float]:
-    """What is written at the limits of a curve's latency → where they are."""
+    """Text at a latency limit of a curve → its position."""
     if column not in LIMITED:
         return {}
     words = {f"slo_{column}": "SLO of a request", f"limit_{column}": "limit"}
@@ -101,7 +101,7 @@ def kind_of(rows: pd.DataFrame) -> list[str]:
 
 
 def point_names(rows: pd.DataFrame, figures: Mapping[str, str]) -> list[str]:
-    """What a reader sees who points at a mark: configuration, load and the figures, by column → words."""
+    """Tooltip of each row's mark: configuration, load and figures; `figures` is column → words."""
     return [
         f"{row['stage']}: {row['candidate']}, {AT[row['load']].format(row['level'])}: "
         + ", ".join(f"{figure(row[column])} {words}" for column, words in figures.items())

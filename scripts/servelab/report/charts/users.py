@@ -1,4 +1,4 @@
-"""What a device gives in all against what each user gets, over the loads of a curve."""
+"""Throughput of a device against the rate of each user, over the loads of a curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a version of an engine changed on the same configuration: percent with the 95 % interval, or the failure."""
+"""Change between engine versions on the same configuration: percent with the 95 % interval, or the failure."""
 
 from __future__ import annotations
 

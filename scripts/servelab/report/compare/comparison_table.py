@@ -242,7 +242,7 @@ def _definition(pair: RunPair, metric: str) -> str | None:
 
 
 def _differs(pair: RunPair) -> Row:
-    """What a pair differs in, and what is unknown of it."""
+    """Differences of a pair, and its unknown facts."""
     texts = [each.text for each in pair.differences]
     unknown = None
     if pair.a is not None and pair.b is not None:

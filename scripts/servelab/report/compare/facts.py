@@ -1,4 +1,4 @@
-"""What a run is, field by field, and in which fields two runs differ.
+"""Facts of a run, field by field, and the fields in which two runs differ.
 
 A live run has a complete specification, a recorded run only a part of it. If one of two runs is recorded, both are
 compared by the fields that every run has.
@@ -43,7 +43,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run, as text by field."""
+    """Known facts of a run: field → text."""
 
     complete: Mapping[str, str] | None
     """The whole specification; None for a recorded run."""

@@ -101,7 +101,7 @@ def _studies(a: StudySide, b: StudySide, links: _Links) -> Table:
 
 
 def _facts(side: StudySide) -> Iterator[tuple[str, str]]:
-    """What the page shows of a study: names and texts."""
+    """Names and texts of a study's facts."""
     study = side.study
     yield "Runs", "recorded logs" if side.is_recorded else "measured"
     yield "Model", str(study.model["id"])
@@ -192,13 +192,13 @@ def _change(row: Record) -> Cell:
 
 
 def _note(row: Record) -> str:
-    """What the figures do not show: failures, doubts, why there is no change."""
+    """Remarks that the figures lack: failures, failed checks, why there is no change."""
     is_shown = value_or_none(row["change_percent"]) is None or "suspect" in str(row["why"])
     return str(row["why"]) if is_shown else ""
 
 
 def _differs(row: Record) -> str:
-    """What a compared pair differs in; of a pair that is not compared, the reason says it."""
+    """Differences of a compared pair; the reason has those of other pairs."""
     if row["verdict"] not in _COMPARED or row["verdict"] == SAME:
         return "–"
     alike = "nothing that is known" if value_or_none(row["not_known"]) else "nothing but when they ran"

@@ -32,7 +32,7 @@ ROLES = ("baseline", "winner")
 
 @dataclass
 class StudyRun:
-    """What a study measured of a configuration on a workload, on one server start or more."""
+    """A study's measurements of a configuration on a workload, on one or more server starts."""
 
     run_id: str
     """Its first run."""

@@ -17,7 +17,7 @@ class Export(Protocol):
     """A tool that takes figures."""
 
     address: str | None
-    """What `--uri` is for it; None if it only has a text."""
+    """Meaning of `--uri`; None for an export that is only a text."""
 
     def export(self, study: Exported, uri: str | None) -> str:
         """Hands a study's figures over; returns the text of them, or a line that says where they are.

@@ -15,7 +15,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Deployment:
-    """What to serve, and on what."""
+    """A command with the hardware that it serves on."""
 
     study: str
     command: str

@@ -42,7 +42,7 @@ class Evidence:
     rounds: Mapping[str, Mapping[int, float]]
     """Metric → round → its value in `schemas.ROUNDS`."""
     client: Sequence[LoadStats] = ()
-    """What each round cost the client, in order of rounds; empty if it was not recorded."""
+    """The client's cost of each round, in order; empty if it was not recorded."""
     telemetry: RecordArray = field(default_factory=lambda: record_array(schemas.TELEMETRY.empty_table()))
     """`schemas.TELEMETRY`; empty if none was recorded."""
     limit: PhysicalLimit = field(default_factory=lambda: PhysicalLimit("the model's size is not known"))
@@ -79,7 +79,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Saw:
-    """What a check found."""
+    """Result of a check."""
 
     level: Level
     text: str
@@ -114,7 +114,7 @@ class Check:
     rule: str
     """When it fails, with its thresholds."""
     why: str
-    """What the failure does to the figures, and the reason for the threshold."""
+    """Effect of a failure on the figures, and the reason for the threshold."""
     fails_as: tuple[Level, ...]
     """`suspect`, `invalid`, or both if the rule distinguishes them."""
     action: str
@@ -162,7 +162,7 @@ def verdict(findings: Sequence[Mapping[str, Any]]) -> tuple[Level, str | None]:
 
 
 def disturbance(findings: Sequence[Mapping[str, Any]]) -> str | None:
-    """What disturbed a run, by those of its failed checks that mean so (`Check.means_disturbed`); None if nothing."""
+    """Disturbance of a run: its failed checks with `Check.means_disturbed`; None if there are none."""
     names = {entry.name for entry in CHECKS if entry.means_disturbed}
     failed = [finding for finding in findings if finding["level"] in _SEVERITY and finding["check"] in names]
     return _note(failed) or None

@@ -82,7 +82,7 @@ MOST_NOISE_PERCENT = 30.0
 
 
 def judge(limit: PhysicalLimit) -> Saw:
-    """What the check finds, for measured runs and for logs."""
+    """Result of the check, for measured runs and for logs."""
     if limit.share is None or limit.highest_share is None or limit.certain_share is None:
         return not_applicable(limit.note)
     text = f"{100 * limit.highest_share:.2g} % of what the devices can do: {limit.note}"
