@@ -12,7 +12,7 @@ from servelab.report.card import write_card
 from servelab.report.claims_section import RecordedLogs
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.render import report_content, report_html, report_markdown
-from servelab.report.table_files import write_tables
+from servelab.report.side_files import write_tables
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary

@@ -35,8 +35,8 @@ from servelab.report.measured_runs import Marks, MeasuredRuns, checks_summary, c
 from servelab.report.page import Cell, ShownMeasurement, Table, render_html, render_markdown
 from servelab.report.proof_section import proof_section
 from servelab.report.search_tree import search_tree
+from servelab.report.side_files import write_tables
 from servelab.report.stages_section import Origin, StageSection, stage_sections
-from servelab.report.table_files import write_tables
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended

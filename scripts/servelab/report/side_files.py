@@ -1,4 +1,4 @@
-"""Writes every table of a report as CSV and Parquet: the shown texts, the numbers behind them, and their runs."""
+"""Files beside the report: its tables as CSV, and a card with the answer as a picture and as Markdown."""
 
 from __future__ import annotations
 
