@@ -8,11 +8,10 @@ from pathlib import Path
 from servelab.core.cli import run
 from servelab.core.files import write_text
 from servelab.metrics.tables.io import read_tables
-from servelab.report.card import write_card
 from servelab.report.claims_section import RecordedLogs
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.report.render import report_content, report_html, report_markdown
-from servelab.report.side_files import write_tables
+from servelab.report.side_files import write_card, write_tables
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary

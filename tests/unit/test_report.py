@@ -19,13 +19,12 @@ from markdown_it import MarkdownIt
 from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import MARKS, MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
-from servelab.report.card import write_card
 from servelab.report.charts import CHARTS
 from servelab.report.charts.write import study_charts, write_chart
 from servelab.report.measured_runs import MeasuredRuns, checks_table
 from servelab.report.page import Cell, ShownMeasurement, Table
 from servelab.report.render import report_content, report_html, report_markdown
-from servelab.report.side_files import frame, tables_of, write_tables
+from servelab.report.side_files import frame, tables_of, write_card, write_tables
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary

@@ -12,7 +12,6 @@ import pandas as pd
 from servelab.core.files import write_text
 from servelab.core.yaml_file import MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
-from servelab.report.card import answer_card, write_card
 from servelab.report.charts import CHARTS, Chart, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section, beside_table
@@ -35,7 +34,7 @@ from servelab.report.measured_runs import Marks, MeasuredRuns, checks_summary, c
 from servelab.report.page import Cell, ShownMeasurement, Table, render_html, render_markdown
 from servelab.report.proof_section import proof_section
 from servelab.report.search_tree import search_tree
-from servelab.report.side_files import write_tables
+from servelab.report.side_files import answer_card, write_card, write_tables
 from servelab.report.stages_section import Origin, StageSection, stage_sections
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
