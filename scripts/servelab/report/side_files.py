@@ -1,4 +1,4 @@
-"""Files beside the report: its tables as CSV, and a card with the answer as a picture and as Markdown."""
+"""Files beside the report: its tables as CSV and Parquet, and a card with the answer as a picture and as Markdown."""
 
 from __future__ import annotations
 
