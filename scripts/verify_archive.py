@@ -1,16 +1,16 @@
-"""Verifies archives of studies: makes again what can be, matches the workflow with its commit, lists the rest.
+"""Verifies archives: their files by the manifest, their records, and all that is recomputed from these.
 
-Prints what covers the files of each archive, a line per fault, and a verdict. Exits with 1 on any fault, and for an
-archive with files that nothing covers, unless these are accepted. Needs no network.
+Prints what holds, a line per fault, and a verdict. Exits with 1 on any fault, and for an archive without a signature
+unless these are accepted. Needs no network.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from servelab.archive.coverage import coverage_lines
+from servelab.archive.build import SHOWS, SIGNED
 from servelab.archive.signatures import check_signature, signature_of
-from servelab.archive.verify import Verdict, verify_archive
+from servelab.archive.verify import Verification, verify_archive
 from servelab.core.cli import run
 from servelab.core.identity import file_sha256
 
@@ -23,7 +23,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accept-unsigned",
         action="store_true",
-        help="accept files that nothing proves, such as raw records without a signature, if they contradict nothing",
+        help="accept archives without a signature that you check, if nothing in them contradicts the rest",
     )
     parser.add_argument(
         "--allowed-signers",
@@ -31,7 +31,6 @@ def options() -> argparse.ArgumentParser:
         metavar="KEYS",
         help="file of the keys that you trust (ssh-keygen(1)): signatures of the archive and of its runs are checked",
     )
-    parser.add_argument("--list", action="store_true", help="print the name of every file that is not proved")
     parser.add_argument(
         "--own-workflow",
         action="store_true",
@@ -47,47 +46,38 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _report(archive: Path, arguments: argparse.Namespace) -> bool:
     """Prints what is known of an archive; returns whether it is accepted."""
-    own_workflow = arguments.own_workflow
     signature = check_signature(archive, arguments.allowed_signers)
-    verdict = verify_archive(
-        archive,
-        ROOT,
-        own_workflow=own_workflow,
-        is_whole_signed=signature.signer is not None,
-        allowed_signers=arguments.allowed_signers,
+    found = verify_archive(
+        archive, ROOT, own_workflow=arguments.own_workflow, allowed_signers=arguments.allowed_signers
     )
     if signature_of(archive).exists():  # the runs of an archive without a signature may have their own
-        verdict.faults += signature.faults
+        found.faults += signature.faults
     print(f"{archive}: {signature.text}")
-    if verdict.known_as:
-        for line in coverage_lines(verdict.coverage, verdict.known_as):
-            print(f"{archive}: {line}")
-        if own_workflow:
-            print(f"{archive}: made again by the archive's own code, so that says no more than the code is trusted")
-    for name, what in verdict.coverage.unproved.items() if arguments.list else ():
-        print(f"{archive}: not proved: {name}: {what}")
-    for fault in verdict.faults:
-        print(f"{archive}: {'not comparable' if fault in verdict.incomparable else 'does not hold'}: {fault}")
-    accepted, said = _conclusion(verdict, arguments.accept_unsigned)
+    print(f"{archive}: {SHOWS} {SIGNED}")
+    for fault in found.faults:
+        print(f"{archive}: {'not comparable' if fault in found.incomparable else 'does not hold'}: {fault}")
+    accepted, said = _conclusion(found, is_signed=signature.signer is not None, accepts=arguments.accept_unsigned)
     print(f"{archive}: {said}; sha256 {file_sha256(archive)}")
     return accepted
 
 
-def _conclusion(verdict: Verdict, accept_unsigned: bool) -> tuple[bool, str]:
-    if faults := len(verdict.faults) - len(verdict.incomparable):
+def _conclusion(found: Verification, *, is_signed: bool, accepts: bool) -> tuple[bool, str]:
+    if faults := len(found.faults) - len(found.incomparable):
         return False, f"DOES NOT HOLD: {faults} faults"
-    if verdict.incomparable:
+    if found.incomparable:
         return False, (
-            f"cannot be compared: {len(verdict.incomparable)} files were made by other code or packages; verify it in "
+            f"cannot be compared: {len(found.incomparable)} files were made by other code or packages; verify it in "
             "its own environment (docs/archive.md), or with --own-workflow"
         )
-    checked = "; ".join(verdict.holds)
-    if verdict.coverage.is_whole:
+    checked = "; ".join(found.holds)
+    if is_signed:
         return True, f"holds: {checked}"
-    unproved = f"{len(verdict.coverage.unproved):,} files are not proved"
-    if accept_unsigned:
-        return True, f"is consistent: {checked}; {unproved}, and accepted without a signature"
-    return False, f"is not proved: {unproved}; --accept-unsigned accepts them, if you trust where you got it; {checked}"
+    if accepts:
+        return True, f"is consistent: {checked}; accepted without a signature"
+    return (
+        False,
+        f"is consistent, but not signed: accept it with --accept-unsigned if you trust its origin; {checked}",
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from servelab.archive.restore import Verified, restore_archive, restore_verified
 from servelab.archive.shared_runs import SharedRuns
 from servelab.archive.signatures import RunPlace, check_signature
 from servelab.archive.workflow_source import Source
-from servelab.archive.zip_format import entry, seal
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.seal import faults_of_seal
@@ -272,9 +271,7 @@ def forged(path, run):
     members["manifest.json"] = json.dumps(manifest).encode()
     with zipfile.ZipFile(path, "w") as file:
         for name, content in sorted(members.items()):
-            with file.open(entry(name, len(content)), "w") as member:
-                member.write(content)
-    seal(path)
+            file.writestr(name, content)
     return path
 
 

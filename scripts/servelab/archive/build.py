@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import stat
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -21,8 +22,8 @@ from servelab.archive.crate import crate_metadata
 from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, RECIPE, RESULTS, Manifest, Member, media_type
 from servelab.archive.redacted_files import texts_of
 from servelab.archive.redaction import Redactor
+from servelab.archive.unpack import BLOCK_BYTES
 from servelab.archive.workflow_source import Source
-from servelab.archive.zip_format import BLOCK_BYTES, entry, seal
 from servelab.core.credential_forms import HASH_IN_LOCK
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import replacing, write_json
@@ -108,17 +109,19 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         yield from ((f"line {number}", line.decode(errors="replace")) for number, line in enumerate(file, 1))
 
 
+SHOWS = "An archive shows that it is complete, and that tables, decisions and answer follow from the raw records."
+SIGNED = "Only a signature shows who measured, and that the records, pages and logs are those that were measured."
 TEXT = """\
 # {title}
 
 An archive of the study `{study}`, made by Servelab: raw records, tables, report, and the workflow that made them
-(`workflow/`{commit}). `manifest.json` has the sha256 of every file; `ro-crate-metadata.json` describes them
-(RO-Crate 1.1, Workflow Run Crate). `workflow/docs/archive.md` explains how to verify, restore and compare it:
+(`workflow/`{commit}). Open `{report}`; the answer is in `{answer}`.
 
-    python workflow/scripts/verify_archive.py --accept-unsigned THIS_FILE
+`manifest.json` has the sha256 of every file; `ro-crate-metadata.json` describes them (RO-Crate 1.1). Verify it with
 
-Without a signature the raw records agree with each other and with the tables, but nothing proves that they were
-measured; `--accept-unsigned` says that this is enough. A signature is a file beside this one whose name ends in `.sig`.
+    servelab verify THIS_FILE
+
+{shows} {signed}
 """
 
 
@@ -163,7 +166,16 @@ def build_archive(output: Path, contents: Contents, source: Source, root: Path, 
 def readme(contents: Contents, commit: str | None) -> str:
     """`README.md` of an archive."""
     named = f", commit {commit}" if commit else ""
-    return TEXT.format(title=contents.title, study=contents.study, commit=named)
+    folder = f"{RESULTS}/{contents.searches[0]}"
+    return TEXT.format(
+        title=contents.title,
+        study=contents.study,
+        commit=named,
+        report=f"{folder}/report.html",
+        answer=f"{folder}/recommended.json",
+        shows=SHOWS,
+        signed=SIGNED,
+    )
 
 
 class _Files:
@@ -237,16 +249,18 @@ def _is_status(name: str) -> bool:
 
 
 def _write(path: Path, files: _Files, members: dict[str, Member]) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, member in sorted(members.items()):
             digest = hashlib.sha256()
-            with archive.open(entry(name, member.size_bytes), "w") as output:
+            entry = zipfile.ZipInfo(name)  # of one date, so that the same content gives the same bytes
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (stat.S_IFREG | 0o644) << 16
+            with archive.open(entry, "w", force_zip64=member.size_bytes >= zipfile.ZIP64_LIMIT) as output:
                 for block in files.blocks(name):
                     digest.update(block)
                     output.write(block)
             if digest.hexdigest() != member.sha256:
                 raise ServelabError(f"{files.origins[name]}: changed while it was archived; build the archive again")
-    seal(path)
 
 
 def json_bytes(value: object) -> bytes:

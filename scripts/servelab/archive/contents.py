@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from servelab.archive import record_faults
-from servelab.archive.job_logs import logs_of, missing_logs
-from servelab.archive.layout import PROVENANCE, RESULTS, WORKFLOW, Manifest
+from servelab.archive.job_logs import logs_of
+from servelab.archive.layout import PROVENANCE, RESULTS, WORKFLOW
 from servelab.archive.references import read_json, referenced_runs
 from servelab.archive.workflow_source import Source
-from servelab.assets.datasets import Dataset, folder_name, load_datasets
+from servelab.assets.datasets import Dataset, folder_name
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id, workload_id
 from servelab.measure.run_files import RunManifest, RunStatus
@@ -52,20 +51,6 @@ def why_left_out(dataset: Dataset | None, requests: Path | None, described: Path
     return f"{why}; its sha256 is {read_json(described)['requests_sha256']}"
 
 
-def left_out_again(listed: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """What an archive may list as left out, by what was `found` missing; a size, that of a file that is gone, is kept.
-
-    `listed` is the archive's own list.
-    """
-    return {name: _confirmed(listed.get(name, ""), why) for name, why in sorted(found.items())}
-
-
-def _confirmed(said: str, why: str) -> str:
-    size, _, digest = said.partition(";")
-    is_large = (match := _SIZE.fullmatch(size)) and int(match[1].replace(",", "")) > MOST_REQUESTS_BYTES
-    return said if is_large and why == f"{_NOT_THERE};{digest}" else why
-
-
 def descriptions(spec: Mapping[str, Any]) -> dict[str, str]:
     """Descriptions of a run's models and environments, by name in the archive, and each one's file in `results`.
 
@@ -81,33 +66,6 @@ def descriptions(spec: Mapping[str, Any]) -> dict[str, str]:
             name = f"{tool['name']}-{lock[:12]}"
             found[f"{PROVENANCE}/environments/{name}.json"] = f"envs/{name}/environment.json"
     return found
-
-
-def absent(folder: Path, manifest: Manifest) -> dict[str, str]:
-    """Names of files that the unpacked archive in `folder` could have and has not, each with what it is."""
-    found = dict.fromkeys(manifest.omitted, "files that are left out of the archive")
-    found |= dict.fromkeys(missing_logs(folder, manifest.members), "logs of jobs that are not in the archive")
-    specs = [json.loads((folder / name).read_bytes()) for name in _runs(manifest).values()]
-    datasets = load_datasets(folder / WORKFLOW / "config/datasets.yaml") if specs else {}
-    names = {dataset.sha256: name for name, dataset in datasets.items()}
-    wanted = {name for spec in specs for name in [*descriptions(spec), *_dataset(spec, names)]}
-    lost = sorted(wanted - manifest.members.keys())
-    return found | dict.fromkeys(lost, "descriptions that are not in the archive")
-
-
-def _runs(manifest: Manifest) -> dict[str, str]:
-    """The specification of each run."""
-    return {
-        name.split("/")[2]: name
-        for name in manifest.members
-        if name.startswith(f"{RESULTS}/runs/") and name.endswith("/spec.json")
-    }
-
-
-def _dataset(spec: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[str]:
-    """The description of the data set that a workload is from; `names` has each data set's by its sha256."""
-    if digest := spec["workload"]["parameters"].get("dataset_sha256"):
-        yield f"{PROVENANCE}/datasets/{folder_name(names.get(digest, 'dataset'), digest)}.json"
 
 
 LIVE = "studies"

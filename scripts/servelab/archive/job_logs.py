@@ -1,13 +1,9 @@
-"""Logs of the jobs that made an archive's files: each file says which job made it, and so which log there was.
-
-A log is archived though it is empty. So one that is missing was lost before the archive was made, or taken out since.
-"""
+"""Logs of the jobs that made an archive's files, found by these files' names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from servelab.archive.layout import RESULTS
 
@@ -33,7 +29,6 @@ _MADE_BY = {
 }
 """Files below `results/`, and the logs of the jobs that made them."""
 _RUN = re.compile(rf"{RESULTS}/runs/([^/]+)/spec\.json")
-_ALWAYS_PRINT = (_MEASURE, f"{LOGS}parse_stage/", f"{LOGS}decide_stage/")
 
 
 def logs_of(members: Iterable[str]) -> Iterator[str]:
@@ -44,21 +39,3 @@ def logs_of(members: Iterable[str]) -> Iterator[str]:
         for made, logs in _MADE_BY.items():
             if match := re.fullmatch(f"{RESULTS}/{made}", name):
                 yield from (f"{LOGS}{log.format(**match.groupdict())}.log" for log in logs)
-
-
-def missing_logs(folder: Path, members: Iterable[str]) -> Iterator[str]:
-    """Logs that are not in the archive, which is unpacked in `folder`.
-
-    A job measures several runs; its log has the name of one, and names all.
-    """
-    there = set(members)
-    said = [(folder / name).read_text(errors="replace") for name in there if name.startswith(_MEASURE)]
-    for log in sorted(set(logs_of(there)) - there):
-        run = log.removeprefix(_MEASURE).removesuffix(".log")
-        if not log.startswith(_MEASURE) or not any(run in text for text in said):
-            yield log
-
-
-def may_be_empty(log: str) -> bool:
-    """Whether a job may leave this log empty."""
-    return log.startswith(LOGS) and not log.startswith(_ALWAYS_PRINT)

@@ -5,7 +5,6 @@ It works in its own folder, without a network and without rules that measure or 
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import os
@@ -14,14 +13,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 from importlib.metadata import PackageNotFoundError, version
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from servelab.archive.layout import RESULTS, WORKFLOW, Manifest
 from servelab.metrics.tables.io import read_arrow
@@ -29,129 +25,57 @@ from servelab.search.kept_answers import study_versions, versions_id
 from servelab.search.project import load_project
 
 TOLERANCE = 1e-9
-"""Relative."""
-_FRACTION = re.compile(r"(?<![\w.+-])[+-]?\d+(?:\.\d+(?:[eE][+-]?\d{1,2})?|[eE][+-]?\d{1,2})(?![\w.])")
-"""A number with a fraction or an exponent in a text."""
-_UNROUNDED = 14
-"""Characters of a number that was not rounded for a reader, at least."""
-_LAST_BITS = 1e-14
-"""Relative: a number that happens to be short is a few units in the last place from its neighbour, as 0.3 is."""
+"""Relative, of numbers with a fraction."""
 _SHOWN = 100
 
 
 def difference(archived: Path, again: Path) -> str | None:
-    """The first difference of a file of an archive from the one made again; None if they are the same.
-
-    Tables are compared value by value, text character by character except for the last digits of fractions. Pictures
-    must have the same bytes.
-    """
-    before, after = archived.read_bytes(), again.read_bytes()
-    if before == after:
+    """The first difference of a table or JSON file of an archive from the one made again; None if they are the same."""
+    if archived.read_bytes() == again.read_bytes():
         return None
-    match archived.suffix:
-        case ".parquet":
-            try:
-                return _of_tables(archived, again)
-            except pa.ArrowException as error:
-                return f"cannot be read: {_cut(str(error))}"
-        case ".png":
-            return "is not the picture that is drawn from its data"
     try:
-        if archived.suffix == ".json" and (found := _of_json(json.loads(before), json.loads(after))):
-            return found
-        return of_text(before.decode(), after.decode())
-    except (RecursionError, ValueError) as error:  # not UTF-8, or no JSON
+        if archived.suffix == ".json":
+            return _of_json(json.loads(archived.read_bytes()), json.loads(again.read_bytes()))
+        return _of_tables(read_arrow(archived), read_arrow(again))
+    except (RecursionError, ValueError, pa.ArrowException) as error:
         return f"cannot be read: {_cut(str(error))}"
 
 
-def _of_tables(archived: Path, again: Path) -> str | None:
-    tables = [read_arrow(path) for path in (archived, again)]
-    names = [table.column_names for table in tables]
-    if names[0] != names[1]:
-        other = [name for name in [*names[0], *names[1]] if (name in names[0]) != (name in names[1])]
+def _of_tables(table: pa.Table, again: pa.Table) -> str | None:
+    names, other_names = table.column_names, again.column_names
+    if names != other_names:
+        other = [name for name in [*names, *other_names] if (name in names) != (name in other_names)]
         return f"columns {', '.join(other) or 'are in another order'}"
-    if not tables[0].schema.equals(tables[1].schema, check_metadata=True):
+    if not table.schema.equals(again.schema, check_metadata=True):
         return "the types or the metadata of its columns"
-    if tables[0].num_rows != tables[1].num_rows:
-        return f"{tables[0].num_rows} rows; recomputed, {tables[1].num_rows}"
-    for name in names[0]:
-        columns = [table.column(name) for table in tables]
-        if columns[0].equals(columns[1]):
-            continue
-        for row, (value, other_value) in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
-            if found := _of_json(value, other_value):
-                return f"row {row}, column {name}: {found}"
-    if not tables[0].equals(tables[1]) and archived.read_bytes() == _written(tables[0], again):
-        return None
-    return "its values are those recomputed, but its bytes are not"
-
-
-def _written(table: pa.Table, like: Path) -> bytes:
-    """The bytes that the workflow writes for a table whose columns are those of the Parquet file `like`."""
-    # reading gives the parts of lists another name than they were written with
-    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(pq.read_metadata(like).metadata[b"ARROW:schema"])))
-    content = pa.BufferOutputStream()
-    pq.write_table(table.cast(schema), content)
-    return bytes(content.getvalue())
+    if table.num_rows != again.num_rows:
+        return f"{table.num_rows} rows; recomputed, {again.num_rows}"
+    for name in names:
+        if not table.column(name).equals(again.column(name)):
+            pairs = zip(table.column(name).to_pylist(), again.column(name).to_pylist(), strict=True)
+            for row, (value, other_value) in enumerate(pairs):
+                if found := _of_json(value, other_value):
+                    return f"row {row}, column {name}: {found}"
+    return None
 
 
 def _of_json(value: Any, again: Any, path: str = "") -> str | None:
     at = f"{path}: " if path else ""
     if isinstance(value, dict) and isinstance(again, dict):
-        if set(value) != set(again):
-            other = sorted(set(value) ^ set(again))
-            return f"{at}{', '.join(map(str, other))} is in one of the two"
-        return next(
-            (found for key in value if (found := _of_json(value[key], again[key], f"{path}.{key}".lstrip(".")))), None
-        )
+        if value.keys() != again.keys():
+            return f"{at}{', '.join(sorted(map(str, value.keys() ^ again.keys())))} is in one of the two"
+        parts = ((value[key], again[key], f"{path}.{key}".lstrip(".")) for key in value)
+        return next((found for part in parts if (found := _of_json(*part))), None)
     if isinstance(value, list) and isinstance(again, list):
         if len(value) != len(again):
             return f"{at}{len(value)} entries; recomputed, {len(again)}"
         pairs = enumerate(zip(value, again, strict=True))
-        return next(
-            (found for number, (one, other) in pairs if (found := _of_json(one, other, f"{path}[{number}]"))), None
-        )
+        return next((found for number, pair in pairs if (found := _of_json(*pair, f"{path}[{number}]"))), None)
     if isinstance(value, float) and isinstance(again, float):
-        same = _is_close(value, again) or (math.isnan(value) and math.isnan(again))
-        return None if same else f"{at}{value}; recomputed, {again}"
-    same = value == again and type(value) is type(again)
+        same = math.isclose(value, again, rel_tol=TOLERANCE) or (math.isnan(value) and math.isnan(again))
+    else:
+        same = value == again and type(value) is type(again)
     return None if same else f"{at}{_cut(value)}; recomputed, {_cut(again)}"
-
-
-def of_text(text: str, again: str) -> str | None:
-    """The first difference of a text from the one made again; None if only last digits of fractions differ."""
-    numbers = [_FRACTION.findall(each) for each in (text, again)]
-    if _FRACTION.split(text) == _FRACTION.split(again) and all(map(_is_last_digit, *numbers)):
-        return None
-    lines = zip_longest(text.split("\n"), again.split("\n"), fillvalue="(no line)")
-    for number, (one, other) in enumerate(lines, 1):
-        if one != other:
-            start = next(
-                (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-            )
-            start = max(0, start - 20)
-            return f"line {number}: {_cut(one[start:])}; recomputed, {_cut(other[start:])}"
-    return None
-
-
-def _is_last_digit(number: str, again: str) -> bool:
-    """Whether two written numbers are the same but for the last digits of a figure that was not rounded."""
-    if number == again:
-        return True
-    if not (_is_as_written(number) and _is_as_written(again)):
-        return False
-    tolerance = TOLERANCE if min(len(number), len(again)) >= _UNROUNDED else _LAST_BITS
-    return math.isclose(float(number), float(again), rel_tol=tolerance)
-
-
-def _is_as_written(number: str) -> bool:
-    """Whether a number is written as Python or JavaScript write it, which leaves no choice of sign, zeros or digits."""
-    text = repr(float(number))
-    return number in (text, text.replace("e-0", "e-"), f"{Decimal(text):f}")
-
-
-def _is_close(value: float, again: float) -> bool:
-    return math.isclose(value, again, rel_tol=TOLERANCE)
 
 
 def _cut(value: Any) -> str:
@@ -191,9 +115,7 @@ def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str
         for kind in ("studies", "recorded")
     }
     (work / "config/config.yaml").write_text(json.dumps(kinds) + "\n")  # JSON is YAML
-    targets = [
-        f"{RESULTS}/{search}/{name}" for search in manifest.searches for name in ("report.html", "recommended.json")
-    ]
+    targets = [name for name in _recomputed(unpacked, manifest) if "/stages/" not in name]
     rules = sorted(set(re.findall(r"^(?:rule|checkpoint) (\w+):", _rules_text(code), re.MULTILINE)) - set(NEVER))
     done = subprocess.run(
         [
@@ -220,26 +142,31 @@ def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str
 
 
 def differences(unpacked: Path, manifest: Manifest, work: Path) -> Iterator[tuple[str, str | None]]:
-    """Each file that is in the archive or was recomputed, by its name in the archive, and how it differs, or None.
-
-    Answers under earlier versions are left out.
-    """
+    """Each table and JSON file of the studies, in the archive or recomputed, by name, and how it differs, or None."""
     earlier = earlier_answers(unpacked, manifest)
-    for search in manifest.searches:
-        prefix = f"{RESULTS}/{search}/"
-        archived = {name for name in manifest.members if name.startswith(prefix)} - earlier
-        again = {
-            path.relative_to(work).as_posix()
-            for path in (work / prefix).rglob("*")
-            if path.is_file() and not _hidden(path, work)
-        }
-        for name in sorted(archived | (again - earlier)):
-            if name not in again:
-                yield name, "no rule of the workflow makes it from the archived records"
-            elif name not in archived:
-                yield name, "is made from the records, but the archive lacks it"
-            else:
-                yield name, difference(unpacked / name, work / name)
+    paths = [path for search in manifest.searches for path in (work / RESULTS / search).rglob("*")]
+    again = {name for path in paths if _is_computed(name := path.relative_to(work).as_posix())} - earlier
+    archived = set(_recomputed(unpacked, manifest))
+    for name in sorted(archived | again):
+        if name not in again:
+            yield name, "no rule of the workflow makes it from the archived records"
+        elif name not in archived:
+            yield name, "is made from the records, but the archive lacks it"
+        else:
+            yield name, difference(unpacked / name, work / name)
+
+
+def _recomputed(unpacked: Path, manifest: Manifest) -> list[str]:
+    """Members that follow from raw records: tables and JSON files of the studies, without earlier versions' answers."""
+    folders = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
+    found = {name for name in manifest.members if name.startswith(folders) and _is_computed(name)}
+    return sorted(found - earlier_answers(unpacked, manifest))
+
+
+def _is_computed(name: str) -> bool:
+    """Whether a file of a study is a table or JSON; pages, pictures and the data of charts are not compared."""
+    parts = name.split("/")
+    return name.endswith((".json", ".parquet")) and not any(part == "charts" or part.startswith(".") for part in parts)
 
 
 def earlier_answers(unpacked: Path, manifest: Manifest) -> set[str]:
@@ -318,7 +245,3 @@ def _error_lines(output: str) -> Iterable[str]:
 
 def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-
-
-def _hidden(path: Path, work: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(work).parts)

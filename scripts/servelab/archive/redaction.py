@@ -18,7 +18,7 @@ import json
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 
 import psutil
 
-from servelab.archive.redacted_files import MOST_LINE_BYTES, redact_file, texts_of
+from servelab.archive.redacted_files import redact_file, texts_of
 from servelab.core.credential_forms import BREAK
 from servelab.core.credentials import REDACTED, has_credential, is_secret, without_colours, without_credentials
 from servelab.core.errors import ServelabError
@@ -34,8 +34,6 @@ from servelab.report.charts import chart_runtime
 
 PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host", "redacted-address"
 HOME, PROJECT = "/redacted-home", "/redacted-project"
-MARKS_OF_ARCHIVES = (PROXY, USER, HOST, ADDRESS, HOME, PROJECT)
-"""Words that nothing but an archive's redaction writes; `REDACTED` is also in what the workflow itself writes."""
 
 _STAYS = re.compile(
     r"results/(?:runs/[^/]+/(?:spec\.json|signed\.json(?:\.sig)?)|workloads/.*|recorded/[^/]+/logs/.*"
@@ -191,15 +189,6 @@ class Redactor:
 
     def _certain(self, text: str) -> str:
         return self._folders(self._exact(text))
-
-
-def has_mark(path: Path, marks: Sequence[str] = (REDACTED, *MARKS_OF_ARCHIVES)) -> bool:
-    """Whether a file has a word that a redaction put in."""
-    if path.suffix == ".parquet":
-        return any(mark in text for _, _, text in texts_of(path, bool) for mark in marks)
-    pattern = re.compile("|".join(map(re.escape, marks)).encode())
-    with path.open("rb") as file:
-        return any(map(pattern.search, iter(partial(file.readline, MOST_LINE_BYTES), b"")))
 
 
 def _is_long_secret(name: str, value: str) -> bool:

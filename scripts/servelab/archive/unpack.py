@@ -1,27 +1,25 @@
-"""Reads an untrusted archive: its form, names and sizes are checked before anything is unpacked.
+"""Reads an untrusted archive: names, kinds and declared sizes are checked before anything is unpacked.
 
-Members are streamed. Files are written into a new folder, which gets its name in one step after all of it was checked.
-Every fault is one `ServelabError` that names the archive and the member.
+Members are streamed. Every fault is one `ServelabError` that names the archive and the member.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 import stat
 import tempfile
 import unicodedata
+import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servelab.archive.zip_format import BLOCK_BYTES, DEFLATED, Malformed, Member, read_members
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import move_folder
 
+BLOCK_BYTES = 1 << 20
 MOST_BYTES = 1024
 MOST_PART_BYTES = 255
 MOST_PARTS = 32
@@ -67,10 +65,9 @@ def trouble(name: str) -> str | None:
 
 
 def first_trouble(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first name that is not allowed, by itself or beside the names before it, and why; None if all are allowed.
+    """The first name that is not allowed, and why; None if all are allowed.
 
-    Two names are the same if some system treats them so: in another case, or in another form of Unicode. No file is
-    also a folder, and a folder has one spelling.
+    Two names are the same if some system treats them so: in another case, or in another form of Unicode.
     """
     spelt: dict[str, str] = {}
     for name in names:
@@ -111,39 +108,34 @@ class Limits:
 
 
 class Archive:
-    """An open archive whose form, names and declared sizes are checked; contents are checked as they are read."""
+    """An open archive whose names and declared sizes are checked; contents are checked as they are read."""
 
-    def __init__(self, path: Path, descriptor: int, members: Iterable[Member]) -> None:
-        self.path, self._descriptor = path, descriptor
-        self.members: Mapping[str, Member] = {member.name: member for member in members}
+    def __init__(self, path: Path, zipped: zipfile.ZipFile) -> None:
+        self.path, self._zipped = path, zipped
+        self.members = {info.filename: info for info in zipped.infolist()}
         """By name, in the archive's order."""
 
     def blocks(self, name: str) -> Iterator[bytes]:
         """The content of a member in blocks of at most 1 MiB; it is complete and correct only if nothing raises.
 
-        Raises `ServelabError` for an unknown name, and if content, size, CRC or sha256 are not as declared.
+        Raises `ServelabError` for an unknown name, and if content, size or CRC are not as declared.
         """
         if (member := self.members.get(name)) is None:
             raise self._fault(name, "is not in the archive")
-        digest = hashlib.sha256(os.pread(self._descriptor, member.data_offset - member.offset, member.offset))
-        packed = self._packed(member, digest.update)
-        size = crc32 = 0
-        for block in self._inflated(name, packed) if member.method == DEFLATED else packed:
-            size += len(block)
-            if size > member.size_bytes:
-                raise self._fault(name, f"unpacks to more than the {member.size_bytes:,} bytes it declares")
-            crc32 = zlib.crc32(block, crc32)
-            yield block
-        if size < member.size_bytes:
-            raise self._fault(name, f"unpacks to {size:,} bytes, not the {member.size_bytes:,} it declares")
-        if crc32 != member.crc32:
-            raise self._fault(name, "its content was changed: its CRC differs")
-        if digest.hexdigest() != member.sha256:
-            raise self._fault(name, "its bytes were changed: their sha256 is not the one in the directory")
+        size = 0
+        try:
+            with self._zipped.open(member) as file:
+                while block := file.read(BLOCK_BYTES):
+                    size += len(block)
+                    yield block
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
+            raise self._fault(name, f"cannot be unpacked: {error}") from None
+        if size != member.file_size:
+            raise self._fault(name, f"unpacks to {size:,} bytes, not the {member.file_size:,} it declares")
 
     def read(self, name: str, most_bytes: int = 64 * 2**20) -> bytes:
         """The whole content of a member; a member larger than `most_bytes` is refused."""
-        if name in self.members and self.members[name].size_bytes > most_bytes:
+        if name in self.members and self.members[name].file_size > most_bytes:
             raise self._fault(name, f"is larger than {most_bytes:,} bytes")
         return b"".join(self.blocks(name))
 
@@ -153,7 +145,7 @@ class Archive:
         A faulty member is a `ServelabError`, a full disk an `Outage`; a file may then be incomplete.
         """
         chosen = list(self.members) if names is None else list(names)
-        wanted_bytes = sum(self.members[name].size_bytes for name in chosen if name in self.members)
+        wanted_bytes = sum(self.members[name].file_size for name in chosen if name in self.members)
         free_bytes = shutil.disk_usage(folder).free
         if wanted_bytes > free_bytes:
             needs = f"unpacks to {wanted_bytes / 1e9:.1f} GB"
@@ -168,33 +160,6 @@ class Archive:
             except OSError as error:
                 raise Outage(f"{self.path}: {shown(name)}: cannot be written: {error.strerror or error}") from None
 
-    def _packed(self, member: Member, update: Callable[[bytes], None]) -> Iterator[bytes]:
-        position = member.data_offset
-        while position < member.end:
-            block = os.pread(self._descriptor, min(BLOCK_BYTES, member.end - position), position)
-            if not block:
-                raise self._fault(member.name, "ends too early: the archive was cut while it was read")
-            update(block)
-            position += len(block)
-            yield block
-
-    def _inflated(self, name: str, packed: Iterable[bytes]) -> Iterator[bytes]:
-        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        try:
-            for given in packed:
-                block = given
-                while True:
-                    content = inflater.decompress(block, BLOCK_BYTES)
-                    block = inflater.unconsumed_tail
-                    if content:
-                        yield content
-                    if not block and len(content) < BLOCK_BYTES:
-                        break
-        except zlib.error as error:
-            raise self._fault(name, f"its packed data is damaged: {error}") from None
-        if not inflater.eof or inflater.unused_data:
-            raise self._fault(name, "its packed data ends too early or too late")
-
     def _fault(self, name: str, text: str) -> ServelabError:
         return ServelabError(f"{self.path}: {shown(name)}: {text}")
 
@@ -203,56 +168,45 @@ class Archive:
 def open_archive(path: Path, limits: Limits = Limits()) -> Iterator[Archive]:
     """An archive to read from, checked except for its contents; `ServelabError` names the fault and the member."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise ServelabError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ServelabError(f"{path}: cannot be read: not a file")
-        yield Archive(path, descriptor, _checked_members(path, descriptor, limits))
-    finally:
-        os.close(descriptor)
+        if not path.is_file():
+            raise ServelabError(f"{path}: cannot be read: no such file")
+        with zipfile.ZipFile(path) as zipped:
+            _check(path, zipped.infolist(), limits)
+            yield Archive(path, zipped)
+    except zipfile.BadZipFile as error:
+        raise ServelabError(f"{path}: no archive, or a damaged one: {error}") from None
+    except (NotImplementedError, ValueError, OverflowError) as error:
+        raise ServelabError(f"{path}: no archive of this workflow: {error}") from None
 
 
-def _checked_members(path: Path, descriptor: int, limits: Limits) -> list[Member]:
-    try:
-        members = read_members(descriptor, limits.members)
-        for member in members:
-            if member.size_bytes > limits.member_bytes:
-                raise Malformed(f"declares {member.size_bytes:,} bytes, more than are allowed", member.name)
-            most_bytes = max(limits.ratio * member.packed_bytes, limits.ratio_from_bytes)
-            if member.size_bytes > most_bytes:
-                text = (
-                    f"declares {member.size_bytes:,} bytes in {member.packed_bytes:,}: more than {limits.ratio:g} : 1"
-                )
-                raise Malformed(text, member.name)
-        if (total := sum(member.size_bytes for member in members)) > limits.total_bytes:
-            raise Malformed(f"declares {total:,} bytes in all, more than the {limits.total_bytes:,} that are allowed")
-        packed = sum(member.packed_bytes for member in members)
-        if total > max(limits.total_ratio * packed, limits.total_ratio_from_bytes):
-            raise Malformed(f"declares {total:,} bytes in {packed:,} in all: more than {limits.total_ratio:g} : 1")
-        if found := first_trouble(member.name for member in members):
-            raise Malformed(found[1], found[0])
-    except Malformed as fault:
-        where = f"{path}: {shown(fault.member)}" if fault.member is not None else f"{path}"
-        raise ServelabError(f"{where}: {fault.text}") from None
-    return members
+def _check(path: Path, members: list[zipfile.ZipInfo], limits: Limits) -> None:
+    if len(members) > limits.members:
+        raise ServelabError(f"{path}: has more than {limits.members:,} members")
+    for member in members:
+        if why := _trouble_of_member(member, limits):
+            raise ServelabError(f"{path}: {shown(member.filename)}: {why}")
+    total, packed = (sum(getattr(member, size) for member in members) for size in ("file_size", "compress_size"))
+    if total > limits.total_bytes:
+        raise ServelabError(f"{path}: declares {total:,} bytes in all, more than {limits.total_bytes:,}")
+    if total > max(limits.total_ratio * packed, limits.total_ratio_from_bytes):
+        raise ServelabError(f"{path}: declares {total:,} bytes in {packed:,}: more than {limits.total_ratio:g} : 1")
+    if found := first_trouble(member.orig_filename for member in members):
+        raise ServelabError(f"{path}: {shown(found[0])}: {found[1]}")
 
 
-def faults(path: Path, limits: Limits = Limits()) -> list[str]:
-    """One line per fault of an archive's bytes; reads every member. Empty if there is no fault."""
-    found = []
-    try:
-        with open_archive(path, limits) as archive:
-            for name in archive.members:
-                try:
-                    for _ in archive.blocks(name):
-                        pass
-                except ServelabError as error:
-                    found.append(str(error))
-    except ServelabError as error:
-        found.append(str(error))
-    return found
+def _trouble_of_member(member: zipfile.ZipInfo, limits: Limits) -> str | None:
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    if member.is_dir() or kind not in (0, stat.S_IFREG):
+        return "is no file: an archive has neither links nor folders"
+    if member.flag_bits & 0x1:
+        return "is encrypted"
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "is packed by a method that this workflow does not use"
+    if member.file_size > limits.member_bytes:
+        return f"declares {member.file_size:,} bytes, more than are allowed"
+    if member.file_size > max(limits.ratio * member.compress_size, limits.ratio_from_bytes):
+        return f"declares {member.file_size:,} bytes in {member.compress_size:,}: more than {limits.ratio:g} : 1"
+    return None
 
 
 @contextmanager
