@@ -103,11 +103,11 @@ _LINES, _REASONS = 12, 3
 _PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
 
 
-def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str | None:
-    """Recomputes everything in `work/results`; returns the reason of a failure, or None.
+def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path, *, pages: bool = False) -> str | None:
+    """Recomputes tables, decisions and answers in `work/results`; returns the reason of a failure, or None.
 
-    `unpacked` is the archive's content, `code` the project's folder whose workflow computes. A study file that cannot
-    be used is a `ServelabError`.
+    `unpacked` is the archive's content, `code` the project's folder whose workflow computes. `pages` makes the
+    reports too. A study file that cannot be used is a `ServelabError`.
     """
     _prepare(unpacked, manifest, code, work)
     kinds = {
@@ -116,6 +116,7 @@ def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str
     }
     (work / "config/config.yaml").write_text(json.dumps(kinds) + "\n")  # JSON is YAML
     targets = [name for name in _recomputed(unpacked, manifest) if "/stages/" not in name]
+    targets += [f"{RESULTS}/{search}/report.html" for search in manifest.searches] if pages else []
     rules = sorted(set(re.findall(r"^(?:rule|checkpoint) (\w+):", _rules_text(code), re.MULTILINE)) - set(NEVER))
     done = subprocess.run(
         [

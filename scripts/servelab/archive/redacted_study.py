@@ -1,6 +1,6 @@
 """Archives a study after redaction: tables, charts and report are made from the redacted records.
 
-Replacing a name in a drawing would leave the space of the old one, and a verifier could not draw that again.
+A picture may show a name that only drawing it again removes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def build_redacted(output: Path, contents: Contents, source: Source, root: Path,
         ):
             work = Path(scratch) / "again"
             work.mkdir()
-            if why := recompute(folder, manifest, root, work):
+            if why := recompute(folder, manifest, root, work, pages=True):
                 raise ServelabError(f"{output}: cannot be computed from the redacted records: {why}")
             made = {name: work / name for name in contents.files if name.startswith(computed)}
             files = contents.files | {name: path for name, path in made.items() if path.is_file()}

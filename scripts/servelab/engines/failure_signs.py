@@ -51,7 +51,7 @@ FAULTS = (
         "a device has a hardware error",
         "take the node out of use; reset or replace the device",
         r"uncorrectable (ECC|NVLink)|ECC error|\bXid\b|fallen off the bus|GPU is lost|hardware error|row remap"
-        r"|requires? (a )?reset|(aicore|device) .*(health|fault).*(abnormal|alarm)|ecc .*(error|uncorrect)",
+        r"|requires? (a )?reset|(aicore|device) .*(health|fault).*(abnormal|alarm)|ecc .*(error|uncorr)",
     ),
     _fault(
         "the devices are used by others, or in exclusive mode",
@@ -138,7 +138,7 @@ FAULTS = (
         "source set_env.sh of CANN and MindIE, and check that CANN, driver and engine fit together",
         r"GE ?Initialize failed|GELib::InnerInitialize|libascend\w*\.so|libhccl|set_env\.sh|ASCEND_\w+|libatb"
         r"|libge_|libruntime\.so"
-        r"|No module named '(torch_npu|acl|te|tbe|atb_llm|mindie\w*)\b|OpCompileProcessor init|\baclInit\b"
+        r"|No module named '(torch_npu|acl|tb?e|atb_llm|mindie\w*)\b|OpCompileProcessor init|\baclInit\b"
         r"|rtGetDeviceCount"
         r"|\bCANN\b.*(version|match|install)|drv ?err|opp .*(not|path)|aclrtSetDevice|AclSetCompileopt|soc_version",
     ),
