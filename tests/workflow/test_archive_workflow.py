@@ -1,6 +1,5 @@
 """Studies archived, restored in a clean copy of the project, verified and compared, through scripts and workflow."""
 
-import hashlib
 import json
 import re
 import shlex
@@ -11,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from forged import read_members, write_forged
 from workspace import ROOT, Workspace, tiny_study
 
 from servelab.archive.unpack import open_archive
@@ -172,17 +172,10 @@ def test_without_a_signature_it_is_consistent_and_a_changed_figure_is_found(arch
     archive = only_archive(archived)
     code, said = script(archived, "verify_archive", archive, check=False)
     assert code == 1 and ": is consistent, but not signed: " in said and "DOES NOT HOLD" not in said
-    with zipfile.ZipFile(archive) as file:
-        members = {name: file.read(name) for name in file.namelist()}
+    members = read_members(archive)
     name = "results/studies/tiny/recommended.json"
     members[name] = members[name].replace(b'"tiny"', b'"tiny-long"', 1)
-    manifest = json.loads(members["manifest.json"])
-    manifest["members"][name]["sha256"] = hashlib.sha256(members[name]).hexdigest()
-    manifest["members"][name]["size_bytes"] = len(members[name])
-    members["manifest.json"] = json.dumps(manifest).encode()
-    with zipfile.ZipFile(tmp_path / "forged.zip", "w") as file:
-        for member, content in members.items():
-            file.writestr(member, content)
+    write_forged(tmp_path / "forged.zip", members)
     code, said = script(archived, "verify_archive", "--accept-unsigned", tmp_path / "forged.zip", check=False)
     assert code == 1 and f"does not hold: {name}: " in said, said
 
