@@ -96,8 +96,8 @@ def test_edit_the_clients_code_measures_nothing_until_its_version_is_raised(work
         file.write_text(file.read_text() + "\n# a change\n")
     assert workspace.measured_by(ANSWER) == set()
     before = set(workspace.runs())
-    version = f'version: str = "{CLIENTS.get("servelab").version}"'
-    workspace.edit("scripts/servelab/measure/clients/servelab.py", version, 'version: str = "another"')
+    version = f'version = "{CLIENTS.get("servelab").version}"'
+    workspace.edit("scripts/servelab/measure/clients/servelab.py", version, 'version = "another"')
     assert len(workspace.measured_by(ANSWER)) == len(before)
 
 

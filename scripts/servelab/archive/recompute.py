@@ -97,6 +97,8 @@ NEVER = (
     "quantize_model",
 )
 """Rules that reserve a device, download something, or make the inputs of such rules."""
+_OF_PAGES = ("charts", "tables")
+"""Folders of a study with what its page shows."""
 KEPT = "answers"
 """Part of a study's folder that cannot be recomputed as a whole: it also has the answers under earlier versions."""
 _LINES, _REASONS = 12, 3
@@ -165,9 +167,9 @@ def _recomputed(unpacked: Path, manifest: Manifest) -> list[str]:
 
 
 def _is_computed(name: str) -> bool:
-    """Whether a file of a study is a table or JSON; pages, pictures and the data of charts are not compared."""
+    """Whether a file of a study is a table or JSON; pages and what they show are not compared."""
     parts = name.split("/")
-    return name.endswith((".json", ".parquet")) and not any(part == "charts" or part.startswith(".") for part in parts)
+    return name.endswith((".json", ".parquet")) and not any(part in _OF_PAGES or part.startswith(".") for part in parts)
 
 
 def earlier_answers(unpacked: Path, manifest: Manifest) -> set[str]:
