@@ -81,7 +81,7 @@ def test_raising_an_engines_version_measures_exactly_its_runs_and_back_none(work
 
 def test_raising_the_clients_version_measures_all_runs(workspace):
     workspace.choose([workspace.study("npus")])
-    version = f'version: str = "{CLIENTS.get("servelab").version}"'
-    workspace.edit("scripts/servelab/measure/clients/servelab.py", version, 'version: str = "another"')
+    version = f'version = "{CLIENTS.get("servelab").version}"'
+    workspace.edit("scripts/servelab/measure/clients/servelab.py", version, 'version = "another"')
     measured = [workspace.spec(run) for run in workspace.measured_by()]
     assert [spec["client"]["version"] for spec in measured] == ["another", "another"]

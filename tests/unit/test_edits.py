@@ -114,8 +114,8 @@ EDITS = {
     "launcher: a comment": edit(LAUNCHER, "# only the engine's environment has it", "# of the engine"),
     "client: its version": edit(
         "scripts/servelab/measure/clients/servelab.py",
-        'version: str = "4"',
-        'version: str = "5"',
+        'version = "4"',
+        'version = "5"',
         EVERY,
         "client.version",
         studies=("cpu-engines", "qwen3-14b-h100", "contained"),

@@ -97,7 +97,7 @@ def edited_code(*names):
 def raised_client_version(workspace):
     version = CLIENTS.get("servelab").version
     file = "scripts/servelab/measure/clients/servelab.py"
-    workspace.edit(file, f'version: str = "{version}"', 'version: str = "another"')
+    workspace.edit(file, f'version = "{version}"', 'version = "another"')
 
 
 def lost_run(workspace):
