@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from statistics import fmean
 
 import made_results
@@ -14,8 +15,10 @@ from made_place import AFTER, BEFORE
 from made_results import write_run as write
 from made_run import records
 
+from servelab.archive.references import referenced_runs
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
+from servelab.metrics.tables.io import write_table
 from servelab.results.parse import parse_plan
 from servelab.results.past_runs import PastTimes, configuration_id, past_runs
 from servelab.search.kept_answers import Answer, make_answer, question_id, read_answers, study_versions, versions_id
@@ -102,6 +105,24 @@ def test_starts_of_a_proof_come_before_those_of_the_search(project, plans, tmp_p
     (row,) = rows(project, plans, tmp_path)
     assert row["run_id_before"] in {folder.name for folder in before}
     assert abs(row["change_percent"]) < 5
+
+
+def test_a_history_is_the_same_from_only_the_runs_that_it_names(project, plans, tmp_path):
+    """As in an archive, which has only these: after an upgrade of a baseline with two starts, and of a proof."""
+    first, again = (run.spec for run in plans[0].candidates[0].runs)
+    other = planned(plans)[1]
+    proved = [other.model_copy(update={"start": f"proof-{number}"}) for number in range(2)]
+    specs = [first, again, *proved]
+    starts = [write(tmp_path / "all", at(spec, **OLDER), seed=seed) for seed, spec in enumerate(specs)]
+    starts += [write(tmp_path / "all", spec, pace=1.1, day=9, seed=9 + seed) for seed, spec in enumerate(specs)]
+    write(tmp_path / "all", at(other, **OLDER), pace=3.0)  # of the search, which a proof replaces
+    history = build_history(project, plans, tmp_path / "all")
+    write_table(history, tmp_path / "history.parquet")
+    named = referenced_runs([tmp_path / "history.parquet"])
+    assert set(named) == {folder.name for folder in starts}
+    for name in named:
+        shutil.copytree(tmp_path / "all" / name, tmp_path / "named" / name)
+    assert build_history(project, plans, tmp_path / "named").equals(history)
 
 
 @pytest.mark.parametrize(("pace", "verdict"), [(0.8, "worse"), (1.001, "no difference"), (1.25, "better")])

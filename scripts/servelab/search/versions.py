@@ -59,7 +59,8 @@ class _Side:
     """A configuration at one version of its engine."""
 
     engine: EngineSpec
-    run_id: str | None
+    run_ids: list[str]
+    """All runs that its figures are computed from, by label of their server starts; empty if refused before it ran."""
     row: Row
     """Columns of schemas.STAGE_TABLE, which show whether it can be compared."""
     values: list[float]
@@ -155,15 +156,16 @@ def _measured_side(study: Study, workload: str, runs: Sequence[_Run]) -> _Side:
         starts.append(Start(planned, status, parse_run(study, spec, status, data) if status.is_ok else {}))
         finished.append(status.finished_at)
     folder, spec = runs[0]
+    run_ids = [run.folder.name for run in runs]
     found = columns_of_starts(study, spec.hardware.count, starts)
     row = comparison_row(found, found["start_values"])
     machine = machine_of(folder / "manifest.json")
-    return _Side(spec.engine, folder.name, row, found["start_values"], max(finished), machine)
+    return _Side(spec.engine, run_ids, row, found["start_values"], max(finished), machine)
 
 
 def _refused_side(engine: EngineSpec, why: str) -> _Side:
     row = {"outcome": "failed", "reason": "refused", "message": why, "validity": None, "validity_note": None}
-    return _Side(engine, None, row, [], None, {})
+    return _Side(engine, [], row, [], None, {})
 
 
 def _compared(study: Study, before: _Side, after: _Side, noise: StartNoise) -> Row:
@@ -191,7 +193,8 @@ def _columns(study: Study, side: _Side) -> Row:
     return {
         "version": side.engine.version,
         "environment_sha256": side.engine.environment_sha256,
-        "run_id": side.run_id,
+        "run_id": side.run_ids[0] if side.run_ids else None,
+        "run_ids": side.run_ids,
         **_place(side.machine),
         "measured_at": side.measured_at,
         "outcome": unfit_as[0] if unfit_as else "failed" if too_many_failed(study, side.row) else "ok",

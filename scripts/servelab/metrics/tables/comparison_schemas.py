@@ -19,6 +19,7 @@ HISTORY = table_schema(
             ("version", pa.string(), f"The engine's {'older' if side == 'before' else 'newer'} version of two."),
             ("environment_sha256", pa.string(), "sha256 of its environment's lock, or the image's digest."),
             ("run_id", pa.string(), "First run at that version; null for one refused before it ran."),
+            ("run_ids", pa.list_(pa.string()), "All runs at that version that its figures are computed from."),
             ("place", pa.string(), "Digest of that run's place (devices.md); null if it is unknown."),
             ("measured_on", pa.string(), "Accelerator, driver, runtime and kernel of that place."),
             ("measured_at", pa.string(), "When its last run ended, ISO 8601."),
