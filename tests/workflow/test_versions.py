@@ -2,6 +2,9 @@
 
 import json
 import re
+import subprocess
+import sys
+import zipfile
 
 import pandas as pd
 import pytest
@@ -135,3 +138,20 @@ def test_the_report_has_a_section_once_there_are_two_releases(upgrade):
         assert REPORT_ANSWERS in steps["new"][kind]
         assert f"llama.cpp {OLD} → {NEW}" in steps["new"][kind].replace("\\", "")
     assert 'id="versions"' in steps["new"]["html"] and 'id="versions"' not in steps["old"]["html"]
+
+
+def test_an_archive_after_the_upgrade_holds_with_the_runs_of_both_releases(upgrade):
+    workspace, _ = upgrade
+
+    def script(name, *arguments):
+        command = [sys.executable, f"scripts/{name}.py", *map(str, arguments)]
+        settings = {"cwd": workspace.folder, "env": workspace.environment(), "stdin": subprocess.DEVNULL}
+        done = subprocess.run(command, **settings, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    script("archive_study", "--search", "studies/tiny")
+    (archive,) = (workspace.folder / "results/archives").glob("*.zip")
+    with zipfile.ZipFile(archive) as file:
+        names = {name.split("/")[2] for name in file.namelist() if name.startswith("results/runs/")}
+    assert names == set(workspace.runs())
+    script("verify_archive", "--accept-unsigned", archive)
