@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from servelab.archive.layout import media_type
-from servelab.archive.unpack import Limits, open_archive, unpack
+from servelab.archive.unpack import Limits, open_archive, unpacked
 from servelab.archive.verify import member_faults, read_manifest
 from servelab.core.errors import ServelabError
 
@@ -161,8 +161,18 @@ def test_nothing_is_left_of_an_archive_that_is_refused_while_it_is_unpacked(tmp_
     whole = write(tmp_path / "x.zip", FILES).read_bytes()
     at = whole.index(b"results/studies/a/improvements.parquet") + 60
     (tmp_path / "x.zip").write_bytes(whole[:at] + b"\0\0\0\0" + whole[at + 4 :])
-    with pytest.raises(ServelabError, match=r"x\.zip: results/studies/a/improvements\.parquet: cannot be unpacked"):
-        unpack(tmp_path / "x.zip", tmp_path / "there")
+    said = r"x\.zip: results/studies/a/improvements\.parquet: cannot be unpacked"
+    with (
+        open_archive(tmp_path / "x.zip") as archive,
+        pytest.raises(ServelabError, match=said),
+        unpacked(archive, tmp_path),
+    ):
+        pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.zip"]
-    unpack(write(tmp_path / "x.zip", FILES), tmp_path / "there")
-    assert (tmp_path / "there/README.md").read_bytes() == FILES["README.md"]
+    with open_archive(write(tmp_path / "x.zip", FILES)) as archive, unpacked(archive, tmp_path) as folder:
+        assert (folder / "README.md").read_bytes() == FILES["README.md"]
+
+
+def test_an_error_of_the_reader_is_no_fault_of_the_archive(tmp_path):
+    with pytest.raises(ValueError, match="of mine"), open_archive(write(tmp_path / "x.zip", FILES)):
+        raise ValueError("of mine")

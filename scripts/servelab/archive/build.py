@@ -109,8 +109,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         yield from ((f"line {number}", line.decode(errors="replace")) for number, line in enumerate(file, 1))
 
 
-SHOWS = "An archive shows that it is complete, and that tables, decisions and answer follow from the raw records."
-SIGNED = "Only a signature shows who measured, and that the records, pages and logs are those that were measured."
+SHOWS = "An archive shows that tables, decisions and the answer are complete and follow from its raw records."
+SIGNED = "Only a signature shows who measured, and that records, pages, logs and code are as they were then."
 TEXT = """\
 # {title}
 
@@ -119,7 +119,7 @@ An archive of the study `{study}`, made by Servelab: raw records, tables, report
 
 `manifest.json` has the sha256 of every file; `ro-crate-metadata.json` describes them (RO-Crate 1.1). Verify it with
 
-    servelab verify THIS_FILE
+    servelab verify --accept-unsigned THIS_FILE
 
 {shows} {signed}
 """

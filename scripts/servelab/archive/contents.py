@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +25,6 @@ OPEN_LICENSES = {"Apache-2.0", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-SA-4.0", "CC0
 """Licences (SPDX) under which a data set's prompts may be redistributed."""
 MOST_REQUESTS_BYTES = 256 * 2**20
 """Larger requests of a workload are omitted; their hash and how to make them stay."""
-_NOT_THERE = "it was not there"
-_SIZE = re.compile(r"it has ([1-9]\d{0,2}(?:,\d{3})*) bytes")
 
 
 def requests_of(workload: str) -> str:
@@ -43,7 +40,7 @@ def why_left_out(dataset: Dataset | None, requests: Path | None, described: Path
     if dataset is not None and dataset.license not in OPEN_LICENSES:
         why = f"its prompts are from {dataset.title}, under {dataset.license}"
     elif requests is None:
-        why = _NOT_THERE
+        why = "it was not there"
     elif (size := requests.stat().st_size) > MOST_REQUESTS_BYTES:
         why = f"it has {size:,} bytes"
     else:
@@ -71,8 +68,29 @@ def descriptions(spec: Mapping[str, Any]) -> dict[str, str]:
 LIVE = "studies"
 _NOT_OF_A_STUDY = ("preflight.json",)
 """Files about one machine, made before anything was measured."""
-_NEEDED = ("report.html", "report.md", "recommended.json", "improvements.parquet")
+_OF_BOTH_KINDS = (
+    "study.json",
+    "metrics.parquet",
+    "checks.parquet",
+    "improvements.parquet",
+    "search.parquet",
+    "curves.parquet",
+    "recommended.json",
+    "charts",
+    "report.html",
+    "report.md",
+    "card.md",
+    "card.png",
+    "tables",
+)
+_OF_LIVE = ("history.parquet", "answers.parquet", "distributions.parquet", "device_series.parquet")
+_OF_RECORDED = ("claims.parquet", "logs")
 _FINISH = "only a finished study can be archived: run `snakemake` for it, or restore the file"
+
+
+def made_of(search: str) -> tuple[str, ...]:
+    """Files and folders that the workflow makes of a study, below its folder, besides those of its stages."""
+    return (*_OF_BOTH_KINDS, *(_OF_LIVE if search.startswith(f"{LIVE}/") else _OF_RECORDED))
 
 
 @dataclass(frozen=True)
@@ -208,7 +226,8 @@ def _finished(results: Path, search: str, stages: list[str]) -> list[Path]:
     """Files of a study; `ServelabError` unless all of a finished study are there."""
     files = list(study_files(results, search, stages))
     there = {path.relative_to(results / search).as_posix() for path in files}
-    for name in [*_NEEDED, *(f"stages/{stage}/plan.json" for stage in stages)]:
+    needed = [name for name in made_of(search) if "." in name]  # the others are folders
+    for name in [*needed, *(f"stages/{stage}/plan.json" for stage in stages)]:
         if name not in there:
             raise ServelabError(f"{results / search / name}: missing; {_FINISH}")
     return files

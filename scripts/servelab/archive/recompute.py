@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from servelab.archive.contents import made_of
 from servelab.archive.layout import RESULTS, WORKFLOW, Manifest
 from servelab.metrics.tables.io import read_arrow
 from servelab.search.kept_answers import study_versions, versions_id
@@ -117,7 +118,9 @@ def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path, *, pag
         for kind in ("studies", "recorded")
     }
     (work / "config/config.yaml").write_text(json.dumps(kinds) + "\n")  # JSON is YAML
-    targets = [name for name in _recomputed(unpacked, manifest) if "/stages/" not in name]
+    targets = [f"{RESULTS}/{search}/{name}" for search in manifest.searches for name in made_of(search)]
+    targets = [name for name in targets if _is_computed(name)]
+    targets += [name for name in _recomputed(unpacked, manifest) if name.split("/")[3] == KEPT]
     targets += [f"{RESULTS}/{search}/report.html" for search in manifest.searches] if pages else []
     rules = sorted(set(re.findall(r"^(?:rule|checkpoint) (\w+):", _rules_text(code), re.MULTILINE)) - set(NEVER))
     done = subprocess.run(

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servelab.core.errors import Outage, ServelabError
-from servelab.core.files import move_folder
 
 BLOCK_BYTES = 1 << 20
 MOST_BYTES = 1024
@@ -167,16 +166,17 @@ class Archive:
 @contextmanager
 def open_archive(path: Path, limits: Limits = Limits()) -> Iterator[Archive]:
     """An archive to read from, checked except for its contents; `ServelabError` names the fault and the member."""
+    if not path.is_file():
+        raise ServelabError(f"{path}: cannot be read: no such file")
     try:
-        if not path.is_file():
-            raise ServelabError(f"{path}: cannot be read: no such file")
-        with zipfile.ZipFile(path) as zipped:
-            _check(path, zipped.infolist(), limits)
-            yield Archive(path, zipped)
-    except zipfile.BadZipFile as error:
+        zipped = zipfile.ZipFile(path)
+    except OSError as error:
+        raise ServelabError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (zipfile.BadZipFile, NotImplementedError, OverflowError, ValueError) as error:
         raise ServelabError(f"{path}: no archive, or a damaged one: {error}") from None
-    except (NotImplementedError, ValueError, OverflowError) as error:
-        raise ServelabError(f"{path}: no archive of this workflow: {error}") from None
+    with zipped:
+        _check(path, zipped.infolist(), limits)
+        yield Archive(path, zipped)
 
 
 def _check(path: Path, members: list[zipfile.ZipInfo], limits: Limits) -> None:
@@ -218,15 +218,3 @@ def unpacked(archive: Archive, parent: Path, names: Iterable[str] | None = None)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def unpack(path: Path, destination: Path, limits: Limits = Limits()) -> None:
-    """Unpacks a whole archive into a new folder, which appears complete and checked, or not at all."""
-    with open_archive(path, limits) as archive:
-        if destination.is_symlink() or destination.exists():
-            raise ServelabError(f"{destination}: already exists; name a new folder")
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with unpacked(archive, destination.parent) as folder:
-            folder.chmod(0o755)
-            if not move_folder(folder, destination):
-                raise ServelabError(f"{destination}: another process made it in the meantime")

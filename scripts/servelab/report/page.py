@@ -65,9 +65,6 @@ def value_or_none(value: Any) -> Any:
     return None if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
 
 
-NO_INTERVAL = "no interval"
-
-
 class ShownMeasurement:
     """The measured figures of all runs (schemas.METRICS) as cells: mean, half of the 95 % interval, and n.
 

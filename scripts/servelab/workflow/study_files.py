@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from servelab.archive.contents import made_of
 from servelab.core.errors import ConfigError
 from servelab.core.files import own_or_shipped
 from servelab.core.identity import canonical_json, file_sha256
@@ -27,23 +28,6 @@ STAGE_TABLES = (
 )
 LIVE_STAGE_TABLES = ("answers.parquet",)
 """Tables of the stages of live studies alone."""
-OF_BOTH_KINDS = (
-    "study.json",
-    "metrics.parquet",
-    "checks.parquet",
-    "improvements.parquet",
-    "search.parquet",
-    "curves.parquet",
-    "recommended.json",
-    "charts",
-    "report.html",
-    "report.md",
-    "card.md",
-    "card.png",
-    "tables",
-)
-OF_LIVE = ("history.parquet", "answers.parquet", "distributions.parquet", "device_series.parquet")
-OF_RECORDED = ("claims.parquet", "logs")
 
 
 class StudyFiles:
@@ -156,8 +140,7 @@ class StudyFiles:
         stages = self._studies.planned_stages(search)
         files = [stage_file(search, stage, name) for name in per_stage for stage in stages]
         files += self.of_deciding_stages(search, "decision.json")
-        own = (*OF_BOTH_KINDS, *(OF_LIVE if is_live(search) else OF_RECORDED))
-        files += [f"results/{search}/{name}" for name in own]
+        files += [f"results/{search}/{name}" for name in made_of(search)]
         return files + ([self.answer(name_of(search))] if is_live(search) else [])
 
     def _other_kind(self, search: str) -> str | None:

@@ -47,8 +47,8 @@ def pair_runs(a: Sequence[StudyRun], b: Sequence[StudyRun], *, answers: bool = F
     found = _comparable(a, b, answers)
     found += _namesakes(*_left(a, b, found), answers)
     alone_a, alone_b = _left(a, b, found)
-    found += [_matched_runs_alone(run, None, b, answers) for run in alone_a] + [
-        _matched_runs_alone(None, run, a, answers) for run in alone_b
+    found += [_run_alone(run, None, b, answers) for run in alone_a] + [
+        _run_alone(None, run, a, answers) for run in alone_b
     ]
     order = {id(run): position for position, run in enumerate([*a, *b])}
     return sorted(found, key=lambda pair: order[id(pair.a or pair.b)])
@@ -78,7 +78,7 @@ def _namesakes(a: Sequence[StudyRun], b: Sequence[StudyRun], answers: bool) -> l
     )
 
 
-def _matched_runs_alone(a: StudyRun | None, b: StudyRun | None, others: Sequence[StudyRun], answers: bool) -> RunPair:
+def _run_alone(a: StudyRun | None, b: StudyRun | None, others: Sequence[StudyRun], answers: bool) -> RunPair:
     run = a or b
     assert run is not None
     pairs = [_pair(run, other, answers) if a else _pair(other, run, answers) for other in others]

@@ -55,13 +55,13 @@ TIMEOUT_S = 300.0
 
 _OPTION = re.compile(r"^ {1,4}(-{1,2}[A-Za-z].*)$", re.MULTILINE)
 """A line of a help text (argparse, click) that names an option: indented by up to 4 spaces, explanations by more."""
-_HELP_FLAGS_FLAG = re.compile(r"(?:^|[\s,/])(-{1,2}[A-Za-z][\w.-]*)")
+_FLAG_IN_HELP = re.compile(r"(?:^|[\s,/])(-{1,2}[A-Za-z][\w.-]*)")
 
 
 def parse_help(text: str) -> set[str]:
     """Flags that a help text lists, with all spellings: those before the explanation in an option's line."""
     listed = (re.split(r" {2,}", line, maxsplit=1)[0] for line in _OPTION.findall(text))
-    return {flag for line in listed for flag in _HELP_FLAGS_FLAG.findall(line)}
+    return {flag for line in listed for flag in _FLAG_IN_HELP.findall(line)}
 
 
 def known_flags(engine: Engine, environment: Environment, marker: Path) -> set[str]:
