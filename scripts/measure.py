@@ -12,8 +12,8 @@ from pathlib import Path
 from servelab.core import cli
 from servelab.core.ssh_signature import parse_key
 from servelab.machine.device_names import parse_stated
+from servelab.measure.inputs import parse_job
 from servelab.measure.interrupts import outage_on_interrupt
-from servelab.measure.job import parse_job
 from servelab.measure.visits import measure_job
 
 

@@ -27,7 +27,7 @@ from servelab.engines.runtimes import Environment, read_environment
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.engines.server_to_start import Serve
 from servelab.measure.clients import CLIENTS
-from servelab.measure.job import JobRun
+from servelab.measure.inputs import JobRun
 from servelab.measure.server import Enter, Server
 from servelab.metrics.tables import schemas
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from servelab.core.identity import run_id
-from servelab.measure.job import JobRun, MeasuringJob
+from servelab.measure.inputs import JobRun, MeasuringJob
 
 ROOT = Path(__file__).parents[2]
 FILES = ["manifest.json", "requests.parquet", "server.log", "spec.json", "status.json", "telemetry.parquet"]

@@ -9,7 +9,7 @@ import pytest
 from engines import doubles, jobs
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
-from servelab.measure.signed_run import check_run
+from servelab.measure.run_files import check_run
 
 one_double = pytest.mark.parametrize("doubled", list(doubles.NEWEST)[:1], indirect=True)
 

@@ -24,7 +24,7 @@ from patience import until
 from servelab.core.identity import content_id
 from servelab.machine.lease import lease
 from servelab.measure import visits
-from servelab.measure.job import visit_id
+from servelab.measure.inputs import visit_id
 from servelab.measure.visits import measure_job
 
 pytestmark = pytest.mark.slow

@@ -33,8 +33,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from servelab.core.run_spec import RunSpec
 from servelab.engines.server_identity import render_served, serve_of
-from servelab.machine.locks import try_lock
-from servelab.measure.job import JobRun
+from servelab.machine.lease import try_lock
+from servelab.measure.inputs import JobRun
 from servelab.measure.run_files import RunManifest
 from servelab.metrics.tables import schemas
 

@@ -9,7 +9,7 @@ from slurm.conftest import ASCEND, H100
 from ssh_keys import allow, make_key
 
 from servelab.core.ssh_signature import BadSignatureError
-from servelab.measure.signed_run import check_run
+from servelab.measure.run_files import check_run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.gate]
 PARTITIONS = {H100: "gpu", ASCEND: "npu", "cpu": "cpu"}

@@ -18,7 +18,7 @@ from random import Random
 from servelab.core.errors import Outage
 from servelab.machine import lease as leases
 from servelab.machine.devices import DEVICES
-from servelab.machine.locks import lease_ports
+from servelab.machine.lease import lease_ports
 
 leases._POLL_S = 0.002
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from servelab.machine.place import Place
+from servelab.machine.place import PlaceFacts
 from servelab.results.checks import place_columns
 
-BEFORE = Place(accelerator="NVIDIA H100 80GB HBM3", driver="550.54.15", runtime="CUDA 12.4", kernel="6.1")
+BEFORE = PlaceFacts(accelerator="NVIDIA H100 80GB HBM3", driver="550.54.15", runtime="CUDA 12.4", kernel="6.1")
 AFTER = BEFORE.model_copy(update={"driver": "570.86.10", "runtime": "CUDA 12.8"})
 UPGRADE = "driver 550.54.15 ({}), 570.86.10 ({}); runtime CUDA 12.4 ({}), CUDA 12.8 ({})"
 
@@ -18,7 +18,7 @@ def upgrade(before: int, after: int) -> str:
     return UPGRADE.format(*counts, *counts)
 
 
-def put_places(table: pd.DataFrame, places: dict[str, list[Place | None]]) -> pd.DataFrame:
+def put_places(table: pd.DataFrame, places: dict[str, list[PlaceFacts | None]]) -> pd.DataFrame:
     """The stage table with places of each candidate's runs; of a candidate's further runs it is its last place."""
     found = []
     for row in table.to_dict("records"):

@@ -17,12 +17,12 @@ from servelab.core.seal import seal_of
 from servelab.measure.clients import LoadStats
 from servelab.measure.run_files import (
     GitState,
-    Machine,
     ManifestDevice,
     ManifestEngine,
     ManifestEnvironment,
     ManifestModel,
     ManifestWorkload,
+    MeasuringMachine,
     RunManifest,
     RunStatus,
 )
@@ -105,7 +105,7 @@ def manifest(run: RunSpec, machine: dict[str, Any] | None = None, **changes: Any
         workload=ManifestWorkload(requests_sha256="0", seed=1),
         client=run.client,
         devices=[ManifestDevice(index="0", name="a cpu", driver=None, memory_bytes=None)],
-        machine=Machine(**facts | {"architecture": "x86_64", "python": "3.11"} | (machine or {})),
+        machine=MeasuringMachine(**facts | {"architecture": "x86_64", "python": "3.11"} | (machine or {})),
         git=GitState(commit=None, dirty=None),
     )
     return made.model_copy(update=changes)

@@ -19,8 +19,7 @@ import pytest
 from device_tools import write_npu_smi, write_nvidia_smi
 
 from servelab.core.errors import Outage
-from servelab.machine.lease import lease
-from servelab.machine.locks import lease_ports
+from servelab.machine.lease import lease, lease_ports
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,10 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.identity import run_id
-from servelab.machine.device_names import StatedName, Wanted, fits, parse_stated, stated_json
+from servelab.machine.device_names import StatedName, WantedDevices, fits, parse_stated, stated_json
 from servelab.machine.devices import DEVICES, Device
-from servelab.machine.lease import lease
-from servelab.machine.locks import try_lock
-from servelab.measure.job import JobRun, parse_job
+from servelab.machine.lease import lease, try_lock
+from servelab.measure.inputs import JobRun, parse_job
 from servelab.measure.visits import measure_job
 from servelab.search.course import Step
 from servelab.search.kept_answers import question_id
@@ -43,7 +42,7 @@ def machine(tmp_path, monkeypatch):
 def wanted(kind, *names, **stated):
     """What runs of these accelerators want; `found_as` and `file` are stated of the first."""
     given = StatedName(files=(stated.get("file", "config/studies/s.yaml"),), found_as=stated.get("found_as", ()))
-    return Wanted(DEVICES.get(kind), names, {names[0]: given})
+    return WantedDevices(DEVICES.get(kind), names, {names[0]: given})
 
 
 @pytest.mark.parametrize(

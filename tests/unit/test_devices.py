@@ -14,10 +14,9 @@ import pytest
 from device_tools import DATA, damaged, gpu_key, instance_key, write_npu_smi, write_nvidia_smi
 
 from servelab.core.errors import Outage
-from servelab.machine.device_names import Wanted, found_name
+from servelab.machine.device_names import WantedDevices, found_name
 from servelab.machine.devices import DEVICES, ascend, nvidia
-from servelab.machine.lease import Batch, lease, pinned
-from servelab.machine.locks import try_lock
+from servelab.machine.lease import Batch, lease, pinned, try_lock
 
 MAPPINGS = Path(__file__).parents[1] / "data/npu-smi-info-m.txt"
 BY_TOOL = {"nvidia": write_nvidia_smi, "ascend": write_npu_smi}
@@ -105,7 +104,7 @@ def test_lease_shows_the_engine_its_devices_only():
 
 def test_instances_of_a_split_gpu_are_leased_by_uuid_and_never_the_gpu(tmp_path):
     write_nvidia_smi(tmp_path, 2, instances={1: ["3g.40gb", "1g.10gb"]}, mig="Enabled")
-    among = Wanted(DEVICES.get("nvidia"), ["NVIDIA H100 MIG 3g.40gb"], {}).among
+    among = WantedDevices(DEVICES.get("nvidia"), ["NVIDIA H100 MIG 3g.40gb"], {}).among
     found = DEVICES.get("nvidia").find()
     assert [device.index for device in found] == ["0", "1:0", "1:1"]
     with lease("nvidia", 1, among) as leased:

@@ -14,7 +14,7 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES
 from servelab.engines.server_identity import render_served, serve_of
 from servelab.measure.clients import CLIENTS, client_of
-from servelab.measure.job import JobRun, MeasuringJob
+from servelab.measure.inputs import JobRun, MeasuringJob
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.visits import measure_job
 from servelab.report.measured_runs import not_known_table, visited_sentence, visited_table, visits_of

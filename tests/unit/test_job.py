@@ -12,7 +12,7 @@ from made_run import spec as made_spec
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
 from servelab.core.run_spec import SENT, SERVED, CapacitySpec, RunSpec
-from servelab.measure.job import parse_job, visit_id
+from servelab.measure.inputs import parse_job, visit_id
 from servelab.measure.run_folder import job_folder
 
 JOB_ID = "0123456789abcdef" * 2

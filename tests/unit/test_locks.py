@@ -13,7 +13,7 @@ from typing import IO
 
 import pytest
 
-from servelab.machine.locks import holder, try_lock
+from servelab.machine.lease import holder, try_lock
 
 ALICE, BOB = 60001, 60002
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")

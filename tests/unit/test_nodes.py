@@ -20,13 +20,12 @@ from servelab.core.identity import run_id
 from servelab.core.run_spec import HardwareSpec
 from servelab.engines.adapters import ENGINES
 from servelab.engines.server_identity import render_served, serve_of
-from servelab.machine.device_names import Wanted
+from servelab.machine.device_names import WantedDevices
 from servelab.machine.devices import DEVICES
-from servelab.machine.lease import Batch, Placement
-from servelab.measure.nodes import OtherNode, other_nodes
+from servelab.machine.lease import Batch, DevicePlacement
+from servelab.measure.nodes import Launcher, OtherNode, other_nodes
 from servelab.measure.outcome import place_of
 from servelab.measure.run_files import ManifestNode
-from servelab.measure.server_parts import Launcher
 from servelab.search.project import load_project
 from servelab.workflow.placement import Placements
 
@@ -119,7 +118,7 @@ def test_only_slurm_gives_several_nodes(tmp_path):
 def test_a_job_with_too_few_nodes_is_an_outage(monkeypatch):
     from servelab.machine.allocations import Allocation
 
-    wanted = Wanted(DEVICES.get("cpu"), ["cpu"], {})
+    wanted = WantedDevices(DEVICES.get("cpu"), ["cpu"], {})
     with pytest.raises(Outage, match="takes 2 nodes, this machine has 1"), other_nodes(Allocation(), 2, wanted, 1):
         pass
 
@@ -137,7 +136,7 @@ def test_nodes_that_differ_are_one_place_with_both_values():
     devices = [device.model_copy(update={"driver": "550.1"}) for device in run.devices]
     machine = run.machine.model_copy(update={"kernel": "5.0-other"})
     batch = Batch(system="slurm", job_id="1", node="n2")
-    placement = Placement(devices=[], ways={}, server_cpus=None, client_cpus=None, batch=batch)
+    placement = DevicePlacement(devices=[], ways={}, server_cpus=None, client_cpus=None, batch=batch)
     other = ManifestNode(command=[], environment_variables={}, devices=devices, placement=placement, machine=machine)
     place = place_of(run.model_copy(update={"other_nodes": [other]}))
     assert "5.0-other" in place.kernel and run.machine.kernel in place.kernel and "; " in place.kernel
@@ -173,7 +172,7 @@ def ended(process: psutil.Process) -> bool:
 
 
 def test_an_agent_runs_a_part_and_nothing_outlives_it(node, tmp_path):
-    node.reserve(Wanted(DEVICES.get("cpu"), ["cpu"], {}), 1)
+    node.reserve(WantedDevices(DEVICES.get("cpu"), ["cpu"], {}), 1)
     used = node.use(1)
     assert len(used.devices) == 1 and node.interface == "lo" and node.port() in range(20000, 22000)
     part = started(node, tmp_path / "1")
@@ -191,7 +190,7 @@ def test_an_agent_runs_a_part_and_nothing_outlives_it(node, tmp_path):
 
 
 def test_an_agent_ends_with_the_process_that_asked(node, tmp_path):
-    node.reserve(Wanted(DEVICES.get("cpu"), ["cpu"], {}), 1)
+    node.reserve(WantedDevices(DEVICES.get("cpu"), ["cpu"], {}), 1)
     node.use(1)
     part = started(node, tmp_path / "log")
     node._step.stdin.close()  # as if it was killed
@@ -201,7 +200,7 @@ def test_an_agent_ends_with_the_process_that_asked(node, tmp_path):
 
 def test_other_accelerators_on_a_node_are_an_error(node):
     with pytest.raises(ConfigError, match="node n2: runs are of `NVIDIA H100`"):
-        node.reserve(Wanted(DEVICES.get("cpu"), ["NVIDIA H100"], {}), 1)
+        node.reserve(WantedDevices(DEVICES.get("cpu"), ["NVIDIA H100"], {}), 1)
 
 
 def test_a_servers_launcher_runs_its_words_on_the_node():

@@ -14,8 +14,8 @@ from made_run import manifest, spec, status
 from made_study import stage_rows
 
 from servelab.machine.cpu_facts import CpuSettings
-from servelab.machine.lease import Batch, PlacedDevice, Placement, lease
-from servelab.machine.place import Place, place_brief
+from servelab.machine.lease import Batch, DevicePlacement, PlacedDevice, lease
+from servelab.machine.place import PlaceFacts, place_brief
 from servelab.measure.outcome import place_of
 from servelab.measure.run_files import ManifestDevice, RunManifest, RunStatus
 from servelab.metrics.tables import schemas
@@ -40,7 +40,7 @@ def tools(tmp_path, monkeypatch):
     return tmp_path
 
 
-def placed(count=1, machine=None, **settings) -> Place:
+def placed(count=1, machine=None, **settings) -> PlaceFacts:
     """The place of a run on leased GPUs of the machine as it is now."""
     with lease("nvidia", count) as leased:
         devices = [
@@ -104,7 +104,7 @@ def test_what_makes_no_other_place(tools):
     run = manifest(spec())
     devices = [PlacedDevice(index="3", key="GPU-3", cpus=None, numa_node=None)]
     batch = Batch(system="slurm", job_id="17", node="node-9")
-    elsewhere = Placement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
+    elsewhere = DevicePlacement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
     assert place_of(run.model_copy(update={"placement": elsewhere})) == place_of(run)
 
 
@@ -112,7 +112,7 @@ def test_a_place_on_cpus():
     settings = CpuSettings(microcode="0xa101148", governor="performance", boost="on", smt="off", hypervisor="KVM")
     devices = [PlacedDevice(index="0", key="cpu", cpus=None, numa_node=None)]
     batch = Batch(system="none", job_id=None, node=None)
-    whole = Placement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
+    whole = DevicePlacement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
     run = manifest(spec(), {"cpu_settings": settings, "cpus": 64, "cpus_usable": 32}, placement=whole)
     place = place_of(run)
     assert (place.microcode, place.governor, place.boost, place.smt) == ("0xa101148", "performance", "on", "off")
@@ -131,7 +131,7 @@ def test_a_run_of_an_older_release_has_a_place_as_far_as_it_is_known():
 
 
 def test_a_fact_that_a_later_release_adds_leaves_known_places_equal():
-    assert BEFORE.digest == Place(**BEFORE.facts).digest
+    assert BEFORE.digest == PlaceFacts(**BEFORE.facts).digest
     assert AFTER.model_copy(update={"governor": None}).digest == AFTER.digest
 
 

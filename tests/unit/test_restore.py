@@ -29,8 +29,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.seal import faults_of_seal
 from servelab.core.ssh_signature import sign_file
-from servelab.measure.run_files import RunStatus, read_import
-from servelab.measure.signed_run import check_run, sign_run
+from servelab.measure.run_files import RunStatus, check_run, read_import, sign_run
 from servelab.report.measured_runs import MeasuredRuns
 
 ROOT = Path(__file__).parents[2]

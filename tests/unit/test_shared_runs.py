@@ -13,9 +13,8 @@ from servelab.archive.shared_runs import SharedRuns
 from servelab.archive.signatures import RunPlace
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.seal import faults_of_seal
-from servelab.measure.run_files import RunStatus, read_import
+from servelab.measure.run_files import RunStatus, read_import, sign_run
 from servelab.measure.sealed_runs import SealedRuns
-from servelab.measure.signed_run import sign_run
 from servelab.workflow.imports import shared_runs
 
 

@@ -17,8 +17,7 @@ from servelab.core.identity import file_sha256
 from servelab.core.seal import faults_of_seal, resealed
 from servelab.core.ssh_signature import BadSignatureError, check_key
 from servelab.measure import visits
-from servelab.measure.run_files import RunStatus
-from servelab.measure.signed_run import check_run, is_signed, sign_run
+from servelab.measure.run_files import RunStatus, check_run, is_signed, sign_run
 
 
 @pytest.fixture(scope="module")

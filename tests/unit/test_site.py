@@ -8,7 +8,7 @@ import yaml
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec, ProtocolSpec, RunSpec
 from servelab.measure.clients import CLIENTS
-from servelab.measure.job import longest_s, runtime_min
+from servelab.measure.inputs import longest_s, runtime_min
 from servelab.study.site import RESOURCES, load_site
 from servelab.study.study import load_study
 

@@ -22,9 +22,9 @@ import pytest
 
 from servelab.engines.adapters import ENGINES
 from servelab.machine.devices import DEVICES, Device
-from servelab.measure.telemetry import SOURCES, Watched, npu_smi, rapl, sampler
+from servelab.measure import telemetry
+from servelab.measure.telemetry import SOURCES, Sampler, Watched, npu_smi, rapl
 from servelab.measure.telemetry import server as server_source
-from servelab.measure.telemetry.sampler import Sampler
 from servelab.metrics.tables import schemas
 
 ROOT = Path(__file__).parents[2]
@@ -334,7 +334,7 @@ def test_a_server_that_does_not_tell_is_left_out_and_said_once(answer, capfd):
 
 
 def test_a_server_that_hangs_delays_no_other_source(monkeypatch):
-    monkeypatch.setattr(sampler, "INTERVAL_S", 0.02)
+    monkeypatch.setattr(telemetry, "INTERVAL_S", 0.02)
     with listening(hangs) as url, Sampler([CPU], lambda: (url, os.getpid()), VLLM) as sampling:
         sampling.round(0)
         sampling.sample_now()  # until the server's time is over

@@ -20,7 +20,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.processes import Supervised
 from servelab.core.seal import faults_of_seal
-from servelab.machine.locks import lease_ports
+from servelab.machine.lease import lease_ports
 from servelab.measure.run_files import read_import
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,7 @@ from servelab.core.identity import file_sha256
 from servelab.core.result_lock import claim
 from servelab.core.seal import IMPORTED, STATUS
 from servelab.core.ssh_signature import BadSignatureError
-from servelab.measure.run_files import Import, ImportedRun, read_import
-from servelab.measure.signed_run import check_run, is_signed
+from servelab.measure.run_files import Import, ImportedRun, check_run, is_signed, read_import
 from servelab.report.render import RENDERED, render_live_report
 
 _RAW = ("runs", "workloads")

@@ -32,9 +32,8 @@ from servelab.core.files import move_folder
 from servelab.core.identity import content_id, file_sha256
 from servelab.core.result_lock import claim
 from servelab.core.seal import IMPORTED
-from servelab.measure.run_files import Import, ImportedRun, read_import
+from servelab.measure.run_files import Import, ImportedRun, check_run, is_signed, read_import
 from servelab.measure.run_folder import describe_faults
-from servelab.measure.signed_run import check_run, is_signed
 
 _RUN = re.compile(r"[0-9a-f]{20}")
 

@@ -21,7 +21,7 @@ from servelab.archive.unpack import Archive, open_archive, shown, unpacked
 from servelab.archive.untrusted import reading
 from servelab.core.errors import ServelabError
 from servelab.core.ssh_signature import BadSignatureError
-from servelab.measure.signed_run import check_run, is_signed
+from servelab.measure.run_files import check_run, is_signed
 
 _HREF = re.compile(r'<a\b[^<>]*\bhref="([^"#][^"]*)"')
 _OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:")

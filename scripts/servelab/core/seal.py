@@ -24,7 +24,7 @@ STATUS = "status.json"
 IMPORTED = "imported.json"
 """The mark of a run that was restored from an archive (`servelab.measure.run_files`)."""
 SIGNED, SIGNATURE = "signed.json", "signed.json.sig"
-"""Digests of what was measured, and their signature (`servelab.measure.signed_run`)."""
+"""Digests of what was measured, and their signature (`servelab.measure.run_files`)."""
 _BESIDE = frozenset({STATUS, IMPORTED, SIGNED, SIGNATURE})
 """Files that are written when the seal is made already."""
 _SPEC = "spec.json"

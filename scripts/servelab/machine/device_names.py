@@ -76,7 +76,7 @@ def parse_stated(text: str) -> dict[str, StatedName]:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedDevices:
     """The accelerators that runs are to be measured on."""
 
     kind: DeviceKind

@@ -23,7 +23,7 @@ _DIGEST_LENGTH = 12
 _BRIEF = ("accelerator", "driver", "runtime", "kernel")
 
 
-class Place(JsonPart):
+class PlaceFacts(JsonPart):
     """Where a run was measured; nulls are unknown. If its devices differ in a fact, all values are in it."""
 
     accelerator: str | None = Field(None, description="The accelerator as the vendor's tool names it.")

@@ -27,10 +27,9 @@ from servelab.core.credentials import shell_variables
 from servelab.core.errors import ServelabError
 from servelab.core.processes import Supervised, stop_all
 from servelab.machine.cpu_facts import oom_kills
-from servelab.machine.device_names import StatedName, Wanted
+from servelab.machine.device_names import StatedName, WantedDevices
 from servelab.machine.devices import DEVICES
-from servelab.machine.lease import Lease, lease, pinned
-from servelab.machine.locks import PortLease, lease_ports
+from servelab.machine.lease import Lease, PortLease, lease, lease_ports, pinned
 from servelab.measure.inputs import devices_of, interface_of, this_machine
 from servelab.measure.interrupts import outage_on_interrupt
 
@@ -51,7 +50,7 @@ class _Agent:
     ) -> dict[str, Any]:
         """Reserves devices that fit the accelerators' names, however long that takes."""
         names = TypeAdapter(dict[str, StatedName]).validate_python(stated)
-        wanted = Wanted(DEVICES.get(device), accelerators, names)
+        wanted = WantedDevices(DEVICES.get(device), accelerators, names)
         self._whole = self._stack.enter_context(lease(device, count, wanted.among))
         wanted.check(self._whole.devices, self._whole.allocation.giver())
         return {"interface": interface_of(address)}

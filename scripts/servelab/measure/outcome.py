@@ -23,7 +23,7 @@ from servelab.core.seal import seal_of
 from servelab.machine.cpu_facts import CpuSettings
 from servelab.machine.cpu_rates import DeviceRates
 from servelab.machine.devices.cpu_cores import KEY
-from servelab.machine.place import Place
+from servelab.machine.place import PlaceFacts
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.server import CandidateFailed
@@ -35,7 +35,7 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.record_array import record_array
 
 
-def place_of(manifest: RunManifest) -> Place:
+def place_of(manifest: RunManifest) -> PlaceFacts:
     """Where the run was measured."""
     others = manifest.other_nodes
     devices = [*manifest.devices, *(device for node in others for device in node.devices)]
@@ -44,7 +44,7 @@ def place_of(manifest: RunManifest) -> Place:
     settings = [device.settings for device in devices if device.settings is not None]
     used = manifest.placement.devices if manifest.placement else []
     is_whole_machine = any(device.key == KEY for device in used)
-    return Place(
+    return PlaceFacts(
         accelerator=_all(device.name for device in devices),
         driver=_all(device.driver for device in devices),
         runtime=_all(each.runtime for each in settings),

@@ -49,8 +49,8 @@ from servelab.measure.run_files import (
 )
 
 if TYPE_CHECKING:
+    from servelab.measure.nodes import NodeParts
     from servelab.measure.server import Launch
-    from servelab.measure.server_parts import Parts
 
 
 Status = TypeVar("Status", bound=JsonFile)
@@ -236,7 +236,7 @@ def make_manifest(
     model: StoredModel,
     requests: Path,
     endpoint: ManifestEndpoint | None = None,
-    parts: Parts | None = None,
+    parts: NodeParts | None = None,
 ) -> RunManifest:
     """The manifest of a run; paths in its commands are relative to the project, and nodes have no addresses."""
     addresses = parts.addresses if parts else ()

@@ -25,10 +25,9 @@ from servelab.engines.failure_explanation import Explanation
 from servelab.engines.failure_signs import PORT_TAKEN
 from servelab.engines.server_to_start import Serve
 from servelab.machine.cpu_facts import cached_share, oom_kills
-from servelab.machine.lease import pinned
-from servelab.machine.locks import PortLease, lease_ports
+from servelab.machine.lease import PortLease, lease_ports, pinned
 from servelab.measure.first_tokens import ask
-from servelab.measure.server_parts import Enter, Parts
+from servelab.measure.nodes import Enter, NodeParts
 
 
 class Workers:
@@ -144,7 +143,7 @@ class Server:
         enter: Enter = lambda command, variables: (command, variables),
         root: Callable[[int], int] = lambda pid: pid,
         clear: Callable[[list[str]], None] = lambda started: None,
-        parts: Parts | None = None,
+        parts: NodeParts | None = None,
     ) -> None:
         """`serve.port` is ignored: each start leases a port. `variables` are those of the devices and the study.
 

@@ -24,15 +24,13 @@ from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, pinned
 from servelab.measure.clients import CLIENTS, LoadResult
 from servelab.measure.first_tokens import FirstTokenQuestions, with_first_tokens
-from servelab.measure.inputs import RunInputs
-from servelab.measure.job import CLIENT_SLACK_S
+from servelab.measure.inputs import CLIENT_SLACK_S, RunInputs
 from servelab.measure.load import LoadPlan
-from servelab.measure.nodes import Nodes
+from servelab.measure.nodes import NodeParts, Nodes
 from servelab.measure.outcome import Outcome, check_served, failed_requests, log_line, out_of_time
 from servelab.measure.run_folder import make_manifest
 from servelab.measure.server import CandidateFailed, KilledForMemory, Server
-from servelab.measure.server_parts import Parts
-from servelab.measure.telemetry.sampler import Sampler
+from servelab.measure.telemetry import Sampler
 from servelab.measure.visited import VisitedServer
 from servelab.metrics.capacity import BELOW_INCUMBENT, UNITS, find_capacity, judge, next_load
 from servelab.metrics.definitions import round_values
@@ -150,7 +148,7 @@ class Session:
             enter=enter,
             root=runtime.root,
             clear=runtime.clear,
-            parts=Parts(self._engine, self._nodes, per_node, folder, enter) if self._nodes else None,
+            parts=NodeParts(self._engine, self._nodes, per_node, folder, enter) if self._nodes else None,
         )
 
     def measure(self, inputs: RunInputs, work: Path) -> Outcome:

@@ -25,18 +25,16 @@ from servelab.core.identity import content_id, run_id
 from servelab.core.result_lock import claim
 from servelab.core.run_spec import RunSpec
 from servelab.core.ssh_signature import SigningKey, check_key
-from servelab.machine.device_names import StatedName, Wanted
+from servelab.machine.device_names import StatedName, WantedDevices
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, lease
-from servelab.measure.inputs import RunInputs
-from servelab.measure.job import JobRun, MeasuringJob, longest_s, visit_id
+from servelab.measure.inputs import JobRun, MeasuringJob, RunInputs, longest_s, visit_id
 from servelab.measure.nodes import Nodes, other_nodes
 from servelab.measure.outcome import Accounts, Outcome, failed_requests, log_line, write_run
-from servelab.measure.run_files import RunStatus
+from servelab.measure.run_files import RunStatus, sign_run
 from servelab.measure.run_folder import job_folder, make_once, read_status, say_kept, set_aside_if_broken
 from servelab.measure.server import Killed
 from servelab.measure.session import Session
-from servelab.measure.signed_run import sign_run
 
 
 class Saturated:
@@ -72,7 +70,7 @@ _FEW = 0.01
 """A smaller share of failed requests may be an accident, such as a lost connection; the second attempt counts."""
 
 
-class Measured(NamedTuple):
+class KeptAttempt(NamedTuple):
     """The attempt that is kept."""
 
     outcome: Outcome
@@ -81,7 +79,7 @@ class Measured(NamedTuple):
     """What disturbed the kept attempt; None if nothing."""
 
 
-def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Callable[[], None]) -> Measured:
+def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Callable[[], None]) -> KeptAttempt:
     """Calls `attempt` until it gives a fair result or must not be repeated; keeps the last one.
 
     - If the server may have been killed from outside, once more on another server start (`restart`).
@@ -111,7 +109,7 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
         log_line(f"measured again ({cause}): {outcome.failure or failed_requests(outcome.table()) or disturbed}")
         if cause != "disturbed":
             restart()
-    return Measured(outcome, attempts, disturbed)
+    return KeptAttempt(outcome, attempts, disturbed)
 
 
 def _causes(outcome: Outcome, disturbed: str | None) -> list[str]:
@@ -177,7 +175,7 @@ def _measure_visits(
     hardware = [visit[0].spec.hardware for visit in visits]
     job_id, count = uuid4().hex, max(each.per_node for each in hardware)
     names = list(dict.fromkeys(each.accelerator for each in hardware))
-    wanted = Wanted(DEVICES.get(hardware[0].device), names, stated)
+    wanted = WantedDevices(DEVICES.get(hardware[0].device), names, stated)
     with (
         lease(hardware[0].device, count, wanted.among) as leased,
         other_nodes(leased.allocation, hardware[0].nodes, wanted, count) as nodes,
@@ -220,7 +218,7 @@ class _Job:
         started_at = datetime.now(UTC)
         if why := saturated.below(inputs.spec):
             log_line(why)
-            kept = Measured(session.leave_out(inputs, why), attempts=0, disturbed=None)
+            kept = KeptAttempt(session.leave_out(inputs, why), attempts=0, disturbed=None)
         else:
             kept = measure_fairly(inputs.spec, lambda: session.measure(inputs, work), session.restart_later)
             saturated.note(inputs.spec, kept.outcome)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from servelab.core.run_spec import MOST_STEPS, RunSpec, Strict
-from servelab.measure.job import longest_s
+from servelab.measure.inputs import longest_s
 from servelab.results.past_runs import PastTimes
 from servelab.search.course import Step, follow
 from servelab.search.strategies import strategy_of

@@ -12,7 +12,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.files import FiniteOrNull, JsonFile
 from servelab.core.identity import content_id
 from servelab.core.run_spec import EngineSpec
-from servelab.machine.place import Place
+from servelab.machine.place import PlaceFacts
 from servelab.measure.run_files import RunStatus
 from servelab.search.recommended import Recommended
 from servelab.study.project import Project
@@ -30,7 +30,7 @@ class Answer(JsonFile):
     ci95_low: FiniteOrNull = Field(description="Lower end of its 95 % interval over server starts.")
     ci95_high: FiniteOrNull = Field(description="Upper end of it.")
     measured_at: str = Field(description="When the later of winner and baseline ended, ISO 8601.")
-    place: Place | None = None
+    place: PlaceFacts | None = None
     recommended: Recommended = Field(description="The content of `recommended.json`.")
 
 

@@ -22,7 +22,7 @@ from servelab.engines.endpoint import NOT_KNOWN
 from servelab.engines.options import check_option_names
 from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.devices import DEVICES
-from servelab.machine.devices.elsewhere import Elsewhere
+from servelab.machine.devices.elsewhere import RemoteDevices
 from servelab.measure.clients import CLIENTS
 from servelab.metrics.definitions import METRICS, slo_metrics
 from servelab.metrics.disturbance import LENGTH_DEPENDENT
@@ -42,7 +42,7 @@ def wrong_place(study: Study, alias: str, engine: Engine) -> tuple[str, str] | N
     if engine.already_runs and entry.version != NOT_KNOWN:
         fix = f"write `{NOT_KNOWN}`; the argument `state` is for your own name of what runs there"
         return f"engines.{alias}.version", f"that of a server that already runs is not known: {fix}"
-    if isinstance(DEVICES.get(device), Elsewhere) and not engine.already_runs:
+    if isinstance(DEVICES.get(device), RemoteDevices) and not engine.already_runs:
         return "hardware.device", f"engine {engine.name} is started on this machine, so its device is not `{device}`"
     return _wrong_nodes(study, alias, engine)
 

@@ -19,7 +19,7 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, Strict
 from servelab.core.yaml_file import describe_validation_error
 from servelab.machine import allocations
-from servelab.machine.device_names import StatedName, Wanted
+from servelab.machine.device_names import StatedName, WantedDevices
 from servelab.machine.devices import DEVICES
 from servelab.search.course import Step, follow
 from servelab.search.forecast import forecast
@@ -200,7 +200,7 @@ class Studies:
             kind, allocation = DEVICES.get(hardware.device), allocations.current()
             with suppress(Outage):
                 found = allocation.given(kind, kind.find())
-                Wanted(kind, [hardware.accelerator], stated).among(found, allocation.giver())
+                WantedDevices(kind, [hardware.accelerator], stated).among(found, allocation.giver())
 
     def check_environments(self, results: Path, names: Iterable[str]) -> None:
         """`ConfigError` if this machine cannot build an engine's environment that one of these studies still needs."""

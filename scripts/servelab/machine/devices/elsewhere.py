@@ -8,7 +8,7 @@ _MOST = 64
 """Accelerators that one server may have."""
 
 
-class Elsewhere(DeviceKind):
+class RemoteDevices(DeviceKind):
     """As many accelerators as a study says, with the name that it gives them."""
 
     name = "elsewhere"
@@ -19,4 +19,4 @@ class Elsewhere(DeviceKind):
         return [Device(index=str(n), key=f"elsewhere-{n}", name="elsewhere", is_seen=False) for n in names]
 
 
-DEVICES.register("elsewhere", Elsewhere())
+DEVICES.register("elsewhere", RemoteDevices())

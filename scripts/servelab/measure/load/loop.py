@@ -24,7 +24,7 @@ from servelab.measure.load.clock import BLOCK_BYTES, ClockDifference, Tape, cloc
 from servelab.measure.load.connections import Address, TlsSocket, open_socket, resolve, trusted
 from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, decode, most_bytes
 from servelab.measure.load.plan import LoadPlan, said_in
-from servelab.measure.load.requests import Conversations, Requests
+from servelab.measure.load.requests import ConversationTurns, LoadRequests
 
 _LAST_OFFSET = BLOCK_BYTES - (1 << 16)
 """Each read has room for at least 64 KiB."""
@@ -46,7 +46,7 @@ class Loop:
     def __init__(
         self,
         plan: LoadPlan,
-        requests: Requests,
+        requests: LoadRequests,
         queue: RequestQueue,
         slots: int | None,
         board: Board,
@@ -391,7 +391,7 @@ class Loop:
             self._answer(exchange, self._requests.conversations)
         self._wake = 0.0  # a slot is free
 
-    def _answer(self, exchange: Exchange, conversations: Conversations) -> None:
+    def _answer(self, exchange: Exchange, conversations: ConversationTurns) -> None:
         """Makes the turn that follows an answer, and when it is due."""
         answer = decode(exchange.raw(self.tape), np.cumsum(exchange.sizes, dtype=np.int64))
         following = conversations.after(exchange.index, said_in(answer.body))

@@ -17,7 +17,7 @@ from servelab.core.credentials import without_credentials, without_key
 from servelab.measure.load.clock import ClockDifference, Floats, Tape
 from servelab.measure.load.exchange import Decoded, Exchange, decode
 from servelab.measure.load.plan import LoadPlan, text_of
-from servelab.measure.load.requests import Requests, read_asked
+from servelab.measure.load.requests import LoadRequests, read_asked
 from servelab.metrics.tables import schemas
 
 _DONE = b"[DONE]"
@@ -246,7 +246,7 @@ class Record:
 def read_exchanges(
     exchanges: Iterable[Exchange],
     tape: Tape,
-    requests: Requests,
+    requests: LoadRequests,
     difference: ClockDifference,
     origin: float,
     *,
@@ -285,7 +285,7 @@ def read_exchanges(
 def _record(
     exchange: Exchange,
     decoded: Decoded,
-    requests: Requests,
+    requests: LoadRequests,
     arrivals: Floats,
     unread_ms: Floats,
     origin: float,
@@ -350,7 +350,7 @@ def _error(
     return None
 
 
-def make_table(plan: LoadPlan, requests: Requests, records: list[Record]) -> pa.Table:
+def make_table(plan: LoadPlan, requests: LoadRequests, records: list[Record]) -> pa.Table:
     """The records as a table of `schemas.RUN_REQUESTS`, in order of arrival."""
     records = sorted(records, key=lambda record: record.request)
     rows = np.array([record.request for record in records], dtype=np.int64)
@@ -377,7 +377,7 @@ def make_table(plan: LoadPlan, requests: Requests, records: list[Record]) -> pa.
     return pa.Table.from_arrays(arrays, schema=schemas.RUN_REQUESTS)
 
 
-def make_answers(plan: LoadPlan, requests: Requests, records: list[Record]) -> pa.Table:
+def make_answers(plan: LoadPlan, requests: LoadRequests, records: list[Record]) -> pa.Table:
     """What was asked and answered as a table of `schemas.RUN_ANSWERS`, in the order of the requests."""
     asked = read_asked(plan)
     rows = [

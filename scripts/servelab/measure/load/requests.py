@@ -24,7 +24,7 @@ from servelab.metrics.tables.io import read_arrow
 Message = dict[str, Any]
 
 
-class Conversations:
+class ConversationTurns:
     """Which request follows which. A load process asks it for the next turn when one is answered."""
 
     def __init__(
@@ -105,7 +105,7 @@ _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
 
 @dataclass(frozen=True)
-class Requests:
+class LoadRequests:
     """A plan's requests in order of arrival, as columns."""
 
     index: npt.NDArray[np.int32]
@@ -117,7 +117,7 @@ class Requests:
     """Head and body of each HTTP request, as bytes for the socket; empty for a later turn until it is due."""
     turn: list[int | None]
     """Turn of its conversation; None for a request of its own."""
-    conversations: Conversations | None = None
+    conversations: ConversationTurns | None = None
     """None if each request is one of its own."""
     key: str | None = None
     """The server's API key; never to be written, so an answer that repeats it is changed."""
@@ -131,7 +131,7 @@ class Requests:
         return range(len(self)) if self.conversations is None else self.conversations.first
 
 
-def prepare(plan: LoadPlan) -> Requests:
+def prepare(plan: LoadPlan) -> LoadRequests:
     """The plan's requests; `ServelabError` if the workload's file does not have them."""
     table = _read(plan)
     index = table["request_index"].to_numpy()
@@ -151,7 +151,7 @@ def prepare(plan: LoadPlan) -> Requests:
     encode = _encoder(plan, table, rows)
     conversations = None
     if any(turn):
-        conversations = Conversations(turn, think_s, _opener(table, rows), encode)
+        conversations = ConversationTurns(turn, think_s, _opener(table, rows), encode)
     arrived = conversations.first if conversations else range(len(rows))
     times = arrival_times(plan, len(arrived), None if recorded_s is None else recorded_s.tolist())
     scheduled_s = [0.0] * len(rows)
@@ -163,7 +163,7 @@ def prepare(plan: LoadPlan) -> Requests:
     messages = [b""] * len(rows)
     for position in arrived:
         messages[position] = encode(position, None)
-    return Requests(
+    return LoadRequests(
         index=index[rows],
         scheduled_s=scheduled_s,
         input_tokens=table["input_tokens"].to_numpy()[rows],

@@ -1,19 +1,28 @@
 """Telemetry of machine, accelerators and server while the load runs (`schemas.TELEMETRY`).
 
 A source reads one interface: NVML, npu-smi, psutil, the server's own metrics. Each is one file that registers itself.
-`servelab.measure.telemetry.sampler.Sampler` reads all of them about once a second, each in its own thread.
+`servelab.measure.telemetry.Sampler` reads all of them about once a second, each in its own thread.
 """
 
 from __future__ import annotations
 
+import bisect
+import queue
+import sys
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import ClassVar, NamedTuple
+
+import pyarrow as pa
 
 from servelab.core.registry import Registry
 from servelab.engines.adapters import Engine
 from servelab.machine.devices import Device
+from servelab.metrics.tables import schemas
 
 
 class Reading(NamedTuple):
@@ -38,7 +47,7 @@ class Watched:
     """Number of the run's devices on other nodes: they are not read, so sums over all devices are not known."""
 
 
-class Source(ABC):
+class TelemetrySource(ABC):
     """One source of metrics. One thread creates, reads and closes it; an exception only loses that reading."""
 
     name: ClassVar[str]
@@ -67,5 +76,138 @@ class Source(ABC):
         return
 
 
-SOURCES: Registry[type[Source]] = Registry("telemetry source")
+SOURCES: Registry[type[TelemetrySource]] = Registry("telemetry source")
 SOURCES.load(__name__)
+
+
+INTERVAL_S = 1.0
+"""Time between two ticks."""
+_WAIT_S = 3.0
+"""Longest time that `sample_now` and the end wait for a source."""
+
+
+class Sampler:
+    """Context manager that reads every source that concerns the run, from the first `round` until the block ends."""
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        server: Callable[[], tuple[str, int] | None],
+        engine: Engine,
+        reported_failures: set[str] | None = None,
+        elsewhere: int = 0,
+    ) -> None:
+        """`server` returns base URL and process id of the running server, or None; other threads call it.
+
+        `reported_failures` holds the sources whose failure has been printed, and the sampler adds to it. `elsewhere` is
+        the number of the run's devices on other nodes.
+        """
+        watched = Watched(devices, engine, server, elsewhere)
+        reported = set() if reported_failures is None else reported_failures
+        self._watches = [_Watch(source, watched, reported) for source in SOURCES if source.concerns(watched)]
+        self._marks: list[tuple[float, int]] = []
+
+    def __enter__(self) -> Sampler:
+        for watch in self._watches:
+            watch.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        for watch in self._watches:
+            watch.end()
+        deadline = time.monotonic() + _WAIT_S
+        for watch in self._watches:
+            watch.join(max(0.0, deadline - time.monotonic()))
+
+    def round(self, number: int) -> None:
+        """Starts a round: readings from now on belong to it, and begin with the first."""
+        self._marks.append((time.monotonic(), number))
+        for watch in self._watches:
+            watch.is_due.set()
+
+    def sample_now(self) -> None:
+        """Reads every source now; returns when all have been read, or after 3 s."""
+        deadline = time.monotonic() + _WAIT_S
+        for done in [watch.ask() for watch in self._watches]:
+            done.wait(max(0.0, deadline - time.monotonic()))
+
+    def table(self, origins: Mapping[int, float]) -> pa.Table:
+        """All readings of all rounds, of `schemas.TELEMETRY`, in order of time.
+
+        `origins` gives each round's time 0 on the system's monotonic clock, in seconds; without one, a round starts
+        when `round` was called.
+        """
+        marks = list(self._marks)
+        starts = [start for start, _ in marks]
+        rows = []
+        for watch in self._watches:
+            for stamp, readings in list(watch.samples):
+                place = bisect.bisect_right(starts, stamp) - 1
+                if place < 0:
+                    continue
+                start, number = marks[place]
+                time_s = stamp - origins.get(number, start)
+                rows += [(number, time_s, watch.source, device, metric, value) for metric, value, device in readings]
+        rows.sort(key=lambda row: (row[0], row[1]))
+        columns = zip(*rows, strict=True) if rows else [()] * len(schemas.TELEMETRY)
+        return pa.Table.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, schemas.TELEMETRY, strict=True)],
+            schema=schemas.TELEMETRY,
+        )
+
+
+class _Watch(threading.Thread):
+    """The thread of one source, with its readings."""
+
+    def __init__(self, make: type[TelemetrySource], watched: Watched, reported_failures: set[str]) -> None:
+        super().__init__(name=f"telemetry {make.name}", daemon=True)
+        self.source = make.name
+        self.samples: list[tuple[float, list[Reading]]] = []
+        """Time of each reading, in seconds of the monotonic clock, and its values."""
+        self._make, self._watched = make, watched
+        self._asked: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
+        self.is_due = threading.Event()
+        """Set once a round has begun: then the source is read regularly."""
+        self._reported_failures = reported_failures
+
+    def ask(self) -> threading.Event:
+        """Asks for a reading; the event is set when it is done."""
+        done = threading.Event()
+        self._asked.put(done)
+        return done
+
+    def end(self) -> None:
+        """Ends the thread after the readings that were asked for."""
+        self._asked.put(None)
+
+    def run(self) -> None:
+        """Reads when asked, and every `ticks` seconds of a round; opens the source at the first reading."""
+        source: TelemetrySource | None = None
+        while True:
+            try:
+                done = self._asked.get(timeout=INTERVAL_S * self._make.ticks)
+                if done is None:
+                    break
+            except queue.Empty:
+                if not self.is_due.is_set():
+                    continue
+                done = None
+            try:
+                source = source or self._make(self._watched)
+                stamp = time.monotonic()
+                if readings := list(source.read()):
+                    self.samples.append((stamp, readings))
+            except Exception as error:
+                self._report_failure(error)
+            if done is not None:
+                done.set()
+        if source is not None:
+            source.close()
+
+    def _report_failure(self, error: Exception) -> None:
+        if self.source not in self._reported_failures:
+            text = str(error) or type(error).__name__
+            print(f"telemetry: a reading of {self.source} failed and is left out: {text}", file=sys.stderr, flush=True)
+        self._reported_failures.add(self.source)

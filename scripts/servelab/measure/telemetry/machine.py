@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 import psutil
 
-from servelab.measure.telemetry import SOURCES, Reading, Source, Watched
+from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
 
 _SHORTEST_S = 0.5
 """The kernel counts CPU time in hundredths of a second: a share over a shorter time would be noise."""
@@ -26,7 +26,7 @@ class _CpuTimes(NamedTuple):
     own: float
 
 
-class MachineUse(Source):
+class MachineUse(TelemetrySource):
     """CPU shares are percentages of all CPUs of the machine together, over the time since the previous reading."""
 
     name = "psutil"
@@ -48,7 +48,7 @@ class MachineUse(Source):
         self._before: _CpuTimes | None = None
 
     def read(self) -> Iterator[Reading]:
-        """See `Source.read`."""
+        """See `TelemetrySource.read`."""
         server = self._server()
         server_pid = server[1] or None if server else None  # 0: of another machine
         own_s, rss = self._use(server_pid)

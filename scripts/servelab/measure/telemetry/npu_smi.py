@@ -9,14 +9,14 @@ from typing import ClassVar
 
 from servelab.machine.devices import ask
 from servelab.machine.devices.ascend import device_key
-from servelab.measure.telemetry import SOURCES, Reading, Source, Watched
+from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
 
 _TIMEOUT_S = 10.0
 _MIB = 1 << 20
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
-class NpuSmi(Source):
+class NpuSmi(TelemetrySource):
     """Read only every 5 s: a call may take a second, and more on a machine with many chips."""
 
     name = "npu-smi"
@@ -31,14 +31,14 @@ class NpuSmi(Source):
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
-        """See `Source.concerns`."""
+        """See `TelemetrySource.concerns`."""
         return bool(_npus(watched))
 
     def __init__(self, watched: Watched) -> None:
         self._index_of, self._elsewhere = _npus(watched), watched.elsewhere
 
     def read(self) -> Iterator[Reading]:
-        """See `Source.read`."""
+        """See `TelemetrySource.read`."""
         yield Reading("devices", len(self._index_of) + self._elsewhere)
         for key, figures in parse(ask(["npu-smi", "info"], timeout_s=_TIMEOUT_S)).items():
             if key in self._index_of:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pynvml
 
 from servelab.machine.devices import Device
-from servelab.measure.telemetry import SOURCES, Reading, Source, Watched
+from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
 
 _QUERIES: dict[str, tuple[Callable[[Any], float], str]] = {
     "gpu_utilization_percent": (
@@ -42,7 +42,7 @@ _QUERIES: dict[str, tuple[Callable[[Any], float], str]] = {
 _NOT_THERE = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
-class Nvml(Source):
+class Nvml(TelemetrySource):
     """Metrics that the GPU or the driver does not support are left out."""
 
     name = "nvml"
@@ -53,7 +53,7 @@ class Nvml(Source):
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
-        """See `Source.concerns`."""
+        """See `TelemetrySource.concerns`."""
         return bool(_gpus(watched))
 
     def __init__(self, watched: Watched) -> None:
@@ -62,7 +62,7 @@ class Nvml(Source):
         self._handles = {gpu.index: pynvml.nvmlDeviceGetHandleByUUID(gpu.key) for gpu in _gpus(watched)}
 
     def read(self) -> Iterator[Reading]:
-        """See `Source.read`."""
+        """See `TelemetrySource.read`."""
         yield Reading("devices", len(self._handles) + self._elsewhere)
         for index, handle in self._handles.items():
             for metric, (ask, _) in _QUERIES.items():
@@ -70,7 +70,7 @@ class Nvml(Source):
                     yield Reading(metric, value, index)
 
     def close(self) -> None:
-        """See `Source.close`."""
+        """See `TelemetrySource.close`."""
         pynvml.nvmlShutdown()
 
 

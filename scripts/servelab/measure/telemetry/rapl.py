@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from servelab.measure.telemetry import SOURCES, Reading, Source, Watched
+from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
 
 _POWERCAP = Path("/sys/class/powercap")
 _MICRO = 1e-6
 
 
-class Rapl(Source):
+class Rapl(TelemetrySource):
     """Only for a run on CPUs, and only if this process may read every package: on bare metal, often as root."""
 
     name = "rapl"
@@ -22,7 +22,7 @@ class Rapl(Source):
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
-        """See `Source.concerns`."""
+        """See `TelemetrySource.concerns`."""
         counters = _counters()
         return any(device.key == "cpu" for device in watched.devices) and bool(counters) and _readable(counters)
 
@@ -33,7 +33,7 @@ class Rapl(Source):
         self._used_uj = 0
 
     def read(self) -> list[Reading]:
-        """See `Source.read`; a counter wraps to 0 after its range, which takes at least a minute."""
+        """See `TelemetrySource.read`; a counter wraps to 0 after its range, which takes at least a minute."""
         for counter, before in self._last.items():
             now = _number(counter)
             self._used_uj += (now - before) % (self._range[counter] + 1)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from servelab.measure.telemetry import SOURCES, Reading, Source, Watched
+from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
 
 _TIMEOUT_S = 1.0
 _MOST_BYTES = 8 << 20
@@ -38,7 +38,7 @@ _METRICS: dict[str, tuple[Callable[[list[float]], float], str]] = {
 """Metric → how to combine its label sets (one per engine core), and what it is."""
 
 
-class ServerMetrics(Source):
+class ServerMetrics(TelemetrySource):
     """Reads the running server; one that does not listen yet gives no readings, which is not a failure."""
 
     name = "server"
@@ -46,7 +46,7 @@ class ServerMetrics(Source):
 
     @classmethod
     def concerns(cls, watched: Watched) -> bool:
-        """See `Source.concerns`."""
+        """See `TelemetrySource.concerns`."""
         return watched.engine.metrics_path is not None
 
     def __init__(self, watched: Watched) -> None:
@@ -55,7 +55,7 @@ class ServerMetrics(Source):
         self._client = httpx.Client(trust_env=False, timeout=_TIMEOUT_S, headers={"Connection": "close"})
 
     def read(self) -> list[Reading]:
-        """See `Source.read`."""
+        """See `TelemetrySource.read`."""
         if (server := self._watched.server()) is None:
             return []
         try:
@@ -65,7 +65,7 @@ class ServerMetrics(Source):
         return parse(text, self._watched.engine.metric_names)
 
     def close(self) -> None:
-        """See `Source.close`."""
+        """See `TelemetrySource.close`."""
         self._client.close()
 
     def _fetch(self, url: str) -> str:

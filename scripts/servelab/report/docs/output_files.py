@@ -14,8 +14,7 @@ from servelab.core.files import JsonFile, JsonPart
 from servelab.core.run_spec import RunSpec
 from servelab.engines.runtimes import Environment
 from servelab.measure.environment_gate import CheckedEnvironment
-from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus
-from servelab.measure.signed_run import SignedRun
+from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus, SignedRun
 from servelab.metrics.tables import schemas
 from servelab.search.decision import Decision
 from servelab.search.kept_answers import Answer

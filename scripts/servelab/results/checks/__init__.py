@@ -17,7 +17,7 @@ from typing import Any, Literal
 from servelab.core.identity import canonical_json
 from servelab.core.registry import Registry
 from servelab.core.run_spec import RunSpec
-from servelab.machine.place import Place, fact_text
+from servelab.machine.place import PlaceFacts, fact_text
 from servelab.measure.clients import LoadStats
 from servelab.metrics.disturbance import under_load
 from servelab.metrics.tables import schemas
@@ -217,7 +217,7 @@ Row = Mapping[Any, Any]
 _NOT_RECORDED = "not recorded"
 
 
-def place_columns(places: Sequence[Place | None]) -> dict[str, Any]:
+def place_columns(places: Sequence[PlaceFacts | None]) -> dict[str, Any]:
     """Columns `run_places` and `places` of a candidate, from the place of each of its runs."""
     facts = {place.digest: place.facts for place in places if place is not None}
     return {
@@ -250,7 +250,7 @@ def unequal_places(rows: Iterable[Row]) -> str | None:
         return None
     unknown = counts.pop(None, 0)
     texts = [f"place {_NOT_RECORDED} ({_runs(unknown)})"] if unknown else []
-    for name in Place.model_fields:
+    for name in PlaceFacts.model_fields:
         values: Counter[str] = Counter()
         for place, count in counts.items():
             values[facts_of[str(place)].get(name, "unknown")] += count
