@@ -11,10 +11,19 @@ from itertools import count
 import pytest
 from scipy import stats
 
-from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, Finding
+from servelab.answers.comparison import (
+    CANNOT_TELL,
+    CHANGES,
+    SAME,
+    Allowed,
+    Comparison,
+    Figure,
+    Finding,
+    mcnemar_p,
+    paired_difference,
+)
 from servelab.answers.instruments import INSTRUMENTS
 from servelab.answers.instruments.distance import skewed_mean
-from servelab.answers.paired_shares import mcnemar_p, paired_difference
 from servelab.answers.question import Answer
 
 TOTAL = 200

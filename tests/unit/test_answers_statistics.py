@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 from scipy import optimize, stats
 
+from servelab.answers.comparison import mcnemar_p, paired_difference, share_interval
 from servelab.answers.instruments.agreement import edit_distance, first_difference
 from servelab.answers.instruments.distance import skewed_mean
-from servelab.answers.paired_shares import mcnemar_p, paired_difference, share_interval
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,20 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, Finding
+from servelab.answers.comparison import (
+    CANNOT_TELL,
+    CHANGES,
+    SAME,
+    Allowed,
+    Comparison,
+    Figure,
+    Finding,
+    Share,
+    mcnemar_p,
+    paired_difference,
+    share_interval,
+)
 from servelab.answers.instruments import INSTRUMENTS
-from servelab.answers.paired_shares import Share, mcnemar_p, paired_difference, share_interval
 from servelab.answers.question import Answer
 
 

@@ -5,9 +5,20 @@ The loss is the share of questions that only the baseline has right, less the sh
 
 from __future__ import annotations
 
-from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, Finding
+from servelab.answers.comparison import (
+    CANNOT_TELL,
+    CHANGES,
+    SAME,
+    Allowed,
+    Comparison,
+    Figure,
+    Finding,
+    Share,
+    mcnemar_p,
+    paired_difference,
+    share_interval,
+)
 from servelab.answers.instruments import INSTRUMENTS
-from servelab.answers.paired_shares import Share, mcnemar_p, paired_difference, share_interval
 
 LEAST_RIGHT_PERCENT = 20.0
 """Where the baseline has fewer right there is too little to lose for `same`."""
