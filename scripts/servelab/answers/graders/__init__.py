@@ -19,3 +19,15 @@ def grade(grader: str, text: str, expected: str | None) -> bool | None:
 
 
 GRADERS.load(__name__)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).removesuffix(".").rstrip()
+
+
+def exact(text: str, expected: str) -> bool:
+    """Whether both are the same words. An empty answer is right only if nothing is expected."""
+    return _plain(text) == _plain(expected)
+
+
+GRADERS.register("exact", exact)
