@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from servelab.core.registry import Registry
@@ -31,3 +32,15 @@ def exact(text: str, expected: str) -> bool:
 
 
 GRADERS.register("exact", exact)
+
+
+def contains(text: str, expected: str) -> bool:
+    """Whether the answer has the expected words, in their order and without regard to case."""
+    words = " ".join(expected.split())
+    if not words:
+        return not text.strip()
+    pattern = rf"(?<!\w){re.escape(words)}(?!\w)"
+    return re.search(pattern, " ".join(text.split()), re.IGNORECASE) is not None
+
+
+GRADERS.register("contains", contains)
