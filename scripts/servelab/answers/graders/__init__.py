@@ -44,3 +44,28 @@ def contains(text: str, expected: str) -> bool:
 
 
 GRADERS.register("contains", contains)
+
+
+_NUMBER = re.compile(r"-?[$0-9.,]{2,}|-?[0-9]+")
+_MARKED = re.compile(r"#### (-?[0-9.,]+)")
+_IGNORED = re.compile(r",|\$|\.$")
+
+
+def _gsm8k_plain(text: str) -> str:
+    return _IGNORED.sub("", text.rpartition("#### ")[2]).lower()
+
+
+def last_number(text: str, expected: str) -> bool:
+    """Whether the last number of the answer is the expected one; false if it has none."""
+    found = _NUMBER.findall(text)
+    return bool(found) and _gsm8k_plain(found[-1].strip()) == _gsm8k_plain(expected)
+
+
+def marked_number(text: str, expected: str) -> bool:
+    """Whether the first number after `#### ` is the expected one; false if there is none."""
+    found = _MARKED.search(text)
+    return found is not None and _gsm8k_plain(found[1]) == _gsm8k_plain(expected)
+
+
+GRADERS.register("last_number", last_number)
+GRADERS.register("marked_number", marked_number)
