@@ -10,9 +10,8 @@ import pytest
 
 from servelab.answers.graders import grade
 from servelab.answers.question import Question
-from servelab.answers.sets import QUESTION_SETS
+from servelab.answers.sets import KINDS, MOST, QUESTION_SETS
 from servelab.answers.sets import gsm8k as gsm8k_set
-from servelab.answers.sets.embedded import KINDS, MOST
 from servelab.assets.pinned_file import Content
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, file_sha256
