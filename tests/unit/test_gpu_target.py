@@ -11,7 +11,7 @@ import pytest
 from gpu import pack, random_model
 from tokenizers import Tokenizer
 
-from servelab.assets import gguf, gguf_tokenizer
+from servelab.assets import gguf
 
 ROOT = Path(__file__).parents[2]
 SHAPE = random_model.Shape(layers=1, width=32, heads=2, inner=64)
@@ -62,5 +62,5 @@ def test_the_pack_keeps_what_a_build_reads(name: str, kept: bool) -> None:
 def test_a_random_model_is_the_same_each_time_and_can_be_tokenized(tmp_path: Path) -> None:
     first, second = (random_model.write_model(tmp_path / f"{name}.gguf", SHAPE) for name in "ab")
     assert first.read_bytes() == second.read_bytes()
-    tokenizer: Tokenizer = gguf_tokenizer.build_tokenizer(gguf.Metadata(first))
+    tokenizer: Tokenizer = gguf.build_tokenizer(gguf.Metadata(first))
     assert tokenizer.decode(tokenizer.encode("Hello banana").ids) == "Hello banana"

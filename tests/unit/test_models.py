@@ -17,7 +17,7 @@ import pytest
 from gguf import GGUFWriter, TokenType
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from servelab.assets import gguf, gguf_tokenizer
+from servelab.assets import gguf
 from servelab.assets.model_files import fetch_model, load_model, load_tokenizer, parse_source
 from servelab.assets.sources.hub import probe_model
 from servelab.core.errors import ServelabError
@@ -58,11 +58,11 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
 
 def test_special_tokens_are_parsed_and_begin_of_text_is_added_where_asked(tmp_path: Path) -> None:
     metadata = gguf.Metadata(write_gguf(tmp_path / "m.gguf", add_bos=True))
-    tokenizer = gguf_tokenizer.build_tokenizer(metadata)
+    tokenizer = gguf.build_tokenizer(metadata)
     assert pieces(tokenizer, "<|user|>hello[pad]<|end|>") == ["<|user|>", "hello", "[pad]", "<|end|>"]
     assert tokenizer.encode("hello").tokens == ["<|user|>", "hello"]
     assert tokenizer.decode(tokenizer.encode("hello[pad]<|end|>").ids) == "hello[pad]"
-    config = gguf_tokenizer.tokenizer_config(metadata)
+    config = gguf.tokenizer_config(metadata)
     assert (config["eos_token"], config["bos_token"], config["model_max_length"]) == ("<|end|>", "<|user|>", 128)
     assert config["chat_template"] == "{{ messages[0]['content'] }}"
 

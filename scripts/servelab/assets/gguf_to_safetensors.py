@@ -9,7 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
-from servelab.assets import gguf, gguf_tokenizer
+from servelab.assets import gguf
 from servelab.assets.model_files import GGUF_TO_SAFETENSORS, load_model, write_model
 from servelab.core.errors import ServelabError
 
@@ -33,7 +33,7 @@ def convert_model(model_json: Path, folder: Path) -> Path:
 
     _write_weights(path, metadata, temporary)
     shutil.copyfile(tokenizer_json, temporary / "tokenizer.json")
-    config = gguf_tokenizer.tokenizer_config(metadata)
+    config = gguf.tokenizer_config(metadata)
     (temporary / "tokenizer_config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
     shutil.rmtree(model_folder, ignore_errors=True)

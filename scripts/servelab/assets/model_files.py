@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 
-from servelab.assets import gguf, gguf_tokenizer
+from servelab.assets import gguf
 from servelab.assets.model_work import ModelWork, work_of_config, work_of_gguf
 from servelab.assets.pinned_file import StoredModel
 from servelab.assets.sources import MODEL_SOURCES
@@ -32,7 +32,7 @@ def fetch_model(source: ModelSource, folder: Path) -> Path:
         kind, tokenizer = _check_safetensors(path)
     else:
         kind, tokenizer = "gguf", folder / "tokenizer.json"
-        write_text(tokenizer, gguf_tokenizer.build_tokenizer(gguf.Metadata(path)).to_str())
+        write_text(tokenizer, gguf.build_tokenizer(gguf.Metadata(path)).to_str())
     return write_model(folder, path, kind, tokenizer, source)
 
 
