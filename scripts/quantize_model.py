@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from servelab.assets.requantize import quantize_model
+from servelab.assets.model_files import quantize_model
 from servelab.core.cli import run
 from servelab.core.result_lock import make_if_missing
 from servelab.core.run_spec import QUANTIZATIONS

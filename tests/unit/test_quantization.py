@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
 
-from servelab.assets.model_files import GGUF_QUANTIZER
-from servelab.assets.requantize import quantize_model
+from servelab.assets.model_files import GGUF_QUANTIZER, quantize_model
 from servelab.core.run_spec import QUANTIZATIONS
 
 SHAPE = (64, 64)
