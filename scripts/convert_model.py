@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from servelab.assets.gguf_to_safetensors import convert_model
+from servelab.assets.model_files import convert_model
 from servelab.core.cli import run
 from servelab.core.result_lock import make_if_missing
 
