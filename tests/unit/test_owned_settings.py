@@ -15,7 +15,7 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError
 from servelab.engines.adapters import ENGINES
-from servelab.engines.owned import ALL_ENGINES
+from servelab.engines.options import ALL_ENGINES
 from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES
 from servelab.search.project import load_project

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, shown
-from servelab.engines.options import HOW_CHECKED, OPTIONS
-from servelab.engines.owned import ALL_ENGINES, Owned
+from servelab.engines.options import ALL_ENGINES, HOW_CHECKED, OPTIONS, Owned
 
 HEAD = """\
 <!-- Made by `make docs` from scripts/servelab/engines/adapters/; edit there. -->

@@ -25,8 +25,20 @@ from servelab.engines.endpoint import Address
 from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.failure_explanation import Explanation, explain
 from servelab.engines.failure_signs import Sign
-from servelab.engines.options import OPTIONS, PARALLEL_OPTIONS, Checked, Parallel, argument, check_option_names
-from servelab.engines.owned import ALL_ENGINES, Names, Owned, bare, refused_arguments, refused_variables
+from servelab.engines.options import (
+    ALL_ENGINES,
+    OPTIONS,
+    PARALLEL_OPTIONS,
+    Checked,
+    Names,
+    Owned,
+    Parallel,
+    argument,
+    bare,
+    check_option_names,
+    refused_arguments,
+    refused_variables,
+)
 from servelab.engines.server_to_start import Options, Serve, Span
 
 FlagsOf = Callable[[Any, Options], list[str]]

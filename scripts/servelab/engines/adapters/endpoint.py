@@ -14,8 +14,7 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.endpoint import NOT_KNOWN, Address, checked_url
-from servelab.engines.options import Parallel
-from servelab.engines.owned import Owned
+from servelab.engines.options import Owned, Parallel
 from servelab.engines.server_to_start import Options, Serve
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")

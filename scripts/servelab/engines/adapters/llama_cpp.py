@@ -11,8 +11,7 @@ from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.environment_facts import EnvironmentFacts
-from servelab.engines.options import Checked, Parallel, argument
-from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, Owned
+from servelab.engines.options import A_FILE, ADDRESS, METRICS, MODEL, Checked, Owned, Parallel, argument
 from servelab.engines.server_to_start import Options, Serve
 
 _LAUNCHER = Path(llama_cpp_server.__file__)

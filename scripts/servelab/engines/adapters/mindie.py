@@ -18,9 +18,8 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, shown
 from servelab.engines.failure_signs import signs
+from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, Checked, Owned
 from servelab.engines.options import MINDIE as MINDIE_VARIABLES
-from servelab.engines.options import Checked
-from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
 from servelab.engines.server_to_start import Options, Serve
 
 Allowed = range | tuple[str, ...] | type[bool] | type[str]

@@ -12,8 +12,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.environment_facts import EnvironmentFacts, Kernel
-from servelab.engines.options import Checked, Parallel, argument
-from servelab.engines.owned import A_FILE, ADDRESS, METRICS, MODEL, ONE_NODE, Owned
+from servelab.engines.options import A_FILE, ADDRESS, METRICS, MODEL, ONE_NODE, Checked, Owned, Parallel, argument
 from servelab.engines.server_to_start import Options, Serve, Span
 
 _PARALLEL = {

@@ -13,8 +13,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, switch
 from servelab.engines.environment_facts import EnvironmentFacts
-from servelab.engines.options import TENSORRT_LLM, Checked, argument
-from servelab.engines.owned import ADDRESS, MODEL, ONE_NODE, Owned
+from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, TENSORRT_LLM, Checked, Owned, argument
 from servelab.engines.server_to_start import Options, Serve, Span
 
 _PARALLEL = {
