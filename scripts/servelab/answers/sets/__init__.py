@@ -39,7 +39,7 @@ QUESTION_SETS.load(__name__)
 COUNT = 200
 MOST = 4000
 """More would repeat themselves."""
-TOKENS = 16
+EMBEDDED_TOKENS = 16
 EXAMPLES = 3
 
 _WORDS = """
@@ -149,7 +149,7 @@ class Embedded:
                 Question(
                     id=f"{kind}-{len(questions)}",
                     prompt="\n".join([*examples, line]),
-                    max_tokens=TOKENS,
+                    max_tokens=EMBEDDED_TOKENS,
                     expected=answer,
                     grader="exact",
                     stop=("\n",),

@@ -16,7 +16,7 @@ from servelab.core.errors import ConfigError
 
 CONTENT = Content(size_bytes=749738, sha256="3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14")
 """`grade_school_math/data/test.jsonl` of github.com/openai/grade-school-math, at 3101c7d: 1,319 problems."""
-TOKENS = 256
+GSM8K_TOKENS = 256
 """Most tokens of an answer, the harness's default."""
 STOP = ("Q:", "</s>", "<|im_end|>")
 
@@ -47,7 +47,7 @@ def _question(number: int, record: dict[str, str]) -> Question:
     return Question(
         id=f"gsm8k-{number}",
         prompt=f"Q: {record['question']}\nA: Let's think step by step.",
-        max_tokens=TOKENS,
+        max_tokens=GSM8K_TOKENS,
         expected=record["answer"].rpartition("#### ")[2],
         grader="last_number",
         stop=STOP,

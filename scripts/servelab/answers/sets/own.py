@@ -14,14 +14,14 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
 
-TOKENS = 64
+OWN_TOKENS = 64
 
 
 class _Line(Strict):
     id: str | None = Field(None, min_length=1, max_length=200)
     prompt: str | None = Field(None, min_length=1)
     messages: list[Message] | None = Field(None, min_length=1)
-    max_tokens: int = Field(TOKENS, gt=0, strict=True)
+    max_tokens: int = Field(OWN_TOKENS, gt=0, strict=True)
     expected: str | None = None
     grader: str = "exact"
     stop: list[str] = Field([], max_length=4)
