@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from servelab.core.cli import run
-from servelab.engines.image_digest import PLATFORM, find_digest, parse_reference, write_description
+from servelab.engines.locking import PLATFORM, find_digest, parse_reference, write_description
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from servelab.answers.comparison import (
     Allowed,
     Comparison,
     Figure,
-    Finding,
+    InstrumentFinding,
     mcnemar_p,
     paired_difference,
 )
@@ -47,7 +47,7 @@ def find(
     confidence: float = 0.95,
     expect_same: bool = False,
     **allowed: float,
-) -> Finding:
+) -> InstrumentFinding:
     comparison = Comparison(
         sorted(baseline), baseline, candidate, Allowed(**allowed), confidence, floor, expect_same=expect_same
     )
@@ -56,7 +56,7 @@ def find(
     return found
 
 
-def figures(finding: Finding) -> dict[str, Figure]:
+def figures(finding: InstrumentFinding) -> dict[str, Figure]:
     return {each.name: each for each in finding.figures}
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from servelab.answers.comparison import CANNOT_TELL, CHANGES, NOT_MEASURED, SAME, Allowed
+from servelab.answers.comparison import CANNOT_TELL, CHANGES, NOT_MEASURED, SAME, Allowed, Figure
 from servelab.answers.judge import AnswersVerdict, judge
 from servelab.answers.question import Answer
 from servelab.core.errors import ServelabError
@@ -31,13 +31,15 @@ def verdict(baseline: Sequence[Answer], candidate: Sequence[Answer], **allowed: 
     return judge({"b-0": baseline}, {"c-0": candidate}, Allowed(**allowed))
 
 
+def figure(found: AnswersVerdict, name: str) -> Figure:
+    return next(each for finding in found.findings for each in finding.figures if each.name == name)
+
+
 def test_equal_answers_are_the_same():
     found = verdict(graded(200, 120), graded(200, 120))
     assert found.verdict == SAME
-    assert found.questions == 200
-    assert found.differences == []
     assert found.warnings == []
-    loss = next(figure for figure in found.figures if figure.name == "loss")
+    loss = figure(found, "loss")
     assert (loss.value, loss.allowed, loss.floor) == (0, 2.0, None)
     assert loss.high is not None
     assert 1.8 < loss.high < 2.0  # z² / (n + z²)
@@ -48,8 +50,6 @@ def test_a_loss_beyond_the_allowed_changes_answers():
     assert found.verdict == CHANGES
     assert "120" not in found.why
     assert "60.0 % with the baseline, 50.0 % with the candidate" in found.why
-    assert {difference.question_id for difference in found.differences} == {f"q{n:04}" for n in range(100, 120)}
-    assert all(difference.baseline_correct and not difference.candidate_correct for difference in found.differences)
 
 
 def test_a_loss_that_is_allowed_does_not_change_answers():
@@ -114,8 +114,7 @@ def test_every_start_of_the_candidate_must_hold():
     for starts in ({"c-0": good, "c-1": bad}, {"c-0": bad, "c-1": good}):
         found = judge({"b-0": good}, starts, Allowed())
         assert found.verdict == CHANGES
-        assert {difference.candidate_correct for difference in found.differences} == {False}
-        loss = next(figure for figure in found.figures if figure.name == "loss")
+        loss = figure(found, "loss")
         assert loss.value == 30  # the figures are those of the start that decided
 
 
@@ -141,7 +140,7 @@ def test_agreement_is_judged_only_by_a_limit():
     changed = answers([number < 600 for number in range(1000)], changed=range(500))
     found = verdict(baseline, changed)
     assert found.verdict == SAME
-    equal = next(figure for figure in found.figures if figure.name == "equal_answers")
+    equal = figure(found, "equal_answers")
     assert (equal.value, equal.allowed, equal.floor) == (50, None, None)
     assert verdict(baseline, changed, least_agreement_percent=60).verdict == CHANGES
     assert verdict(baseline, changed, least_agreement_percent=51).verdict == CANNOT_TELL
@@ -170,7 +169,7 @@ def test_the_distance_of_log_probabilities():
     expected = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
     baseline = with_logprobs([half] * 400)
     found = verdict(baseline, with_logprobs([quarter] * 400))
-    kl = next(figure for figure in found.figures if figure.name == "first_token_kl")
+    kl = figure(found, "first_token_kl")
     assert kl.value == pytest.approx(expected)
     assert found.verdict == SAME  # reported only
     assert verdict(baseline, with_logprobs([quarter] * 400), most_kl_nats=0.1).verdict == CHANGES

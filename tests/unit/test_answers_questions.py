@@ -8,10 +8,10 @@ from dataclasses import asdict
 
 import pytest
 
+from servelab.answers import sets
 from servelab.answers.graders import grade
 from servelab.answers.question import Question
 from servelab.answers.sets import KINDS, MOST, QUESTION_SETS
-from servelab.answers.sets import gsm8k as gsm8k_set
 from servelab.assets.pinned_file import Content
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, file_sha256
@@ -99,7 +99,7 @@ def test_gsm8k_is_asked_as_the_harness_asks(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="not GSM8K's published test file"):
         gsm8k.questions(tmp_path / "none", None, 0)
     pinned = Content(size_bytes=file.stat().st_size, sha256=file_sha256(file))
-    monkeypatch.setattr(gsm8k_set, "CONTENT", pinned)
+    monkeypatch.setattr(sets, "CONTENT", pinned)
     questions = gsm8k.questions(file, None, 0)
     assert len(questions) == 30
     assert questions[7] == Question(

@@ -17,7 +17,7 @@ import yaml
 
 from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import read_config
-from servelab.engines.image_digest import find_digest, parse_reference
+from servelab.engines.locking import find_digest, parse_reference
 from servelab.engines.runtimes.containers import ImageDescription
 from servelab.search.project import load_project
 

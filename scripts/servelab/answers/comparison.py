@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ SAME = "same"
 CHANGES = "changes answers"
 CANNOT_TELL = "cannot tell"
 NOT_MEASURED = "not measured"
-VERDICTS = (SAME, CHANGES, CANNOT_TELL, NOT_MEASURED)
 
 
 class Allowed(Strict):
@@ -52,7 +50,7 @@ class Figure(JsonPart):
     questions: int = Field(description="Number of questions it was computed from.")
 
 
-class Finding(JsonPart):
+class InstrumentFinding(JsonPart):
     """What one instrument found in one comparison."""
 
     instrument: str = Field(description="Name of the instrument.")
@@ -85,7 +83,7 @@ class Comparison:
     """Whether the candidate should not change greedy answers; a difference beyond the floor is then a warning."""
 
 
-class Share(NamedTuple):
+class PairedShare(NamedTuple):
     """A share or a difference of shares, with its interval."""
 
     value: float
@@ -117,7 +115,7 @@ class Share(NamedTuple):
         )
 
 
-def share_interval(count: int, total: int, confidence: float = 0.95) -> Share:
+def share_interval(count: int, total: int, confidence: float = 0.95) -> PairedShare:
     """A share and its interval, all from 0 to 1: Wilson's score interval for a binomial proportion.
 
     Wilson 1927, J. Am. Stat. Assoc. 22, 209. Raises `ValueError` on no trials.
@@ -130,7 +128,7 @@ def share_interval(count: int, total: int, confidence: float = 0.95) -> Share:
     # At the ends the formula gives 0 and 1, up to rounding.
     low = 0.0 if count == 0 else max(0.0, middle - half)
     high = 1.0 if count == total else min(1.0, middle + half)
-    return Share(count / total, low, high)
+    return PairedShare(count / total, low, high)
 
 
 def mcnemar_p(lost: int, gained: int) -> float:
@@ -138,15 +136,12 @@ def mcnemar_p(lost: int, gained: int) -> float:
     changed = lost + gained
     if changed == 0:
         return 1.0
-    ways, term = 0, 1
-    for number in range(min(lost, gained) + 1):
-        ways += term
-        term = term * (changed - number) // (number + 1)
-    return min(1.0, float(Fraction(ways, 1 << (changed - 1))))  # a quotient of whole numbers that floats cannot hold
+    ways = sum(math.comb(changed, number) for number in range(min(lost, gained) + 1))
+    return min(1.0, ways / (1 << (changed - 1)))
 
 
-def paired_difference(lost: int, gained: int, total: int, confidence: float = 0.95) -> Share:
-    """Share of questions lost less share gained, from −1 to 1, with Tango's score interval for paired proportions.
+def paired_difference(lost: int, gained: int, total: int, confidence: float = 0.95) -> PairedShare:
+    """Share of questions lost less share gained, from −1 to 1: Tango's score interval for paired proportions.
 
     `lost` and `gained` are the questions that only one side has right. Tango 1998, Statistics in Medicine 17, 891. Its
     interval keeps its error also where few or no questions changed. Raises `ValueError` on no questions.
@@ -170,7 +165,7 @@ def paired_difference(lost: int, gained: int, total: int, confidence: float = 0.
 
     low = -1.0 if value <= -1 else _root(lambda at: score(at) - z, -1.0, value)
     high = 1.0 if value >= 1 else _root(lambda at: score(at) + z, value, 1.0)
-    return Share(value, low, high)
+    return PairedShare(value, low, high)
 
 
 def _root(falls: Callable[[float], float], low: float, high: float) -> float:

@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from pydantic import Field
-
-from servelab.answers.comparison import CANNOT_TELL, CHANGES, NOT_MEASURED, SAME, Allowed, Comparison, Figure, Finding
+from servelab.answers.comparison import CANNOT_TELL, CHANGES, NOT_MEASURED, SAME, Allowed, Comparison, InstrumentFinding
 from servelab.answers.instruments import INSTRUMENTS
-from servelab.answers.instruments.agreement import difference_share, first_difference
 from servelab.answers.question import Answer, by_question
-from servelab.core.files import FiniteOrNull, JsonPart
 
 ERROR = 0.05
 """Of all intervals that decide on one candidate, together."""
 LEAST_ANSWERED = 0.95
 """Share of the questions that a baseline's start must have answered for a candidate to be called the same."""
-SHOWN = 20
-"""Differences that are listed."""
 
 Starts = Mapping[str, Sequence[Answer]]
 """Answers by label of the server start."""
 
 
-class Difference(JsonPart):
-    """One question whose answers differ."""
+@dataclass(frozen=True)
+class AnswersVerdict:
+    """The verdict on a candidate's answers."""
 
-    question_id: str = Field(description="The question.")
-    start: str = Field(description="Server start of the candidate.")
-    baseline_text: str = Field(description="The baseline's answer.")
-    candidate_text: str | None = Field(description="The candidate's; null if it is missing.")
-    share: float = Field(description="Edit distance as a share of the longer text; 1 if the answer is missing.")
-    first_difference: int | None = Field(description="First character that differs, from 0; null if it is missing.")
-    baseline_correct: bool | None = Field(description="Grade of the baseline's answer; null if it is not graded.")
-    candidate_correct: bool | None = Field(description="Grade of the candidate's; null if it is missing or not graded.")
-
-
-class AnswersVerdict(JsonPart):
-    """What a candidate's answers are compared with the baseline's."""
-
-    verdict: str = Field(
-        description="`same`, `changes answers`, `cannot tell` or `not measured`; docs/answers.md explains them."
-    )
-    why: str = Field(description="Reason for the verdict, with the figures that decided.")
-    questions: int = Field(0, description="Questions that the baseline was asked.")
-    baseline_starts: list[str] = Field([], description="Server starts of the baseline; two or more give the floor.")
-    candidate_starts: list[str] = Field([], description="Server starts of the candidate.")
-    smallest_loss_points: FiniteOrNull = Field(
-        None, description="Smallest loss of right answers that would have been seen, in points; null if none is graded."
-    )
-    figures: list[Figure] = Field([], description="Figures of the start that decided, against the first baseline's.")
-    findings: list[Finding] = Field([], description="What each instrument found in that start.")
-    warnings: list[str] = Field([], description="Differences that were not expected.")
-    differences: list[Difference] = Field([], description=f"The {SHOWN} questions whose answers differ most.")
+    verdict: str
+    """`same`, `changes answers`, `cannot tell` or `not measured`; docs/answers.md explains them."""
+    why: str
+    """Reason for the verdict, with the figures that decided."""
+    smallest_loss_points: float | None = None
+    """Smallest loss of right answers that would have been seen, in points; None if no question is graded."""
+    findings: Sequence[InstrumentFinding] = ()
+    """What each instrument found in the start that decided, against the first baseline's."""
+    warnings: Sequence[str] = ()
+    """Differences that were not expected."""
 
 
 def judge(baseline: Starts, candidate: Starts, allowed: Allowed, *, expect_same: bool = False) -> AnswersVerdict:
@@ -71,30 +50,21 @@ def judge(baseline: Starts, candidate: Starts, allowed: Allowed, *, expect_same:
     answered = {start: by_question(answers, start) for start, answers in baseline.items()}
     given = {start: by_question(answers, start) for start, answers in candidate.items()}
     asked = {answer.question_id for answers in baseline.values() for answer in answers}
-    verdict = AnswersVerdict(
-        verdict=NOT_MEASURED,
-        why="the baseline's answers were not measured",
-        questions=len(asked),
-        baseline_starts=list(baseline),
-        candidate_starts=list(candidate),
-    )
-    if not asked:
-        return verdict
-    if not candidate:
-        return verdict.model_copy(update={"why": "the candidate's answers were not measured"})
+    if not asked or not candidate:
+        missing = "candidate" if asked else "baseline"
+        return AnswersVerdict(NOT_MEASURED, f"the {missing}'s answers were not measured")
     others = {answer.question_id for answers in candidate.values() for answer in answers} - asked
     if others:
         why = f"the candidate was asked other questions than the baseline, such as {min(others)}"
-        return verdict.model_copy(update={"verdict": CANNOT_TELL, "why": why})
+        return AnswersVerdict(CANNOT_TELL, why)
     if not any(answered.values()):
-        why = "the baseline answered none of the questions"
-        return verdict.model_copy(update={"verdict": CANNOT_TELL, "why": why})
+        return AnswersVerdict(CANNOT_TELL, "the baseline answered none of the questions")
     deciding = max(1, len(given) * sum(instrument.judges(allowed) for instrument in INSTRUMENTS))
     confidence = 1 - ERROR / deciding
     found = {
         start: _against_all(answered, answers, allowed, confidence, expect_same) for start, answers in given.items()
     }
-    return verdict.model_copy(update=_summary(found, answered, given, len(asked)))
+    return _summary(found, min(map(len, answered.values())), len(asked))
 
 
 def _against_all(
@@ -103,9 +73,9 @@ def _against_all(
     allowed: Allowed,
     confidence: float,
     expect_same: bool,
-) -> list[Finding]:
+) -> list[InstrumentFinding]:
     """What each instrument finds in a start: the figures against the first baseline's, the verdict against all."""
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, list[InstrumentFinding]] = {}
     starts = [start for start, answers in baseline.items() if answers]
     for number, start in enumerate(starts):
         comparison = Comparison(
@@ -124,7 +94,7 @@ def _against_all(
     return [_of_all(findings) for findings in found.values()]
 
 
-def _of_all(findings: Sequence[Finding]) -> Finding:
+def _of_all(findings: Sequence[InstrumentFinding]) -> InstrumentFinding:
     """One finding of those against each start of the baseline."""
     first, verdicts = findings[0], {finding.verdict for finding in findings}
     if len(verdicts) == 1:
@@ -135,12 +105,8 @@ def _of_all(findings: Sequence[Finding]) -> Finding:
     return first.model_copy(update={"verdict": CANNOT_TELL, "why": why})
 
 
-def _summary(
-    found: Mapping[str, Sequence[Finding]],
-    answered: Mapping[str, Mapping[str, Answer]],
-    given: Mapping[str, Mapping[str, Answer]],
-    asked: int,
-) -> dict[str, object]:
+def _summary(found: Mapping[str, Sequence[InstrumentFinding]], fewest: int, asked: int) -> AnswersVerdict:
+    """The verdict from the findings in each start; `fewest` are the least answers of a start of the baseline."""
     ranked = [
         (rank, finding, start)
         for rank, verdict in enumerate((CHANGES, CANNOT_TELL, SAME))
@@ -148,7 +114,6 @@ def _summary(
         for finding in findings
         if finding.verdict == verdict
     ]
-    fewest = min(len(answers) for answers in answered.values())
     if not ranked:
         verdict, start = CANNOT_TELL, next(iter(found))
         why = "no question is graded and no limit is set for agreement or distance; the figures are reported only"
@@ -167,38 +132,4 @@ def _summary(
     if verdict == CANNOT_TELL and smallest is not None:
         why += f"; a loss of {smallest:.1f} points or more would have been seen"
     warnings = [f"{start}: {finding.warning}" for start in found for finding in found[start] if finding.warning]
-    return {
-        "verdict": verdict,
-        "why": why,
-        "smallest_loss_points": smallest,
-        "figures": [figure for finding in found[start] for figure in finding.figures],
-        "findings": list(found[start]),
-        "warnings": warnings,
-        "differences": _differences(next(filter(None, answered.values())), given),
-    }
-
-
-def _differences(baseline: Mapping[str, Answer], given: Mapping[str, Mapping[str, Answer]]) -> list[Difference]:
-    """The questions that differ most from the first baseline's answers, each once, the largest difference first."""
-    worst: dict[str, Difference] = {}
-    for start, answers in given.items():
-        for key, right in baseline.items():
-            difference = _difference(right, answers.get(key), start)
-            if difference is not None and (key not in worst or worst[key].share < difference.share):
-                worst[key] = difference
-    return sorted(worst.values(), key=lambda difference: (-difference.share, difference.question_id))[:SHOWN]
-
-
-def _difference(baseline: Answer, candidate: Answer | None, start: str) -> Difference | None:
-    if candidate is not None and candidate.text == baseline.text:
-        return None
-    return Difference(
-        question_id=baseline.question_id,
-        start=start,
-        baseline_text=baseline.text,
-        candidate_text=None if candidate is None else candidate.text,
-        share=1.0 if candidate is None else difference_share(baseline.text, candidate.text),
-        first_difference=None if candidate is None else first_difference(baseline.text, candidate.text),
-        baseline_correct=baseline.correct,
-        candidate_correct=None if candidate is None else candidate.correct,
-    )
+    return AnswersVerdict(verdict, why, smallest, found[start], warnings)

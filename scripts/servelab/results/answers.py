@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import Field
 
-from servelab.answers.comparison import CANNOT_TELL, NOT_MEASURED, SAME, Finding
+from servelab.answers.comparison import CANNOT_TELL, NOT_MEASURED, SAME, InstrumentFinding
 from servelab.answers.graders import grade
 from servelab.answers.instruments.agreement import difference_share
 from servelab.answers.judge import judge
@@ -73,7 +73,7 @@ class AnswersFound(JsonPart):
     floor_same: int | None = Field(
         None, description="Same texts of two server starts of the baseline; null with one start."
     )
-    findings: list[Finding] = Field([], description="What each instrument found.")
+    findings: list[InstrumentFinding] = Field([], description="What each instrument found.")
     warnings: list[str] = Field([], description="Differences that were not expected, with the engine and its version.")
 
 
@@ -211,7 +211,7 @@ def _logprobs(row: Row) -> dict[str, float] | None:
     return dict(zip(row["first_tokens"], row["first_logprobs"], strict=True))
 
 
-def _distance(findings: Sequence[Finding]) -> str:
+def _distance(findings: Sequence[InstrumentFinding]) -> str:
     """The divergence of the first token in words; empty if the baseline's server prints no log-probabilities."""
     figures = [each for finding in findings for each in finding.figures if each.name == "first_token_kl"]
     if not figures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from servelab.answers.comparison import Allowed, Comparison, Finding
+from servelab.answers.comparison import Allowed, Comparison, InstrumentFinding
 from servelab.core.registry import Registry
 
 
@@ -16,7 +16,7 @@ class Instrument(Protocol):
     def judges(self, allowed: Allowed) -> bool:
         """Whether it may say `changes answers` of a candidate by chance, so that it shares the error of 5 %."""
 
-    def find(self, comparison: Comparison) -> Finding | None:
+    def find(self, comparison: Comparison) -> InstrumentFinding | None:
         """What it finds; None if the answers have nothing for it."""
 
 

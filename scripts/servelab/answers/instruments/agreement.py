@@ -15,8 +15,8 @@ from servelab.answers.comparison import (
     Allowed,
     Comparison,
     Figure,
-    Finding,
-    Share,
+    InstrumentFinding,
+    PairedShare,
     mcnemar_p,
     paired_difference,
     share_interval,
@@ -68,7 +68,7 @@ class Agreement:
         """See `Instrument.judges`."""
         return allowed.least_agreement_percent is not None
 
-    def find(self, comparison: Comparison) -> Finding | None:
+    def find(self, comparison: Comparison) -> InstrumentFinding | None:
         """See `Instrument.find`. A missing answer is not equal to any."""
         total = len(comparison.questions)
         equal = _equal(comparison, comparison.candidate)
@@ -84,7 +84,7 @@ class Agreement:
             share.figure(self.name, "equal_answers", total, floor=floor, allowed=limit),
             *_distances(comparison),
         ]
-        return Finding(
+        return InstrumentFinding(
             instrument=self.name,
             verdict=verdict,
             why=f"{reason}: {found}",
@@ -100,7 +100,7 @@ def _equal(comparison: Comparison, answers: Mapping[str, Answer]) -> set[str]:
     return {key for key in comparison.questions if key in answers and answers[key].text == baseline[key].text}
 
 
-def _judge(share: Share, limit: float) -> tuple[str, str]:
+def _judge(share: PairedShare, limit: float) -> tuple[str, str]:
     if 100 * share.high < limit:
         return CHANGES, f"fewer than {limit:g} % of the answers are equal, beyond noise"
     if 100 * share.low >= limit:

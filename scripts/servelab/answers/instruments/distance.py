@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, Finding
+from servelab.answers.comparison import CANNOT_TELL, CHANGES, SAME, Allowed, Comparison, Figure, InstrumentFinding
 from servelab.answers.instruments import INSTRUMENTS
 from servelab.answers.question import Answer, usable_logprobs
 from servelab.metrics.statistics import Interval, t_quantile
@@ -60,7 +60,7 @@ class Distance:
         """See `Instrument.judges`."""
         return allowed.most_kl_nats is not None
 
-    def find(self, comparison: Comparison) -> Finding | None:
+    def find(self, comparison: Comparison) -> InstrumentFinding | None:
         """See `Instrument.find`. Answers without usable log-probabilities are left out."""
         baseline, limit = comparison.baseline, comparison.allowed.most_kl_nats
         able = [key for key in comparison.questions if usable_logprobs(baseline[key]) is not None]
@@ -87,7 +87,7 @@ class Distance:
             questions=len(values),
         )
         value = "no figure" if mean is None else f"{mean.value:.3g} nats"
-        return Finding(
+        return InstrumentFinding(
             instrument="distance",
             verdict=verdict,
             why=f"{reason}: first token kl {value} over {len(values):,} questions",

@@ -12,8 +12,8 @@ from servelab.answers.comparison import (
     Allowed,
     Comparison,
     Figure,
-    Finding,
-    Share,
+    InstrumentFinding,
+    PairedShare,
     mcnemar_p,
     paired_difference,
     share_interval,
@@ -33,7 +33,7 @@ class Tasks:
         """See `Instrument.judges`."""
         return True
 
-    def find(self, comparison: Comparison) -> Finding | None:
+    def find(self, comparison: Comparison) -> InstrumentFinding | None:
         """See `Instrument.find`. A missing answer is not right; an answer without a grade leaves the loss unknown."""
         graded = [key for key in comparison.questions if comparison.baseline[key].correct is not None]
         if not graded:
@@ -41,7 +41,7 @@ class Tasks:
         ungraded = [key for key in graded if key in comparison.candidate and comparison.candidate[key].correct is None]
         if ungraded:
             why = f"the candidate's answer to {ungraded[0]} has no grade, and the baseline's has one"
-            return Finding(instrument=self.name, verdict=CANNOT_TELL, why=why)
+            return InstrumentFinding(instrument=self.name, verdict=CANNOT_TELL, why=why)
         right = {key for key in graded if comparison.baseline[key].correct}
         kept = {key for key in graded if key in comparison.candidate and comparison.candidate[key].correct}
         lost, gained, total = len(right - kept), len(kept - right), len(graded)
@@ -64,7 +64,7 @@ class Tasks:
             f"candidate, of {total:,} questions: {lost} lost, {gained} gained, a loss of {100 * shown.value:.1f} "
             f"points (95 % interval {100 * shown.low:.1f} to {100 * shown.high:.1f}), {limit:g} allowed"
         )
-        return Finding(
+        return InstrumentFinding(
             instrument=self.name,
             verdict=verdict,
             why=f"{reason}: {found}",
@@ -74,7 +74,7 @@ class Tasks:
         )
 
 
-def _judge(loss: Share, p: float, error: float, limit: float, accuracy_percent: float) -> tuple[str, str]:
+def _judge(loss: PairedShare, p: float, error: float, limit: float, accuracy_percent: float) -> tuple[str, str]:
     if 100 * loss.low > limit and p <= error:
         return CHANGES, "more is lost than is allowed, beyond noise"
     if 100 * loss.high > limit:
@@ -106,7 +106,7 @@ class Missing:
         """See `Instrument.judges`: a missing answer is a wrong one to `tasks` too, so that chance counts once."""
         return False
 
-    def find(self, comparison: Comparison) -> Finding | None:
+    def find(self, comparison: Comparison) -> InstrumentFinding | None:
         """See `Instrument.find`."""
         total = len(comparison.questions)
         missing = [key for key in comparison.questions if key not in comparison.candidate]
@@ -118,7 +118,7 @@ class Missing:
         beyond = 100 * decides.low > limit and mcnemar_p(len(missing), 0) <= 1 - comparison.confidence
         why = f"{len(missing):,} of {total:,} answers are missing ({100 * share.value:.1f} %, {limit:g} % allowed)"
         figure = share._replace(low=max(0.0, share.low)).figure(self.name, "missing", total, floor=floor, allowed=limit)
-        return Finding(instrument=self.name, verdict=CHANGES if beyond else None, why=why, figures=[figure])
+        return InstrumentFinding(instrument=self.name, verdict=CHANGES if beyond else None, why=why, figures=[figure])
 
 
 INSTRUMENTS.register("missing", Missing())
