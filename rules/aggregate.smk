@@ -7,7 +7,7 @@ rule aggregate:
         metrics=lambda wildcards: FILES.of_stages(wildcards.search, "metrics.parquet"),
         rounds=lambda wildcards: FILES.of_stages(wildcards.search, "rounds.parquet"),
         checks=lambda wildcards: FILES.of_stages(wildcards.search, "checks.parquet"),
-        code=code_of("aggregate"),
+        code=CODE,
     output:
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",
@@ -16,10 +16,10 @@ rule aggregate:
         "results/logs/aggregate/{search}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        files=rule_files,
     shell:
-        'python "$SERVELAB_SCRIPTS"/aggregate.py --tables {input.tables} --metrics {input.metrics} --rounds {input.rounds}'
-        " --checks {input.checks} --output-metrics {output.metrics} --output-checks {output.checks}"
-        " --output-improvements {output.improvements} > {log} 2>&1"
+        call("aggregate", "files")
 
 
 rule join_curves:
@@ -27,16 +27,17 @@ rule join_curves:
         study="results/{search}/study.json",
         tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
         points=lambda wildcards: FILES.of_stages(wildcards.search, "points.parquet"),
-        code=code_of("join_curves"),
+        code=CODE,
     output:
         curves="results/{search}/curves.parquet",
     log:
         "results/logs/join_curves/{search}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        files=rule_files,
     shell:
-        'python "$SERVELAB_SCRIPTS"/join_curves.py --study {input.study} --tables {input.tables} --points {input.points}'
-        " --output {output.curves} > {log} 2>&1"
+        call("join_curves", "files")
 
 
 rule recommend:
@@ -50,7 +51,7 @@ rule recommend:
         ),
         improvements="results/{search}/improvements.parquet",
         study=lambda wildcards: study_file(wildcards.search),
-        code=code_of("recommend"),
+        code=CODE,
     output:
         recommended="results/{search}/recommended.json",
     log:
@@ -58,15 +59,10 @@ rule recommend:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         content=lambda wildcards: FILES.sha256(wildcards.search),
-        study=lambda wildcards: study_path(wildcards.search),
-        runs=lambda wildcards: (
-            "--runs results/runs" if is_live(wildcards.search) else ""
-        ),
     shell:
-        'python "$SERVELAB_SCRIPTS"/recommend.py --study {params.study} --plans {input.plans} --tables {input.tables}'
-        " --decisions {input.decisions} --improvements {input.improvements} {params.runs} --curves {input.curves}"
-        " --output {output.recommended} > {log} 2>&1"
+        call("recommend", "files")
 
 
 rule list_candidates:
@@ -78,7 +74,7 @@ rule list_candidates:
             wildcards.search, "decision.json"
         ),
         study=lambda wildcards: study_file(wildcards.search),
-        code=code_of("list_candidates"),
+        code=CODE,
     output:
         search="results/{search}/search.parquet",
     log:
@@ -86,19 +82,17 @@ rule list_candidates:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         content=lambda wildcards: FILES.sha256(wildcards.search),
-        study=lambda wildcards: study_path(wildcards.search),
-        first=lambda wildcards: options(FILES.first_pairs(wildcards.search)),
     shell:
-        'python "$SERVELAB_SCRIPTS"/list_candidates.py --study {params.study} --plans {input.plans} --tables {input.tables}'
-        " {params.first} --decisions {input.decisions} --output {output.search} > {log} 2>&1"
+        call("list_candidates", "files")
 
 
 rule describe_study:
     input:
         unpack(lambda wildcards: FILES.referred(wildcards.search)),
         study=lambda wildcards: study_file(wildcards.search),
-        code=code_of("describe_study"),
+        code=CODE,
     output:
         study="results/{search}/study.json",
     log:
@@ -106,7 +100,7 @@ rule describe_study:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         content=lambda wildcards: FILES.sha256(wildcards.search),
-        study=lambda wildcards: study_path(wildcards.search),
     shell:
-        'python "$SERVELAB_SCRIPTS"/describe_study.py --study {params.study} --output {output.study} > {log} 2>&1'
+        call("describe_study", "files")

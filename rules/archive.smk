@@ -15,15 +15,17 @@ checkpoint name_archive:
     input:
         runs=lambda wildcards: RUNS.of_study(wildcards.search),
         reports=lambda wildcards: FILES.reports(wildcards.search),
-        code=code_of("name_archive"),
+        code=CODE,
     output:
         name="results/archives/{search}.json",
     log:
         "results/logs/name_archive/{search}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        files=rule_files,
     shell:
-        'python "$SERVELAB_SCRIPTS"/name_archive.py --search {wildcards.search} --output {output.name} > {log} 2>&1'
+        call("name_archive", "files")
 
 
 rule archive_study:
@@ -46,15 +48,16 @@ rule archive_study:
     threads: workflow.cores or 1
     params:
         search=lambda wildcards: archived_search(wildcards.archive),
-        beside=lambda wildcards: [
-            f"--beside={search}"
-            for search in FILES.others(archived_search(wildcards.archive))
-        ],
+        beside=lambda wildcards: " ".join(
+            FILES.others(archived_search(wildcards.archive))
+        ),
         workflow=lambda wildcards: workflow_id(),
-        sign=SIGNING.option,
+        sign=SIGNING.json,
+        files=rule_files,
     shell:
         "(trap 'rm -f {output}' EXIT;"
-        ' python "$SERVELAB_SCRIPTS"/archive_study.py --search {params.search} {params.beside} {params.sign}'
+        ' python "$SERVELAB_SCRIPTS"/archive_study.py files={params.files:q} search={params.search}'
+        " beside={params.beside:q} sign={params.sign:q}"
         ' && python "$SERVELAB_SCRIPTS"/verify_archive.py --accept-unsigned {output.archive} && trap - EXIT) 2>&1 | tee -i {log}'
 
 

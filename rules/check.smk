@@ -18,9 +18,9 @@ rule check_environment:
     conda:
         "../envs/workflow.yaml"
     params:
-        studies=lambda wildcards: SOURCES.checked_for(
-            wildcards.tool, wildcards.lock_hash
+        files=rule_files,
+        studies=lambda wildcards: " ".join(
+            SOURCES.checked_for(wildcards.tool, wildcards.lock_hash)
         ),
     shell:
-        'python "$SERVELAB_SCRIPTS"/check_environment.py --studies {params.studies:q} --environment {input.environment}'
-        " --model {input.model} --output {output.checked} 2>&1 | tee -i {log}"
+        call("check_environment", "files", "studies", log=SHOWN)

@@ -6,7 +6,6 @@ import gc
 gc.set_threshold(1_000_000, 20, 100)
 
 import os
-import shlex
 import sys
 from pathlib import Path
 
@@ -29,10 +28,12 @@ from servelab.core.errors import ServelabError
 from servelab.core.run_spec import QUANTIZATIONS
 from servelab.machine.device_names import stated_json
 from servelab.measure.sealed_runs import SealedRuns
-from servelab.workflow.code_files import CodeFiles, digest_file
+from servelab.study.project import study_file
+from servelab.workflow.call import SHOWN, call, rule_files
+from servelab.workflow.code_digest import digest_code
 from servelab.workflow.study_files import Comparisons
 from servelab.workflow.stage_runs import ForeseenPlans
-from servelab.workflow.imports import import_option, shared_runs, use_imported_runs
+from servelab.workflow.imports import shared_runs, use_imported_runs
 from servelab.workflow.coordination import end_with_parent
 from servelab.workflow.needs import Needs, spec_json, with_signature
 from servelab.workflow.placement import Placements, measuring_rule
@@ -40,15 +41,12 @@ from servelab.workflow.plan_index import Plans
 from servelab.workflow.needs import Sources
 from servelab.workflow.placement import Signing
 from servelab.workflow.stage_runs import MEASURED, StageRuns
-from servelab.workflow.studies import is_live, name_of, read_studies
+from servelab.workflow.studies import read_studies
 from servelab.workflow.study_files import (
     StudyFiles,
     answers_of_stages,
-    options,
     origin,
-    origin_options,
-    study_file,
-    study_path,
+    stage_tables,
     tables_of_runs,
 )
 
@@ -92,14 +90,11 @@ RUNS = StageRuns(
     is_main_process=workflow.is_main_process,
 )
 MEASURING = measuring_rule(workflow)
-NAMES = shlex.quote(stated_json(STUDIES.stated_names()))
-CODE = Path(".snakemake/code")
-# The code that decides what a cheap rule's script writes, as one file. A job on another node has what this process wrote.
-code_of = (
-    CodeFiles(SCRIPTS, CODE).digest
-    if workflow.is_main_process
-    else lambda script: str(digest_file(script, CODE))
-)
+NAMES = stated_json(STUDIES.stated_names())
+# All code as one file, an input of each rule that is cheap to repeat: a change of any code repeats these rules.
+CODE = ".snakemake/code.sha256"
+if workflow.is_main_process:
+    digest_code(SCRIPTS, Path(CODE))
 
 if workflow.remote_exec:  # the process of a job on a cluster
     end_with_parent()

@@ -7,7 +7,7 @@ Neither makes or measures anything of a study that the default target would not.
 rule compare_studies:
     input:
         studies=lambda wildcards: COMPARISONS.inputs(wildcards.comparison),
-        code=code_of("compare_studies"),
+        code=CODE,
     output:
         table="results/comparisons/{comparison}/comparison.parquet",
         html="results/comparisons/{comparison}/comparison.html",
@@ -33,7 +33,7 @@ rule render_index:
             if set(workflow.dag_settings.targets) <= {"all"}
             else []
         ),
-        code=code_of("render_index"),
+        code=CODE,
     output:
         html="results/index.html",
         markdown="results/index.md",
@@ -43,7 +43,7 @@ rule render_index:
     conda:
         "../envs/workflow.yaml"
     params:
-        searches=list(STUDIES.searches),
+        files=rule_files,
+        expected=" ".join(STUDIES.searches),
     shell:
-        'python "$SERVELAB_SCRIPTS"/render_index.py --results results --expected {params.searches:q}'
-        " --output-html {output.html} --output-md {output.markdown} > {log} 2>&1"
+        call("render_index", "files", "expected")

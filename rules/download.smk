@@ -13,9 +13,10 @@ rule download_dataset:
     retries: 1
     conda:
         "../envs/workflow.yaml"
+    params:
+        files=rule_files,
     shell:
-        'python "$SERVELAB_SCRIPTS"/download_dataset.py --datasets config/datasets.yaml --name {wildcards.dataset}'
-        " --content {wildcards.content} --output {output.dataset} 2>&1 | tee -i {log}"
+        call("download_dataset", "files", log=SHOWN)
 
 
 rule download_model:
@@ -27,10 +28,10 @@ rule download_model:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         source=lambda wildcards: spec_json(SOURCES.model(wildcards.model_key)),
     shell:
-        'python "$SERVELAB_SCRIPTS"/download_model.py --source {params.source:q}'
-        " --output {output.model} 2>&1 | tee -i {log}"
+        call("download_model", "files", "source", log=SHOWN)
 
 
 rule build_environment:
@@ -46,9 +47,9 @@ rule build_environment:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         runtime=lambda wildcards: (
             SOURCES.environment(wildcards.tool, wildcards.lock_hash).runtime
         ),
     shell:
-        'python "$SERVELAB_SCRIPTS"/build_environment.py --tool {wildcards.tool} --runtime {params.runtime}'
-        " --lock {input.lock:q} --output {output.environment} 2>&1 | tee -i {log}"
+        call("build_environment", "files", "runtime", log=SHOWN)

@@ -10,12 +10,12 @@ rule keep_answer:
         recommended="results/studies/{study}/recommended.json",
         decision=lambda wildcards: FILES.of_deciding_stages(
             f"studies/{wildcards.study}", "decision.json"
-        )[-1:],
+        )[-1],
         table=lambda wildcards: FILES.of_last_stage(
             f"studies/{wildcards.study}", "table.parquet"
         ),
         study="config/studies/{study}.yaml",
-        code=code_of("keep_answer"),
+        code=CODE,
     output:
         answer="results/studies/{study}/answers/{versions_id}.json",
     log:
@@ -23,10 +23,10 @@ rule keep_answer:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
     shell:
-        'python "$SERVELAB_SCRIPTS"/keep_answer.py --study {input.study} --recommended {input.recommended}'
-        " --decision {input.decision} --table {input.table} --runs results/runs --output {output.answer} > {log} 2>&1"
+        call("keep_answer", "files")
 
 
 rule build_history:
@@ -41,7 +41,7 @@ rule build_history:
         ),
         answer=lambda wildcards: FILES.answer(wildcards.study),
         study="config/studies/{study}.yaml",
-        code=code_of("build_history"),
+        code=CODE,
     output:
         history="results/studies/{study}/history.parquet",
         answers="results/studies/{study}/answers.parquet",
@@ -50,10 +50,8 @@ rule build_history:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
-        answers=lambda wildcards: f"results/studies/{wildcards.study}/answers",
-        imported="" if USE_IMPORTED else "--without-imported",
+        use_imported=USE_IMPORTED,
     shell:
-        'python "$SERVELAB_SCRIPTS"/build_history.py --study {input.study} --plans {input.plans} --answers {params.answers}'
-        " --runs results/runs --output-history {output.history} --output-answers {output.answers} {params.imported}"
-        " > {log} 2>&1"
+        call("build_history", "files", "use_imported")

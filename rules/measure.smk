@@ -29,11 +29,10 @@ rule measure:
         ),
         accelerators=PLACEMENTS.accelerators(),
     params:
-        job=with_signature(lambda wildcards: NEEDS.option(wildcards.run_id)),
-        sign=SIGNING.option,
+        job=with_signature(lambda wildcards: NEEDS.json(wildcards.run_id)),
+        sign=SIGNING.json,
         names=NAMES,
-        imported=import_option(USE_IMPORTED),
+        use_imported=USE_IMPORTED,
+        runs="results/runs",
     shell:
-        'python "$SERVELAB_SCRIPTS"/measure.py --job {params.job} --names {params.names} --runs results/runs {params.sign}'
-        " {params.imported}"
-        " 2>&1 | tee -i {log}"
+        call("measure", "job", "names", "sign", "use_imported", "runs", log=SHOWN)

@@ -6,7 +6,7 @@ checkpoint plan_stage:
         unpack(lambda wildcards: FILES.referred(f"studies/{wildcards.study}")),
         unpack(lambda wildcards: FILES.past_stages(wildcards.study, wildcards.stage)),
         study="config/studies/{study}.yaml",
-        code=code_of("plan_stage"),
+        code=CODE,
     output:
         plan="results/studies/{study}/stages/{stage}/plan.json",
     log:
@@ -14,10 +14,7 @@ checkpoint plan_stage:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
-        past=lambda wildcards: options(
-            FILES.past_stages(wildcards.study, wildcards.stage)
-        ),
     shell:
-        'python "$SERVELAB_SCRIPTS"/plan_stage.py --study {input.study} --stage {wildcards.stage} {params.past}'
-        " --output {output.plan} > {log} 2>&1"
+        call("plan_stage", "files")

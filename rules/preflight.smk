@@ -11,6 +11,6 @@ rule preflight:
     conda:
         "../envs/workflow.yaml"
     params:
-        studies=[f"config/studies/{study}.yaml" for study in STUDIES.live],
+        studies=" ".join(f"config/studies/{study}.yaml" for study in STUDIES.live),
     shell:
-        'python "$SERVELAB_SCRIPTS"/preflight.py --studies {params.studies} --results results 2> {log}'
+        call("preflight", "studies", log="2> {log}")

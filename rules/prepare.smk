@@ -1,5 +1,9 @@
 """Reads datasets and models; makes converted models and results/workloads: the exact requests, once, for every engine."""
 
+CONVERTER = (
+    'PYTHONPATH="$SERVELAB_SCRIPTS" $(dirname {input.environment})/venv/bin/python'
+)
+
 
 rule convert_model:
     input:
@@ -11,9 +15,10 @@ rule convert_model:
         "results/logs/convert_model/{model_key}-{format}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        files=rule_files,
     shell:
-        'PYTHONPATH="$SERVELAB_SCRIPTS" $(dirname {input.environment})/venv/bin/python "$SERVELAB_SCRIPTS"/convert_model.py --model {input.model}'
-        " --output {output.model} > {log} 2>&1"
+        call("convert_model", "files", python=CONVERTER)
 
 
 rule quantize_model:
@@ -25,9 +30,10 @@ rule quantize_model:
         "results/logs/quantize_model/{model_key}-{quantization}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        files=rule_files,
     shell:
-        'python "$SERVELAB_SCRIPTS"/quantize_model.py --model {input.model} --quantization {wildcards.quantization}'
-        " --output {output.model} > {log} 2>&1"
+        call("quantize_model", "files")
 
 
 rule prepare_workload:
@@ -41,11 +47,7 @@ rule prepare_workload:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         spec=lambda wildcards: spec_json(SOURCES.workload(wildcards.workload_id)),
-        dataset=lambda wildcards: [
-            f"--dataset={dataset}"
-            for dataset in SOURCES.datasets(wildcards.workload_id)
-        ],
     shell:
-        'python "$SERVELAB_SCRIPTS"/prepare_workload.py --spec {params.spec:q} --model {input.model} {params.dataset:q}'
-        " --output {output.requests} > {log} 2>&1"
+        call("prepare_workload", "files", "spec")

@@ -14,29 +14,19 @@ rule parse_recorded:
         ),
         study="config/recorded/{study}/study.yaml",
         logs=lambda wildcards: FILES.logs(wildcards.study),
-        code=code_of("parse_recorded"),
+        code=CODE,
     output:
+        **stage_tables("recorded/{study}"),
         plan="results/recorded/{study}/stages/{stage}/plan.json",
-        table="results/recorded/{study}/stages/{stage}/table.parquet",
-        points="results/recorded/{study}/stages/{stage}/points.parquet",
-        metrics="results/recorded/{study}/stages/{stage}/metrics.parquet",
-        rounds="results/recorded/{study}/stages/{stage}/rounds.parquet",
-        checks="results/recorded/{study}/stages/{stage}/checks.parquet",
-        timeline="results/recorded/{study}/stages/{stage}/timeline.parquet",
     log:
         "results/logs/parse_recorded/{study}-{stage}.log",
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         content=lambda wildcards: FILES.sha256(f"recorded/{wildcards.study}"),
-        previous=lambda wildcards: options(
-            FILES.previous_stage(f"recorded/{wildcards.study}", wildcards.stage)
-        ),
     shell:
-        'python "$SERVELAB_SCRIPTS"/parse_recorded.py --study config/recorded/{wildcards.study} --stage {wildcards.stage}'
-        " {params.previous} --output-plan {output.plan} --output-table {output.table}"
-        " --output-points {output.points} --output-metrics {output.metrics} --output-rounds {output.rounds} --output-checks {output.checks}"
-        " --output-timeline {output.timeline} > {log} 2>&1"
+        call("parse_recorded", "files")
 
 
 rule audit_claims:
@@ -51,7 +41,7 @@ rule audit_claims:
         study="config/recorded/{study}/study.yaml",
         logs=lambda wildcards: FILES.logs(wildcards.study),
         siblings=lambda wildcards: FILES.siblings(wildcards.study),
-        code=code_of("audit_claims"),
+        code=CODE,
     output:
         claims="results/recorded/{study}/claims.parquet",
     log:
@@ -59,10 +49,10 @@ rule audit_claims:
     conda:
         "../envs/workflow.yaml"
     params:
+        files=rule_files,
         content=lambda wildcards: FILES.sha256(f"recorded/{wildcards.study}"),
     shell:
-        'python "$SERVELAB_SCRIPTS"/audit_claims.py --study config/recorded/{wildcards.study} --plans {input.plans}'
-        " --decisions {input.decisions} --recommended {input.recommended} --output {output.claims} > {log} 2>&1"
+        call("audit_claims", "files")
 
 
 rule copy_logs:

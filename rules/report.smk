@@ -16,7 +16,7 @@ rule condense_records:
         table=lambda wildcards: FILES.of_last_stage(
             f"studies/{wildcards.study}", "table.parquet"
         ),
-        code=code_of("condense_records"),
+        code=CODE,
     output:
         distributions="results/studies/{study}/distributions.parquet",
         device_series="results/studies/{study}/device_series.parquet",
@@ -24,9 +24,10 @@ rule condense_records:
         "results/logs/condense_records/{study}.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        files=rule_files,
     shell:
-        'python "$SERVELAB_SCRIPTS"/condense_records.py --table {input.table} --runs results/runs'
-        " --output-distributions {output.distributions} --output-device-series {output.device_series} > {log} 2>&1"
+        call("condense_records", "files")
 
 
 rule plot_charts:
@@ -42,7 +43,7 @@ rule plot_charts:
         timeline=lambda wildcards: FILES.of_last_stage(
             wildcards.search, "timeline.parquet"
         ),
-        code=code_of("plot_charts"),
+        code=CODE,
     output:
         charts=report(
             directory("results/{search}/charts"),
@@ -57,12 +58,9 @@ rule plot_charts:
     conda:
         "../envs/workflow.yaml"
     params:
-        of_runs=lambda wildcards: options(
-            tables_of_runs(wildcards.search, *OF_LIVE_RUNS)
-        ),
+        files=rule_files,
     shell:
-        'python "$SERVELAB_SCRIPTS"/plot_charts.py --study {input.study} --stages {input.stages} --decisions {input.decisions}'
-        " --improvements {input.improvements} --timeline {input.timeline} --curves {input.curves} {params.of_runs} --output {output.charts} > {log} 2>&1"
+        call("plot_charts", "files")
 
 
 rule render_report:
@@ -79,11 +77,11 @@ rule render_report:
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",
         curves="results/{search}/curves.parquet",
-        candidates="results/{search}/search.parquet",
+        search="results/{search}/search.parquet",
         recommended="results/{search}/recommended.json",
         asked=lambda wildcards: answers_of_stages(FILES, wildcards.search),
         charts="results/{search}/charts",
-        code=code_of("render_report"),
+        code=CODE,
     output:
         html=report(
             "results/{search}/report.html",
@@ -108,18 +106,6 @@ rule render_report:
     conda:
         "../envs/workflow.yaml"
     params:
-        origin=lambda wildcards: origin_options(wildcards.search),
-        beside=lambda wildcards: options(FILES.beside(wildcards.search)),
-        history=lambda wildcards: options(
-            tables_of_runs(wildcards.search, "history", "answers")
-        ),
-        asked=lambda wildcards: [
-            f"--asked={path}" for path in answers_of_stages(FILES, wildcards.search)
-        ],
+        files=rule_files,
     shell:
-        'python "$SERVELAB_SCRIPTS"/render_report.py --study {input.study} --stages {input.stages} --decisions {input.decisions}'
-        " --improvements {input.improvements} --metrics {input.metrics} --checks {input.checks}"
-        " --search {input.candidates} --recommended {input.recommended}"
-        " --curves {input.curves} {params.origin} {params.beside} {params.history} {params.asked} --charts-dir {input.charts}"
-        " --output-md {output.markdown} --output-html {output.html} --output-tables {output.tables}"
-        " --output-card-md {output.card_markdown} --output-card-png {output.card_picture} > {log} 2>&1"
+        call("render_report", "files")

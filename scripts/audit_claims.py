@@ -1,9 +1,6 @@
 """Recomputes what was published on a recorded study, and checks its logs for contradictions."""
 
-import argparse
-from pathlib import Path
-
-from servelab.core.cli import run
+from servelab.core.rule import Rule, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.audit import AuditEvidence
 from servelab.recorded.audit.causes import studies_beside
@@ -15,24 +12,19 @@ from servelab.study.recorded.plan import RecordedPlan
 from servelab.study.recorded.study import load_recorded
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", type=Path, required=True, help="folder config/recorded/<study>")
-    parser.add_argument("--plans", type=Path, nargs="+", required=True, help="plan.json of every stage that decides")
-    parser.add_argument("--decisions", type=Path, nargs="+", required=True, help="their decision.json, in this order")
-    parser.add_argument("--recommended", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
-
-    study = load_recorded(arguments.study)
-    chosen = {}
-    for planned, decided in zip(arguments.plans, arguments.decisions, strict=True):
-        plan = RecordedPlan.read(planned)
-        chosen[plan.stage] = plan.reference_of(Decision.read(decided).winner.candidate)
-    command = Recommended.read(arguments.recommended).command
-    evidence = AuditEvidence(study, Logs(study, arguments.study), chosen, command, studies_beside(arguments.study))
-    write_table(audit(evidence), arguments.output)
+def main(rule: Rule) -> None:
+    folder = rule.input.study.parent
+    study = load_recorded(folder)
+    plans = [RecordedPlan.read(path) for path in rule.input.plans]
+    decisions = [Decision.read(path) for path in rule.input.decisions]
+    chosen = {
+        plan.stage: plan.reference_of(decision.winner.candidate)
+        for plan, decision in zip(plans, decisions, strict=True)
+    }
+    command = Recommended.read(rule.input.recommended).command
+    evidence = AuditEvidence(study, Logs(study, folder), chosen, command, studies_beside(folder))
+    write_table(audit(evidence), rule.output.claims)
 
 
 if __name__ == "__main__":
-    run(main)
+    run_rule(main)

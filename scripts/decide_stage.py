@@ -1,28 +1,18 @@
 """Decides a stage: whether a candidate replaces the incumbent, and why."""
 
-import argparse
-from pathlib import Path
-
-from servelab.core.cli import run
+from servelab.core.rule import Rule, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search.strategies import decide
-from servelab.study.project import load_searched, read_plan
+from servelab.study.project import load_searched, read_plan, study_path
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", type=Path, required=True, help="config/studies/X.yaml or config/recorded/X")
-    parser.add_argument("--plan", type=Path, required=True)
-    parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
-
-    study = load_searched(arguments.study)
-    decision = decide(study, read_plan(arguments.plan), read_table(arguments.table, schemas.STAGE_TABLE))
-    decision.write(arguments.output)
+def main(rule: Rule) -> None:
+    study = load_searched(study_path(rule.wildcards.search))
+    decision = decide(study, read_plan(rule.input.plan), read_table(rule.input.table, schemas.STAGE_TABLE))
+    decision.write(rule.output.decision)
     print(f"{decision.winner.candidate} goes on: {decision.reason}")
 
 
 if __name__ == "__main__":
-    run(main)
+    run_rule(main)

@@ -6,10 +6,9 @@ A job is one visit, or two (a pair). A visit is one server start that serves sev
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from servelab.core import cli
+from servelab.core.rule import Rule, run_rule
 from servelab.core.ssh_signature import parse_key
 from servelab.machine.device_names import parse_stated
 from servelab.measure.inputs import parse_job
@@ -17,20 +16,13 @@ from servelab.measure.interrupts import outage_on_interrupt
 from servelab.measure.visits import measure_job
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--job", required=True, help="specifications and files of the runs of each visit, as JSON")
-    parser.add_argument("--runs", type=Path, required=True, help="folder of all runs")
-    parser.add_argument("--names", default="{}", help="what studies state about names of accelerators, as JSON")
-    parser.add_argument("--sign", help="key that signs the runs and its identity, as JSON; see docs/archive.md")
-    parser.add_argument(
-        "--measure-imported", action="store_true", help="set runs that were restored from an archive aside"
-    )
-    arguments = parser.parse_args()
-    job, stated = parse_job(arguments.job), parse_stated(arguments.names)
-    key = parse_key(arguments.sign) if arguments.sign else None
+def main(rule: Rule) -> None:
+    given = rule.params
+    job, stated = parse_job(given.job), parse_stated(given.get("names", "{}"))
+    key = parse_key(given.sign) if given.get("sign") else None
+    use_imported = given.get("use_imported", "True") == "True"
     with outage_on_interrupt():
-        statuses = measure_job(job, arguments.runs, stated, key, use_imported=not arguments.measure_imported)
+        statuses = measure_job(job, Path(given.runs), stated, key, use_imported=use_imported)
     for status in statuses:
         if status.is_ok:
             print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")
@@ -38,4 +30,4 @@ def main() -> None:
             print(f"{status.run_id}: failed, {status.reason}: {status.message}")
 
 
-cli.run(main, without_pandas=True)
+run_rule(main, without_pandas=True)

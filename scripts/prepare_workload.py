@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,39 +13,34 @@ from servelab.answers.question_load import QUESTIONS
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.assets.pinned_file import StoredWorkload
 from servelab.assets.workloads import WORKLOADS
-from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.core.files import replacing
 from servelab.core.identity import file_sha256, workload_id
 from servelab.core.result_lock import make_if_missing
+from servelab.core.rule import Rule, run_rule
 from servelab.core.run_spec import WorkloadSpec
 from servelab.core.yaml_file import describe_validation_error
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, help="the workload's specification, as JSON")
-    parser.add_argument("--model", type=Path, required=True, help="model.json of the model whose tokenizer is used")
-    parser.add_argument("--dataset", type=Path, help="dataset.json, for kinds of workload that need one")
-    parser.add_argument("--output", type=Path, required=True, help="requests.parquet to write")
-    arguments = parser.parse_args()
+def main(rule: Rule) -> None:
+    dataset = next(iter(rule.input.get("dataset", [])), None)  # for kinds of workload that need one
     try:
-        spec = WorkloadSpec.model_validate_json(arguments.spec)
+        spec = WorkloadSpec.model_validate_json(rule.params.spec)
         workload = QUESTIONS if spec.kind == QUESTIONS.kind else WORKLOADS.get(spec.kind)
         parameters = workload.Parameters.model_validate(spec.parameters)
     except ValidationError as error:
-        raise ConfigError(describe_validation_error(error, "--spec", WorkloadSpec)) from None
+        raise ConfigError(describe_validation_error(error, "spec", WorkloadSpec)) from None
     if spec.generator_version != workload.version:
         raise ConfigError(
-            f"--spec: it needs version {spec.generator_version} of `{spec.kind}`, this is {workload.version}"
+            f"spec: it needs version {spec.generator_version} of `{spec.kind}`, this is {workload.version}"
         )
 
     def make() -> None:
-        _, _, tokenizer_json = load_model(arguments.model)
-        requests = workload.make(parameters, load_tokenizer(tokenizer_json), arguments.dataset)
-        write(requests, spec, arguments.output)
+        _, _, tokenizer_json = load_model(rule.input.model)
+        requests = workload.make(parameters, load_tokenizer(tokenizer_json), dataset)
+        write(requests, spec, rule.output.requests)
 
-    make_if_missing(arguments.output, make)
+    make_if_missing(rule.output.requests, make)
 
 
 def write(requests: pa.Table, spec: WorkloadSpec, path: Path) -> None:
@@ -66,4 +60,4 @@ def write(requests: pa.Table, spec: WorkloadSpec, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(main, without_pandas=True)
+    run_rule(main, without_pandas=True)

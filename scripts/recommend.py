@@ -1,9 +1,8 @@
 """Writes the study's answer: the serving command to use, and what its proof found on every workload."""
 
-import argparse
 from pathlib import Path
 
-from servelab.core.cli import run
+from servelab.core.rule import Rule, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.curve_schema import CURVES
 from servelab.metrics.tables.io import read_table
@@ -13,29 +12,16 @@ from servelab.search.proof_plan import promised_percent, promised_places
 from servelab.search.recommend import recommend
 from servelab.search.strategy import PastStage
 from servelab.study.plan import Plan
-from servelab.study.project import load_searched, read_plan
+from servelab.study.project import is_live, load_searched, read_plan, study_path
 from servelab.study.study import Study
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", type=Path, required=True, help="config/studies/X.yaml or config/recorded/X")
-    parser.add_argument("--root", type=Path, default=Path(), help="folder that contains config/ and envs/")
-    parser.add_argument("--plans", type=Path, nargs="+", required=True, help="plan.json of every stage, in order")
-    parser.add_argument("--tables", type=Path, nargs="+", required=True, help="table.parquet of every stage")
-    parser.add_argument(
-        "--decisions", type=Path, nargs="+", required=True, help="decision.json of every stage but the last"
-    )
-    parser.add_argument("--improvements", type=Path, required=True)
-    parser.add_argument("--runs", type=Path, help="folder of the runs, results/runs; leave it out if nothing ran here")
-    parser.add_argument("--curves", type=Path, required=True, help="curves.parquet")
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
-
-    study = load_searched(arguments.study)
-    *plans, last = [read_plan(path) for path in arguments.plans]
-    *tables, table = [read_table(path, schemas.STAGE_TABLE) for path in arguments.tables]
-    decisions = [Decision.read(path) for path in arguments.decisions]
+def main(rule: Rule) -> None:
+    path, runs = study_path(rule.wildcards.search), Path("results/runs")
+    study = load_searched(path)
+    *plans, last = [read_plan(path) for path in rule.input.plans]
+    *tables, table = [read_table(path, schemas.STAGE_TABLE) for path in rule.input.tables]
+    decisions = [Decision.read(path) for path in rule.input.decisions]
     past = [
         PastStage(plan, decision, found)
         for plan, decision, found in zip(plans, decisions, tables, strict=True)
@@ -49,15 +35,15 @@ def main() -> None:
         study,
         last,
         table,
-        read_table(arguments.improvements, schemas.IMPROVEMENTS),
-        arguments.runs,
-        workload_titles(arguments.study, arguments.root),
+        read_table(rule.input.improvements, schemas.IMPROVEMENTS),
+        runs if is_live(rule.wildcards.search) else None,
+        workload_titles(path),
         *promised,
         decisions,
-        read_table(arguments.curves, CURVES),
+        read_table(rule.input.curves, CURVES),
     )
-    recommended.write(arguments.output)
+    recommended.write(rule.output.recommended)
 
 
 if __name__ == "__main__":
-    run(main)
+    run_rule(main)

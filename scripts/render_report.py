@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from servelab.core.cli import run
 from servelab.core.files import write_text
+from servelab.core.rule import Rule, run_rule
 from servelab.metrics.tables.io import read_tables
 from servelab.report.claims_section import RecordedLogs
 from servelab.report.measured_runs import MeasuredRuns
@@ -14,63 +13,35 @@ from servelab.report.render import report_content, report_html, report_markdown
 from servelab.report.side_files import write_card, write_tables
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
-from servelab.study.project import StudySummary
+from servelab.study.project import StudySummary, is_live, study_path
 
-OPTIONAL = {
-    "claims": "claims.parquet, if something was published on a recorded study",
-    "beside": "improvements.parquet of the other study of this name, live or recorded",
-    "history": "history.parquet, of a live study",
-    "answers": "answers.parquet, of a live study",
-    "curves": "curves.parquet",
-}
+OPTIONAL = ("claims", "beside", "history", "answers", "curves")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", required=True, type=Path, help="study.json")
-    parser.add_argument("--stages", required=True, nargs="+", type=Path, help="table.parquet of all stages, in order")
-    parser.add_argument("--decisions", required=True, nargs="+", type=Path, help="decision.json of the stages")
-    parser.add_argument("--improvements", required=True, type=Path)
-    parser.add_argument("--metrics", required=True, type=Path)
-    parser.add_argument("--checks", required=True, type=Path)
-    parser.add_argument("--search", required=True, type=Path, help="search.parquet, the table of candidates")
-    parser.add_argument("--recommended", required=True, type=Path)
-    origin = parser.add_mutually_exclusive_group(required=True)
-    origin.add_argument("--runs", type=Path, help="results/runs, with the runs of all stages of a live study")
-    origin.add_argument("--recorded", type=Path, help="folder config/recorded/<study>, whose logs were its runs")
-    asked = "answers.parquet of a stage of a live study; may be given several times"
-    parser.add_argument("--asked", type=Path, action="append", default=[], help=asked)
-    for name, what in OPTIONAL.items():
-        parser.add_argument(f"--{name}", type=Path, help=what)
-    parser.add_argument("--charts-dir", required=True, type=Path)
-    parser.add_argument("--output-md", required=True, type=Path)
-    parser.add_argument("--output-html", required=True, type=Path)
-    parser.add_argument("--output-card-md", required=True, type=Path)
-    parser.add_argument("--output-card-png", required=True, type=Path)
-    parser.add_argument("--output-tables", required=True, type=Path, help="folder")
-    args = parser.parse_args()
-
-    study = StudySummary.read(args.study)
-    stages, metrics, search = read_tables(args.stages), read_tables([args.metrics]), read_tables([args.search])
+def main(rule: Rule) -> None:
+    found, made, search = rule.input, rule.output, rule.wildcards.search
+    study = StudySummary.read(found.study)
+    tables = {"stages": read_tables(found.stages)}
+    tables |= {name: read_tables([found[name]]) for name in ("metrics", "search")}
     content = report_content(
         study,
-        Recommended.read(args.recommended),
-        stages,
-        [Decision.read(path) for path in args.decisions],
-        read_tables([args.improvements]),
-        metrics,
-        read_tables([args.checks]),
-        RecordedLogs(args.recorded) if args.recorded else MeasuredRuns(args.runs, study.study),
-        search=search,
-        asked=read_tables(args.asked) if args.asked else None,
-        drawn={path.stem for path in args.charts_dir.glob("*.svg")},
-        **{name: read_tables([path]) for name in OPTIONAL if (path := getattr(args, name))},
+        Recommended.read(found.recommended),
+        tables["stages"],
+        [Decision.read(path) for path in found.decisions],
+        read_tables([found.improvements]),
+        tables["metrics"],
+        read_tables([found.checks]),
+        MeasuredRuns(Path("results/runs"), study.study) if is_live(search) else RecordedLogs(study_path(search)),
+        search=tables["search"],
+        asked=read_tables(found.asked) if found.get("asked") else None,
+        drawn={path.stem for path in found.charts.glob("*.svg")},
+        **{name: read_tables([found[name]]) for name in OPTIONAL if name in found},
     )
-    write_tables(args.output_tables, content, {"stages": stages, "metrics": metrics, "search": search})
-    write_card(content["card"], args.output_card_md, args.output_card_png)
-    write_text(args.output_md, report_markdown(content))
-    write_text(args.output_html, report_html(content, args.charts_dir))
+    write_tables(made.tables, content, tables)
+    write_card(content["card"], made.card_markdown, made.card_picture)
+    write_text(made.markdown, report_markdown(content))
+    write_text(made.html, report_html(content, found.charts))
 
 
 if __name__ == "__main__":
-    run(main)
+    run_rule(main)

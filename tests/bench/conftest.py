@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def _python(name: str) -> Path:
     assert lock is not None
     path = ROOT / f"results/envs/{name}-{lock_sha256(ROOT / lock)[:12]}/environment.json"
     if not path.exists():
-        script = [sys.executable, "scripts/build_environment.py"]
-        subprocess.run([*script, "--tool", name, "--lock", lock, "--output", str(path)], cwd=ROOT, check=True)
+        files = {"input": {"lock": lock}, "output": {"environment": str(path)}, "wildcards": {"tool": name}}
+        command = [sys.executable, "scripts/build_environment.py", f"files={json.dumps(files)}"]
+        subprocess.run(command, cwd=ROOT, check=True)
     return read_environment(path).python

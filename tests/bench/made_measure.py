@@ -3,9 +3,9 @@
 A file `speeds.json` there gives the speed of runs whose specification has a text in it; it divides all times.
 """
 
-import argparse
 import hashlib
 import json
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,9 @@ def _speed(spec: str) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--job", type=json.loads)
-    parser.add_argument("--runs", type=Path)
-    arguments, _ = parser.parse_known_args()  # what the real one is told besides changes nothing here
+    given = dict(word.split("=", 1) for word in sys.argv[1:])
     job_id = uuid.uuid4().hex
-    for visit in arguments.job["visits"]:
+    for visit in json.loads(given["job"])["visits"]:
         start_id = uuid.uuid4().hex
         for run in visit:
-            make_run(run["spec"], arguments.runs, job_id=job_id, start_id=start_id)
+            make_run(run["spec"], Path(given["runs"]), job_id=job_id, start_id=start_id)

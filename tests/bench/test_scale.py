@@ -57,7 +57,7 @@ rule measure:
     output: "runs/{run}/status.json"
     threads: workflow.cores
     params: job=lambda wildcards: json.dumps({"visits": [[{"spec": NUMBERS[wildcards.run]}]]})
-    shell: "python scripts/measure.py --job {params.job:q} --runs runs"
+    shell: "python scripts/measure.py job={params.job:q} runs=runs"
 
 def runs(wildcards):
     plan = checkpoints.plan.get().output[0]

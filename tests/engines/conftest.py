@@ -169,8 +169,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.gate)
 
 
-def _make(*command: str) -> None:
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+def make(script: str, python: str = sys.executable, params: tuple[str, ...] = (), **files: dict[str, str]) -> None:
+    """Runs the script of a rule with its `input`, `output` and `wildcards`."""
+    subprocess.run([python, f"scripts/{script}.py", f"files={json.dumps(files)}", *params], cwd=ROOT, check=True)
+
+
+def build_environment(tool: str, lock: Path, environment_json: Path) -> None:
+    """Builds the environment of a lock."""
+    files = {"input": {"lock": str(lock)}, "output": {"environment": str(environment_json)}}
+    make("build_environment", **files, wildcards={"tool": tool})
 
 
 def install(name: str) -> Installed:
@@ -179,21 +186,18 @@ def install(name: str) -> Installed:
     lock = ROOT / f"envs/{engine.name}.lock.txt"
     environment_json = ROOT / f"results/envs/{engine.name}-{lock_sha256(lock)[:12]}/environment.json"
     if not environment_json.exists():
-        _make(
-            "scripts/build_environment.py",
-            *("--tool", engine.name, "--lock", str(lock), "--output", str(environment_json)),
-        )
+        build_environment(engine.name, lock, environment_json)
     model = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")["model"]
     source = json.dumps(model["source"])
     folder = ROOT / "results/models" / content_id(model["source"])
     if not (folder / "model.json").exists():
-        _make("scripts/download_model.py", "--source", source, "--output", str(folder / "model.json"))
+        make("download_model", params=(f"source={source}",), output={"model": str(folder / "model.json")})
     if model["format"] not in engine.model_formats:
         converted = folder.with_name(f"{folder.name}-{engine.model_formats[0]}")
         if not (converted / "model.json").exists():
             python = read_environment(environment_json).python
-            command = ["scripts/convert_model.py", "--model", str(folder / "model.json")]
-            subprocess.run([str(python), *command, "--output", str(converted / "model.json")], cwd=ROOT, check=True)
+            files = {"input": {"model": str(folder / "model.json")}, "output": {"model": str(converted / "model.json")}}
+            make("convert_model", str(python), **files)
         folder = converted
     return Installed(
         engine, environment_json, folder / "model.json", ARGUMENTS.get(name, {}), too_much=TOO_MUCH.get(name, {})

@@ -23,7 +23,7 @@ def job(*visits: list[JobRun]) -> MeasuringJob:
 
 def command(runs: Path, *visits: list[JobRun]) -> list[str]:
     """The command that measures these visits."""
-    return [sys.executable, "scripts/measure.py", "--job", job(*visits).model_dump_json(), "--runs", str(runs)]
+    return [sys.executable, "scripts/measure.py", f"job={job(*visits).model_dump_json()}", f"runs={runs}"]
 
 
 def measure(runs: Path, *visits: list[JobRun]) -> tuple[int, str]:

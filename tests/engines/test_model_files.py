@@ -6,7 +6,6 @@ import json
 import random
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from engines.conftest import install
+from engines.conftest import build_environment, install, make
 
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.core.identity import content_id, lock_sha256
@@ -61,25 +60,19 @@ PROMPTS = [
 ]
 
 
-def make(*command: str) -> None:
-    """Runs one of the workflow's command lines."""
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
-
-
 def environment_python(engine: str) -> str:
     """The engine's environment, built from its lock unless it is there already."""
     lock = f"envs/{engine}.lock.txt"
     folder = ROOT / "results/envs" / f"{engine}-{lock_sha256(ROOT / lock)[:12]}"
     if not (folder / "environment.json").exists():
-        output = str(folder / "environment.json")
-        make("scripts/build_environment.py", "--tool", engine, "--lock", lock, "--output", output)
+        build_environment(engine, ROOT / lock, folder / "environment.json")
     return str(folder / json.loads((folder / "environment.json").read_text())["python"])
 
 
 def fetched(source: PackageSource) -> Path:
     path = ROOT / "results/models" / content_id(source.model_dump(mode="json")) / "model.json"
     if not path.exists():
-        make("scripts/download_model.py", "--source", source.model_dump_json(), "--output", str(path))
+        make("download_model", params=(f"source={source.model_dump_json()}",), output={"model": str(path)})
     return path
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from client_stub import CompletionsStub
 from engines import jobs
+from engines.conftest import build_environment
 
 from servelab.core.identity import lock_sha256
 from servelab.engines.runtimes import read_environment
@@ -30,16 +30,7 @@ def client_json(request):
     lock = ROOT / CLIENTS.get(request.param).lock
     output = ROOT / f"results/envs/{request.param}-{lock_sha256(lock)[:12]}/environment.json"
     if not output.exists():
-        command = [
-            "scripts/build_environment.py",
-            "--tool",
-            request.param,
-            "--lock",
-            str(lock),
-            "--output",
-            str(output),
-        ]
-        subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+        build_environment(request.param, lock, output)
     return output
 
 

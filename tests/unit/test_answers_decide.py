@@ -1,6 +1,8 @@
 """A candidate that answers worse never wins, however fast it is, and the answer says so first."""
 
+import json
 import math
+import shutil
 import subprocess
 import sys
 
@@ -143,17 +145,21 @@ def listed_candidates(project, folder, stages, decision):
         pq.write_table(table, folder / f"{plan.stage}.parquet")
     decision.write(folder / "decision.json")
     (searched, first, last) = (plan.stage for plan, _ in stages)
+    (folder / "config/studies").mkdir(parents=True)
+    shutil.copy(project.file, folder / f"config/studies/{project.file.name}")
     files = {
-        "--study": [project.file],
-        "--plans": [folder / f"{name}.json" for name in (searched, last)],
-        "--tables": [folder / f"{name}.parquet" for name in (searched, last)],
-        "--decisions": [folder / "decision.json"],
-        "--first-plan": [folder / f"{first}.json"],
-        "--first-table": [folder / f"{first}.parquet"],
-        "--output": [folder / "search.parquet"],
+        "input": {
+            "plans": [f"{name}.json" for name in (searched, last)],
+            "tables": [f"{name}.parquet" for name in (searched, last)],
+            "decisions": ["decision.json"],
+            "first_plan": f"{first}.json",
+            "first_table": f"{first}.parquet",
+        },
+        "output": {"search": "search.parquet"},
+        "wildcards": {"search": f"studies/{project.file.stem}"},
     }
-    arguments = [str(part) for name, paths in files.items() for part in (name, *paths)]
-    subprocess.run([sys.executable, str(ROOT / "scripts/list_candidates.py"), *arguments], check=True)
+    command = [sys.executable, str(ROOT / "scripts/list_candidates.py"), f"files={json.dumps(files)}"]
+    subprocess.run(command, cwd=folder, check=True)
     return pq.read_table(folder / "search.parquet").to_pylist()
 
 

@@ -199,17 +199,19 @@ def test_table_with_no_rows_keeps_the_other_rows(tmp_path, study):
 
 
 def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
-    stages = [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES]
-    decisions = [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
-    command = [sys.executable, str(SCRIPT), "--study", str(study / "study.json"), "--stages", *stages]
-    command += ["--decisions", *decisions, "--improvements", str(study / "improvements.parquet")]
     sample_history.history().to_parquet(tmp_path / "history.parquet")
     sample_curves.curves().to_parquet(tmp_path / "curves.parquet")
-    command += ["--history", str(tmp_path / "history.parquet"), "--curves", str(tmp_path / "curves.parquet")]
     for name, rows in sample_study.of_runs().items():
         rows.to_parquet(tmp_path / f"{name}.parquet")
-        command += [f"--{name.replace('_', '-')}", str(tmp_path / f"{name}.parquet")]
-    subprocess.run([*command, "--output", str(tmp_path / "charts")], check=True)
+    found = {name: str(tmp_path / f"{name}.parquet") for name in ("history", "curves", *sample_study.of_runs())}
+    found |= {
+        "study": str(study / "study.json"),
+        "stages": [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES],
+        "decisions": [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
+        "improvements": str(study / "improvements.parquet"),
+    }
+    files = {"input": found, "output": {"charts": str(tmp_path / "charts")}}
+    subprocess.run([sys.executable, str(SCRIPT), f"files={json.dumps(files)}"], check=True)
     of_stages = {f"stage_candidates-{stage}" for stage in sample_study.TITLES}
     stems = set(CHARTS.names()) - {"stage_candidates"} | of_stages
     wanted = {f"{stem}.{kind}" for stem in stems for kind in ("svg", "png", "json")}

@@ -17,7 +17,6 @@ from servelab_command import SERVELAB
 from servelab.cli.launch import servelab, snakemake_line
 from servelab.core.errors import ConfigError
 from servelab.search.project import load_project
-from servelab.workflow.code_files import CodeFiles
 from servelab.workflow.studies import wrong_setting
 
 ROOT = Path(__file__).parents[2]
@@ -321,17 +320,6 @@ def test_the_hub_is_asked_for_the_newest_commit(checkout, here):
         hub.shutdown()
     assert code == 0, errors
     assert load_project(checkout / "config/studies/mine.yaml", checkout).study.model.revision == "1" * 40
-
-
-def test_no_rule_depends_on_the_command(tmp_path):
-    code = CodeFiles(ROOT / "scripts", tmp_path)
-    scripts = {path.stem for path in (ROOT / "scripts").glob("*.py")} - {
-        "init_study",
-        "servelab_command",
-        "bench_server",
-    }
-    for script in scripts:
-        assert [path for path in code.files_of(script) if path.parent.name == "cli"] == [], script
 
 
 def test_the_table_in_the_documents_has_every_command():

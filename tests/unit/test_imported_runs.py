@@ -14,7 +14,7 @@ from servelab.measure.run_files import Import, ImportedRun
 from servelab.measure.run_folder import set_aside_if_broken
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.results.past_runs import PastTimes, past_runs
-from servelab.workflow.imports import import_option, use_imported_runs
+from servelab.workflow.imports import use_imported_runs
 
 WHY = "was imported from x.zip, and `use_imported_runs` is false"
 
@@ -84,6 +84,6 @@ def test_the_key_is_true_or_false(value):
 
 
 def test_by_default_they_are_used():
-    assert use_imported_runs({}) and import_option(True) == ""
-    assert not use_imported_runs({"use_imported_runs": False}) and import_option(False)
+    assert use_imported_runs({})
+    assert not use_imported_runs({"use_imported_runs": False})
     assert not use_imported_runs({"use_imported_runs": "false"}) and use_imported_runs({"use_imported_runs": "true"})

@@ -79,7 +79,9 @@ def test_comparisons_are_listed(results):
 
 
 def test_pages_stand_alone_and_an_empty_folder_has_one_too(results, tmp_path):
-    subprocess.run([sys.executable, SCRIPT, "--results", results, "--expected", "recorded/x"], check=True)
+    files = {"output": {"html": "results/index.html", "markdown": "results/index.md"}}
+    command = [sys.executable, SCRIPT, f"files={json.dumps(files)}", "expected=recorded/x"]
+    subprocess.run(command, cwd=results.parent, check=True)
     html, markdown = (results / "index.html").read_text(), (results / "index.md").read_text()
     for text in ("Qwen3-32B on eight NPUs", "not begun"):
         assert text in html and text in markdown

@@ -136,13 +136,17 @@ def test_changed_code_parses_every_run_again(stage_of, tmp_path):
     study, _, runs = stage_of(3)
     copied = tmp_path / "scripts"
     shutil.copytree(SCRIPTS, copied, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, str(copied / "parse_stage.py"), "--study", str(tmp_path / f"{study.study}.yaml")]
-    command += ["--plan", str(tmp_path / "plan.json"), "--runs", str(runs), "--kept", str(tmp_path / "parsed")]
-    command += [part for name in TABLES for part in (f"--output-{name}", str(tmp_path / f"{name}.parquet"))]
+    (tmp_path / "results").mkdir()
+    runs.rename(tmp_path / "results/runs")
+    files = {
+        "input": {"study": f"{study.study}.yaml", "plan": "plan.json"},
+        "output": {name: f"{name}.parquet" for name in TABLES},
+    }
+    command = [sys.executable, str(copied / "parse_stage.py"), f"files={json.dumps(files)}"]
 
     def parse() -> tuple[str, float]:
         environment = os.environ | {"PYTHONPATH": str(copied)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         metrics = pq.read_table(tmp_path / "metrics.parquet").to_pandas()
         return done.stdout.split(" runs")[0], metrics.set_index("metric")["p99"]["ttft_ms"].iloc[0]
 

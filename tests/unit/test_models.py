@@ -219,8 +219,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def download_from(hub: str, output: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/download_model.py"), "--output", str(output)]
-    command += ["--source", json.dumps({"kind": "hub", "id": "o/m", "revision": REVISION, **more})]
+    command = [sys.executable, str(ROOT / "scripts/download_model.py")]
+    command += [f"files={json.dumps({'output': {'model': str(output)}})}"]
+    command += [f"source={json.dumps({'kind': 'hub', 'id': 'o/m', 'revision': REVISION, **more})}"]
     environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HOME": str(output.parent / "home")}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 

@@ -371,9 +371,8 @@ def test_chat_requests_need_room_for_the_template(check, content):
 
 
 def run_command(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/preflight.py"), "--root", str(ROOT)]
-    command += ["--studies", str(folder / "made-32b.yaml"), "--results", str(folder / "results")]
-    return subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, str(ROOT / "scripts/preflight.py"), f"studies={folder / 'made-32b.yaml'}"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 def test_command_prints_the_whole_table_and_fails_for_an_error_alone(built, load, content, folder):

@@ -67,7 +67,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    folder = sample_study.write(tmp_path_factory.mktemp("results"))
+    folder = sample_study.write(tmp_path_factory.mktemp("project") / "results")
     charts = study_charts(
         StudySummary.read(folder / "study.json"),
         read_tables([folder / "stages" / stage / "table.parquet" for stage in sample_study.STAGES]),
@@ -414,24 +414,28 @@ def test_missing_chart_decision_and_run_are_named(study, tmp_path):
 
 
 def test_command_line(study, tmp_path):
-    stages = [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES]
-    decisions = [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
-    command = [sys.executable, str(SCRIPT), "--study", str(study / "study.json"), "--stages", *stages]
-    command += ["--improvements", str(study / "improvements.parquet"), "--metrics", str(study / "metrics.parquet")]
-    command += ["--checks", str(study / "checks.parquet")]
-    command += ["--recommended", str(study / "recommended.json"), "--runs", str(study.parents[1] / "runs")]
-    command += ["--search", str(study / "search.parquet"), "--output-tables", str(tmp_path / "tables")]
-    command += ["--charts-dir", str(study / "charts")]
-    command += ["--output-md", str(tmp_path / "report.md"), "--output-html", str(tmp_path / "report.html")]
-    command += ["--output-card-md", str(tmp_path / "card.md"), "--output-card-png", str(tmp_path / "card.png")]
-    subprocess.run([*command, "--decisions", *decisions], check=True)
+    tables = {name: str(study / f"{name}.parquet") for name in ("improvements", "metrics", "checks", "search")}
+    found = {
+        "study": str(study / "study.json"),
+        "stages": [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES],
+        "decisions": [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
+        "recommended": str(study / "recommended.json"),
+        "charts": str(study / "charts"),
+    }
+    made = {"markdown": "report.md", "html": "report.html", "card_markdown": "card.md", "card_picture": "card.png"}
+    output = {name: str(tmp_path / file) for name, file in {**made, "tables": "tables"}.items()}
+    files = {"input": found | tables, "output": output, "wildcards": {"search": f"studies/{study.name}"}}
+    subprocess.run([sys.executable, str(SCRIPT), f"files={json.dumps(files)}"], cwd=study.parents[2], check=True)
     said = content(study)
     assert (tmp_path / "report.md").read_text() == report_markdown(said)
     named = {table.name for table in tables_of(said)} | {"stages", "metrics", "search"}
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {
         f"{name}.{kind}" for name in named for kind in ("csv", "parquet")
     }
-    wrong = subprocess.run([*command, "--decisions", *decisions[:-1]], capture_output=True, text=True, check=False)
+    del found["decisions"][-1]
+    files["input"] = found | tables
+    command = [sys.executable, str(SCRIPT), f"files={json.dumps(files)}"]
+    wrong = subprocess.run(command, cwd=study.parents[2], capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
     assert wrong.stderr == "error: no decision.json was given for stage speculative of study npu-qwen\n"
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,14 +19,15 @@ from servelab.measure.inputs import parse_job
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
+from servelab.study.project import is_live, name_of
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
 from servelab.workflow import coordination, placement
 from servelab.workflow.needs import Needs, Sources, with_signature
 from servelab.workflow.placement import Placements
 from servelab.workflow.plan_index import Plans
 from servelab.workflow.stage_runs import StageRuns
-from servelab.workflow.studies import Studies, is_live, name_of
-from servelab.workflow.study_files import Comparisons, StudyFiles, options
+from servelab.workflow.studies import Studies
+from servelab.workflow.study_files import Comparisons, StudyFiles
 
 SEARCH = "studies/cpu-smollm2"
 
@@ -121,7 +121,7 @@ def test_runs_that_differ_in_their_settings_share_what_they_need(planned):
 
 
 def option(needed, leader):
-    (text,) = shlex.split(needed.option(leader))
+    text = needed.json(leader)
     return json.loads(text)["visits"]
 
 
@@ -235,7 +235,7 @@ def test_the_measuring_script_takes_every_job_of_a_study_with_every_kind_of_load
     winner = Incumbent(candidate="w", configuration=first.candidates[1].configuration)
     for plan in (first, write(plan_confirm(project, winner, 2))):
         for job in plan.jobs():
-            visits = parse_job(shlex.split(needs().option(job[-1][-1].run_id))[0]).visits
+            visits = parse_job(needs().json(job[-1][-1].run_id)).visits
             assert sum(map(len, visits)) == sum(map(len, job)) > 0
 
 
@@ -305,10 +305,6 @@ def test_files_of_stages(studies):
     assert f"results/{SEARCH}/stages/{CONFIRM_FIRST}/decision.json" not in made
     assert "envs/llama.cpp.lock.txt" in str(files.referred(SEARCH)["locks"]) and files.referred("recorded/any") == {}
     assert files.others(SEARCH) == [] and files.beside(SEARCH) == {} and is_live(SEARCH)
-
-
-def test_options_of_files():
-    assert options({"past_plans": ["a", "b"], "model": "c"}) == "--past-plans a b --model c"
 
 
 def test_sources_of_a_study(project):

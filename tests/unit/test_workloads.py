@@ -302,8 +302,9 @@ def test_command_line_writes_requests_and_what_they_are(tmp_path: Path, tokenize
     workloads = load_workloads(ROOT / "config/workloads.yaml", load_datasets(ROOT / "config/datasets.yaml"))
     spec = workloads["cpu-generation"].spec(SOURCE)
     output = tmp_path / "workload" / "requests.parquet"
-    command = [sys.executable, "scripts/prepare_workload.py", "--model", str(model_json), "--output", str(output)]
-    done = subprocess.run([*command, "--spec", spec.model_dump_json()], cwd=ROOT, capture_output=True, text=True)
+    files = {"input": {"model": str(model_json)}, "output": {"requests": str(output)}}
+    command = [sys.executable, "scripts/prepare_workload.py", f"files={json.dumps(files)}"]
+    done = subprocess.run([*command, f"spec={spec.model_dump_json()}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = pq.read_table(output)
     assert rows.schema.equals(WORKLOAD_REQUESTS)
@@ -313,6 +314,6 @@ def test_command_line_writes_requests_and_what_they_are(tmp_path: Path, tokenize
     assert summary["output_tokens"] == count * spec.parameters["output_tokens"]
 
     other = spec.model_copy(update={"generator_version": "0"})
-    done = subprocess.run([*command, "--spec", other.model_dump_json()], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([*command, f"spec={other.model_dump_json()}"], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "it needs version 0" in done.stderr

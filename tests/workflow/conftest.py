@@ -34,16 +34,15 @@ def run_once(tmp_path_factory):
         shared.mkdir(parents=True, exist_ok=True)
 
     def run(name, *arguments):
-        folder, traced, log = (shared / f"{name}{end}" for end in ("", "-traced", ".log"))
+        folder, log = (shared / f"{name}{end}" for end in ("", ".log"))
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not log.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 first = Workspace.create(folder)
-                first.traced = traced
                 log.write_text(first.snakemake(*arguments))
         workspace = Workspace(folder).copy(tmp_path_factory.mktemp(name) / "workspace")
-        workspace.traced, workspace.log = traced, log.read_text()
+        workspace.log = log.read_text()
         return workspace
 
     return run

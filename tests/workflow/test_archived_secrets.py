@@ -97,6 +97,10 @@ def run_script(workspace, *arguments):
     return done.stdout
 
 
+def output_files(path):
+    return f"files={json.dumps({'output': {'archive': str(path)}})}"
+
+
 @pytest.fixture(scope="module")
 def archive(finished, tmp_path_factory):
     """The archive of a study with everything planted, its tables and report made after that."""
@@ -106,7 +110,7 @@ def archive(finished, tmp_path_factory):
     report = (workspace.folder / "results/studies/tiny/report.html").read_text()
     assert USER in report, "what is planted gets as far as the report"
     path = workspace.folder / "planted.zip"
-    run_script(workspace, "scripts/archive_study.py", "--search", "studies/tiny", "--output", str(path))
+    run_script(workspace, "scripts/archive_study.py", "search=studies/tiny", output_files(path))
     return workspace, path
 
 
@@ -152,7 +156,7 @@ def test_the_archive_still_verifies(archive):
 def test_a_second_build_gives_the_same_bytes(archive, tmp_path):
     workspace, path = archive
     again = tmp_path / "again.zip"
-    run_script(workspace, "scripts/archive_study.py", "--search", "studies/tiny", "--output", str(again))
+    run_script(workspace, "scripts/archive_study.py", "search=studies/tiny", output_files(again))
     assert again.read_bytes() == path.read_bytes()
 
 
@@ -162,7 +166,7 @@ def test_a_credential_in_a_specification_ends_the_build(archive, tmp_path):
     copy = workspace.copy(tmp_path / "copy")
     run = failed_run(copy)
     edit_json(run / "spec.json", lambda value: value["environment_variables"].update(SOME_TOKEN="white-rabbit"))
-    command = ["scripts/archive_study.py", "--search", "studies/tiny", "--output", "never.zip"]
+    command = ["scripts/archive_study.py", "search=studies/tiny", output_files("never.zip")]
     done = subprocess.run(
         [sys.executable, *command], cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, check=False
     )

@@ -103,8 +103,6 @@ class Workspace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.traced: Path | None = None
-        """Where each script's reads of code are written, by its name, if anywhere."""
 
     @classmethod
     def create(cls, folder: Path) -> "Workspace":
@@ -170,12 +168,7 @@ class Workspace:
     def environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment = kept | {"PATH": path, "PYTHONPATH": str(self.folder / "scripts")}
-        if self.traced is not None:
-            self.traced.mkdir(exist_ok=True)
-            tracer = Path(__file__).parent / "traced"
-            environment |= {"TRACED": str(self.traced), "PYTHONPATH": f"{tracer}:{environment['PYTHONPATH']}"}
-        return environment
+        return kept | {"PATH": path, "PYTHONPATH": str(self.folder / "scripts")}
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--profile", "profiles/default", *arguments]

@@ -214,3 +214,27 @@ def load_searched(path: Path) -> SearchedStudy:
 def read_plan(path: Path) -> SearchedPlan:
     """The plan of a stage, of either kind."""
     return _PLAN.validate_json(path.read_bytes())
+
+
+LIVE, RECORDED = "studies", "recorded"
+"""Kinds of study. A search, `<kind>/<study>`, is the folder below results/ that a study's tables and report are in."""
+
+
+def name_of(search: str) -> str:
+    """The name of a study."""
+    return search.split("/")[1]
+
+
+def is_live(search: str) -> bool:
+    """Whether a study is measured here, rather than read from logs."""
+    return search.startswith(f"{LIVE}/")
+
+
+def study_path(search: str) -> Path:
+    """Where a study is read from: a live one's file, a recorded one's folder."""
+    return Path(f"config/{search}.yaml" if is_live(search) else f"config/{search}")
+
+
+def study_file(search: str) -> str:
+    """The file in which a study of either kind is written."""
+    return str(study_path(search)) if is_live(search) else f"config/{search}/study.yaml"

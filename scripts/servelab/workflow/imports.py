@@ -13,7 +13,8 @@ from servelab.archive.signatures import KEY as PLACES
 from servelab.archive.workflow_source import read_source
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, file_sha256
-from servelab.workflow.studies import LIVE, RECORDED, read_configuration
+from servelab.study.project import LIVE, RECORDED
+from servelab.workflow.studies import read_configuration
 
 if TYPE_CHECKING:
     from servelab.archive.shared_runs import SharedRuns
@@ -30,11 +31,6 @@ def use_imported_runs(config: Mapping[str, Any]) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"config/config.yaml: {KEY}: must be true or false (found {value!s:.60})")
     return value
-
-
-def import_option(use_imported: bool) -> str:
-    """The option of `measure.py` for it."""
-    return "" if use_imported else "--measure-imported"
 
 
 def shared_runs(config: Mapping[str, Any], results: Path, report: Callable[[str], None]) -> SharedRuns | None:

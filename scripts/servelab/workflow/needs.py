@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -154,7 +153,7 @@ def source_id(source: ModelSource) -> str:
 
 
 def run_files(spec: RunSpec) -> dict[str, str]:
-    """What a run is made from, by its name as an option of the script."""
+    """What a run is made from, by its name in a job."""
     engine, client = spec.engine, spec.client
     files = {
         "environment": environment_file(engine.name, engine.environment_sha256),
@@ -182,7 +181,7 @@ class RunNeeds:
         self.files = run_files(spec)
         self.hardware = spec.hardware
         self.json = ",".join(f"{json.dumps(name)}:{json.dumps(self.files.get(name))}" for name in _FILES)
-        """The files as they are in the option `--job`."""
+        """The files as they are in a job."""
         self._missing = [*self.files.values(), *check_of(spec, self.files)]
 
     def missing_files(self) -> list[str]:
@@ -222,10 +221,10 @@ class Needs:
         """The hardware of the job: that of the run with the most accelerators."""
         return max((need.hardware for need in self._needed(leader)), key=lambda hardware: hardware.count)
 
-    def option(self, leader: str) -> str:
-        """The job as JSON, quoted; one text, as Snakemake formats each parameter for each of thousands of jobs."""
+    def json(self, leader: str) -> str:
+        """The job as JSON."""
         visits = ",".join(f"[{','.join(map(self._json, visit))}]" for visit in self.job(leader))
-        return shlex.quote(f'{{"visits":[{visits}]}}')
+        return f'{{"visits":[{visits}]}}'
 
     def _json(self, run_id: str) -> str:
         return f'{{"spec":{self.plans.text(run_id)},{self._of_run(run_id).json}}}'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -306,9 +305,9 @@ class Signing:
                 raise ConfigError(describe_validation_error(error, f"{CONFIG}: sign", SigningKey)) from None
 
     @property
-    def option(self) -> str:
-        """Option of the scripts that sign, quoted for a shell; empty if nothing is signed."""
-        return f"--sign {shlex.quote(self.key.model_dump_json())}" if self.key else ""
+    def json(self) -> str:
+        """The key as JSON; empty if nothing is signed."""
+        return self.key.model_dump_json() if self.key else ""
 
     def check(self, *, is_here: bool) -> None:
         """Raises `ConfigError` if the key cannot sign; jobs that do not run here (`is_here`) have no agent."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.course import Step
 from servelab.study.plan import Plan
+from servelab.study.project import LIVE, is_live, name_of
 from servelab.workflow.plan_index import Job, Plans
-from servelab.workflow.studies import LIVE, Studies, is_live, name_of
+from servelab.workflow.studies import Studies
 from servelab.workflow.study_files import stage_file
 
 MEASURED = ".snakemake/measured/{study}/{stage}"

@@ -30,7 +30,7 @@ from servelab.search.preflight.printed_table import troubles
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import accelerator_counts
-from servelab.study.project import Project, SearchedStudy
+from servelab.study.project import LIVE, RECORDED, Project, SearchedStudy
 from servelab.study.recorded.study import RecordedStudy, load_recorded
 from servelab.study.study import CONFIRM_FIRST, Study
 
@@ -87,9 +87,6 @@ def read_configuration(config: Mapping[str, Any], model: type[Configuration] = C
 
 
 Entry = TypeVar("Entry")
-
-LIVE, RECORDED = "studies", "recorded"
-"""Kinds of study. A search, `<kind>/<study>`, is the folder below results/ that a study's tables and report are in."""
 
 
 class _Named(dict[str, Entry]):
@@ -258,16 +255,6 @@ def read_studies(config: Mapping[str, Any]) -> Studies:
         live=_Named({name: load_project(Path(f"config/studies/{name}.yaml"), Path()) for name in named.studies}),
         recorded=_Named({name: load_recorded(Path(f"config/recorded/{name}")) for name in named.recorded}),
     )
-
-
-def name_of(search: str) -> str:
-    """The name of a study."""
-    return search.split("/")[1]
-
-
-def is_live(search: str) -> bool:
-    """Whether a study is measured here, rather than read from logs."""
-    return search.startswith(f"{LIVE}/")
 
 
 _OPTION = re.compile(r"(?:--config|-C)(?:=(.*))?", re.DOTALL)

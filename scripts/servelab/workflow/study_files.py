@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,21 @@ from servelab.core.files import own_or_shipped
 from servelab.core.identity import canonical_json, file_sha256
 from servelab.report.compare.conditions import WantedComparison, wanted_pairs
 from servelab.search.kept_answers import study_versions, versions_id
+from servelab.study.project import LIVE, RECORDED, is_live, name_of, study_file, study_path
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
-from servelab.workflow.studies import LIVE, RECORDED, Studies, is_live, name_of
+from servelab.workflow.studies import Studies
 
 Files = dict[str, str | list[str]]
-"""Files by the names that a rule gives its inputs; a script's options have the same names."""
+"""Files by the names that a rule gives its inputs."""
 
-STAGE_TABLES = (
-    "table.parquet",
-    "points.parquet",
-    "metrics.parquet",
-    "rounds.parquet",
-    "checks.parquet",
-    "timeline.parquet",
-)
-LIVE_STAGE_TABLES = ("answers.parquet",)
-"""Tables of the stages of live studies alone."""
+STAGE_TABLES = ("table", "points", "metrics", "rounds", "checks", "timeline")
+LIVE_STAGE_TABLES = (*STAGE_TABLES, "answers")
+
+
+def stage_tables(search: str) -> dict[str, str]:
+    """The tables of each stage by name, as outputs of the rule that parses the stages of a study."""
+    names = LIVE_STAGE_TABLES if is_live(search) else STAGE_TABLES
+    return {name: stage_file(search, "{stage}", f"{name}.parquet") for name in names}
 
 
 class StudyFiles:
@@ -116,7 +115,7 @@ class StudyFiles:
 
     def siblings(self, study: str) -> list[str]:
         """Files of the recorded studies beside one: its audit looks in them for figures that are not its own."""
-        folders = sorted(Path(study_path(f"{RECORDED}/{study}")).parent.glob("*/study.yaml"))
+        folders = sorted(study_path(f"{RECORDED}/{study}").parent.glob("*/study.yaml"))
         others = [file.parent for file in folders if file.parent.name != study]
         return [str(file) for folder in others for file in (folder / "study.yaml", *sorted(folder.glob("logs/*")))]
 
@@ -136,9 +135,9 @@ class StudyFiles:
 
     def made(self, search: str) -> list[str]:
         """Every file and folder that the workflow makes of a study: one that was deleted is made again."""
-        per_stage = ["plan.json", *STAGE_TABLES, *(LIVE_STAGE_TABLES if is_live(search) else ())]
+        per_stage = [stage_file(search, "{stage}", "plan.json"), *stage_tables(search).values()]
         stages = self._studies.planned_stages(search)
-        files = [stage_file(search, stage, name) for name in per_stage for stage in stages]
+        files = [file.format(stage=stage) for file in per_stage for stage in stages]
         files += self.of_deciding_stages(search, "decision.json")
         files += [f"results/{search}/{name}" for name in made_of(search)]
         return files + ([self.answer(name_of(search))] if is_live(search) else [])
@@ -151,16 +150,6 @@ class StudyFiles:
 def stage_file(search: str, stage: str, name: str) -> str:
     """A file of a stage."""
     return f"results/{search}/stages/{stage}/{name}"
-
-
-def study_file(search: str) -> str:
-    """The file in which a study of either kind is written."""
-    return f"config/{search}.yaml" if is_live(search) else f"config/{search}/study.yaml"
-
-
-def study_path(search: str) -> str:
-    """What scripts read a study from: a live one's file, a recorded one's folder."""
-    return study_file(search) if is_live(search) else f"config/{search}"
 
 
 def tables_of_runs(search: str, *names: str) -> Files:
@@ -177,22 +166,6 @@ def origin(search: str) -> Files:
     """What a report shows where its figures come from logs: the audit of what was published, and the logs."""
     folder = f"results/{search}"
     return {} if is_live(search) else {"claims": f"{folder}/claims.parquet", "logs": f"{folder}/logs"}
-
-
-def origin_options(search: str) -> str:
-    """Options of `render_report.py` for where the figures come from."""
-    if is_live(search):
-        return "--runs results/runs"
-    return f"--recorded {study_path(search)} --claims results/{search}/claims.parquet"
-
-
-def options(files: Mapping[str, str | Sequence[str]]) -> str:
-    """Options of a script for files by their names: `--previous-plan FILE`, `--past-plans FILE FILE`."""
-    return " ".join(f"--{name.replace('_', '-')} {' '.join(_listed(paths))}" for name, paths in files.items())
-
-
-def _listed(paths: str | Sequence[str]) -> Iterable[str]:
-    return [paths] if isinstance(paths, str) else paths
 
 
 OF_STUDY = ("study.json", "recommended.json", "report.html")

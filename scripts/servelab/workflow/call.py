@@ -1,0 +1,37 @@
+"""The command line of a rule's script; `servelab.core.rule` reads it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+SHOWN = "2>&1 | tee -i {log}"
+UNREAD = ("code", "runs")
+"""Inputs that no script reads by name: the code, and runs, which are found by the ids in a plan."""
+
+
+def rule_files(wildcards: Any, input: Any, output: Any, threads: int) -> str:
+    """The parameter `files` of a rule: its files and wildcards by name, as JSON.
+
+    Snakemake compares a rule's inputs by themselves, and not a parameter that is computed from them.
+    """
+    found = {
+        "input": {name: _plain(files) for name, files in input.items() if name not in UNREAD},
+        "output": {name: _plain(files) for name, files in output.items()},
+        "wildcards": dict(wildcards.items()),
+        "threads": threads,
+    }
+    return json.dumps(found)
+
+
+def call(script: str, *params: str, log: str = "> {log} 2>&1", python: str = "python") -> str:
+    """The shell command of a rule: its script, with these of its parameters, and `files` if there is one.
+
+    `log` says where what the script prints goes; `SHOWN` shows it as well.
+    """
+    words = " ".join(f"{name}={{params.{name}:q}}" for name in params)
+    return f'{python} "$SERVELAB_SCRIPTS"/{script}.py {words} {log}'
+
+
+def _plain(files: Any) -> str | list[str]:
+    return str(files) if isinstance(files, str) else [str(each) for each in files]
