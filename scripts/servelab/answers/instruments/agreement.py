@@ -65,7 +65,6 @@ class Agreement:
     name = "agreement"
 
     def judges(self, allowed: Allowed) -> bool:
-        """See `Instrument.judges`."""
         return allowed.least_agreement_percent is not None
 
     def find(self, comparison: Comparison) -> InstrumentFinding | None:

@@ -57,7 +57,6 @@ class Distance:
     name = "distance"
 
     def judges(self, allowed: Allowed) -> bool:
-        """See `Instrument.judges`."""
         return allowed.most_kl_nats is not None
 
     def find(self, comparison: Comparison) -> InstrumentFinding | None:

@@ -30,7 +30,6 @@ class Tasks:
     name = "tasks"
 
     def judges(self, allowed: Allowed) -> bool:
-        """See `Instrument.judges`."""
         return True
 
     def find(self, comparison: Comparison) -> InstrumentFinding | None:
@@ -107,7 +106,6 @@ class Missing:
         return False
 
     def find(self, comparison: Comparison) -> InstrumentFinding | None:
-        """See `Instrument.find`."""
         total = len(comparison.questions)
         missing = [key for key in comparison.questions if key not in comparison.candidate]
         share = paired_difference(len(missing), 0, total)

@@ -48,7 +48,6 @@ class ShareGpt(Workload):
     needs_dataset = True
 
     def longest_tokens(self, parameters: ShareGptParameters) -> int:
-        """See `Workload.longest_tokens`."""
         longest_output = parameters.max_output_tokens or parameters.max_total_tokens
         return min(parameters.max_input_tokens + longest_output, parameters.max_total_tokens)
 
@@ -174,7 +173,6 @@ class Conversations(Workload):
     needs_dataset = True
 
     def longest_tokens(self, parameters: ConversationsParameters) -> int:
-        """See `Workload.longest_tokens`."""
         return parameters.max_total_tokens
 
     def make(self, parameters: ConversationsParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:

@@ -54,7 +54,6 @@ class Prompts(Workload):
     needs_dataset = True
 
     def longest_tokens(self, parameters: PromptsParameters) -> int | None:
-        """See `Workload.longest_tokens`."""
         return parameters.max_total_tokens
 
     def make(self, parameters: PromptsParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:

@@ -1,12 +1,12 @@
-"""Random tokens: every prompt has exactly the requested length, and no two prompts share a prefix."""
+"""Random prompts: token ids of an exact length, ids in groups that begin alike, and text of random words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -16,7 +16,11 @@ from servelab.core.errors import ServelabError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-from typing import TYPE_CHECKING, Literal
+
+_WORD = re.compile(r"[Ġ▁ ][A-Za-z]+")
+"""Tokens of one word with the space before it: text made of them is tokenized to the same tokens."""
+_FEWEST_WORDS = 100
+_TRIES = 10
 
 
 class RandomParameters(Parameters):
@@ -28,29 +32,91 @@ class RandomParameters(Parameters):
 
 
 class RandomTokens(Workload):
-    """Uniform draws from the model's ordinary tokens."""
+    """Uniform draws from the model's ordinary tokens; no two prompts share a prefix."""
 
     kind = "random"
     version = "2"
-    Parameters = RandomParameters
+    Parameters: ClassVar[type[Any]] = RandomParameters
     sends_token_ids = True
 
-    def longest_tokens(self, parameters: RandomParameters) -> int:
-        """See `Workload.longest_tokens`."""
-        return parameters.input_tokens + parameters.output_tokens
+    def longest_tokens(self, parameters: Any) -> int:
+        return int(parameters.input_tokens + parameters.output_tokens)
 
     def shared_input(self, parameters: Mapping[str, Any]) -> float:
-        """See `Workload.shared_input`."""
         return 0.0
 
-    def make(self, parameters: RandomParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
-        """See `Workload.make`."""
-        lengths = [parameters.input_tokens] * (parameters.num_requests + WARMUP_REQUESTS)
+    def make(self, parameters: Any, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
+        count, draw = parameters.num_requests, generator(parameters.seed)
+        lengths = [parameters.input_tokens] * (count + WARMUP_REQUESTS)
+        rows = _rows(random_prompts(tokenizer, draw, lengths), parameters.output_tokens)
+        return table(rows[:count], rows[count:])
+
+
+class RandomTextParameters(Parameters):
+    """Lengths in the model's own tokens, without chat template."""
+
+    input_tokens: int = Field(gt=0, description="Prompt length, counted in the text that is sent.")
+    output_tokens: int = Field(gt=0, description="Output length to force, in tokens.")
+
+
+class RandomText(RandomTokens):
+    """Text of random words: what other clients' `random` sends to a chat endpoint."""
+
+    kind = "random_text"
+    version = "1"
+    Parameters = RandomTextParameters
+    sends_token_ids = False
+
+    def make(self, parameters: Any, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
+        count, length = parameters.num_requests, parameters.input_tokens
+        texts = _random_texts(tokenizer, generator(parameters.seed), count + WARMUP_REQUESTS, length)
         rows: list[dict[str, Any]] = [
-            {"prompt_token_ids": prompt, "input_tokens": len(prompt), "output_tokens": parameters.output_tokens}
-            for prompt in random_prompts(tokenizer, generator(parameters.seed), lengths)
+            {"prompt": text, "input_tokens": length, "output_tokens": parameters.output_tokens} for text in texts
         ]
-        return table(rows[: parameters.num_requests], rows[parameters.num_requests :])
+        return table(rows[:count], rows[count:])
+
+
+class SharedPrefixParameters(Parameters):
+    """Exact lengths in the model's own tokens. Prompts are sent as token ids."""
+
+    endpoint: Literal["completions"] = "completions"
+    groups: int = Field(gt=0, description="Number of different prefixes; requests go round the groups.")
+    prefix_tokens: int = Field(gt=0, description="Length of each group's common beginning, in tokens.")
+    suffix_tokens: int = Field(gt=0, description="Length of what follows it, different in each request, in tokens.")
+    output_tokens: int = Field(gt=0, description="Output length to force, in tokens.")
+
+
+class SharedPrefix(Workload):
+    """Random tokens in groups with the same beginning, as with a system prompt."""
+
+    kind = "shared_prefix"
+    version = "1"
+    Parameters = SharedPrefixParameters
+    sends_token_ids = True
+
+    def longest_tokens(self, parameters: SharedPrefixParameters) -> int:
+        return parameters.prefix_tokens + parameters.suffix_tokens + parameters.output_tokens
+
+    def shared_input(self, parameters: Mapping[str, Any]) -> float:
+        """(requests - groups) x prefix / (requests x (prefix + suffix)): a prefix's first request is in no cache."""
+        given = SharedPrefixParameters.model_validate(parameters)
+        later, tokens = max(0, given.num_requests - given.groups), given.prefix_tokens + given.suffix_tokens
+        return later * given.prefix_tokens / (given.num_requests * tokens)
+
+    def make(self, parameters: SharedPrefixParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
+        """See `Workload.make`; the warm-up has prefixes of its own."""
+        draw, count, groups = generator(parameters.seed), parameters.num_requests, parameters.groups
+        prefixes = list(random_prompts(tokenizer, draw, [parameters.prefix_tokens] * 2 * groups))
+        suffixes = list(random_prompts(tokenizer, draw, [parameters.suffix_tokens] * (count + WARMUP_REQUESTS)))
+        measured = [[*prefixes[index % groups], *suffix] for index, suffix in enumerate(suffixes[:count])]
+        warmup = [[*prefixes[groups + index % groups], *suffix] for index, suffix in enumerate(suffixes[count:])]
+        return table(_rows(measured, parameters.output_tokens), _rows(warmup, parameters.output_tokens))
+
+
+def _rows(prompts: Iterable[list[int]], output_tokens: int) -> list[dict[str, Any]]:
+    return [
+        {"prompt_token_ids": prompt, "input_tokens": len(prompt), "output_tokens": output_tokens} for prompt in prompts
+    ]
 
 
 def random_prompts(tokenizer: Tokenizer, draw: Random, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -66,67 +132,16 @@ def warmup_like(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, seed: int)
     like = [rows[index % len(rows)] for index in range(WARMUP_REQUESTS)]
     drawn = random_prompts(tokenizer, generator(seed), [(row["input_tokens"] + 1) // 2 for row in like])
     texts = [tokenizer.decode(ids) for ids in drawn]
-    counts = [len(each.ids) for each in tokenizer.encode_batch(texts, add_special_tokens=False)]
     return [
-        {"prompt": text, "input_tokens": count, "output_tokens": row["output_tokens"]}
-        for text, count, row in zip(texts, counts, like, strict=True)
+        {"prompt": text, "input_tokens": len(ids), "output_tokens": row["output_tokens"]}
+        for text, ids, row in zip(texts, encoded(tokenizer, texts), like, strict=True)
     ]
 
 
-def ordinary_tokens(tokenizer: Tokenizer) -> list[int]:
-    """Ids of all tokens that are not special; `ServelabError` if there are none."""
-    special = tokenizer.get_added_tokens_decoder()
-    ids = sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()) - special.keys())
-    if not ids:
-        raise ServelabError("the model's tokenizer has no ordinary tokens for random prompts")
-    return ids
-
-
-WORKLOADS.register(RandomTokens.kind, RandomTokens())
-
-
-_WORD = re.compile(r"[Ġ▁ ][A-Za-z]+")
-"""Tokens of one word with the space before it, as vocabularies write them: side by side they stay what they are."""
-_FEWEST_WORDS = 100
-_TRIES = 10
-
-
-class RandomTextParameters(Parameters):
-    """Lengths in the model's own tokens, without chat template."""
-
-    input_tokens: int = Field(gt=0, description="Prompt length, counted in the text that is sent.")
-    output_tokens: int = Field(gt=0, description="Output length to force, in tokens.")
-
-
-class RandomText(Workload):
-    """Random tokens that are words where the vocabulary has such, put together as text."""
-
-    kind = "random_text"
-    version = "1"
-    Parameters = RandomTextParameters
-
-    def longest_tokens(self, parameters: RandomTextParameters) -> int:
-        """See `Workload.longest_tokens`."""
-        return parameters.input_tokens + parameters.output_tokens
-
-    def shared_input(self, parameters: Mapping[str, Any]) -> float:
-        """See `Workload.shared_input`."""
-        return 0.0
-
-    def make(self, parameters: RandomTextParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
-        """See `Workload.make`."""
-        count, length = parameters.num_requests, parameters.input_tokens
-        texts = random_texts(tokenizer, generator(parameters.seed), count + WARMUP_REQUESTS, length)
-        rows: list[dict[str, Any]] = [
-            {"prompt": text, "input_tokens": length, "output_tokens": parameters.output_tokens} for text in texts
-        ]
-        return table(rows[:count], rows[count:])
-
-
-def random_texts(tokenizer: Tokenizer, draw: Random, count: int, length: int) -> list[str]:
+def _random_texts(tokenizer: Tokenizer, draw: Random, count: int, length: int) -> list[str]:
     """Texts of `length` tokens each; no two begin with the same token as long as there are enough.
 
-    Text is tokenized to other tokens than it was made of, so a text is cut or gets more until its length is right;
+    Text is tokenized to other tokens than it was made of, so a text is cut or extended until its length is right;
     `ServelabError` if one never has it.
     """
     words = _words(tokenizer)
@@ -136,7 +151,7 @@ def random_texts(tokenizer: Tokenizer, draw: Random, count: int, length: int) ->
     for _ in range(_TRIES):
         missing = [index for index in range(count) if index not in texts]
         made = [tokenizer.decode(tokens[index]).strip() for index in missing]
-        for index, text, found in zip(missing, made, _encoded(tokenizer, made), strict=True):
+        for index, text, found in zip(missing, made, encoded(tokenizer, made), strict=True):
             if len(found) == length:
                 texts[index] = text
             else:
@@ -149,8 +164,18 @@ def random_texts(tokenizer: Tokenizer, draw: Random, count: int, length: int) ->
     )
 
 
-def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+def encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of each text, without special tokens."""
     return [each.ids for each in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+
+
+def ordinary_tokens(tokenizer: Tokenizer) -> list[int]:
+    """Ids of all tokens that are not special; `ServelabError` if there are none."""
+    special = tokenizer.get_added_tokens_decoder()
+    ids = sorted(set(tokenizer.get_vocab(with_added_tokens=True).values()) - special.keys())
+    if not ids:
+        raise ServelabError("the model's tokenizer has no ordinary tokens for random prompts")
+    return ids
 
 
 def _words(tokenizer: Tokenizer) -> list[int]:
@@ -160,4 +185,5 @@ def _words(tokenizer: Tokenizer) -> list[int]:
     return words if len(words) >= _FEWEST_WORDS else ids
 
 
-WORKLOADS.register(RandomText.kind, RandomText())
+for _kind in (RandomTokens(), RandomText(), SharedPrefix()):
+    WORKLOADS.register(_kind.kind, _kind)

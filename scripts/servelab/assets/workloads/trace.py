@@ -73,7 +73,6 @@ class Trace(Workload):
     needs_dataset = True
 
     def longest_tokens(self, parameters: TraceParameters) -> int | None:
-        """See `Workload.longest_tokens`."""
         if parameters.max_input_tokens is None or parameters.max_output_tokens is None:
             return None
         return parameters.max_input_tokens + parameters.max_output_tokens

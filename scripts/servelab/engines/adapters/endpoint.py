@@ -44,7 +44,6 @@ class Endpoint(Engine):
         return [self.name, *(f"{name}={value}" for name, value in sorted(named.items()) if value is not False)]
 
     def address(self, arguments: Mapping[str, ArgumentValue]) -> Address:
-        """See `Engine.address`."""
         if unknown := next((name for name in arguments if name not in _ARGUMENTS), None):
             raise ConfigError(f"engine {self.name} has no argument `{unknown}`{nearest(unknown, list(_ARGUMENTS))}")
         given = {name: str(value) for name, value in arguments.items() if value not in (None, False, "")}

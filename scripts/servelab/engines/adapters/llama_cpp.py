@@ -110,7 +110,6 @@ class LlamaCpp(Engine):
     log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
 
     def command(self, serve: Serve) -> list[str]:
-        """See `Engine.command`."""
         base = [str(serve.python), str(_LAUNCHER), "--model", str(serve.model_path), "--alias", serve.model_name]
         address = ["--host", serve.host, "--port", str(serve.port)]
         # Only serves the page: the server counts without it too.
@@ -146,7 +145,6 @@ class LlamaCpp(Engine):
         return [str(python), "-c", "import xllamacpp; print(xllamacpp.__version__)"]
 
     def display_base(self, model_id: str) -> list[str]:
-        """See `Engine.display_base`."""
         return ["llama-server", "--model", model_id]
 
 

@@ -219,7 +219,6 @@ class Mindie(Engine):
         return model_id.rsplit("/", 1)[-1]
 
     def environment(self, serve: Serve) -> dict[str, str]:
-        """See `Engine.environment`."""
         return {
             **super().environment(serve),
             "MIES_CONFIG_JSON_PATH": str((serve.folder / _CONFIG_FILE).absolute()),

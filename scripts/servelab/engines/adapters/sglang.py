@@ -147,7 +147,6 @@ class Sglang(Engine):
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ")
 
     def command(self, serve: Serve) -> list[str]:
-        """See `Engine.command`."""
         base = [str(serve.python), "-m", "sglang.launch_server", "--model-path", str(serve.model_path)]
         address = ["--served-model-name", serve.model_name, "--host", serve.host, "--port", str(serve.port)]
         flags = self.flags(serve.options, serve.arguments)
@@ -163,7 +162,6 @@ class Sglang(Engine):
         return [*base, *flags, *address, *_node_flags(serve.span), "--enable-metrics"]
 
     def display_nodes(self, command: list[str], nodes: int, count: int) -> list[str]:
-        """See `Engine.display_nodes`."""
         return [*command, "--nnodes", str(nodes), "--node-rank", "RANK", "--dist-init-addr", "ADDRESS:PORT"]
 
     def node_environment(self, span: Span) -> dict[str, str]:
@@ -171,11 +169,9 @@ class Sglang(Engine):
         return {"SGLANG_HOST_IP": span.own, "GLOO_SOCKET_IFNAME": span.interface}
 
     def environment(self, serve: Serve) -> dict[str, str]:
-        """See `Engine.environment`."""
         return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}
 
     def help_commands(self, python: Path) -> list[list[str]]:
-        """See `Engine.help_commands`."""
         return [[str(python), "-m", "sglang.launch_server", "--help"]]
 
     def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
@@ -188,7 +184,6 @@ class Sglang(Engine):
         return [str(python), "-c", "from importlib.metadata import version; print(version('sglang'))"]
 
     def display_base(self, model_id: str) -> list[str]:
-        """See `Engine.display_base`."""
         return ["python3", "-m", "sglang.launch_server", "--model-path", model_id]
 
 

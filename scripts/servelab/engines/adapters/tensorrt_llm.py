@@ -179,11 +179,9 @@ class TensorrtLlm(Engine):
         return ["mpirun", "-n", str(count), "-H", hosts, "trtllm-llmapi-launch", *command]
 
     def environment(self, serve: Serve) -> dict[str, str]:
-        """See `Engine.environment`."""
         return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}
 
     def help_commands(self, python: Path) -> list[list[str]]:
-        """See `Engine.help_commands`."""
         return [[str(python), "-m", "tensorrt_llm.commands.serve", "serve", "--help"]]
 
     def version_command(self, python: Path) -> list[str]:
@@ -191,7 +189,6 @@ class TensorrtLlm(Engine):
         return [str(python), "-c", "from importlib.metadata import version; print(version('tensorrt_llm'))"]
 
     def display_base(self, model_id: str) -> list[str]:
-        """See `Engine.display_base`."""
         return ["trtllm-serve", model_id]
 
 

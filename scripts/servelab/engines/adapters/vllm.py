@@ -213,7 +213,6 @@ class Vllm(Engine):
     )
 
     def command(self, serve: Serve) -> list[str]:
-        """See `Engine.command`."""
         base = [str(serve.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(serve.model_path)]
         address = ["--served-model-name", serve.model_name, "--host", serve.host, "--port", str(serve.port)]
         flags = self.flags(serve.options, serve.arguments)
@@ -235,7 +234,6 @@ class Vllm(Engine):
         return {"VLLM_HOST_IP": span.own, "GLOO_SOCKET_IFNAME": span.interface}
 
     def environment(self, serve: Serve) -> dict[str, str]:
-        """See `Engine.environment`."""
         return {
             **super().environment(serve),
             "VLLM_SERVER_DEV_MODE": "1",  # enables /reset_prefix_cache
@@ -257,7 +255,6 @@ class Vllm(Engine):
         return name in flags or name.replace("_", "-") in flags
 
     def version_command(self, python: Path) -> list[str]:
-        """See `Engine.version_command`."""
         return [str(python), "-c", "from vllm import __version__; print(__version__)"]
 
     def has_reset(self, answer: bytes) -> bool:
@@ -271,7 +268,6 @@ class Vllm(Engine):
         return isinstance(said, dict) and said.get("success") is True
 
     def display_base(self, model_id: str) -> list[str]:
-        """See `Engine.display_base`."""
         return ["vllm", "serve", model_id]
 
 

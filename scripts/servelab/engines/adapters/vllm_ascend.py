@@ -30,7 +30,6 @@ class VllmAscend(Vllm):
     host_variables = CANN
 
     def version_command(self, python: Path) -> list[str]:
-        """See `Engine.version_command`."""
         return [str(python), "-c", "from importlib.metadata import version; print(version('vllm-ascend'))"]
 
 

@@ -46,7 +46,6 @@ class Apptainer(ContainerRuntime):
         return started, _given({**environment.variables, **variables})
 
     def container(self, device: DeviceKind, count: int) -> list[str]:
-        """See `Runtime.container`."""
         return self._started(PLANNED_IMAGE, planned_needs(device, count))
 
     def _started(self, image: Image, needs: Needs) -> list[str]:

@@ -82,7 +82,6 @@ class ContainerRuntime(Runtime):
     on_host = False
 
     def version(self, lock: Path, packages: tuple[str, ...]) -> str | None:
-        """See `Runtime.version`."""
         return read_config(lock, ImageDescription).version
 
     def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:

@@ -43,7 +43,6 @@ class Host(Runtime):
     name: str = "host"
 
     def version(self, lock: Path, packages: tuple[str, ...]) -> str | None:
-        """See `Runtime.version`."""
         return read_config(lock, HostDescription).version
 
     def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
