@@ -92,8 +92,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store(folder, "trace.jsonl", text)
 
 
-def store(folder: Path, name: str, text: str) -> Path:
-    data = text.encode()
+def store(folder: Path, name: str, text: str | bytes) -> Path:
+    data = text.encode() if isinstance(text, str) else text
+    folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(data)
     entry = Dataset.model_validate(
         {
@@ -205,6 +206,54 @@ def test_sharegpt_takes_first_questions_that_pass_the_filters(tokenizer: Tokeniz
     assert {row["prompt"]: row["output_tokens"] for row in rows} == answers
 
 
+GOOD = [{"conversations": [turn("human", 5, index), turn("gpt", 6, 9)]} for index in range(110)]
+
+
+def as_roles(shape: str) -> list[dict[str, Any]]:
+    return [
+        {shape: [{"role": "user", "content": q["value"]}, {"role": "assistant", "content": a["value"]}]}
+        for q, a in (record["conversations"] for record in GOOD)
+    ]
+
+
+def test_shapes_and_encodings_of_public_data_sets_give_the_same_requests(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    as_array, as_lines = json.dumps(GOOD), "\n".join(map(json.dumps, GOOD))
+    roles = [json.dumps(as_roles(shape)) for shape in ("conversations", "messages", "conversation", "items")]
+    wrapped = json.dumps({"data": GOOD}, indent=1)
+    files = [text.encode() for text in (as_array, as_lines, wrapped, *roles)]
+    files += [as_array.encode(name) for name in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be")]
+    wanted = make("sharegpt", tokenizer, store(tmp_path, "wanted.json", as_array))
+    for number, data in enumerate(files):
+        assert make("sharegpt", tokenizer, store(tmp_path / str(number), "d.json", data)).equals(wanted), data[:60]
+
+
+BAD = {
+    "value: null": b'{"conversations": [{"from": "human", "value": null}, {"from": "gpt", "value": "a"}]}',
+    "no value": b'{"conversations": [{"from": "human"}, {"from": "gpt", "value": "a"}]}',
+    "turns: null": b'{"conversations": null}',
+    "texts as turns": b'{"conversations": ["a", "b"]}',
+    "another shape": b'{"prompt": "a"}',
+    "half a character": b'{"conversations": [{"from": "human", "value": "\\ud83d"}, {"from": "gpt", "value": "a"}]}',
+    "Latin-1": b'{"conversations": [{"from": "human", "value": "\xe9"}, {"from": "gpt", "value": "a"}]}',
+    "no object": b"[1, 2]",
+    "no JSON": b'{"conversations": [',
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_bad_record_is_left_out_and_named_and_many_are_an_error(
+    tokenizer: Tokenizer, tmp_path: Path, capfd: pytest.CaptureFixture[str], fault: str
+) -> None:
+    lines = [json.dumps(record).encode() for record in GOOD]
+    wanted = make("sharegpt", tokenizer, store(tmp_path, "good.jsonl", b"\n".join(lines)))
+    one = store(tmp_path / "one", "d.jsonl", b"\n".join([*lines[:7], BAD[fault], *lines[7:]]))
+    assert make("sharegpt", tokenizer, one).equals(wanted)
+    assert "1 of 111 records cannot be used: record 8: " in capfd.readouterr().err
+    many = store(tmp_path / "many", "d.jsonl", b"\n".join([*lines, *[BAD[fault]] * 9]))
+    with pytest.raises(ServelabError, match=r"9 of 119 records cannot be used: record 111: .*; record 113: [^;]*$"):
+        make("sharegpt", tokenizer, many)
+
+
 def test_trace_keeps_times_and_lengths(tokenizer: Tokenizer, trace: Path) -> None:
     rows = make("trace", tokenizer, trace, speed=2.0).to_pylist()[:40]
     assert [row["arrival_s"] for row in rows] == [0.25 * (index // 2) for index in range(40)]
@@ -212,6 +261,16 @@ def test_trace_keeps_times_and_lengths(tokenizer: Tokenizer, trace: Path) -> Non
     assert {row["output_tokens"] for row in rows} == {2}
     with pytest.raises(ServelabError, match="60 requests pass the length filters, 61 are needed"):
         make("trace", tokenizer, trace, num_requests=61)
+
+
+def test_a_trace_has_no_time_that_is_no_number(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    for number in ("NaN", "Infinity", "-Infinity"):
+        lines = [json.dumps(row) for row in TRACE]
+        lines[0] = lines[0].replace('"timestamp": 1000', f'"timestamp": {number}')
+        rows = make("trace", tokenizer, store(tmp_path, "t.jsonl", "\n".join(lines))).to_pylist()[:40]
+        assert [row["arrival_s"] for row in rows] == [0.5 * ((index + 1) // 2) for index in range(40)]
+        with pytest.raises(ServelabError, match=r"record 1: timestamp is .*, which is no time"):
+            make("trace", tokenizer, store(tmp_path / number, "t.jsonl", "\n".join([lines[0], *lines[10:20]])))
 
 
 def common(one: list[int], other: list[int]) -> int:
@@ -250,7 +309,7 @@ def test_trace_of_azure(tokenizer: Tokenizer, tmp_path: Path) -> None:
         rows = make("trace", tokenizer, store(tmp_path, "a.csv", text), format="azure", num_requests=2).to_pylist()
         assert [row["arrival_s"] for row in rows[:2]] == pytest.approx([0, 2.1])
         assert [(row["input_tokens"], row["output_tokens"]) for row in rows[:2]] == [(4, 3), (9, 1)]
-    with pytest.raises(ServelabError, match="record 0 has not the azure format"):
+    with pytest.raises(ServelabError, match="record 1: has not the azure format"):
         make("trace", tokenizer, store(tmp_path, "b.csv", text.replace("2024-05-10", "yesterday")), format="azure")
 
 

@@ -7,9 +7,9 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar, Union
 
 from pydantic import Field, ValidationError
 
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     AnySource = FileSource
 else:
     AnySource = Annotated[Union[tuple(FILE_SOURCES)], Field(discriminator="kind")]  # noqa: UP007 (made at run time)
+
+T = TypeVar("T")
+_ARRAY = re.compile(r'(\{\s*"(data|examples|records|rows|train)"\s*:\s*)?\[')
+"""Begins an array of records, also as the first value of an object."""
+_MOST_BAD, _SHOWN = 0.05, 3
+"""Share of a file's records that may be left out, and how many of them are named."""
+_BYTES = range(0xDC80, 0xDD00)
+"""Characters that stand for bytes that are no UTF-8."""
 
 
 class Dataset(Content):
@@ -88,7 +96,7 @@ def fetch_dataset(name: str, dataset: Dataset, folder: Path) -> Path:
         title=dataset.title,
         path=dataset.file,
         part_of=dataset.part_of,
-        records=sum(1 for _ in iter_records(file, cut=dataset.part_of is not None)),
+        records=sum(isinstance(each, dict) for each in iter_records(file, cut=dataset.part_of is not None)),
         license=dataset.license,
         source=source,
         size_bytes=dataset.size_bytes,
@@ -120,58 +128,124 @@ def load_stored_dataset(path: Path) -> tuple[StoredDataset, Path]:
     return stored, path.parent / stored.path
 
 
-def iter_records(path: Path, *, cut: bool) -> Iterator[dict[str, Any]]:
+class BadRecord(NamedTuple):
+    """A line or an element of a file that is no record."""
+
+    fault: str
+
+
+def read_records(path: Path, read: Callable[[dict[str, Any]], T], *, cut: bool) -> list[T]:
+    """Each record of a file as `read` returns it. Records that it refuses with a `ValueError` are left out.
+
+    The first of them are printed. `ServelabError` if more than 5 % are left out.
+    """
+    found: list[T] = []
+    bad: list[str] = []
+    for number, record in enumerate(iter_records(path, cut=cut), start=1):
+        try:
+            if isinstance(record, BadRecord):
+                raise ValueError(record.fault)
+            found.append(read(record))
+        except ValueError as error:
+            bad.append(f"record {number:,}: {error}")
+    if bad:
+        shown = "; ".join(bad[:_SHOWN])
+        what = f"{path}: {len(bad):,} of {len(bad) + len(found):,} records cannot be used: {shown}"
+        if len(bad) > _MOST_BAD * (len(bad) + len(found)):
+            raise ServelabError(what)
+        print(f"{what}; they are left out", file=sys.stderr, flush=True)
+    return found
+
+
+def check_text(text: str) -> str:
+    """The text; `ValueError` if it has characters that cannot be sent."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        wrong = f"has the byte {code - 0xDC00:#04x}, which is no UTF-8" if code in _BYTES else "has half a character"
+        raise ValueError(f"{wrong} (\\u{code:04x})") from None
+    return text
+
+
+def iter_records(path: Path, *, cut: bool) -> Iterator[dict[str, Any] | BadRecord]:
     """Yields the records of a file one at a time, so that a file of any size fits in memory.
 
-    A `.csv` file has one record per row below its header, with text values. Any other file is a JSON array of objects
-    or JSON lines. With `cut` the file may end anywhere, and its truncated last record is skipped; without it, such an
-    end is a `ServelabError`.
+    A `.csv` file has one record per row below its header, with text values. Any other file is a JSON array of objects,
+    an object with such an array, or JSON lines. With `cut` the file may end anywhere, and its truncated last record is
+    skipped; without it, an array or a table that ends so is a `ServelabError`.
     """
-    if path.suffix == ".csv":
-        yield from _iter_rows(path, cut=cut)
-        return
-    decode = json.JSONDecoder().raw_decode
-    position, count = 0, 0
-    with path.open("rb") as file:
-        utf8 = codecs.getincrementaldecoder("utf-8")()
-        text = utf8.decode(file.read(CHUNK_BYTES)).lstrip()
-        if not text.startswith(("[", "{")):
+    with path.open(encoding=_encoding(path), errors="surrogateescape", newline="") as file:
+        if path.suffix == ".csv":
+            yield from _iter_rows(path, file, cut=cut)
+            return
+        text = file.read(CHUNK_BYTES).lstrip()
+        if array := _ARRAY.match(text):
+            yield from _iter_array(path, file, text[array.end() :], cut=cut)
+        elif text.startswith("{"):
+            file.seek(0)
+            yield from _iter_lines(file, cut=cut)
+        else:
             raise ServelabError(f"{path}: neither a JSON array of records nor JSON lines")
-        in_array = text.startswith("[")
-        position, block_bytes = int(in_array), CHUNK_BYTES
-        while True:
-            position = _skip(text, position)
-            if in_array and text.startswith("]", position):
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8 or UTF-16, by a byte order mark or by the zeros beside the first character."""
+    with path.open("rb") as file:
+        first = file.read(2)
+    if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    if b"\0" in first:
+        return "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
+    return "utf-8-sig"
+
+
+def _iter_lines(file: TextIO, *, cut: bool) -> Iterator[dict[str, Any] | BadRecord]:
+    for line in file:
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if not cut or line.endswith("\n"):
+                yield BadRecord(f"is not JSON: {error}")
+            continue
+        yield record if isinstance(record, dict) else BadRecord("is not an object")
+
+
+def _iter_array(path: Path, file: TextIO, text: str, *, cut: bool) -> Iterator[dict[str, Any] | BadRecord]:
+    decode = json.JSONDecoder().raw_decode
+    position, count, block_bytes = 0, 0, CHUNK_BYTES
+    while True:
+        position = _skip(text, position)
+        if text.startswith("]", position):
+            return
+        try:
+            record, position = decode(text, position)
+        except (json.JSONDecodeError, RecursionError) as error:
+            block = file.read(block_bytes)
+            if not block and cut:
                 return
-            try:
-                record, position = decode(text, position)
-            except json.JSONDecodeError as error:
-                block = file.read(block_bytes)
-                if not block and (cut or (not in_array and position == len(text))):
-                    return
-                if not block:
-                    raise ServelabError(f"{path}: broken after {count:,} complete records: {error.msg}") from None
-                # Doubling limits how often a record longer than a block is scanned again.
-                text, position, block_bytes = text[position:] + utf8.decode(block), 0, block_bytes * 2
-                continue
-            if not isinstance(record, dict):
-                raise ServelabError(f"{path}: record {count:,} is not an object")
-            block_bytes = CHUNK_BYTES
-            count += 1
-            yield record
+            if not block:
+                raise ServelabError(f"{path}: broken after {count:,} complete records: {error}") from None
+            # Doubling limits how often a record longer than a block is scanned again.
+            text, position, block_bytes = text[position:] + block, 0, block_bytes * 2
+            continue
+        block_bytes = CHUNK_BYTES
+        count += 1
+        yield record if isinstance(record, dict) else BadRecord("is not an object")
 
 
-def _iter_rows(path: Path, *, cut: bool) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        previous = None
-        for count, row in enumerate(csv.DictReader(file)):
-            if previous is not None:
-                yield previous
-            if None in row or (None in row.values() and not cut):
-                raise ServelabError(f"{path}: row {count:,} has another number of fields than the header")
-            previous = row
-        if previous is not None and not cut:  # the last row of a cut file may end within a value
+def _iter_rows(path: Path, file: TextIO, *, cut: bool) -> Iterator[dict[str, Any]]:
+    previous = None
+    for count, row in enumerate(csv.DictReader(file)):
+        if previous is not None:
             yield previous
+        if None in row or (None in row.values() and not cut):
+            raise ServelabError(f"{path}: row {count:,} has another number of fields than the header")
+        previous = row
+    if previous is not None and not cut:  # the last row of a cut file may end within a value
+        yield previous
 
 
 def _skip(text: str, position: int) -> int:

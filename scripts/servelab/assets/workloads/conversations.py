@@ -1,18 +1,23 @@
-"""Conversations of several turns: each turn is sent with the server's own earlier answers, after a time to think."""
+"""Conversations from a data set: the first question with the length of its real answer, or several turns.
+
+`sharegpt` has the filters and defaults of `vllm bench serve --dataset-name sharegpt`. Two differences avoid figures
+that are too good: an answer at the start of a conversation is not used as a question, and a prompt is used once (a
+repeated prompt would come from the prefix cache). `conversations` sends each turn with the server's earlier answers,
+after a time to think.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from servelab.assets.datasets import iter_records
+from servelab.assets.datasets import check_text, read_records
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, Workload, generator, open_dataset, table
 from servelab.assets.workloads.random import warmup_like
 from servelab.core.errors import ServelabError
@@ -21,10 +26,12 @@ from servelab.core.yaml_file import describe_validation_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-from typing import TYPE_CHECKING, Literal
 
+T = TypeVar("T")
 ASKS = frozenset({"human", "user"})
 ANSWERS = frozenset({"gpt", "assistant", "chatgpt", "bing", "bard"})
+SHAPES = ("conversations", "messages", "conversation", "items")
+"""Keys by which data sets name the turns of a record."""
 BATCH = 256
 
 
@@ -58,7 +65,8 @@ class ShareGpt(Workload):
     def make(self, parameters: ShareGptParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the questions that pass the filters, in seeded order."""
         stored, file = open_dataset(dataset, parameters.dataset_sha256)
-        pairs = list(_first_exchanges(file, cut=stored.part_of is not None))
+        found = read_records(file, _first_exchange, cut=stored.part_of is not None)
+        pairs = _each_once((each[0], each) for each in found if each is not None)
         generator(parameters.seed).shuffle(pairs)
         wanted = parameters.num_requests + WARMUP_REQUESTS
         rows: list[dict[str, Any]] = []
@@ -72,19 +80,38 @@ class ShareGpt(Workload):
         )
 
 
-def _first_exchanges(file: Path, *, cut: bool) -> Iterator[tuple[str, str]]:
-    """(question, answer) of each conversation that has both; repeated questions are skipped."""
-    seen: set[str] = set()
-    for record in iter_records(file, cut=cut):
-        turns = record.get("conversations", [])
-        for turn, next_turn in pairwise(turns):
-            if turn["from"] not in ASKS:
-                continue
-            question, answer = turn["value"], next_turn["value"]
-            if next_turn["from"] in ANSWERS and question not in seen:
-                seen.add(question)
-                yield question, answer
-            break
+def _each_once(found: Iterable[tuple[str, T]]) -> list[T]:
+    """What was found, each with its first question; of those with the same question the first."""
+    first: dict[str, T] = {}
+    for question, each in found:
+        first.setdefault(question, each)
+    return list(first.values())
+
+
+def _first_exchange(record: Mapping[str, Any]) -> tuple[str, str] | None:
+    """First question that is followed by a turn, and that turn if it is an answer; None without one."""
+    for (speaker, question), (other, answer) in pairwise(_turns(record)):
+        if speaker in ASKS:
+            if question is None or answer is None:
+                raise ValueError("a turn of the first exchange has no text")
+            return (check_text(question), check_text(answer)) if other in ANSWERS else None
+    return None
+
+
+def _turns(record: Mapping[str, Any]) -> Iterator[tuple[str | None, str | None]]:
+    """Speaker and text of each turn of a record, as data sets publish it; None where one is missing."""
+    shape = next((name for name in SHAPES if name in record), None)
+    if shape is None:
+        raise ValueError(f"has none of {', '.join(SHAPES)}")
+    if not isinstance(record[shape], list):
+        raise ValueError(f"{shape}: is no list")
+    for number, turn in enumerate(record[shape]):
+        if not isinstance(turn, dict):
+            raise ValueError(f"{shape}.{number}: is no object")
+        speaker, text = turn.get("from", turn.get("role")), turn.get("value", turn.get("content"))
+        if not isinstance(speaker, str | None) or not isinstance(text, str | None):
+            raise ValueError(f"{shape}.{number}: `from` and `value`, or `role` and `content`, must be texts")
+        yield speaker, text
 
 
 def _fitting(
@@ -108,7 +135,7 @@ WORKLOADS.register(ShareGpt.kind, ShareGpt())
 
 
 _Role = Literal["system", "user", "assistant"]
-_SHAREGPT_ROLES: dict[str, _Role] = {
+_ROLES: dict[str, _Role] = {
     **dict.fromkeys(ASKS, "user"),
     **dict.fromkeys(ANSWERS, "assistant"),
     "system": "system",
@@ -150,15 +177,13 @@ class _Line(Strict):
     messages: list[_Message] = Field(min_length=1)
 
 
-@dataclass(frozen=True)
-class _Turn:
+class _Turn(NamedTuple):
     text: str
     answer: str | None
     think_s: float | None
 
 
-@dataclass(frozen=True)
-class _Conversation:
+class _Conversation(NamedTuple):
     system: str | None
     turns: list[_Turn]
 
@@ -178,7 +203,8 @@ class Conversations(Workload):
     def make(self, parameters: ConversationsParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the last conversation may be cut. The warm-up is text of random tokens."""
         stored, file = open_dataset(dataset, parameters.dataset_sha256)
-        found = list(_conversations(file, cut=stored.part_of is not None))
+        read = read_records(file, _conversation, cut=stored.part_of is not None)
+        found = _each_once((each.turns[0].text, each) for each in read if each.turns)
         generator(parameters.seed).shuffle(found)
         rows: list[dict[str, Any]] = []
         for conversation in found:
@@ -193,41 +219,12 @@ class Conversations(Workload):
         )
 
 
-def _conversations(file: Path, *, cut: bool) -> Iterator[_Conversation]:
-    """Those of a ShareGPT file (`conversations`), or of lines with `messages`; repeated first turns are skipped."""
-    seen: set[str] = set()
-    for number, record in enumerate(iter_records(file, cut=cut), start=1):
-        messages = _of_sharegpt(record) if "conversations" in record else _of_line(f"{file}: record {number:,}", record)
-        conversation = _conversation(messages)
-        if conversation.turns and conversation.turns[0].text not in seen:
-            seen.add(conversation.turns[0].text)
-            yield conversation
+def _conversation(record: Mapping[str, Any]) -> _Conversation:
+    """Turns up to the first that does not follow an answer, or that no chat endpoint takes.
 
-
-def _of_sharegpt(record: Mapping[str, Any]) -> list[_Message]:
-    """Up to the first message that no chat endpoint takes: an empty one, or one of another speaker."""
-    messages = []
-    for turn in record["conversations"]:
-        role, content = _SHAREGPT_ROLES.get(turn.get("from")), turn.get("value")
-        if role is None or not content:
-            break
-        messages.append(_Message.model_construct(role=role, content=content, think_s=None))
-    return messages
-
-
-def _of_line(where: str, record: Mapping[str, Any]) -> list[_Message]:
-    try:
-        messages = _Line.model_validate(record).messages
-    except ValidationError as error:
-        raise ServelabError(describe_validation_error(error, where, _Line)) from None
-    spoken = [message.role for message in (messages[1:] if messages[0].role == "system" else messages)]
-    if not spoken or any(role != ("user", "assistant")[place % 2] for place, role in enumerate(spoken)):
-        raise ServelabError(f"{where}: messages: write a system message first, if any, then user and assistant in turn")
-    return messages
-
-
-def _conversation(messages: list[_Message]) -> _Conversation:
-    """Turns up to the first that does not follow an answer."""
+    Such a turn is empty, or of another speaker. Lines with `messages` are checked as a whole instead.
+    """
+    messages = _checked(record) if "messages" in record else _sendable(record)
     system = messages[0].content if messages and messages[0].role == "system" else None
     said = messages[1:] if system is not None else messages
     turns = []
@@ -236,6 +233,29 @@ def _conversation(messages: list[_Message]) -> _Conversation:
             break
         turns.append(_Turn(asked.content, None if answered is None else answered.content, asked.think_s))
     return _Conversation(system, turns)
+
+
+def _sendable(record: Mapping[str, Any]) -> list[_Message]:
+    messages = []
+    for speaker, content in _turns(record):
+        role = _ROLES.get(speaker or "")
+        if role is None or not content:
+            break
+        messages.append(_Message.model_construct(role=role, content=check_text(content), think_s=None))
+    return messages
+
+
+def _checked(record: Mapping[str, Any]) -> list[_Message]:
+    try:
+        messages = _Line.model_validate({"messages": record["messages"]}).messages
+    except ValidationError as error:
+        raise ValueError(describe_validation_error(error, "", _Line).removeprefix(": ")) from None
+    for message in messages:
+        check_text(message.content)
+    spoken = [message.role for message in (messages[1:] if messages[0].role == "system" else messages)]
+    if not spoken or any(role != ("user", "assistant")[place % 2] for place, role in enumerate(spoken)):
+        raise ValueError("messages: write a system message first, if any, then user and assistant in turn")
+    return messages
 
 
 def _rows(

@@ -6,9 +6,11 @@ alike: each of its `hash_ids` stands for a block of 512 tokens together with all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from servelab.assets.datasets import iter_records
+from servelab.assets.datasets import read_records
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, Workload, generator, open_dataset, table
 from servelab.assets.workloads.random import ordinary_tokens, random_prompts
 from servelab.core.errors import ServelabError
@@ -80,7 +82,8 @@ class Trace(Workload):
     def make(self, parameters: TraceParameters, tokenizer: Tokenizer, dataset: Path | None) -> pa.Table:
         """See `Workload.make`; the warm-up rows repeat the lengths of the first requests with other tokens."""
         stored, file = open_dataset(dataset, parameters.dataset_sha256)
-        rows = sorted(_requests(file, parameters, cut=stored.part_of is not None), key=lambda row: row["arrival_s"])
+        found = read_records(file, partial(_request, parameters=parameters), cut=stored.part_of is not None)
+        rows = sorted((row for row in found if row is not None), key=lambda row: row["arrival_s"])
         if len(rows) < parameters.num_requests:
             raise ServelabError(
                 f"{stored.name}: {len(rows):,} requests pass the length filters, {parameters.num_requests:,} are "
@@ -105,29 +108,33 @@ def _of_blocks(blocks: Sequence[int], ids: Sequence[int], seed: int) -> list[int
     return [token for block in blocks for token in Random(f"{seed}-{block}").choices(ids, k=BLOCK_TOKENS)]  # noqa: S311
 
 
-def _requests(file: Path, parameters: TraceParameters, *, cut: bool) -> Iterator[dict[str, Any]]:
+def _request(record: Mapping[str, Any], parameters: TraceParameters) -> dict[str, Any] | None:
+    """A request; None if the filters leave it out, `ValueError` if the record is not of the format."""
     fields = FORMATS[parameters.format]
-    for number, record in enumerate(iter_records(file, cut=cut)):
-        try:
-            row: dict[str, Any] = {
-                "arrival_s": _seconds(record[fields.arrival], fields.units_per_s),
-                "input_tokens": int(record[fields.input_tokens]),
-                "output_tokens": int(record[fields.output_tokens]),
-                "blocks": [int(block) for block in record.get(fields.blocks) or []] if fields.blocks else [],
-            }
-        except (KeyError, TypeError, ValueError) as error:
-            raise ServelabError(
-                f"{file}: record {number:,} has not the {parameters.format} format: {error!r}"
-            ) from None
-        if row["blocks"] and not 0 <= len(row["blocks"]) * BLOCK_TOKENS - row["input_tokens"] < BLOCK_TOKENS:
-            raise ServelabError(
-                f"{file}: record {number:,}: {fields.blocks} has {len(row['blocks']):,} blocks of {BLOCK_TOKENS} "
-                f"tokens for a prompt of {row['input_tokens']:,}"
-            )
-        if 1 <= row["input_tokens"] <= (parameters.max_input_tokens or row["input_tokens"]) and 1 <= row[
-            "output_tokens"
-        ] <= (parameters.max_output_tokens or row["output_tokens"]):
-            yield row
+    try:
+        arrival_s = _seconds(record[fields.arrival], fields.units_per_s)
+        tokens, output = _whole(record[fields.input_tokens]), _whole(record[fields.output_tokens])
+        blocks = [int(block) for block in record.get(fields.blocks) or []] if fields.blocks else []
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"has not the {parameters.format} format: {error!r}") from None
+    if not math.isfinite(arrival_s):
+        raise ValueError(f"{fields.arrival} is {arrival_s}, which is no time")
+    if blocks and not 0 <= len(blocks) * BLOCK_TOKENS - tokens < BLOCK_TOKENS:
+        raise ValueError(
+            f"{fields.blocks} has {len(blocks):,} blocks of {BLOCK_TOKENS} tokens for a prompt of {tokens:,}"
+        )
+    fits = tokens <= (parameters.max_input_tokens or tokens) and output <= (parameters.max_output_tokens or output)
+    if min(tokens, output) < 1 or not fits:
+        return None
+    return {"arrival_s": arrival_s, "input_tokens": tokens, "output_tokens": output, "blocks": blocks}
+
+
+def _whole(value: Any) -> int:
+    """A whole number, also one that is written as `18.0`."""
+    number = float(value)
+    if not number.is_integer():
+        raise ValueError(f"{value} is no whole number")
+    return int(number)
 
 
 def _seconds(time: Any, units_per_s: float | None) -> float:
