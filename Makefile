@@ -33,7 +33,7 @@ $(VENV)/.complete: envs/workflow.lock.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Servelab needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	$(BUILD_VENV)
 
-tools: $(VENV)/.tools  ## what tests and checks need, and DuckDB for docs/reading-results.md
+tools: $(VENV)/.tools  ## what tests and checks need, and DuckDB for docs/results.md
 
 $(VENV)/.tools: envs/test.lock.txt $(VENV)/.complete
 	$(INSTALL) --require-hashes -r $<
@@ -49,12 +49,12 @@ status: setup  ## how far studies are, also while the workflow runs; STUDY=name 
 $(PUBLISH_VENV)/.complete: envs/publish.lock.txt pyproject.toml
 	$(BUILD_VENV)
 
-publish: $(PUBLISH_VENV)/.complete  ## hands archives over, TO=s3://bucket/folder or TO=zenodo://deposition/ID; docs/publish.md
+publish: $(PUBLISH_VENV)/.complete  ## hands archives over, TO=s3://bucket/folder or TO=zenodo://deposition/ID; docs/archive.md
 	@test -n "$(TO)" || { echo "say where: make publish TO=s3://bucket/folder"; exit 2; }
 	PATH="$(CURDIR)/$(PUBLISH_VENV)/bin:$$PATH" $(PUBLISH_VENV)/bin/snakemake --profile profiles/default \
 		$(if $(S3),--storage-s3-endpoint-url $(S3)) $(ARGS) --config publish=$(TO) -- publish
 
-export: $(PUBLISH_VENV)/.complete  ## a study's figures to MLflow or a collector: STUDY=name ARGS='--to otlp --uri …'; docs/publish.md
+export: $(PUBLISH_VENV)/.complete  ## a study's figures to MLflow or a collector: STUDY=name ARGS='--to otlp --uri …'; docs/archive.md
 	@test -n "$(STUDY)" || { echo "say which: make export STUDY=cpu-smollm2 ARGS='--to otlp --uri http://127.0.0.1:4318'"; exit 2; }
 	$(PUBLISH_VENV)/bin/python scripts/export_figures.py $(STUDY) $(ARGS)
 
@@ -79,14 +79,14 @@ gpu-pack:  ## with a network: what gpu-test takes to a machine without one; PYTH
 	results/gpu-pack-venv/bin/python -m pip install --quiet --disable-pip-version-check pydantic pyyaml
 	PYTHONPATH=scripts results/gpu-pack-venv/bin/python tests/gpu/pack.py --output .gpu-pack --downloads results/downloads
 
-gpu-test:  ## on one NVIDIA GPU, no network: llama.cpp built with CUDA, a whole small study; docs/devices.md
+gpu-test:  ## on one NVIDIA GPU, no network: llama.cpp built with CUDA, a whole small study; docs/cluster.md
 	@$(PYTHON) tests/gpu/prepare.py
 	.venv-gpu/bin/python $(GPU_TEST)
 
 gpu-rehearsal: tools  ## the same without a GPU: doubles of its tools, and the CPU's llama.cpp
 	SERVELAB_GPU=doubles $(BIN)/python $(GPU_TEST)
 
-bench: tools  ## the client beside others, and what it can tell apart; docs/benchmarks.md
+bench: tools  ## the client beside others, and what it can tell apart; docs/evidence.md
 	$(PYTEST) -m bench -p no:xdist -s tests/bench
 
 check: tools  ## format, lint, types, order of imports, plain words, docs and schema up to date

@@ -2,7 +2,7 @@
 
 Asked for by name, `snakemake publish`, in an environment that has the storage plugins (envs/publish.lock.txt), with the
 place as `--config publish=s3://bucket/folder` or `publish=zenodo://deposition/<id>`. The plugins read credentials, from
-the environment alone (docs/publish.md).
+the environment alone (docs/archive.md).
 """
 
 if "publish" in config:

@@ -1,4 +1,4 @@
-"""Options that docs/support.md says were run: a real server of the release serves with them."""
+"""Options that docs/reference/options.md says were run: a real server of the release serves with them."""
 
 from __future__ import annotations
 

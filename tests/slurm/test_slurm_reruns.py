@@ -1,4 +1,4 @@
-"""What must rerun on a cluster is what must rerun on one machine: every row of the table of docs/usage.md.
+"""What must rerun on a cluster is what must rerun on one machine: every row of the table of docs/studies.md.
 
 The rows that measure nothing are changed together here: tests/workflow/test_reruns.py has each by itself.
 """

@@ -323,7 +323,7 @@ def test_the_hub_is_asked_for_the_newest_commit(checkout, here):
 
 
 def test_the_table_in_the_documents_has_every_command():
-    for document in ("README.md", "docs/usage.md"):
+    for document in ("README.md", "docs/studies.md"):
         rows = [line for line in (ROOT / document).read_text().splitlines() if line.startswith("| `servelab ")]
         assert [row.split()[2].strip("`") for row in rows] == list(servelab.commands), document
 

@@ -200,7 +200,7 @@ def test_command_line_ends_with_the_verdicts_code(folder_of, tmp_path, pace, cod
 
 
 def test_the_documents_ci_job_fails_on_a_slower_release(folder_of, tmp_path):
-    (block,) = re.findall(r"```yaml\n(jobs:.*?)```", (ROOT / "docs/reading-results.md").read_text(), re.DOTALL)
+    (block,) = re.findall(r"```yaml\n(jobs:.*?)```", (ROOT / "docs/results.md").read_text(), re.DOTALL)
     step = yaml.safe_load(block)["jobs"]["serving-speed"]["steps"][-1]["run"]
     words = shlex.split(step.replace("\\\n", " "))
     before, after = words[2:4]

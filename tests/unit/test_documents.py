@@ -1,4 +1,4 @@
-"""Links of the documents lead somewhere, the rooms that docs/adding.md names exist, and no two tests share a name."""
+"""Links of the documents lead somewhere, rooms that docs/adding.md names exist, and no two tests share a name."""
 
 import re
 import tomllib

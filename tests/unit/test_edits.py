@@ -1,6 +1,6 @@
 """Edits of adapters, clients, launchers and locks, in a copy of the checkout: which measuring jobs each plans, and why.
 
-docs/usage.md has the table of them. Nothing is served: a run that is planned under another id is measured again.
+docs/studies.md has the table of them. Nothing is served: a run that is planned under another id is measured again.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Every option of every engine against what each release takes (engines/flags): docs/support.md rests on it."""
+"""Every option of every engine against what each release takes (engines/flags): docs/reference/options.md has them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SLOS = {"ttft_ms": 1200.0, "tpot_ms": 60.0, "e2el_ms": 2500.0}
 PRICE = 2.5
 
 
-# Each metric's observations of a round, from its rows, by the formulas of docs/metrics.md.
+# Each metric's observations of a round, from its rows, by the formulas of docs/reference/metrics.md.
 def successes(rows):
     return [row for row in rows if row["error"] is None]
 
@@ -371,7 +371,7 @@ def test_rows_fit_the_schema():
 @pytest.mark.parametrize("name", METRICS.names())
 def test_docs_describe_every_metric(name):
     text = metrics.render_docs()
-    assert f"## `{name}`" in text
+    assert f"- `{name}` (" in text
     assert METRICS.get(name).formula in text
     for base in METRICS.get(name).based_on:
         METRICS.get(base)

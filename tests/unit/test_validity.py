@@ -351,8 +351,8 @@ def test_verdict_is_the_worst_and_names_all_that_failed():
 @pytest.mark.parametrize("name", CHECKS.names())
 def test_docs_describe_every_check(name):
     text, entry = validity.render_docs(), CHECKS.get(name)
-    assert f"## `{name}`" in text
-    assert all(part in text for part in (entry.looks_at, entry.rule, entry.why, entry.action))
+    assert f"- `{name}` (" in text
+    assert all(part in text for part in (entry.looks_at, entry.rule))
 
 
 def test_made_run_is_what_it_says():

@@ -1,4 +1,4 @@
-"""A dry run's job table and the forecast above it agree, for each row of the table "What reruns" of docs/usage.md.
+"""A dry run's job table and the forecast above it agree, for each row of the table "What reruns" of docs/studies.md.
 
 `test_reruns.py` counts what is really measured for each row.
 """
@@ -213,7 +213,7 @@ ELSEWHERE = (  # this study has no curve and asks nothing: other tests count the
 
 
 def test_each_row_of_the_table_is_tried():
-    page = (ROOT / "docs/usage.md").read_text().split("## What reruns")[1]
+    page = (ROOT / "docs/studies.md").read_text().split("## What reruns")[1]
     table = page.split("\n\n")[1].splitlines()[2:]
     rows = [re.match(r"\| (.*?) \|", line)[1] for line in table]
     assert [row for row in rows if row not in ELSEWHERE] == list(ROWS)

@@ -1,4 +1,4 @@
-"""Every file that a real study leaves is named in docs/output.md, with its columns, types and keys."""
+"""Every file that a real study leaves is named in docs/reference/files.md, with its columns, types and keys."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""docs/reading-results.md on the results of a real study: every block runs, and its figures are those of the tables."""
+"""docs/results.md on the results of a real study: every block runs, and its figures are those of the tables."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from workspace import ROOT
 
-PAGE = (ROOT / "docs/reading-results.md").read_text()
+PAGE = (ROOT / "docs/results.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 CHECKS = """
 import json as _json

@@ -1,4 +1,4 @@
-"""What is measured again after a change: the table "What reruns" of docs/usage.md, row by row, with real runs."""
+"""What is measured again after a change: the table "What reruns" of docs/studies.md, row by row, with real runs."""
 
 import shutil
 import time

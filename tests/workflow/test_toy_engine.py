@@ -1,4 +1,4 @@
-"""An engine in one file: the very text of docs/adding.md, put into a copy of the project, serves a study to its end."""
+"""An engine in one file: the text of docs/adding.md, put into a copy of the project, serves a study to its end."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Answers: whether a configuration still gives the answers that the baseline gives (docs/answers.md).
+"""Answers: whether a configuration still gives the answers that the baseline gives (docs/search.md).
 
 May import assets and the rooms below it.
 """

@@ -23,7 +23,7 @@ class AnswersVerdict:
     """The verdict on a candidate's answers."""
 
     verdict: str
-    """`same`, `changes answers`, `cannot tell` or `not measured`; docs/answers.md explains them."""
+    """`same`, `changes answers`, `cannot tell` or `not measured`; docs/search.md explains them."""
     why: str
     """Reason for the verdict, with the figures that decided."""
     smallest_loss_points: float | None = None

@@ -128,7 +128,7 @@ _UNKNOWN = "not known"
 
 
 class BenchFinding(JsonPart):
-    """Result of a check (docs/validity.md)."""
+    """Result of a check (docs/reference/checks.md)."""
 
     check: str
     level: str

@@ -81,7 +81,7 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2el_ms")
 _REMARK = (
     "± is half of the 95 % interval over visits: each load was sent once in every visit. The server was not started "
     "again between them, so the interval does not include what differs from start to start, which a study measures. "
-    "P99 is over the requests of all visits. Metrics are those of docs/metrics.md, checks those of docs/validity.md."
+    "P99 is over the requests of all visits. Metrics and checks are those of docs/reference."
 )
 _CHECKS = (
     "Those that could not be made need telemetry of the server's machine, the model's tokenizer, three visits, or "

@@ -353,7 +353,7 @@ class RunSpec(Strict, JsonFile):
         description="Whether its requests are questions: greedy, with a fixed seed and without `served.request_body`, "
         "so that answers end by themselves, and their texts are kept; missing if not.",
     )
-    protocol: ProtocolSpec = Field(description="Warm-up, rounds, arrivals, limits in flight and in time (studies.md).")
+    protocol: ProtocolSpec = Field(description="Warm-up, rounds, arrivals, limits in flight and in time (keys.md).")
 
     @property
     def natural_stops(self) -> bool:

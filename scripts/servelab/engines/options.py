@@ -4,7 +4,8 @@ A study names an option once (`options: {max_num_seqs: 64}`); each adapter maps 
 only one engine has is not an option but an argument, and is passed on as it is.
 
 `tests/unit/test_engine_flags.py` compares every option with the flags of each release (`servelab/engines/flags`), and
-`tests/engines/test_options_run.py` serves with the options that count as run. docs/support.md is generated from this.
+`tests/engines/test_options_run.py` serves with the options that count as run.
+docs/reference/options.md is generated from this.
 """
 
 from __future__ import annotations

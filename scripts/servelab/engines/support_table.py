@@ -1,41 +1,34 @@
-"""docs/support.md: the options of each engine, its flags for them, and how each release was checked."""
+"""docs/reference/options.md: the options of each engine, its flags for them, and how each release was checked."""
 
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Iterable
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, shown
-from servelab.engines.options import ALL_ENGINES, HOW_CHECKED, OPTIONS, Owned
+from servelab.engines.options import ALL_ENGINES, HOW_CHECKED, OPTIONS
 
 HEAD = """\
 <!-- Made by `make docs` from scripts/servelab/engines/adapters/; edit there. -->
-# Support: every option of every engine, and how it was checked
+# Options: every option of every engine, and how it was checked
 
-A study sets options by these names; [engines.md](engines.md#options) has notes on single engines.
+A study sets options by these names; [engines.md](../engines.md#options) has notes on single engines.
 
 """
 WORDS = """\
-In the tables below, a cell says how the option was checked for that release:
+The lists of engines say how an option was checked with each release:
 
-| word | what was done |
-|---|---|
 """
 OWNED = """\
-## What no study may set
+## No study may set
 
-Some arguments and environment variables are Servelab's own. A study with one of them gets an error that names it, also
-by an alias of it. Those of one engine are below its table; the variables that its adapter sets are refused too.
-For every engine:
+Some arguments and environment variables are Servelab's own, under any of their names. A study with one of them gets an
+error that names it and says why:
 
 """
-TAIL = """\
-Tests compare every cell with the flags of the release (`scripts/servelab/engines/flags`), and fail for an option that
-was not checked. Values of `attention_backend` and `kv_cache_dtype` are the engine's own names; the same files list them
-per release.
+TAIL = """
+Tests compare every option with the flags of the release (`scripts/servelab/engines/flags`).
 """
 _SAMPLES: dict[type, ArgumentValue] = {int: 2, float: 0.5, bool: True, str: "auto"}
 
@@ -65,67 +58,52 @@ def spelled(engine: Engine, option: str) -> list[str]:
 
 
 def render_docs() -> str:
-    """The text of docs/support.md."""
-    words = "".join(f"| {word} | {text} |\n" for word, text in HOW_CHECKED.items())
-    refused = "| refused | This release does not have the option; a study that sets it gets an error. |\n"
+    """The text of docs/reference/options.md."""
+    words = "".join(f"- {word}: {text}\n" for word, text in HOW_CHECKED.items())
+    refused = "- refused: This release does not have the option; a study that sets it gets an error.\n"
     return "\n".join(
         [
             HEAD + _meanings(),
             WORDS + words + refused,
             *(_engine(engine) for engine in ENGINES if engine.checked),
-            *(_running(engine) for engine in ENGINES if engine.already_runs),
-            OWNED + _owned(ALL_ENGINES),
-            TAIL,
+            OWNED + "".join(f"- {why}\n" for why in _reasons()) + TAIL,
         ]
     )
 
 
 def _meanings() -> str:
-    """Every option with its meaning and the engines that have it."""
-    engines = [engine for engine in ENGINES if engine.options]
-    head = f"| option | meaning | {' | '.join(each.name for each in engines)} |\n|---|---|{'---|' * len(engines)}\n"
-    rows = [
-        [f"`{name}`", option.description, *("yes" if name in engine.options else "no" for engine in engines)]
-        for name, option in OPTIONS.items()
-    ]
-    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    """Every option with its meaning."""
+    return "".join(f"- `{name}`: {option.description}\n" for name, option in OPTIONS.items())
 
 
 def _engine(engine: Engine) -> str:
-    releases = " | ".join(checked.release for checked in engine.checked)
-    rows = [f"| {' | '.join(_row(engine, name))} |\n" for name in OPTIONS if name in engine.options]
+    releases = ", ".join(checked.release for checked in engine.checked)
+    rows = "".join(_row(engine, name) for name in OPTIONS if name in engine.options)
     lacks = ", ".join(f"`{name}`" for name in OPTIONS if name not in engine.options)
-    head = f"## {engine.name}\n\n| option | is | {releases} |\n|---|---|{'---|' * len(engine.checked)}\n"
-    refused = f"Refused on every release: {lacks}."
-    refused = f"\n{textwrap.fill(refused, 120)}\n" if lacks else ""
-    owned = f"\n{_owned(engine.owned)}" if engine.owned else ""
-    return f"{head}{''.join(rows)}{refused}\n{_answers(engine)}{owned}"
+    refused = f"- refused: {lacks}\n" if lacks else ""
+    return f"## {engine.name}\n\nReleases: {releases}.\n\n{rows}{refused}{_answers(engine)}"
 
 
-def _running(engine: Engine) -> str:
-    where = "[engines.md](engines.md#a-server-that-already-runs)"
-    return f"## {engine.name}\n\nIt has no options: it already runs ({where}).\n\n{_owned(engine.owned)}"
+def _reasons() -> list[str]:
+    """Why no study may set what Servelab sets, each reason once."""
+    parts = (*ALL_ENGINES, *(part for engine in ENGINES for part in engine.owned))
+    return list(dict.fromkeys(part.why for part in parts))
 
 
 def _answers(engine: Engine) -> str:
     """The settings that make a candidate be asked the study's questions."""
-    names = ", ".join(f"`{name}`" for name in dict.fromkeys(engine.answer_settings))
-    known = "Its log-probabilities are read" if engine.logprob_fields else "It is not asked for log-probabilities"
-    where = "([answers.md](answers.md#log-probabilities))"
-    said = f"May change answers ([search.md](search.md#answers)): {names}. {known} {where}."
-    return textwrap.fill(said, 120, break_on_hyphens=False, break_long_words=False) + "\n"
+    alike = (each for each in ENGINES if each.name < engine.name)
+    same = next((each.name for each in alike if each.answer_settings == engine.answer_settings), None)
+    names = f"as {same}" if same else ", ".join(f"`{name}`" for name in dict.fromkeys(engine.answer_settings))
+    known = "read" if engine.logprob_fields else "not read"
+    return f"- may change answers ([search.md](../search.md#answers)): {names}; log-probabilities are {known}\n"
 
 
-def _owned(parts: Iterable[Owned]) -> str:
-    """Flags and variables that no study may set, by the reason."""
-    rows = [(part.why, " ".join(f"`{name}`" for name in (*part.flags, *part.variables))) for part in parts]
-    return "| no study may set | because |\n|---|---|\n" + "".join(f"| {names} | {why} |\n" for why, names in rows)
-
-
-def _row(engine: Engine, option: str) -> list[str]:
+def _row(engine: Engine, option: str) -> str:
     otherwise = "part of `speculative_decoding`" if option in _TOGETHER else "the accelerators it is given"
     names = ", ".join(f"`{name}`" for name in spelled(engine, option)) or otherwise
-    return [f"`{option}`", names, *(_cell(engine, option, number) for number in range(len(engine.checked)))]
+    cells = [_cell(engine, option, number) for number in range(len(engine.checked))]
+    return f"- `{option}`: {names} ({cells[0] if len(set(cells)) == 1 else ', '.join(cells)})\n"
 
 
 def _cell(engine: Engine, option: str, number: int) -> str:

@@ -181,7 +181,7 @@ def _configuration_columns(study: RecordedStudy, plan: RecordedPlan, planned: Re
 
 
 def _values(study: RecordedStudy, workload: str, block: Block) -> dict[str, float]:
-    """Metric → the round's rate, or the mean of its observations; only metrics of docs/metrics.md.
+    """Metric → the round's rate, or the mean of its observations; only metrics of docs/reference/metrics.md.
 
     A token rate that is not tokens / duration, as the log itself has them, is replaced by that.
     """

@@ -153,7 +153,7 @@ class RecordedLogs:
         return None
 
     def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
-        """Source, engines, workloads, logs, and definitions of a tool that differ from docs/metrics.md."""
+        """Source, engines, workloads, logs, and definitions of a tool that differ from docs/reference/metrics.md."""
         recorded = self._study
         facts = {
             "Published in": recorded.source,

@@ -49,7 +49,7 @@ class Decision(JsonFile):
     winner: Choice = Field(description="Where it ended.")
     changed: bool = Field(description="Whether these two differ.")
     unequal_places: str | None = Field(
-        None, description="A warning: how the places of the runs compared differ; null if they do not (devices.md)."
+        None, description="A warning: how the places of the runs compared differ; null if they do not (cluster.md)."
     )
     objective: str = Field(description="Metric the study improves.")
     margin_percent: float = Field(description="Smaller gains do not change the incumbent.")

@@ -137,7 +137,7 @@ class ProofVerdict(JsonPart):
         description="Smallest change that could have been seen: half the width of the interval; null without one."
     )
     unequal_places: str | None = Field(
-        None, description="A warning: how the places of the runs compared differ; null if they do not (devices.md)."
+        None, description="A warning: how the places of the runs compared differ; null if they do not (cluster.md)."
     )
 
     @property

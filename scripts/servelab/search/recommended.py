@@ -52,7 +52,7 @@ class Improvement(JsonPart):
         None, description="Smallest change that the proof could have seen here; null without an interval."
     )
     unequal_places: str | None = Field(
-        None, description="A warning: how the places of the runs compared differ; null if they do not (devices.md)."
+        None, description="A warning: how the places of the runs compared differ; null if they do not (cluster.md)."
     )
     failed: str | None = Field(None, description="Why the two cannot be compared; null if they can.")
     validity: Checks = None
@@ -67,7 +67,7 @@ class Proof(ProofVerdict):
     """The proof of what the search proposed, on the workload that decides."""
 
     promised_unequal_places: str | None = Field(
-        None, description="How the places of the runs behind the promise differ; null if they do not (devices.md)."
+        None, description="How the places of the runs behind the promise differ; null if they do not (cluster.md)."
     )
     wanted_half_width_percent: float | None = Field(
         description="Half width that its interval was to reach; null if neither the study nor the search gave one."

@@ -41,7 +41,7 @@ class Measured:
     """The objective in each round, for the deployment as run."""
     accelerator_s: float = 0.0
     failed: str | None = None
-    """Why it failed: a reason from docs/output.md."""
+    """Why it failed: a reason from docs/reference/files.md."""
     constraints_missed: str | None = None
     slo_attainment: float | None = None
     success_rate: float = 1.0

@@ -98,7 +98,7 @@ def comparison_row(row: Mapping[str, Any], values: Sequence[float]) -> dict[str,
 
 
 def machine_of(manifest: Path) -> dict[str, str]:
-    """The facts of a run's place (devices.md); empty if its manifest cannot be read."""
+    """The facts of a run's place (cluster.md); empty if its manifest cannot be read."""
     try:
         return place_of(RunManifest.read(manifest)).facts
     except ServelabError:

@@ -374,7 +374,7 @@ def _check_options(candidate: Candidate, engines: list[tuple[Engine, str]]) -> N
 def _check_client(project: Project) -> None:
     client, lock = CLIENTS.get(project.study.client), project.client_lock
     if lock and not lock.exists():
-        raise error_at(project, "client", f"{lock} does not exist; `make lock` writes it (docs/clients.md)")
+        raise error_at(project, "client", f"{lock} does not exist; `make lock` writes it (docs/load.md)")
     if lock and client_release(lock, client.packages) is None:
         raise error_at(project, "client", f"{lock} pins none of {', '.join(client.packages)}")
     for name in project.study.workloads:

@@ -1,4 +1,6 @@
-"""A study as a user writes it: one file, one question. docs/studies.md and the JSON schema are generated from here.
+"""A study as a user writes it: one file, one question.
+
+docs/reference/keys.md and the JSON schema are generated from here.
 
 `load_study` raises one `ConfigError` line for every mistake; it names file, key and the nearest valid name. That is
 before anything is downloaded or started.
@@ -58,12 +60,12 @@ class Answers(Strict):
         None,
         gt=0,
         description="Largest mean KL divergence of the answers' first token from the baseline's, in nats; null for no "
-        "limit. Of engines that print log-probabilities (docs/answers.md).",
+        "limit. Of engines that print log-probabilities (docs/search.md).",
     )
     of: Literal["changes", "all"] = Field(
         "changes",
         description="`changes`: the baseline, candidates with other weights, another engine, or a setting that may "
-        "change answers (docs/support.md), and both sides of the proof. `all`: every candidate.",
+        "change answers (docs/reference/options.md), and both sides of the proof. `all`: every candidate.",
     )
     max_concurrency: int = Field(4, ge=1, le=1024, description="Questions in flight.")
     endpoint: Literal["chat", "completions"] = Field(
@@ -262,7 +264,7 @@ class Hardware(Strict):
     found_as: list[str] = Field(
         [],
         description="Further names under which `nvidia-smi`, `npu-smi` or `lscpu` lists this accelerator "
-        "(docs/devices.md). A run is refused where another one is found. It is not part of a run's identity.",
+        "(docs/cluster.md). A run is refused where another one is found. It is not part of a run's identity.",
     )
     per_node: int = Field(1, ge=1, description="Accelerators per node.")
     nodes: int = Field(

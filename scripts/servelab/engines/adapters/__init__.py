@@ -106,7 +106,7 @@ class Engine(ABC):
     metrics_path: ClassVar[str | None] = None
     """Path of its metrics in Prometheus format; None if it has none."""
     metric_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Metric of docs/telemetry.md → the server's samples that add up to it."""
+    """Metric of docs/reference/files.md → the server's samples that add up to it."""
     answer_settings: ClassVar[tuple[str, ...]] = ("attention_backend", "kv_cache_dtype", "speculative_*")
     """Options, flags (without dashes, any of their names) and variables that may change greedy answers; `*` stands for
     any characters. Batch sizes and caches are not among them: they should change nothing beyond rounding."""

@@ -284,68 +284,42 @@ def summarise_rounds(run: RunData) -> list[dict[str, Any]]:
 
 
 def render_docs() -> str:
-    """The text of docs/metrics.md."""
+    """The text of docs/reference/metrics.md, without the physical limit."""
     limited = ", ".join(f"`{tag}`" for tag in slo_metrics())
-    parts = [_DOCS_HEAD.replace("SLO_METRICS", limited)]
-    for entry in METRICS:
-        better = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
-        parts.append(
-            f"## `{entry.tag}`\n\n{entry.title}, in {entry.unit}; {better[entry.higher_is_better]}.\n\n- Formula: "
-            f"{entry.formula}\n- Equals: {entry.equals}\n"
-        )
-    return "\n".join(parts)
+    better = {True: "higher is better", False: "lower is better", None: "no direction"}
+    return _DOCS_HEAD.replace("SLO_METRICS", limited) + "".join(
+        f"- `{entry.tag}` ({entry.unit}, {better[entry.higher_is_better]}): {entry.formula}"
+        f"{'' if entry.equals == 'none' else f'. Equals {entry.equals}'}\n"
+        for entry in METRICS
+    )
 
 
 _DOCS_HEAD = """\
+<!-- Made by `make docs` from scripts/servelab/metrics/definitions/; edit there. -->
 # Metrics
 
-Written by `scripts/generate_docs.py` from `scripts/servelab/metrics/definitions/`; edit there.
+Every figure is computed from the records of a run, `results/runs/<run_id>/requests.parquet`; energy also uses the run's
+telemetry. *Successful* requests have status 200, a complete stream and the requested output length. Token counts are
+the server's. The *duration* of a round runs from the first send until every request has ended, failed ones included.
+Requests of the settle phase are in no figure.
 
-Every figure is computed from the records of a run, `results/runs/<run_id>/requests.parquet`; energy also uses the
-run's telemetry. *Successful* requests are those without an error: status 200, a complete stream, and the requested
-output length. Input and output tokens are the server's counts. The *duration* of a round runs from the first send until
-every request has ended, failed ones included. Requests of the settle phase load the server and are not part of any
-figure; the duration then starts with the first request after them.
+- **Round.** A rate has one observation a round, a latency one per request, token or gap. A round's value is their mean.
+  A run's mean is the mean of its rounds. Standard deviation (population), minimum, maximum, median and percentiles
+  (linear interpolation) are over all observations. A metric without observations has n = 0 and nulls.
+- **Start.** A start's value is the mean of its rounds. A candidate's figure is the mean over its starts, with Student's
+  95 % interval over them. A single start has no interval. `±` is half of the interval's width.
+- **Pair.** A proof compares a start of the baseline with one of the winner, one after the other in one job. The change
+  is the geometric mean of the pairs' ratios with Student's interval of their logarithms; from six pairs on, the
+  Hodges-Lehmann estimate with Wilcoxon's signed-rank interval. For logs the interval is Fieller's.
+- **Start-up** (`startup_s`): seconds from the server's command until its health endpoint answers 200. A start is *cold*
+  if at most 5 % of the model's files were in the page cache before it, *warm* if at least 95 % were.
+- **Steady state**: from the first to the last moment with at least 90 % of the peak concurrency in flight.
+- **SLOs** limit single requests; goodput counts those within all limits. They exist for SLO_METRICS.
+- **Other clients**: the column `definition` says where a client defines a metric differently. Such figures are not
+  compared.
+- **Equals** names the tool with the same figure, by its released source: vLLM 0.32.0 (`vllm bench serve`), guidellm
+  0.8.1, AIPerf 0.13.0, SGLang's `bench_serving`.
 
-**Statistics.** A round has one observation of a rate, and one per request (or token, or gap) of a latency. The value of
-a round is the mean of its observations. A table's mean is the mean of these values: each round counts alike, even if it
-has more successful requests than another. Standard deviation (population), minimum, maximum and percentiles (median,
-P90, P95, P99; linear interpolation, as numpy's and vLLM's) are over all observations of all rounds. `n` is their
-number. A metric without observations has n = 0 and null values, never 0.
-
-**Starts and intervals.** A *start* is one start of the server. Its value of a metric is the mean of its rounds. A
-candidate's figure is the mean over its starts, and the 95 % interval is Student's over these values. Rounds on one
-server share what differs from start to start, so their scatter gives no interval: a single start has none. `±` in a
-report is half of the interval's width; the interval of a change need not be symmetric and is printed whole.
-
-The change of a proof comes from *pairs*: a start of the baseline and one of the winner, one after the other in one job.
-Each pair gives a ratio, so that what disturbs both alike cancels. The change is the geometric mean of the ratios with
-Student's interval of their logarithms; from six pairs on, the Hodges-Lehmann estimate with Wilcoxon's signed-rank
-interval. Changes that a search found have no interval: they chose the winner. In tables of recorded studies each log
-counts as a start, and the interval of a change is Fieller's.
-
-**Start-up.** Seconds from the server's command until its health endpoint answers 200: what an autoscaler waits for.
-It is a figure of a start, not of a load: `startup_s` in `status.json` and, with intervals over starts, in the stage
-tables and the report. Before each start Linux is asked how much of the model's files is in the page cache
-(`mincore`). A start is *cold* if at most 5 % are, *warm* if at least 95 % are. Other starts, and those whose files
-belong to another user, are neither. Nothing is dropped from the cache to make a start cold: on a machine that has just
-fetched its model, every start is warm. Whether caches of compiled kernels were filled is not known. If an engine was
-restarted between rounds, the last start counts.
-
-**Steady state.** While the load builds up and runs out, the server is not fully busy; the shorter the round, the more
-this affects its figures. The steady state is the time from the first to the last moment with at least 90 % of the peak
-concurrency in flight. Tokens count at the time of their event, requests at the time they ended. A load without a steady
-state, such as a single wave of requests, has no steady-state figures.
-
-**SLOs.** `objective.slos` of a study sets limits on metrics of single requests, `slos: {ttft_ms: 500, tpot_ms: 50}`, in
-the metric's unit. Goodput counts the requests within all limits. Metrics that can have a limit: SLO_METRICS.
-
-**Other clients.** Records of another load client give the same figures by the same formulas. If such a client takes
-times or counts differently, the column `definition` of `metrics.parquet` describes it. Two runs with different
-definitions of a metric are not compared in this metric.
-
-**Equals** names the tool with the same figure for the requests of one round, according to its released source: vLLM
-0.32.0 (`vllm bench serve`), guidellm 0.8.1, AIPerf 0.13.0, and the public source of SGLang's `bench_serving`.
 """
 
 

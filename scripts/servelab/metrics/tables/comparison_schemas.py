@@ -20,7 +20,7 @@ HISTORY = table_schema(
             ("environment_sha256", pa.string(), "sha256 of its environment's lock, or the image's digest."),
             ("run_id", pa.string(), "First run at that version; null for one refused before it ran."),
             ("run_ids", pa.list_(pa.string()), "All runs at that version that its figures are computed from."),
-            ("place", pa.string(), "Digest of that run's place (devices.md); null if it is unknown."),
+            ("place", pa.string(), "Digest of that run's place (cluster.md); null if it is unknown."),
             ("measured_on", pa.string(), "Accelerator, driver, runtime and kernel of that place."),
             ("measured_at", pa.string(), "When its last run ended, ISO 8601."),
             ("outcome", pa.string(), "`ok`, `failed`, `refused`, or `invalid`, as a stage's decision takes it."),
@@ -74,7 +74,7 @@ ANSWERS = table_schema(
     ("change_ci95_low_percent", pa.float64(), "Lower end of the gain's 95 % interval; null below 2 pairs."),
     ("change_ci95_high_percent", pa.float64(), "Upper end of it."),
     ("run_id", pa.string(), "The winner's run."),
-    ("place", pa.string(), "Digest of that run's place (devices.md); null if it is unknown."),
+    ("place", pa.string(), "Digest of that run's place (cluster.md); null if it is unknown."),
     ("measured_on", pa.string(), "Accelerator, driver, runtime and kernel of that place."),
     ("measured_at", pa.string(), "When the later of the winner's and the baseline's run ended, ISO 8601."),
 )

@@ -73,8 +73,8 @@ METRICS = table_schema(
     ("run_id", pa.string(), "Run; its records are in `results/runs/<run_id>/`."),
     ("workload", pa.string(), "Name of the workload."),
     ("start", pa.string(), "Server start, such as `search-0`; null for a recorded run."),
-    ("metric", pa.string(), "Metric family, unit in its name; see docs/metrics.md."),
-    ("definition", pa.string(), "How the client's definition differs from docs/metrics.md; null if it does not."),
+    ("metric", pa.string(), "Metric family, unit in its name; see docs/reference/metrics.md."),
+    ("definition", pa.string(), "How the client's definition differs from metrics.md; null if it does not."),
     ("n", pa.int64(), "Observations: rounds for a rate, requests (or gaps) for a latency."),
     ("mean", pa.float64(), "Mean of the rounds' values in `rounds.parquet`: each round counts alike."),
     ("std", pa.float64(), "Population standard deviation of the observations."),
@@ -99,7 +99,7 @@ ROUNDS = table_schema(
     ("run_id", pa.string(), "Run; its records are in `results/runs/<run_id>/`."),
     ("workload", pa.string(), "Name of the workload."),
     ("start", pa.string(), "Server start, such as `search-0`; null for a recorded run."),
-    ("metric", pa.string(), "Metric family, unit in its name; see docs/metrics.md."),
+    ("metric", pa.string(), "Metric family, unit in its name; see docs/reference/metrics.md."),
     ("round", pa.int32(), "Round, from 0."),
     ("value", pa.float64(), "The round's rate, or the mean of the round's observations."),
 )
@@ -121,7 +121,7 @@ STAGE_TABLE = table_schema(
     (
         "run_places",
         pa.list_(pa.string()),
-        "Digest of the place of each of `run_ids` (devices.md); null if it is not recorded, empty for logs.",
+        "Digest of the place of each of `run_ids` (cluster.md); null if it is not recorded, empty for logs.",
     ),
     ("places", pa.string(), "These digests with the facts of each place, as JSON; null without any."),
     ("engine", pa.string(), "Engine."),
@@ -132,7 +132,7 @@ STAGE_TABLE = table_schema(
     ("accelerators", pa.int32(), "Accelerators the run used."),
     ("accelerators_per_node", pa.int32(), "Accelerators of a node."),
     ("outcome", pa.string(), "`ok`, `failed` if any start failed, `saturated`, or `not run` if the search skipped it."),
-    ("reason", pa.string(), "Why it failed: see docs/output.md; `budget` for `not run`; null for `ok`."),
+    ("reason", pa.string(), "Why it failed: see docs/reference/files.md; `budget` for `not run`; null for `ok`."),
     (
         "message",
         pa.string(),
@@ -147,7 +147,7 @@ STAGE_TABLE = table_schema(
     (
         "disturbed",
         pa.string(),
-        "What disturbed all of its starts, by the checks that mean so (validity.md); null if one was undisturbed: the "
+        "What disturbed all of its starts, by the checks that mean so (checks.md); null if one was undisturbed: the "
         "others then do not count.",
     ),
     ("rounds", pa.int32(), "Rounds measured, on all starts."),
@@ -311,7 +311,7 @@ CHECKS = table_schema(
     ("run_id", pa.string(), "Run; its records are in `results/runs/<run_id>/`."),
     ("workload", pa.string(), "Name of the workload."),
     ("start", pa.string(), "Server start, such as `search-0`; null for a recorded run."),
-    ("check", pa.string(), "Check; see docs/validity.md."),
+    ("check", pa.string(), "Check; see docs/reference/checks.md."),
     ("level", pa.string(), "`ok`, `suspect`, `invalid`, or `not applicable` if it had nothing to check."),
     ("saw", pa.string(), "What it found."),
     ("action", pa.string(), "What to do about it; null if there is nothing to do."),
@@ -322,7 +322,7 @@ TELEMETRY = table_schema(
     ("time_s", pa.float64(), "On the round's clock, as in `requests.parquet`; negative before its load began."),
     ("source", pa.string(), "Source: `nvml`, `npu-smi`, `psutil`, `rapl`, `server`."),
     ("device", pa.string(), "Index of the accelerator; null if the value does not belong to one."),
-    ("metric", pa.string(), "What was read, unit in its name; see docs/telemetry.md."),
+    ("metric", pa.string(), "What was read, unit in its name; see docs/reference/files.md."),
     ("value", pa.float64(), "Its value."),
 )
 
@@ -356,7 +356,7 @@ DEVICE_SERIES = table_schema(
     ("workload", pa.string(), "Name of the workload."),
     ("round", pa.int32(), "Round, from 0."),
     ("source", pa.string(), "Source of the telemetry."),
-    ("metric", pa.string(), "What was read, unit in its name; see docs/telemetry.md."),
+    ("metric", pa.string(), "What was read, unit in its name; see docs/reference/files.md."),
     ("time_s", pa.float64(), "Mean time of the samples in a piece of the round, on its clock."),
     ("value", pa.float64(), "Their mean, over the run's devices."),
 )
@@ -419,4 +419,4 @@ TABLES = {
     "device_series": DEVICE_SERIES,
     "claims": CLAIMS,
 }
-"""Every table by name; docs/output.md is generated from it."""
+"""Every table by name; docs/reference/files.md is generated from it."""

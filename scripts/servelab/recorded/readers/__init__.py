@@ -1,4 +1,4 @@
-"""Readers: turn what a load client printed or saved into plain figures under the names of docs/metrics.md.
+"""Readers: turn what a load client printed or saved into plain figures under the names of docs/reference/metrics.md.
 
 A file is split into *pieces* (a console block, a JSON document, a table). The reader of a piece is the one whose
 markers, the lines or keys that only its tool writes, are all in it; file names do not matter. A piece that is cut off
@@ -39,7 +39,7 @@ class PrintedFigure(NamedTuple):
     """One number of a block."""
 
     metric: str
-    """Name in docs/metrics.md if it has one, unit in the name."""
+    """Name in docs/reference/metrics.md if it has one, unit in the name."""
     statistic: str
     """`value`, or `mean`, `std`, `minimum`, `median`, `p99`, …, `maximum` as in `schemas.METRICS`."""
     value: float | None
@@ -69,7 +69,7 @@ class Block:
     last_line: int
     figures: tuple[PrintedFigure, ...]
     definitions: Mapping[str, str] = field(default_factory=dict)
-    """Metric → how the tool's definition differs from docs/metrics.md."""
+    """Metric → how the tool's definition differs from docs/reference/metrics.md."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the tool reports of the load it sent: `max_concurrency`, `request_rate_per_s`, `backend`, …"""
     unknown: tuple[UnknownLine, ...] = ()

@@ -20,7 +20,7 @@ DEFINITIONS = {
     "peak_output_tokens_per_s": "most events, not tokens, in a second",
     "peak_concurrency": "most successful requests that touch one second, which can be more than were in flight at once",
 }
-"""Where releases differ from docs/metrics.md; a block names no release."""
+"""Where releases differ from docs/reference/metrics.md; a block names no release."""
 
 _ONE = ValueRange(1.0, 1.0)
 _HUNDRED = ValueRange(100.0, 100.0)

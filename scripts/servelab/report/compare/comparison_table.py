@@ -238,7 +238,8 @@ def _definition(pair: RunPair, metric: str) -> str | None:
     texts = [run.definitions.get(metric) for run in (pair.a, pair.b)]
     if texts[0] == texts[1]:
         return None
-    return "; ".join(f"{side}: {text or 'as in docs/metrics.md'}" for side, text in zip("ab", texts, strict=True))
+    usual = "as in docs/reference/metrics.md"
+    return "; ".join(f"{side}: {text or usual}" for side, text in zip("ab", texts, strict=True))
 
 
 def _differs(pair: RunPair) -> Row:

@@ -11,11 +11,11 @@ from pydantic.fields import FieldInfo
 
 from servelab.core.run_spec import HubSource, PackageSource, PathSource, ProtocolSpec, Strict
 from servelab.core.ssh_signature import SigningKey
-from servelab.engines.support_table import render_docs as render_support
+from servelab.engines.support_table import render_docs as render_options
 from servelab.metrics.definitions import render_docs as render_metrics
-from servelab.report.docs.output_files import render_docs as render_output
+from servelab.report.docs.output_files import render_docs as render_files
 from servelab.report.docs.physical_limit import render_docs as render_limit
-from servelab.results.checks import render_docs as render_validity
+from servelab.results.checks import render_docs as render_checks
 from servelab.study.recorded.study import RecordedStudy
 from servelab.study.search_keys import Search, StopWhen
 from servelab.study.site import CheapRules, Placement, Site
@@ -33,7 +33,7 @@ from servelab.study.study import (
 from servelab.study.workload_loads import StudyWorkload
 
 SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
-    ("Study", Study),
+    ("Study: a file of `config/studies/`", Study),
     ("`model`", Model),
     ("`model.variants.<name>`", ModelVariant),
     ("`source` of kind `hub`", HubSource),
@@ -52,35 +52,18 @@ SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
 )
 
 SITE_SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
-    ("Site", Site),
+    ("Site: a file of `config/sites/`", Site),
     ("`accelerators.<name>` and `devices.<kind>`", Placement),
     ("`cheap_rules`", CheapRules),
     ("`sign`", SigningKey),
 )
 
-SITES_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/study/site.py; edit there. -->
-# Sites: what a cluster calls things
+KEYS_HEAD = """\
+<!-- Made by `make docs` from scripts/servelab/study/study.py and site.py; edit there. -->
+# Keys of a study and of a site
 
-One file in `config/sites/` says once how your cluster names its partitions and accelerators, so that no study does.
-Copy `config/sites/example.yaml`, and install a profile with it (`python scripts/install_profile.py <name>`);
-[cluster.md](cluster.md) goes through it. Nothing of it is part of a run's identity: another partition, account or time
-limit reruns nothing. Editors with a YAML language server check the file against the schema that its first line names,
-`config/schema/site.schema.json`.
-"""
-
-STUDIES_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/study/study.py; edit there. -->
-# Studies: what you write
-
-One file in `config/studies/` is one question: which serving configuration is best for this model on this hardware?
-Copy `config/studies/cpu-smollm2.yaml`, write your model, engines and stages in it, and name it in
-`config/config.yaml`. Nothing starts before the file is right: a wrong key, type or name ends in one line with file,
-key and the nearest valid name. Editors with a YAML language server check it while you type against
-the schema that its first line names, `config/schema/study.schema.json`.
-
-Everything that can change a measurement is part of a run's identity; labels, titles, comments and the order of keys
-are not. See [architecture](architecture.md).
+[studies.md](../studies.md) and [cluster.md](../cluster.md) go through them. In brackets are type and default; a key
+without a default is optional.
 """
 
 
@@ -90,12 +73,11 @@ def documents() -> dict[str, str]:
         "config/schema/study.schema.json": _json_schema(Study),
         "config/schema/recorded.schema.json": _json_schema(RecordedStudy),
         "config/schema/site.schema.json": _json_schema(Site),
-        "docs/studies.md": _keys(STUDIES_HEAD, SECTIONS),
-        "docs/sites.md": _keys(SITES_HEAD, SITE_SECTIONS),
-        "docs/metrics.md": f"{render_metrics()}\n{render_limit()}",
-        "docs/validity.md": render_validity(),
-        "docs/support.md": render_support(),
-        "docs/output.md": render_output(),
+        "docs/reference/keys.md": _keys(),
+        "docs/reference/metrics.md": f"{render_metrics()}\n{render_limit()}",
+        "docs/reference/checks.md": render_checks(),
+        "docs/reference/options.md": render_options(),
+        "docs/reference/files.md": render_files(),
     }
 
 
@@ -103,13 +85,18 @@ def _json_schema(model: type[Strict]) -> str:
     return json.dumps(model.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _keys(head: str, sections: tuple[tuple[str, type[Strict]], ...]) -> str:
-    parts = [head]
-    for title, model in sections:
-        rows = "\n".join(_field_row(name, field) for name, field in model.model_fields.items())
-        parts.append(
-            f"## {title}\n\n{_summary(model)}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}\n"
-        )
+LIKE: dict[type[Strict], type[Strict]] = {ModelVariant: Model, StudyWorkload: ProtocolSpec, CheapRules: Placement}
+"""Section → an earlier one. Keys that both have are only named."""
+
+
+def _keys() -> str:
+    parts = [KEYS_HEAD]
+    for title, model in (*SECTIONS, *SITE_SECTIONS):
+        alike = LIKE[model].model_fields if model in LIKE else {}
+        lines = [_field_line(name, field) for name, field in model.model_fields.items() if name not in alike]
+        same = ", ".join(f"`{name}`" for name in model.model_fields if name in alike)
+        lines += [f"- as above: {same}\n"] if same else []
+        parts.append(f"## {title}\n\n{_summary(model)}\n\n{''.join(lines)}")
     return "\n".join(parts)
 
 
@@ -117,10 +104,11 @@ def _summary(model: type[Strict]) -> str:
     return (model.__doc__ or "").strip().splitlines()[0]
 
 
-def _field_row(name: str, field: FieldInfo) -> str:
+def _field_line(name: str, field: FieldInfo) -> str:
     default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
+    kind = ", ".join(filter(None, (_type_name(_written(field)), default)))
     meaning = field.description or _described_by_type(field.annotation)
-    return f"| `{name}` | {_type_name(_written(field))} | {default} | {meaning} |"
+    return f"- `{name}` ({kind}){f': {meaning}' if meaning else ''}\n"
 
 
 def _written(field: FieldInfo) -> Any:
@@ -134,7 +122,7 @@ def _default(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, Strict):
-        return "see below"
+        return ""
     return f"`{json.dumps(value)}`"
 
 

@@ -1,9 +1,10 @@
-"""Every file that a study leaves below `results/`: what it is, its table or its keys. Makes docs/output.md."""
+"""Every file that a study leaves below `results/`: its content and columns or keys. Makes docs/reference/files.md."""
 
 from __future__ import annotations
 
 import re
 import typing
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from servelab.core.run_spec import RunSpec
 from servelab.engines.runtimes import Environment
 from servelab.measure.environment_gate import CheckedEnvironment
 from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus, SignedRun
+from servelab.measure.telemetry import SOURCES
 from servelab.metrics.tables import schemas
 from servelab.search.decision import Decision
 from servelab.search.kept_answers import Answer
@@ -184,17 +186,18 @@ FILES: tuple[OutputFile, ...] = (
     ),
     OutputFile("envs/<tool>-<lock>/", "the environment itself"),
     OutputFile("logs/", "what each job printed"),
-    OutputFile("bench/", "figures of `make bench` (benchmarks.md)"),
+    OutputFile("bench/", "figures of `make bench` (evidence.md)"),
 )
 """All of them, in the order of the page; a recorded study leaves in `recorded/` what a live one does in `studies/`."""
 
 _HEAD = """\
 <!-- Made by `make docs` from the models of the JSON files, schemas.py and report/docs/output_files.py; edit there. -->
-# Output: every file, column, type and unit
+# Files: every file, column, type and unit
 
-Everything lies below `results/`; [reading-results.md](reading-results.md) reads it with pandas and DuckDB. A recorded
-study leaves in `recorded/<study>/` what a live one leaves in `studies/<study>/`, and what is named below. While
-something is made it has a name that begins with a dot.
+Everything is below `results/`; [results.md](../results.md) reads it with pandas and DuckDB. A recorded study leaves in
+`recorded/<study>/` what a live one leaves in `studies/<study>/`. While a file is made its name begins with a dot. A
+table that a file has is in brackets.
+
 """
 
 _REASONS = """\
@@ -259,16 +262,27 @@ def named(path: str) -> OutputFile | None:
     return next((file for file in FILES if file.matches(path)), None)
 
 
+_TABLES_HEAD = """\
+## Tables
+
+In brackets are type and unit; without brackets a column is text, with a unit only it is a double. A name with `|` is
+two columns. An interval is null below two starts, pairs or logs. Columns that several tables have:
+
+"""
+_JSON_HEAD = """\
+## JSON files
+
+Units are in the names. `[]` is a list; the keys of its entries follow.
+"""
+
+
 def keys(*models: type[JsonPart]) -> dict[str, str]:
-    """Keys of a JSON file → what they hold. A file inside the file is one key: it has its own table."""
+    """Keys of a JSON file → their meaning."""
     found: dict[str, str] = {}
     for model in models:
         for name, field in model.model_fields.items():
-            part, is_list = _part(field.annotation)
+            part, _ = _part(field.annotation)
             found.setdefault(name, field.description or (part and _sentence(part)) or "")
-            if part is not None:
-                for key, text in keys(part).items():
-                    found.setdefault(f"{name}{'[]' * is_list}.{key}", text)
     return found
 
 
@@ -286,33 +300,113 @@ def _sentence(model: type[JsonPart]) -> str:
 
 
 def render_docs() -> str:
-    """docs/output.md."""
-    files = "\n".join(f"| `{file.name}` | {file.text} | {_content(file)} |" for file in FILES)
-    parts = [_HEAD, f"| file | what it is | content |\n|---|---|---|\n{files}\n", _REASONS, "## Tables\n"]
+    """docs/reference/files.md."""
+    files = "\n".join(f"- `{file.name}`: {file.text}{_content(file)}" for file in FILES)
+    parts = [f"{_HEAD}{files}\n", _REASONS, _TABLES_HEAD]
+    shared = _shared_columns()
+    parts.append("".join(_column_line(*column) for column in shared))
     for name, schema in schemas.TABLES.items():
-        rows = "\n".join(
-            f"| `{column.name}` | {column.type} | {unit(column)} | {column.metadata[b'description'].decode()} |"
-            for column in schema
-        )
-        parts.append(f"### {name}\n\n| column | type | unit | meaning |\n|---|---|---|---|\n{rows}\n")
-    parts.append("## JSON files\n\nThe keys of each; units are in their names. `[]` is each entry of a list.\n")
-    for file in FILES:
-        if file.models:
-            rows = "\n".join(f"| `{key}` | {text} |" for key, text in keys(*file.models).items())
-            parts.append(f"### {_heading(file)}\n\n| key | meaning |\n|---|---|\n{rows}\n")
+        own = [column for column in _columns(schema) if column not in shared]
+        others = ", ".join(f"`{column[0]}`" for column in _columns(schema) if column in shared)
+        ends = ", ".join(f"`{column[0]}`" for column in own if "ci95" in column[0])
+        lines = [f"- as above: {others}\n"] * bool(others)
+        lines += [_column_line(*column) for column in own if "ci95" not in column[0]]
+        lines += [f"- ends of 95 % intervals: {ends}\n"] * bool(ends)
+        parts.append(f"### {name}\n\n{''.join(lines)}")
+    parts.append(_JSON_HEAD)
+    seen: dict[type[JsonPart], str] = {}
+    files_with_keys = sorted((file for file in FILES if file.models), key=lambda file: file.name.endswith(_READ))
+    lines = ["".join(_key_lines(file, seen)) for file in files_with_keys]
+    parts += ["".join(lines[: -len(_READ)]), *lines[-len(_READ) :], _telemetry()]
     return "\n".join(parts)
 
 
+def _telemetry() -> str:
+    """The metrics of each source of telemetry."""
+    sources = "".join(
+        f"- `{each}`: {', '.join(f'`{name}`' for name in SOURCES.get(each).metrics)}\n" for each in SOURCES.names()
+    )
+    return f"{_TELEMETRY_HEAD}{sources}"
+
+
+_TELEMETRY_HEAD = """\
+## Metrics in `telemetry.parquet`
+
+By source. Counters end in `_total`, units are in the names. [results.md](../results.md#telemetry) has notes.
+
+"""
+
+
 def _content(file: OutputFile) -> str:
-    if file.table:
-        return f"[{file.table}](#{file.table})"
-    return f"[keys](#{_anchor(_heading(file))})" if file.models else ""
+    return f" ([{file.table}](#{file.table}))" if file.table else ""
 
 
-def _heading(file: OutputFile) -> str:
-    return f"`{file.name}`"
+Column = tuple[str, str, str]
+"""Name, type with unit, meaning."""
 
 
-def _anchor(heading: str) -> str:
-    """How GitHub calls a heading in an address."""
-    return re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-")
+def _columns(schema: pa.Schema) -> list[Column]:
+    """Columns of a table; two that differ in their end only (`_ci95_low` and `_ci95_high`, …) are one."""
+    found: dict[str, Column] = {}
+    for column in schema:
+        name = str(column.name)
+        for first, second in _ENDS:
+            name = re.sub(
+                rf"({first}|{second})(?=$|_percent$|_before|_a$)", f"{first}|{second.rpartition('_')[2]}", name
+            )
+        kind = ", ".join(filter(None, (_TYPES.get(str(column.type), str(column.type)), unit(column))))
+        found.setdefault(name, (name, kind, column.metadata[b"description"].decode()))
+    return list(found.values())
+
+
+_ENDS = (("_ci95_low", "_ci95_high"), ("_before", "_after"), ("_a", "_b"))
+_TYPES = {"list<item: string>": "strings", "list<item: double>": "doubles", "list<item: float>": "floats"}
+_TYPES |= {"list<item: bool>": "bools", "list<item: int32>": "int32s", "string": "", "double": ""}
+
+
+def _shared_columns() -> list[Column]:
+    """Columns that several tables have with one meaning."""
+    number = Counter(column for schema in schemas.TABLES.values() for column in _columns(schema))
+    return [column for column, times in number.items() if times > 1 and "ci95" not in column[0]]
+
+
+def _column_line(name: str, kind: str, meaning: str) -> str:
+    return f"- `{name}`{f' ({kind})' if kind else ''}: {meaning}\n"
+
+
+def _key_lines(file: OutputFile, seen: dict[type[JsonPart], str]) -> list[str]:
+    """The keys of a JSON file; those of `_READ` with their meaning."""
+    found: dict[str, str] = {}
+    for name, field in ((name, field) for model in file.models for name, field in model.model_fields.items()):
+        if name not in found:
+            part, is_list = _part(field.annotation)
+            text = field.description or (part and _sentence(part)) or ""
+            name_shown, inside = f"`{name}{'[]' * is_list}`", _inside(part, name, seen)
+            if file.name.rpartition("/")[2] in _READ:
+                found[name] = f"- {name_shown}: {text}{inside}\n"
+            else:
+                found[name] = f"{name_shown}{inside.replace(' Keys: as', ' as').replace(' Keys:', ':').rstrip('.')}; "
+    lines = list(found.values())
+    if file.name.rpartition("/")[2] in _READ:
+        return [f"### `{file.name}`\n\n", *lines]
+    return [f"- `{file.name}`: {''.join(lines).rstrip('; ')}\n"]
+
+
+_READ = ("status.json", "recommended.json")
+"""Files that scripts of users read most."""
+
+
+def _inside(part: type[JsonPart] | None, path: str, seen: dict[type[JsonPart], str]) -> str:
+    """Names of the keys of a part, and of the parts in it."""
+    if part is None:
+        return ""
+    if part in seen:
+        return f" Keys: as `{seen[part]}`."
+    seen[part] = path
+    names, inside = [], ""
+    for name, field in part.model_fields.items():
+        below, is_list = _part(field.annotation)
+        names.append(f"`{name}{'[]' * is_list}`")
+        if below is not None and below not in seen:
+            inside += f" In `{name}`:" + _inside(below, f"{path}.{name}", seen).removeprefix(" Keys:")
+    return f" Keys: {', '.join(names)}.{inside}"

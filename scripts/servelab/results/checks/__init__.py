@@ -173,38 +173,23 @@ def _note(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def render_docs() -> str:
-    """The text of docs/validity.md."""
-    parts = [_DOCS_HEAD]
-    for entry in CHECKS:
-        facts = {
-            "Rule": entry.rule,
-            "Level": " or ".join(entry.fails_as),
-            "Why": entry.why,
-            "What to do": entry.action,
-        }
-        if entry.means_disturbed:
-            facts["Level"] += "; the run is *disturbed*"
-        lines = [f"- {name}: {text}" for name, text in facts.items()]
-        parts.append("\n".join([f"## `{entry.name}`\n\n{entry.looks_at}\n", *lines, ""]))
-    return "\n".join(parts)
+    """The text of docs/reference/checks.md."""
+    return _DOCS_HEAD + "".join(
+        f"- `{entry.name}` ({' or '.join(entry.fails_as)}{', disturbed' if entry.means_disturbed else ''}): "
+        f"{entry.looks_at} Fails if: {entry.rule}\n"
+        for entry in CHECKS
+    )
 
 
 _DOCS_HEAD = """\
-# Validity
+<!-- Made by `make docs` from scripts/servelab/results/checks/; edit there. -->
+# Checks of every measured run
 
-Written by `scripts/generate_docs.py` from `scripts/servelab/results/checks/`; edit there.
+A run that fails a check is *invalid* or *suspect*. An invalid run never wins. A suspect run can win, and the report
+prints the reason. A *disturbed* run neither wins nor loses: the verdict is `cannot tell`. Figures of suspect runs have
+a †, those of invalid runs a ‡. `checks.parquet` has a row for each check of each run, with those that had nothing to
+check (*not applicable*), and what to do about a finding, as the report has. A failed run has no checks.
 
-Every measured run goes through the checks below. A run that fails one is either *invalid* or *suspect*. An invalid run
-never wins a stage, and is replaced if it is the incumbent. A suspect run can win; the report then prints the reason. A
-suspect run that is *disturbed*, by something outside server and load, can neither win nor be beaten: the verdict on a
-candidate is then `cannot tell`. Slow clocks are no such disturbance, because they may be there in every run.
-Figures of a suspect run have a † and those of an invalid run a ‡ in every table and chart. The report's section
-"Checks" lists what was found and what to do. `checks.parquet` has a row for each check of each run, including checks
-that passed and those that had nothing to check (*not applicable*: no telemetry was recorded, or the client's definition
-of the figure differs). A failed run has no checks; its reason explains what happened.
-
-A rule states when its check fails. A healthy run passes every rule, even on a machine where server and client share the
-cores.
 """
 
 

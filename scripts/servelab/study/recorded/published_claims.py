@@ -64,7 +64,7 @@ class _PrintedClaim(_Claim):
 class _NumberClaim(_PrintedClaim):
     """A claim whose number is computed from a metric of one workload."""
 
-    metric: str = Field("total_tokens_per_s", description="Metric; see docs/metrics.md.")
+    metric: str = Field("total_tokens_per_s", description="Metric; see docs/reference/metrics.md.")
     statistic: Statistic = Field("mean", description="Statistic of the metric; a rate has only its mean.")
     workload: str = Field(description="Workload.")
 

@@ -110,8 +110,8 @@ class RecordedModel(Strict):
 
     config: dict[str, Any] = Field(
         {},
-        description="Keys of its `config.json`, for the physical limit (docs/metrics.md): `model_type`, sizes, "
-        "`quantization_config`. Without them there is no limit.",
+        description="Keys of its `config.json`, for the physical limit (docs/reference/metrics.md): `model_type`, "
+        "sizes, `quantization_config`. Without them there is no limit.",
     )
     variant_configs: dict[str, dict[str, Any]] = Field(
         {}, description="Variant → the keys in which its `config.json` differs; null removes a key."
