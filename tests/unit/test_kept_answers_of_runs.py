@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from made_load import plan_for
 
-from servelab.measure.load.plan import MOST_CHARACTERS, text_of
 from servelab.measure.load.sender import send_load
+from servelab.measure.load.stream import MOST_CHARACTERS, read_answer
 from servelab.metrics.tables import schemas
 
 
@@ -39,12 +39,12 @@ def test_texts_are_kept_and_may_end_before_the_longest_length(stub, tmp_path):
     assert sent.records["error"].to_pylist()[:3] == [None] * 3
 
 
-def test_the_text_of_an_answer_is_limited_and_what_is_no_event_adds_nothing():
-    event = b'data: {"choices": [{"text": "%s"}]}\n\n'
-    assert text_of(event % b"a" + b"data: {broken\n\n: comment\n\n" + event % b"b" + b"data: [DONE]\n\n") == "ab"
-    assert text_of(b'data: {"choices": [{"delta": {"content": "x"}}]}\r\n\r\n' * 2) == "xx"
-    assert text_of(b'data: {"choices": []}\n\ndata: 3\n\ndata: {"choices": [{"text": 7}]}\n\n') == ""
-    assert len(text_of((event % (b"x" * 1000)) * 100)) == MOST_CHARACTERS
+def test_the_text_of_an_answer_is_limited_and_ends_at_what_is_no_event():
+    event = b'data: {"choices": [{"delta": {"reasoning": "%s", "content": "b"}}]}\n\n'
+    answer = read_answer(event % b"a" + b": comment\n\n" + event % b"a" + b"data: {broken\n\n" + event % b"c")
+    assert (answer.text, answer.said) == ("abab", "bb")
+    assert read_answer(b'data: {"choices": [{"text": "x"}]}\r\n\r\n' * 2).said == "xx"
+    assert len(read_answer((event % (b"x" * 1000)) * 100).text) == MOST_CHARACTERS
 
 
 def test_a_question_is_sent_greedily_with_its_stops(stub, tmp_path):

@@ -21,7 +21,8 @@ from servelab.core.errors import ServelabError
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.connections import resolve
-from servelab.measure.load.sender import ERRORS, run_load
+from servelab.measure.load.records import ERRORS
+from servelab.measure.load.sender import run_load
 from servelab.metrics.tables import schemas
 
 SUCCESSES = {
@@ -53,7 +54,7 @@ FAULTS = {
     "status_500": (500, "http_error: 500 Internal Server Error"),
     "not_http": (None, "broken_http"),
     "not_http_and_open": (None, "broken_http"),
-    "bad_chunk": (200, "closed_early"),
+    "bad_chunk": (200, "broken_http"),
     "early_answer": (413, "http_error: 413 too long"),
 }
 

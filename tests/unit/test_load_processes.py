@@ -12,7 +12,7 @@ from made_load import plan_for
 from stub_server import FIRST_TOKEN_S
 
 from servelab.measure.clients import CLIENTS
-from servelab.measure.load.board import Board, LoadProgress, Totals
+from servelab.measure.load.board import Board, LoadProgress
 from servelab.measure.load.sender import run_load
 
 
@@ -94,8 +94,8 @@ def test_progress(capsys):
     board = Board(2)
     progress = LoadProgress(board, 10)
     progress.show()
-    board.write(0, Totals(3, 2, 1))
-    board.write(1, Totals(2, 1, 0))
+    board.write(0, 3, 2, 1)
+    board.write(1, 2, 1, 0)
     assert capsys.readouterr().err == ""
     progress.show(last=True)
     assert "3 of 10 requests, 5 in flight, 1 failed" in capsys.readouterr().err

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from servelab.measure.load.clock import ClockDifference
+from servelab.measure.load.board import ClockDifference
 from servelab.measure.load.exchange import NO_STAMP
-from servelab.measure.load.records import read_answer
+from servelab.measure.load.stream import read_answer
 
 
 def answer_events() -> list[bytes]:
@@ -34,8 +34,8 @@ def test_an_event_arrives_with_the_piece_that_completes_it(seed, line_end):
     ends = [sum(map(len, events[: i + 1])) for i in range(len(events))]
     # Events 1 to 4 carry a token; the role event, the finish and the usage do not.
     expected = [next(at for at, offset in zip(stamps, offsets, strict=True) if offset >= ends[i]) for i in range(1, 5)]
-    answer = read_answer(body, stamps, offsets)
-    assert answer.token_times.tolist() == expected
+    answer = read_answer(body)
+    assert answer.token_times(stamps, offsets).tolist() == expected
     assert (answer.input_tokens, answer.cached_tokens, answer.output_tokens) == (3, 2, 4)
     assert answer.done
     assert answer.error is None
@@ -45,10 +45,10 @@ def test_an_event_arrives_with_the_piece_that_completes_it(seed, line_end):
 def test_a_cut_answer_keeps_what_had_come():
     body = b"".join(answer_events())
     for cut in range(len(body)):
-        answer = read_answer(body[:cut], [1.0], [cut])
+        answer = read_answer(body[:cut])
         assert not answer.done
         assert answer.error is None
-        assert len(answer.token_times) <= 4
+        assert len(answer.token_ends) <= 4
 
 
 def test_clock_difference_after_the_clock_was_set():

@@ -13,7 +13,7 @@ from servelab.core.run_spec import ProtocolSpec, RunSpec
 from servelab.core.seal import faults_of_seal
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.records import excerpt
+from servelab.measure.load.stream import excerpt
 from servelab.measure.outcome import Accounts, Outcome, check_served, write_run
 from servelab.measure.run_files import RunStatus
 from servelab.measure.server import CandidateFailed

@@ -13,7 +13,8 @@ from made_study import stage_rows
 from servelab.core.errors import ConfigError
 from servelab.core.identity import run_id
 from servelab.engines.adapters import ENGINES
-from servelab.measure.load.records import StreamedAnswer, _error
+from servelab.measure.load.records import _error
+from servelab.measure.load.stream import StreamedAnswer
 from servelab.measure.session import _body
 from servelab.measure.telemetry import server as server_source
 from servelab.metrics.definitions import METRICS, Round

@@ -1,52 +1,91 @@
-"""What the client's processes share while they send: counts of requests, whether to stop, and a queue of requests."""
+"""What the client's processes share while they send: one clock, counts of requests, a queue of requests.
+
+All times are of the system's monotonic clock. The kernel stamps a packet with the real-time clock. NTP adjusts the
+speed of both clocks alike, so the two differ by a constant unless somebody sets the real-time clock. The difference is
+measured ten times a second, to about a microsecond. A piece that arrives between two measurements that disagree gets
+the time at which it was read instead.
+"""
 
 from __future__ import annotations
 
 import mmap
-import os
-import struct
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+import time
+from collections.abc import Sequence
+from multiprocessing.sharedctypes import Synchronized
 
-from servelab.measure.load.clock import clock
+import numpy as np
+import numpy.typing as npt
 
-_CELLS = 3
+Floats = npt.NDArray[np.float64]
+
+clock = time.monotonic
+"""Seconds; the same for all processes of a system."""
+
+_SET_NS = 200_000
+"""If two measurements differ by more than this, the real-time clock was set in between."""
+_TRIES = 5
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Counts of one process, or of all together."""
+class ClockDifference:
+    """Real-time clock minus monotonic clock, measured from time to time."""
 
-    in_flight: int
-    done: int
-    failed: int
+    def __init__(self) -> None:
+        self._at: list[float] = []
+        self._difference_ns: list[int] = []
+
+    def measure(self) -> None:
+        """Measures the difference: the best of a few tries, because the process may be interrupted during one."""
+        best_ns, difference_ns = 1 << 62, 0
+        for _ in range(_TRIES):
+            before = time.monotonic_ns()
+            real = time.time_ns()
+            after = time.monotonic_ns()
+            if after - before < best_ns:
+                best_ns, difference_ns = after - before, real - (before + after) // 2
+            if best_ns < 1000:
+                break
+        self._at.append(clock())
+        self._difference_ns.append(difference_ns)
+
+    def arrivals(self, stamps: bytes | bytearray, read_at: Sequence[float] | Floats) -> Floats:
+        """When pieces arrived, in seconds of `clock`.
+
+        `stamps` holds the kernel's `struct timespec` for each piece, 16 bytes, all zero if it gave none. `read_at` is
+        when each piece was read; it is used if there is no valid stamp.
+        """
+        read = np.asarray(read_at, dtype=np.float64)
+        seconds, nanoseconds = np.frombuffer(stamps, dtype=np.int64).reshape(-1, 2).T
+        differences = np.asarray(self._difference_ns, dtype=np.int64)
+        after = np.searchsorted(np.asarray(self._at), read).clip(0, len(differences) - 1)
+        before = (after - 1).clip(0)
+        known = (seconds != 0) & (np.abs(differences[after] - differences[before]) < _SET_NS)
+        arrived = (seconds * 1_000_000_000 + nanoseconds - differences[before]) * 1e-9
+        return np.where(known, np.minimum(arrived, read), read)
+
+
+_COUNTS = 3
 
 
 class Board:
     """Shared memory, created before the processes fork. Each process writes only its own row, so there is no lock."""
 
     def __init__(self, processes: int) -> None:
-        self._cells = memoryview(mmap.mmap(-1, 8 * (1 + _CELLS * processes))).cast("q")
+        self._cells = memoryview(mmap.mmap(-1, 8 * (1 + _COUNTS * processes))).cast("q")
 
-    def write(self, process: int, totals: Totals) -> None:
+    def write(self, process: int, in_flight: int, done: int, failed: int) -> None:
         """Replaces a process's counts."""
-        start = 1 + _CELLS * process
-        self._cells[start], self._cells[start + 1] = totals.in_flight, totals.done
-        self._cells[start + 2] = totals.failed
-
-    def set_in_flight(self, process: int, count: int) -> None:
-        """Replaces a process's requests in flight at once: the limit of `saturation_in_flight` depends on it."""
-        self._cells[1 + _CELLS * process] = count
+        start = 1 + _COUNTS * process
+        self._cells[start], self._cells[start + 1], self._cells[start + 2] = in_flight, done, failed
 
     def in_flight(self) -> int:
         """Requests in flight."""
-        return sum(self._cells[1::_CELLS])
+        return sum(self._cells[1::_COUNTS])
 
-    def totals(self) -> Totals:
-        """Sums over the processes."""
-        return Totals(*(sum(self._cells[1 + cell :: _CELLS]) for cell in range(_CELLS)))
+    def totals(self) -> tuple[int, int, int]:
+        """Requests in flight, done and failed of all processes."""
+        in_flight, done, failed = (sum(self._cells[1 + count :: _COUNTS]) for count in range(_COUNTS))
+        return in_flight, done, failed
 
     def saturate(self) -> None:
         """Asks all processes to end the round."""
@@ -58,87 +97,26 @@ class Board:
         return bool(self._cells[0])
 
 
-_INDEX = struct.Struct("=I")
+class RequestQueue:
+    """Positions of requests, in order of arrival: of one process, or of all that share a counter."""
 
-
-class RequestQueue(Protocol):
-    """Positions of requests, in order of arrival."""
-
-    ended: bool
-    """Whether no more will follow."""
+    def __init__(self, positions: Sequence[int], shared: Synchronized[int] | None = None) -> None:
+        """`shared` counts the positions taken by all processes; it is created before they fork."""
+        self._positions, self._shared, self._taken = positions, shared, 0
 
     def take(self) -> int | None:
-        """The next position; None if there is none, or none yet."""
-        ...
+        """The next position; None if there is none."""
+        if self._shared is not None:
+            with self._shared.get_lock():
+                self._taken = self._shared.value
+                self._shared.value += 1
+        taken = self._taken
+        self._taken += 1
+        return self._positions[taken] if taken < len(self._positions) else None
 
     def close(self) -> None:
         """Ends the queue: nothing more can be taken."""
-        ...
-
-
-class OwnQueue:
-    """Requests that belong to one process from the start."""
-
-    def __init__(self, indexes: Iterable[int]) -> None:
-        self._indexes: Iterator[int] = iter(indexes)
-        self.ended = False
-
-    def take(self) -> int | None:
-        """See `RequestQueue.take`."""
-        index = None if self.ended else next(self._indexes, None)
-        self.ended = index is None
-        return index
-
-    def close(self) -> None:
-        """See `RequestQueue.close`."""
-        self.ended = True
-
-
-class SharedQueue:
-    """Requests that go to any process with a free slot: a pipe, whose reads the kernel keeps apart.
-
-    Created before the processes fork. The parent fills it and closes it when everything is in. A process that dies
-    loses only the request that it has taken.
-    """
-
-    def __init__(self, indexes: Iterable[int]) -> None:
-        self._reading, self._writing = os.pipe()
-        os.set_blocking(self._reading, False)
-        os.set_blocking(self._writing, False)
-        self._left = memoryview(b"".join(map(_INDEX.pack, indexes)))
-        self.ended = False
-
-    def fill(self) -> None:
-        """Parent: writes as much as the pipe accepts."""
-        if self.ended:
-            return
-        try:
-            while self._left:
-                # 512 bytes hold whole numbers only, and the kernel writes up to PIPE_BUF bytes atomically.
-                self._left = self._left[os.write(self._writing, self._left[:512]) :]
-        except BlockingIOError:
-            return
-        os.close(self._writing)
-        self.ended = True
-
-    def open_for_taking(self) -> None:
-        """Child: closes its copy of the writing end, so that only the parent decides when the pipe ends."""
-        os.close(self._writing)
-
-    def take(self) -> int | None:
-        """See `RequestQueue.take`."""
-        if self.ended:
-            return None
-        try:
-            data = os.read(self._reading, _INDEX.size)
-        except BlockingIOError:
-            return None
-        self.ended = not data
-        return int(_INDEX.unpack(data)[0]) if data else None
-
-    def close(self) -> None:
-        """See `RequestQueue.close`."""
-        self.ended = True
+        self._positions = ()
 
 
 _INTERVAL_S = 10.0
@@ -161,6 +139,6 @@ class LoadProgress:
         if now - self._printed_at < _INTERVAL_S and not last:
             return
         self._printed_at = now
-        totals = self._board.totals()
-        done = f"{now - self._started_at:.1f} s: {totals.done} of {self._requests} requests"
-        print(f"{done}, {totals.in_flight} in flight, {totals.failed} failed", file=sys.stderr, flush=True)
+        in_flight, done, failed = self._board.totals()
+        line = f"{now - self._started_at:.1f} s: {done} of {self._requests} requests, {in_flight} in flight"
+        print(f"{line}, {failed} failed", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """The event loop of one load process: sends each request at its time and keeps what arrives, and when.
 
 A bare `epoll` loop over non-blocking sockets. `recvmsg` reads a piece with the kernel's stamp of its arrival, so that
-times are right even if the piece waited to be read. Per piece the loop keeps bytes, stamp and time of the read, and
-checks whether the answer may have ended; everything else is done after the round.
+times are right even if the piece waited to be read. Per piece the loop keeps the body's bytes, the stamp and the
+time of the read; everything else is done after the round.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-
-from servelab.measure.load.board import Board, RequestQueue, Totals
-from servelab.measure.load.clock import BLOCK_BYTES, ClockDifference, Tape, clock
+from servelab.measure.load.board import Board, ClockDifference, RequestQueue, clock
 from servelab.measure.load.connections import Address, TlsSocket, open_socket, resolve, trusted
-from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, decode, most_bytes
-from servelab.measure.load.plan import LoadPlan, said_in
+from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, most_bytes
+from servelab.measure.load.plan import LoadPlan
 from servelab.measure.load.requests import ConversationTurns, LoadRequests
+from servelab.measure.load.stream import read_answer
 
-_LAST_OFFSET = BLOCK_BYTES - (1 << 16)
-"""Each read has room for at least 64 KiB."""
+_READ_BYTES = 1 << 16
 _TICK_S = 0.1
 _STARTS_PER_TURN = 32
 """Requests sent before the loop reads again."""
@@ -64,7 +61,6 @@ class Loop:
         self.exchanges: list[Exchange] = []
         """Every request that was started, in the order of the starts."""
         self.difference = ClockDifference()
-        self.tape = Tape()
         self.cpu_s = 0.0
         self._epoll = select.epoll()
         self._open: dict[int, Exchange] = {}
@@ -109,13 +105,11 @@ class Loop:
                 sock.close()
             self._epoll.close()
             self.difference.measure()
-            self._publish()
 
     def _run(self) -> None:
         exchanges, readable = self._open, select.EPOLLIN
-        place, block = self.tape.add_block()
-        room = memoryview(block)
-        buffers, offset = [room], 0
+        room = memoryview(bytearray(_READ_BYTES))
+        buffers = [room]
         while self._wake != float("inf"):
             now = clock()
             if now >= self._wake:
@@ -141,18 +135,14 @@ class Loop:
                 now = clock()
                 exchange.read_at.append(now)
                 exchange.stamps += stamp[0][2] if stamp else NO_STAMP
-                exchange.places.append(place + offset)
-                exchange.sizes.append(size)
                 exchange.left -= size + PIECE_BYTES
-                if size < 5 or block.endswith(exchange.tail, offset, offset + size):
-                    self._look_at_end(exchange)
-                if exchange.left < 0 and exchange.ended_at is None:
-                    self._too_long(exchange)
-                offset += size
-                if offset > _LAST_OFFSET:
-                    place, block = self.tape.add_block()
-                    room, offset = memoryview(block), 0
-                buffers[0] = room[offset:]
+                try:
+                    if exchange.take(room[:size]):
+                        self._end(exchange, None)
+                    elif exchange.left < 0:
+                        self._too_long(exchange)
+                except ValueError as error:
+                    self._end(exchange, f"broken_http: {error}")
                 if now >= self._wake:  # a request that is due does not wait for the rest of a long batch
                     self._turn(now)
 
@@ -198,13 +188,12 @@ class Loop:
         self.difference.measure()
         while self._lingering and self._lingering[0][0] <= now:
             self._lingering.popleft()[1].close()
-        self._publish()
         if self._board.saturated:
             self._saturate()
         self._on_tick()
 
     def _publish(self) -> None:
-        self._board.write(self._process, Totals(self._in_flight, self._done, self._failed))
+        self._board.write(self._process, self._in_flight, self._done, self._failed)
 
     def _send_due(self, now: float) -> float:
         """Starts requests that are due, as long as slots are free; returns when the next one is due."""
@@ -221,7 +210,7 @@ class Loop:
             if self._next is not None:
                 arrives_at = self._origin + self._requests.scheduled_s[self._next]
             else:
-                arrives_at = float("inf") if self._queue.ended else self._tick_at
+                arrives_at = float("inf")
             due_at = min(turn_at, arrives_at)
             if due_at == float("inf"):
                 return due_at
@@ -232,7 +221,7 @@ class Loop:
             if turn_at <= now:  # who is in a conversation goes before who begins one
                 self._start(heapq.heappop(self._turns)[1])
             else:
-                assert self._next is not None  # without it, what is due is the next tick
+                assert self._next is not None
                 index, self._next = self._next, None
                 self._start(index)
         return now
@@ -241,12 +230,12 @@ class Loop:
 
     def _start(self, index: int) -> None:
         most = most_bytes(int(self._requests.output_tokens[index]))
-        exchange = Exchange(index, self._requests.messages[index], clock(), most, is_kept=self._plan.keep_alive)
+        exchange = Exchange(index, self._requests.messages[index], clock(), most)
         exchange.address = self._address
         self.exchanges.append(exchange)
         self._unfinished.append(exchange)
         self._in_flight += 1
-        self._board.set_in_flight(self._process, self._in_flight)
+        self._publish()
         if self._unresolved is not None:
             self._end(exchange, self._unresolved)
         elif self._kept:
@@ -281,7 +270,7 @@ class Loop:
 
     def _resend(self, exchange: Exchange) -> bool:
         """Sends a request on a new connection if the server has ended its kept one before it answered."""
-        if exchange not in self._reused or exchange.sizes:
+        if exchange not in self._reused or exchange.ends:
             return False
         self._reused.remove(exchange)
         self._release(exchange)
@@ -356,23 +345,15 @@ class Loop:
             self._write(exchange)
         return exchange.sent_at is not None and events != select.EPOLLOUT
 
-    def _look_at_end(self, exchange: Exchange) -> None:
-        try:
-            if exchange.has_ended(self.tape):
-                exchange.complete = True
-                self._end(exchange, None)
-        except ValueError as error:
-            self._end(exchange, f"broken_http: {error}")
-
     def _too_long(self, exchange: Exchange) -> None:
         tokens = int(self._requests.output_tokens[exchange.index])
-        text = f"{sum(exchange.sizes):,} bytes in {len(exchange.sizes):,} pieces for {tokens} tokens, and no end"
+        text = f"{len(exchange.body):,} bytes in {len(exchange.ends):,} pieces for {tokens} tokens, and no end"
         self._end(exchange, f"too_long: {text}")
 
     def _closed(self, exchange: Exchange, error: OSError | None) -> None:
         if self._resend(exchange):
             return
-        if error is None and exchange.ends_by_closing(self.tape):
+        if error is None and exchange.ends_by_closing:
             self._end(exchange, None)
         else:
             self._end(exchange, f"closed_early: {error or 'the server closed the connection'}")
@@ -382,19 +363,18 @@ class Loop:
         self._reused.discard(exchange)
         self._release(exchange)
         exchange.unsent = None
+        exchange.close_parser()
         self._in_flight -= 1
         self._done += 1
-        self._board.set_in_flight(self._process, self._in_flight)
-        if error or exchange.head is None or exchange.head.status != 200:
-            self._failed += 1
-        elif self._requests.conversations is not None:
+        self._failed += bool(error) or exchange.status != 200
+        self._publish()
+        if exchange.status == 200 and not error and self._requests.conversations is not None:
             self._answer(exchange, self._requests.conversations)
         self._wake = 0.0  # a slot is free
 
     def _answer(self, exchange: Exchange, conversations: ConversationTurns) -> None:
         """Makes the turn that follows an answer, and when it is due."""
-        answer = decode(exchange.raw(self.tape), np.cumsum(exchange.sizes, dtype=np.int64))
-        following = conversations.after(exchange.index, said_in(answer.body))
+        following = conversations.after(exchange.index, read_answer(bytes(exchange.body)).said)
         if following is None:
             return
         assert exchange.ended_at is not None
@@ -411,7 +391,7 @@ class Loop:
             return
         if self._open.pop(sock.fileno(), None) is not None:
             self._epoll.unregister(sock.fileno())
-        if exchange.complete and exchange.can_be_followed():
+        if exchange.can_be_followed and self._plan.keep_alive and exchange.unsent is None:
             self._kept.append(sock)
         elif exchange.complete:
             self._lingering.append((clock() + _LINGER_S, sock))

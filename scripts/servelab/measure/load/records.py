@@ -2,198 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 
-from servelab.core.credentials import without_credentials, without_key
-from servelab.measure.load.clock import ClockDifference, Floats, Tape
-from servelab.measure.load.exchange import Decoded, Exchange, decode
-from servelab.measure.load.plan import LoadPlan, text_of
+from servelab.core.credentials import without_key
+from servelab.measure.load.board import ClockDifference, Floats
+from servelab.measure.load.exchange import Exchange
+from servelab.measure.load.plan import LoadPlan
 from servelab.measure.load.requests import LoadRequests, read_asked
+from servelab.measure.load.stream import StreamedAnswer, excerpt, read_answer
 from servelab.metrics.tables import schemas
-
-_DONE = b"[DONE]"
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "text")
-_TEXT = re.compile(rb'"(%s)" ?: ?"((?:[^"\\]|\\.)*)"' % "|".join(_TEXT_FIELDS).encode())
-_PLAIN = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrt][^"\\\x00-\x1f]*)*').fullmatch
-"""The content of a JSON string without escaped code points."""
-_EXCERPT = 300
-_MOST_TOKENS = 1 << 31
-_MOST_REASON = 64  # characters of a finish reason
-
-
-@dataclass
-class StreamedAnswer:
-    """Content of a streamed answer, and its times."""
-
-    token_times: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """Arrival of each event that carries a token."""
-    input_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    finish_reason: str | None = None
-    done: bool = False
-    """Whether the closing `[DONE]` arrived."""
-    error: str | None = None
-
-
-def read_answer(
-    body: bytes,
-    stamps: Sequence[float] | npt.NDArray[Any],
-    offsets: Sequence[int] | npt.NDArray[Any],
-    most_events: int = 1 << 20,
-) -> StreamedAnswer:
-    """The answer in a body of server-sent events; its bytes up to `offsets[i]` had arrived at `stamps[i]`.
-
-    Reading stops at an event that cannot be read, or after `most_events`, and `error` says so. Events that differ from
-    an earlier one only in their text are not parsed, and not counted.
-    """
-    answer = StreamedAnswer()
-    separator = b"\r\n\r\n" if b"\r\n\r\n" in body else b"\n\n"
-    ends: list[int] = []
-    """Ends in the body of the events that carry a token."""
-    shape: _Shape | None = None
-    position = events = 0
-    for block in body.split(separator)[:-1]:  # no complete event follows the last separator
-        position += len(block) + len(separator)
-        if shape is not None and shape.fits(block):
-            ends.append(position)
-            continue
-        events += 1
-        if events > most_events:
-            answer.error = f"broken_event: more than {most_events} events"
-            break
-        data = _data(block)
-        if data is None:
-            continue
-        if data == _DONE:
-            answer.done = True
-            break
-        event = _read_event(data, answer)
-        if event is None:
-            break
-        if event.carries_token:
-            ends.append(position)
-            shape = _shape(block, event.content) or shape
-    if ends:
-        pieces = np.searchsorted(np.asarray(offsets, dtype=np.int64), ends)
-        answer.token_times = np.asarray(stamps, dtype=np.float64)[pieces]
-    return answer
-
-
-def excerpt(body: bytes) -> str:
-    """The start of a body on one line, for an error: the server's message if it has one, without credentials."""
-    try:
-        error = orjson.loads(body)["error"]
-        text = error["message"] if isinstance(error, dict) else error
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        text = body[: 4 * _EXCERPT].decode(errors="replace")
-    shown = " ".join(without_credentials(str(text)[: 4 * _EXCERPT]).split())[:_EXCERPT]
-    return "".join(character if character.isprintable() else "�" for character in shown)
-
-
-def _data(block: bytes) -> bytes | None:
-    """An event's data; None for a comment or an event without data."""
-    data = [line[5:].removeprefix(b" ") for line in block.splitlines() if line.startswith(b"data:")]
-    return b"\n".join(data) if data else None
-
-
-@dataclass(frozen=True)
-class _Event:
-    content: dict[str, Any]
-    carries_token: bool
-
-
-def _read_event(data: bytes, answer: StreamedAnswer) -> _Event | None:
-    """Reads one event; puts its usage and finish reason into the answer. None if it ends the answer with an error."""
-    try:
-        event = orjson.loads(data)
-        if event.get("error"):
-            answer.error = f"server_error: {excerpt(data)}"
-            return None
-        carries_token = False
-        for choice in event.get("choices") or []:
-            carries_token |= _carries_token(choice)
-            answer.finish_reason = _reason(choice.get("finish_reason")) or answer.finish_reason
-        if usage := event.get("usage"):
-            answer.input_tokens = _count(usage["prompt_tokens"])
-            answer.output_tokens = _count(usage["completion_tokens"])
-            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-            answer.cached_tokens = None if cached is None else _count(cached)
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
-        answer.error = f"broken_event: {excerpt(data)}"
-        return None
-    return _Event(event, carries_token)
-
-
-def _count(value: Any) -> int:
-    """A number of tokens; `TypeError` for anything else, which no table could hold."""
-    if type(value) is not int or not 0 <= value < _MOST_TOKENS:
-        raise TypeError
-    return value
-
-
-def _reason(value: Any) -> str | None:
-    """A finish reason; `TypeError` for anything else."""
-    if value is not None and (not isinstance(value, str) or len(value) > _MOST_REASON):
-        raise TypeError
-    return value
-
-
-def _carries_token(choice: dict[str, Any]) -> bool:
-    delta = choice.get("delta", choice)
-    empty = False
-    for name in _TEXT_FIELDS:
-        text = delta.get(name)
-        if text:
-            return True
-        empty = empty or text == ""
-    return empty and not delta.get("role") and not choice.get("finish_reason")
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """An event's bytes before and after its text."""
-
-    before: bytes
-    after: bytes
-
-    def fits(self, block: bytes) -> bool:
-        """Whether an event differs in its text only."""
-        start, end = len(self.before), len(block) - len(self.after)
-        is_like = start <= end and block.startswith(self.before) and block.endswith(self.after)
-        return is_like and _PLAIN(block, start, end) is not None
-
-
-def _shape(block: bytes, event: dict[str, Any]) -> _Shape | None:
-    """The bytes around the text of an event, if the event would carry a token with any other text as well.
-
-    Checked by putting another text there: nothing else of the event may change.
-    """
-    choices = event["choices"]
-    choice = choices[0]
-    delta = choice.get("delta", choice)
-    if len(choices) > 1 or event.get("usage") or delta.get("role") or choice.get("finish_reason"):
-        return None
-    for found in _TEXT.finditer(block):
-        name = found[1].decode()
-        before, after = block[: found.start(2)], block[found.end(2) :]
-        if delta.get(name) and before.startswith(b"data:") and b"\n" not in block:
-            delta[name] = "Q"
-            with suppress(orjson.JSONDecodeError):  # a block of several lines, each ended by a carriage return
-                if orjson.loads(before[5:] + b"Q" + after) == event:
-                    return _Shape(before, after)
-            return None
-    return None
-
 
 ERRORS = {
     "connect_failed": "No connection could be made.",
@@ -212,9 +35,6 @@ ERRORS = {
     "saturated": "Unfinished, or not yet sent, when `saturation_in_flight` ended the round.",
 }
 """First word of a record's `error`, before a colon → its meaning."""
-
-_EVENTS, _EVENTS_PER_TOKEN = 1024, 16
-"""Most events of an answer, comments included, besides those that differ in their text only."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +65,6 @@ class Record:
 
 def read_exchanges(
     exchanges: Iterable[Exchange],
-    tape: Tape,
     requests: LoadRequests,
     difference: ClockDifference,
     origin: float,
@@ -263,28 +82,28 @@ def read_exchanges(
     for exchange, end in zip(exchanges, ends.tolist(), strict=True):
         pieces = slice(start, end)
         start = end
-        decoded = decode(exchange.raw(tape), np.cumsum(exchange.sizes, dtype=np.int64))
+        body = bytes(exchange.body)
         if requests.key is not None:
-            stars = b"*" * len(requests.key)  # every other byte stays at its place
-            decoded = replace(decoded, body=decoded.body.replace(requests.key.encode(), stars))
+            body = body.replace(requests.key.encode(), b"*" * len(requests.key))  # every other byte stays at its place
             exchange.error = exchange.error and without_key(exchange.error, requests.key)
-        record = _record(
-            exchange,
-            decoded,
-            requests,
-            arrivals[pieces],
-            unread_ms[pieces],
-            origin,
-            keep_answers=keep_answers,
-            may_be_shorter=may_be_shorter,
+        records.append(
+            _record(
+                exchange,
+                body,
+                requests,
+                arrivals[pieces],
+                unread_ms[pieces],
+                origin,
+                keep_answers=keep_answers,
+                may_be_shorter=may_be_shorter,
+            )
         )
-        records.append(record)
     return records, unread_ms
 
 
 def _record(
     exchange: Exchange,
-    decoded: Decoded,
+    body: bytes,
     requests: LoadRequests,
     arrivals: Floats,
     unread_ms: Floats,
@@ -293,14 +112,10 @@ def _record(
     keep_answers: bool,
     may_be_shorter: bool,
 ) -> Record:
-    status = None if exchange.head is None else exchange.head.status
+    status = exchange.status
     output_tokens = int(requests.output_tokens[exchange.index])
-    most_events = _EVENTS + _EVENTS_PER_TOKEN * output_tokens
-    answer = read_answer(decoded.body, arrivals, decoded.ends, most_events) if status == 200 else StreamedAnswer()
-    error = exchange.error
-    if error is None and (decoded.error or not decoded.complete):
-        error = f"broken_http: {decoded.error or 'the framing ends before the answer does'}"
-    times = answer.token_times
+    answer = read_answer(body) if status == 200 else StreamedAnswer()
+    times = answer.token_times(arrivals, exchange.ends)
     assert exchange.ended_at is not None
     ended_at = float(arrivals[-1]) if exchange.complete else exchange.ended_at
     return Record(
@@ -319,8 +134,8 @@ def _record(
         unread_ms=float(unread_ms.max()) if len(unread_ms) else None,
         finish_reason=answer.finish_reason,
         http_status=status,
-        error=_error(error, status, decoded.body, answer, output_tokens, may_be_shorter=may_be_shorter),
-        text=text_of(decoded.body) if keep_answers and status == 200 else None,
+        error=_error(exchange.error, status, body, answer, output_tokens, may_be_shorter=may_be_shorter),
+        text=answer.text if keep_answers and status == 200 else None,
     )
 
 

@@ -1,4 +1,10 @@
-"""Sends a plan's requests and returns a record of each, failed ones included."""
+"""Sends a plan's requests and returns a record of each, failed ones included; from several processes if one core is too
+few, with one clock and one limit on concurrency.
+
+The parent prepares the requests and forks, so that they are in memory once. With `max_concurrency` the slots are split
+and each process takes the next request from one queue; without it, requests are assigned in turn. Each process returns
+its records through a pipe. If a process dies, the round ends with an error; if the parent dies, its children exit.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from servelab.core.errors import ConfigError, Outage
-from servelab.measure.load.board import Board, LoadProgress, OwnQueue, RequestQueue, SharedQueue
-from servelab.measure.load.clock import Floats, clock
+from servelab.measure.load.board import Board, Floats, LoadProgress, RequestQueue, clock
 from servelab.measure.load.loop import Loop
 from servelab.measure.load.plan import LoadPlan, LoadStats
-from servelab.measure.load.records import ERRORS, Record, make_answers, make_table, read_exchanges
+from servelab.measure.load.records import Record, make_answers, make_table, read_exchanges
 from servelab.measure.load.requests import LoadRequests, prepare
 
 Child = tuple[BaseProcess, Connection]
@@ -29,6 +34,8 @@ Child = tuple[BaseProcess, Connection]
 _LOOK_S = 0.1
 _HEAD_START_S = 0.01
 """Time between announcing the start and the start itself, so that every process learns of it in time."""
+_OTHER_FILES = 64
+"""Open files in addition to the requests in flight."""
 
 
 @dataclass(frozen=True)
@@ -40,137 +47,6 @@ class ProcessResult:
     cpu_s: float
     max_rss_bytes: int
     resent: int
-
-
-def process_count(plan: LoadPlan, requests: int) -> int:
-    """How many processes to use: no more than there is work for."""
-    return max(1, min(plan.processes, requests, plan.max_concurrency or requests))
-
-
-def send_alone(
-    plan: LoadPlan, requests: LoadRequests, board: Board, progress: LoadProgress
-) -> tuple[float, ProcessResult]:
-    """Sends the round from this process; returns its start on `clock` and its share."""
-    loop = Loop(plan, requests, OwnQueue(requests.first), plan.max_concurrency, board, on_tick=progress.show)
-    origin = clock()
-    progress.start(origin)
-    loop.run(origin)
-    return origin, _share(plan, loop, requests, origin)
-
-
-def send_shared(
-    plan: LoadPlan, requests: LoadRequests, board: Board, progress: LoadProgress, processes: int
-) -> tuple[float, list[ProcessResult]]:
-    """The same from several processes; `Outage` naming the one that died."""
-    context = multiprocessing.get_context("fork")
-    queue = SharedQueue(requests.first) if plan.max_concurrency is not None else None
-    children: list[Child] = []
-    try:
-        for number in range(processes):
-            ours, theirs = context.Pipe()
-            others = [ours, *(connection for _, connection in children)]
-            child: BaseProcess = context.Process(
-                target=_child, args=(plan, requests, board, number, processes, queue, theirs, others), daemon=True
-            )
-            child.start()
-            theirs.close()
-            children.append((child, ours))
-        for started, connection in children:
-            _receive(started, connection, children)  # ready
-        origin = clock() + _HEAD_START_S
-        progress.start(origin)
-        for _, connection in children:
-            connection.send(origin)
-        shares: list[ProcessResult] = []
-        waiting = {connection: started for started, connection in children}
-        while waiting:
-            if queue is not None:
-                queue.fill()
-            for ready in wait(list(waiting), _LOOK_S):
-                assert isinstance(ready, Connection)
-                shares.append(_receive(waiting.pop(ready), ready, children))
-            progress.show()
-        return origin, shares
-    finally:
-        for started, _ in children:
-            if started.is_alive():
-                started.kill()
-            started.join()
-
-
-def _receive(
-    child: BaseProcess,
-    connection: Connection,
-    children: Sequence[Child],
-) -> ProcessResult:
-    try:
-        received: ProcessResult = connection.recv()
-    except (EOFError, OSError):
-        child.join()
-        number = [process for process, _ in children].index(child) + 1
-        raise Outage(
-            f"load process {number} of {len(children)} (pid {child.pid}) died: exit code {child.exitcode}"
-        ) from None
-    return received
-
-
-def _child(
-    plan: LoadPlan,
-    requests: LoadRequests,
-    board: Board,
-    number: int,
-    processes: int,
-    shared: SharedQueue | None,
-    connection: Connection,
-    others: Sequence[Connection],
-) -> NoReturn:
-    """A child process: waits for the start, sends its requests and returns its share."""
-    for other in others:
-        other.close()  # only the parent may hold them open, so that children notice its death
-    queue: RequestQueue
-    slots = None
-    if shared is not None:
-        assert plan.max_concurrency is not None
-        shared.open_for_taking()
-        queue, slots = shared, (plan.max_concurrency + number) // processes
-    else:
-        queue = OwnQueue(requests.first[number::processes])
-    loop = Loop(plan, requests, queue, slots, board, number, parent=connection.fileno())
-    connection.send(None)
-    try:
-        origin = connection.recv()
-        loop.run(origin)
-        connection.send(_share(plan, loop, requests, origin))
-    except (EOFError, BrokenPipeError):
-        os._exit(1)
-    os._exit(0)
-
-
-def _share(plan: LoadPlan, loop: Loop, requests: LoadRequests, origin: float) -> ProcessResult:
-    records, unread_ms = read_exchanges(
-        loop.exchanges,
-        loop.tape,
-        requests,
-        loop.difference,
-        origin,
-        keep_answers=plan.keep_answers,
-        may_be_shorter=plan.keep_answers or plan.natural_stops,
-    )
-    return ProcessResult(records, unread_ms, loop.cpu_s, max_rss_bytes(), loop.resent)
-
-
-def max_rss_bytes() -> int:
-    """This process's peak memory; `getrusage` would include the process that started it."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-__all__ = ["ERRORS", "run_load", "send_load"]
-
-_OTHER_FILES = 64
-"""Open files in addition to the requests in flight."""
 
 
 class Sent(NamedTuple):
@@ -196,7 +72,7 @@ def send_load(plan: LoadPlan) -> Sent:
     `ServelabError` before the first request if the plan cannot be sent, `Outage` if a load process dies.
     """
     requests = prepare(plan)
-    processes = process_count(plan, len(requests.first))
+    processes = max(1, min(plan.processes, len(requests.first), plan.max_concurrency or plan.processes))
     _allow_open_files(plan, len(requests), processes)
     board = Board(processes)
     progress = LoadProgress(board, len(requests))
@@ -205,30 +81,139 @@ def send_load(plan: LoadPlan) -> Sent:
     gc.disable()
     try:
         if processes == 1:
-            origin, share = send_alone(plan, requests, board, progress)
-            shares = [share]
+            origin, result = _send_alone(plan, requests, board, progress)
+            results = [result]
         else:
-            origin, shares = send_shared(plan, requests, board, progress, processes)
+            origin, results = _send_shared(plan, requests, board, progress, processes)
     finally:
         gc.enable()
     progress.show(last=True)
-    records = [record for share in shares for record in share.records]
+    records = [record for result in results for record in result.records]
     wall_s = max((record.end_s for record in records if record.end_s is not None), default=0.0)
     unsent = _unsent(plan, requests, records, board.saturated, wall_s)
     stats = LoadStats(
         processes=processes,
         origin_monotonic_s=origin,
         wall_s=wall_s,
-        cpu_s=sum(share.cpu_s for share in shares),
-        max_rss_bytes=max_rss_bytes() + (sum(share.max_rss_bytes for share in shares) if processes > 1 else 0),
-        unread_p99_ms=_p99(shares),
-        requests_resent=sum(share.resent for share in shares),
+        cpu_s=sum(result.cpu_s for result in results),
+        max_rss_bytes=_max_rss_bytes() + (sum(result.max_rss_bytes for result in results) if processes > 1 else 0),
+        unread_p99_ms=_p99(results),
+        requests_resent=sum(result.resent for result in results),
         requests_not_sent=len(requests) - len(records) - len(unsent),
         saturated=board.saturated,
     )
     everything = records + unsent
     answers = make_answers(plan, requests, everything) if plan.keep_answers else None
     return Sent(make_table(plan, requests, everything), stats, answers)
+
+
+def _send_alone(
+    plan: LoadPlan, requests: LoadRequests, board: Board, progress: LoadProgress
+) -> tuple[float, ProcessResult]:
+    """Sends the round from this process; returns its start on `clock` and its result."""
+    loop = Loop(plan, requests, RequestQueue(requests.first), plan.max_concurrency, board, on_tick=progress.show)
+    origin = clock()
+    progress.start(origin)
+    loop.run(origin)
+    return origin, _result(plan, loop, requests, origin)
+
+
+def _send_shared(
+    plan: LoadPlan, requests: LoadRequests, board: Board, progress: LoadProgress, processes: int
+) -> tuple[float, list[ProcessResult]]:
+    """The same from several processes; `Outage` naming the one that died."""
+    context = multiprocessing.get_context("fork")
+    taken = context.Value("q", 0)
+    children: list[Child] = []
+    try:
+        for number in range(processes):
+            if plan.max_concurrency is None:
+                queue, slots = RequestQueue(requests.first[number::processes]), None
+            else:
+                queue, slots = RequestQueue(requests.first, taken), (plan.max_concurrency + number) // processes
+            ours, theirs = context.Pipe()
+            others = [ours, *(connection for _, connection in children)]
+            child: BaseProcess = context.Process(
+                target=_child, args=(plan, requests, queue, slots, board, number, theirs, others), daemon=True
+            )
+            child.start()
+            theirs.close()
+            children.append((child, ours))
+        for started, connection in children:
+            _receive(started, connection, children)  # ready
+        origin = clock() + _HEAD_START_S
+        progress.start(origin)
+        for _, connection in children:
+            connection.send(origin)
+        results: list[ProcessResult] = []
+        waiting = {connection: started for started, connection in children}
+        while waiting:
+            for ready in wait(list(waiting), _LOOK_S):
+                assert isinstance(ready, Connection)
+                results.append(_receive(waiting.pop(ready), ready, children))
+            progress.show()
+        return origin, results
+    finally:
+        for started, _ in children:
+            if started.is_alive():
+                started.kill()
+            started.join()
+
+
+def _receive(child: BaseProcess, connection: Connection, children: Sequence[Child]) -> ProcessResult:
+    try:
+        received: ProcessResult = connection.recv()
+    except (EOFError, OSError):
+        child.join()
+        number = [process for process, _ in children].index(child) + 1
+        raise Outage(
+            f"load process {number} of {len(children)} (pid {child.pid}) died: exit code {child.exitcode}"
+        ) from None
+    return received
+
+
+def _child(
+    plan: LoadPlan,
+    requests: LoadRequests,
+    queue: RequestQueue,
+    slots: int | None,
+    board: Board,
+    number: int,
+    connection: Connection,
+    others: Sequence[Connection],
+) -> NoReturn:
+    """A child process: waits for the start, sends its requests and returns its result."""
+    for other in others:
+        other.close()  # only the parent may hold them open, so that children notice its death
+    loop = Loop(plan, requests, queue, slots, board, number, parent=connection.fileno())
+    connection.send(None)
+    try:
+        origin = connection.recv()
+        loop.run(origin)
+        connection.send(_result(plan, loop, requests, origin))
+    except (EOFError, BrokenPipeError):
+        os._exit(1)
+    os._exit(0)
+
+
+def _result(plan: LoadPlan, loop: Loop, requests: LoadRequests, origin: float) -> ProcessResult:
+    records, unread_ms = read_exchanges(
+        loop.exchanges,
+        requests,
+        loop.difference,
+        origin,
+        keep_answers=plan.keep_answers,
+        may_be_shorter=plan.keep_answers or plan.natural_stops,
+    )
+    return ProcessResult(records, unread_ms, loop.cpu_s, _max_rss_bytes(), loop.resent)
+
+
+def _max_rss_bytes() -> int:
+    """This process's peak memory; `getrusage` would include the process that started it."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _allow_open_files(plan: LoadPlan, requests: int, processes: int) -> None:
@@ -264,6 +249,6 @@ def _unsent(
     return unsent
 
 
-def _p99(shares: list[ProcessResult]) -> float | None:
-    unread_ms = np.concatenate([share.unread_ms for share in shares])
+def _p99(results: list[ProcessResult]) -> float | None:
+    unread_ms = np.concatenate([result.unread_ms for result in results])
     return float(np.percentile(unread_ms, 99)) if len(unread_ms) else None
