@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from servelab.assets.pinned_file import Content, ContentError
-from servelab.assets.sources.hub import ATTEMPTS, download
+from servelab.assets.sources.url import ATTEMPTS, download
 from servelab.core.errors import Outage, ServelabError
 
 BODY = bytes(range(256)) * 4096

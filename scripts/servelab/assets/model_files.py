@@ -1,4 +1,4 @@
-"""Models: fetched from their source into `results/models/<model_key>/`, described by `model.json`."""
+"""Models: fetched into `results/models/<model_key>/`, converted to another format, and described by `model.json`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
 from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 
@@ -135,7 +134,7 @@ def quantize_model(model_json: Path, quantization: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{path.stem}.{quantization}.gguf"
     temporary = file.with_name(f"{file.name}.part")
-    _write(GGUFReader(path), temporary, quantization)
+    _write_quantized(path, temporary, quantization)
     temporary.replace(file)
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
     return write_model(
@@ -143,7 +142,11 @@ def quantize_model(model_json: Path, quantization: str, folder: Path) -> Path:
     )
 
 
-def _write(reader: GGUFReader, file: Path, quantization: str) -> None:
+def _write_quantized(path: Path, file: Path, quantization: str) -> None:
+    # Here: only who rewrites a model needs the library's writer.
+    from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
+
+    reader = GGUFReader(path)
     kind, file_type = GGMLQuantizationType[quantization.upper()], LlamaFileType[f"MOSTLY_{quantization.upper()}"]
     writer = GGUFWriter(file, reader.fields["general.architecture"].contents())
     for field in reader.fields.values():

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from pydantic import Field
@@ -55,7 +55,7 @@ class PartFile:
         self._file: BinaryIO
 
     def __enter__(self) -> PartFile:
-        try:
+        with self._outages():
             self.destination.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab+")
             kept_bytes = self._file.seek(0, os.SEEK_END)
@@ -64,8 +64,6 @@ class PartFile:
             else:
                 self.restart()
             free_bytes = shutil.disk_usage(self.destination.parent).free
-        except OSError as error:
-            raise self._outage(error) from None
         missing_bytes = self.content.size_bytes - self.size_bytes
         if free_bytes < missing_bytes:
             self._file.close()
@@ -75,21 +73,15 @@ class PartFile:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
+    def __exit__(self, *_: object) -> None:
+        with self._outages():
             self._file.close()
-        except OSError as failure:
-            raise self._outage(failure) from None
 
     def restart(self) -> None:
         """Discards all bytes written so far."""
-        try:
+        with self._outages():
             if self._file.tell() > 0:
                 self._file.truncate(0)
-        except OSError as error:
-            raise self._outage(error) from None
         self.size_bytes = 0
 
     def write(self, block: bytes) -> None:
@@ -99,18 +91,10 @@ class PartFile:
             raise ContentError(
                 f"{self.destination}: got more than the pinned {self.content.size_bytes:,} bytes: this is another file"
             )
-        try:
+        with self._outages():
             self._file.write(block)
             self._file.flush()
-        except OSError as error:
-            raise self._outage(error) from None
         self.size_bytes += len(block)
-
-    def write_all(self, blocks: Iterable[bytes]) -> None:
-        """Appends all blocks, then calls `finish`."""
-        for block in blocks:
-            self.write(block)
-        self.finish()
 
     def finish(self) -> None:
         """Checks size and sha256, then renames the part; removes a part with wrong content (`ContentError`)."""
@@ -124,18 +108,20 @@ class PartFile:
                 f"{self.destination}: corrupt or another version: "
                 f"sha256 is {found}, not the pinned {self.content.sha256}"
             )
-        try:
+        with self._outages():
             os.fsync(self._file.fileno())
             self.path.replace(self.destination)
-        except OSError as error:
-            raise self._outage(error) from None
 
     def discard(self) -> None:
         """Removes the part: a later attempt cannot use its bytes."""
         self.path.unlink(missing_ok=True)
 
-    def _outage(self, error: OSError) -> Outage:
-        return Outage(f"cannot write {self.path}: {error.strerror or error}; fix that and run again")
+    @contextmanager
+    def _outages(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise Outage(f"cannot write {self.path}: {error.strerror or error}; fix that and run again") from None
 
 
 class StoredModel(JsonFile):

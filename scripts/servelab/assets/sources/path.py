@@ -20,17 +20,17 @@ class PathFile(FileSource):
     path: str = Field(description="Absolute path of the file.", pattern="^/")
 
     def fetch(self, content: Content, destination: Path) -> None:
-        """Copies the file and checks its content."""
         if holds(destination, content):
             return
         try:
             with Path(self.path).open("rb") as file, PartFile(destination, content) as part:
-                part.write_all(iter(lambda: file.read(CHUNK_BYTES), b""))
+                for block in iter(lambda: file.read(CHUNK_BYTES), b""):
+                    part.write(block)
+                part.finish()
         except OSError as error:
             raise ServelabError(f"{self.path}: {error.strerror}") from None
 
     def describe(self) -> str:
-        """The path."""
         return self.path
 
 

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from servelab.assets.datasets import check_text, read_records
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, Parameters, Workload, generator, open_dataset, table
-from servelab.assets.workloads.random import warmup_like
+from servelab.assets.workloads.random import encoded, warmup_like
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
@@ -118,11 +118,11 @@ def _fitting(
     pairs: list[tuple[str, str]], parameters: ShareGptParameters, tokenizer: Tokenizer
 ) -> Iterator[dict[str, Any]]:
     """Rows for the pairs that pass the length filters."""
-    questions = tokenizer.encode_batch([question for question, _ in pairs], add_special_tokens=False)
-    answers = tokenizer.encode_batch([answer for _, answer in pairs], add_special_tokens=False)
+    questions = encoded(tokenizer, [question for question, _ in pairs])
+    answers = encoded(tokenizer, [answer for _, answer in pairs])
     longest_output = parameters.max_output_tokens or parameters.max_total_tokens
     for (question, _), question_tokens, answer_tokens in zip(pairs, questions, answers, strict=True):
-        input_tokens, output_tokens = len(question_tokens.ids), len(answer_tokens.ids)
+        input_tokens, output_tokens = len(question_tokens), len(answer_tokens)
         if (
             parameters.min_input_tokens <= input_tokens <= parameters.max_input_tokens
             and parameters.min_output_tokens <= output_tokens <= longest_output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from servelab.assets.workloads import WORKLOADS, Parameters, Workload, open_dataset, table
-from servelab.assets.workloads.random import warmup_like
+from servelab.assets.workloads.random import encoded, warmup_like
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import describe_validation_error
@@ -84,7 +85,7 @@ def _lines(file: Path, *, cut: bool) -> Iterator[tuple[str, bytes]]:
             if cut and not line.endswith(b"\n"):
                 return
             if line.strip():
-                yield f"{file}: line {number:,}", line
+                yield f"{file}: line {number:,}", line.removeprefix(codecs.BOM_UTF8)
 
 
 def _row(where: str, content: bytes, parameters: PromptsParameters, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _row(where: str, content: bytes, parameters: PromptsParameters, tokenizer: T
     messages = line.messages or [Message(role="user", content=str(line.prompt))]
     if messages[-1].role != "user":
         raise ServelabError(f"{where}: messages: the last one must be of role `user`, since the server answers it")
-    tokens = sum(_count(message.content, tokenizer) for message in messages)
+    tokens = sum(map(len, encoded(tokenizer, [message.content for message in messages])))
     output_tokens = line.max_tokens or parameters.output_tokens
     if parameters.max_total_tokens is not None and tokens + output_tokens > parameters.max_total_tokens:
         raise ServelabError(
@@ -114,10 +115,6 @@ def _row(where: str, content: bytes, parameters: PromptsParameters, tokenizer: T
         "arrival_s": line.arrival_s,
         "earlier": json.dumps(earlier, ensure_ascii=False) if earlier else None,
     }
-
-
-def _count(text: str, tokenizer: Tokenizer) -> int:
-    return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 WORKLOADS.register(Prompts.kind, Prompts())
