@@ -322,10 +322,9 @@ def test_the_hub_is_asked_for_the_newest_commit(checkout, here):
     assert load_project(checkout / "config/studies/mine.yaml", checkout).study.model.revision == "1" * 40
 
 
-def test_the_table_in_the_documents_has_every_command():
-    for document in ("README.md", "docs/studies.md"):
-        rows = [line for line in (ROOT / document).read_text().splitlines() if line.startswith("| `servelab ")]
-        assert [row.split()[2].strip("`") for row in rows] == list(servelab.commands), document
+def test_the_table_of_the_readme_has_every_command():
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `servelab ")]
+    assert [row.split()[2].strip("`") for row in rows] == list(servelab.commands)
 
 
 @pytest.mark.slow

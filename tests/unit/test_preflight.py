@@ -391,19 +391,9 @@ def test_command_prints_the_whole_table_and_fails_for_an_error_alone(built, load
     assert max(map(len, done.stdout.splitlines())) <= WIDTH
 
 
-def test_documentation_shows_the_table_and_names_every_check(check, built, content, folder):
-    page = (ROOT / "docs/preflight.md").read_text()
-    for known in CHECKS:
-        assert f"| `{known.name}` | {known.title} |" in page
-    content["stages"] = [
-        {"name": "parallelism", "candidates": [{"label": "TP4", "options": {"tensor_parallel_size": 4}}]},
-        {"name": "sequences", "candidates": [{"options": {"max_num_seqs": 64, "memory_share": 0.55}}]},
-        {"name": "batch", "candidates": [{"label": "32k", "arguments": {"max-num-batch-tokens": 32768}}]},
-    ]
-    content["workloads"].append("very-long-32000x100")
-    rows = [row.model_copy(update={"saw": row.saw.replace(str(folder), "/models")}) for row in check()]
-    shown = render("made-32b", rows)
-    assert "\n".join(f"    {line}" for line in shown.splitlines()) in page, shown
+def test_documentation_names_every_check():
+    page = (ROOT / "docs/studies.md").read_text()
+    assert [known.name for known in CHECKS if f"| `{known.name}` | {known.title} |" not in page] == []
 
 
 def test_of_a_thousand_candidates_that_are_wrong_some_are_named():
