@@ -22,7 +22,7 @@ from servelab.engines.runtimes import RUNTIMES
 from servelab.search.preflight import CHECKS, Row, preflight
 from servelab.search.preflight.candidates import known_candidates
 from servelab.search.preflight.options import Flags, judge, listed_flags
-from servelab.search.preflight.printed_table import WIDTH, render, troubles
+from servelab.search.preflight.printed_table import WIDTH, troubles
 from servelab.search.project import load_project
 from servelab.workflow.studies import Studies
 
