@@ -1,10 +1,5 @@
 """Reads the studies of the configuration; makes nothing. What the other rules ask is in scripts/servelab/workflow/."""
 
-import gc
-
-# Thousands of jobs stay for the whole workflow: looking through them for garbage again and again takes a third of a start.
-gc.set_threshold(1_000_000, 20, 100)
-
 import os
 import sys
 from pathlib import Path
@@ -35,10 +30,9 @@ from servelab.workflow.study_files import Comparisons
 from servelab.workflow.stage_runs import ForeseenPlans
 from servelab.workflow.imports import shared_runs, use_imported_runs
 from servelab.workflow.coordination import end_with_parent
-from servelab.workflow.needs import Needs, spec_json, with_signature
+from servelab.workflow.needs import MeasuringJobs, Sources, spec_json
 from servelab.workflow.placement import Placements, measuring_rule
 from servelab.workflow.plan_index import Plans
-from servelab.workflow.needs import Sources
 from servelab.workflow.placement import Signing
 from servelab.workflow.stage_runs import MEASURED, StageRuns
 from servelab.workflow.studies import read_studies
@@ -64,7 +58,7 @@ try:
     )
     SEALED = SealedRuns(
         RESULTS / "runs",
-        Path(".snakemake/sealed") if workflow.is_main_process else None,
+        Path(".snakemake/broken"),
         logger.warning if workflow.is_main_process else lambda line: None,
         use_imported=USE_IMPORTED,
         elsewhere=SHARED,
@@ -74,9 +68,9 @@ try:
     STUDIES = read_studies(config)
     FILES = StudyFiles(STUDIES)
     SOURCES = Sources(STUDIES.live)
-    NEEDS = Needs(PLANS, SEALED, SOURCES.check_of)
+    JOBS = MeasuringJobs(PLANS, SEALED, SOURCES.check_of)
     COMPARISONS = Comparisons(config, STUDIES, RESULTS)
-    PLACEMENTS = Placements(workflow, config, STUDIES, NEEDS, RESULTS / "runs")
+    PLACEMENTS = Placements(workflow, config, STUDIES, JOBS, RESULTS / "runs")
     SIGNING = Signing(config, PLACEMENTS.site)
 except ServelabError as error:
     raise WorkflowError(str(error))

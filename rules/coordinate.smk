@@ -30,7 +30,7 @@ onstart:
             raise WorkflowError(str(error))
         live = [project.study for project in STUDIES.live.values()]
         logger.addHandler(
-            ProgressHandler(live, RESULTS, NEEDS.runs, logger, MEASURING)
+            ProgressHandler(live, RESULTS, JOBS.runs, logger, MEASURING)
         )
         for line in lines:
             logger.warning(line)

@@ -1,7 +1,7 @@
 """Reads environments, models and requests; makes results/runs/<run_id>: serve, load, stop.
 
 The only rule that reserves an accelerator. A job is a server start that serves every run still missing of it, or of a
-proof, a pair of them. It is named by its leader, the last of these runs. A run's name is a hash of everything that can
+proof, a pair of them. It is named by the last of these runs. A run's name is a hash of everything that can
 change it: what was measured is never measured again. No rule asks for a complete run, so its inputs and its script are
 not compared.
 """
@@ -9,27 +9,26 @@ not compared.
 
 rule measure:
     input:
-        # only what is missing: otherwise Snakemake looks at each file for each of thousands of runs
-        with_signature(lambda wildcards: NEEDS.files(wildcards.run_id)),
+        lambda wildcards: JOBS.files(wildcards.run_id),
     output:
         # `update`: Snakemake removes an output before its job, and another workflow may have measured the run meanwhile.
         # The folder appears in one step and is the job's last, so this file implies all of its runs.
         manifest=update("results/runs/{run_id}/manifest.json"),
     log:
         "results/logs/measure/{run_id}.log",
-    priority: with_signature(lambda wildcards: NEEDS.priority(wildcards.run_id))
+    priority: lambda wildcards: JOBS.priority(wildcards.run_id)
     # a job on a cluster fails at once: the workflow tries again, with a job of its own
     retries: 2 if workflow.is_main_process else 0
     conda:
         "../envs/workflow.yaml"
-    threads: with_signature(lambda wildcards: PLACEMENTS.threads(NEEDS.hardware(wildcards.run_id)))
+    threads: lambda wildcards: PLACEMENTS.threads(JOBS.hardware(wildcards.run_id))
     resources:
         **PLACEMENTS.resources(
             lambda wildcards, attempt: PLACEMENTS.job(wildcards.run_id, attempt)
         ),
         accelerators=PLACEMENTS.accelerators(),
     params:
-        job=with_signature(lambda wildcards: NEEDS.json(wildcards.run_id)),
+        job=lambda wildcards: JOBS.json(wildcards.run_id),
         sign=SIGNING.json,
         names=NAMES,
         use_imported=USE_IMPORTED,

@@ -21,8 +21,8 @@ from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.project import is_live, name_of
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
-from servelab.workflow import coordination, placement
-from servelab.workflow.needs import Needs, Sources, with_signature
+from servelab.workflow import coordination
+from servelab.workflow.needs import MeasuringJobs, Sources
 from servelab.workflow.placement import Placements
 from servelab.workflow.plan_index import Plans
 from servelab.workflow.stage_runs import StageRuns
@@ -90,11 +90,11 @@ def complete(run_id):
     return folder
 
 
-def needs():
-    return Needs(plans(), sealed(), lambda spec, files: ())
+def measuring():
+    return MeasuringJobs(plans(), sealed(), lambda spec, files: ())
 
 
-def leaders(runs, study, stage):
+def last_missing(runs, study, stage):
     return [Path(manifest).parent.name for manifest in runs.missing(study, stage)]
 
 
@@ -104,7 +104,7 @@ def test_a_run_is_looked_up_in_all_plans_and_a_plan_is_read_again_when_it_change
     spec = index.spec(run_id)
     assert spec == planned.candidates[0].runs[0].spec and index.spec(run_id) is spec
     with pytest.raises(ServelabError, match=r"no plan\.json under results/studies asks for 0"):
-        index.text("0")
+        index.content("0")
     path = Path(f"results/{SEARCH}/stages/{planned.stage}/plan.json")
     assert index.ids(path) == list(dict.fromkeys(planned.run_ids()))
     content = json.loads(path.read_text())
@@ -114,20 +114,14 @@ def test_a_run_is_looked_up_in_all_plans_and_a_plan_is_read_again_when_it_change
     assert len(index.ids(path)) < len(planned.run_ids())
 
 
-def test_runs_that_differ_in_their_settings_share_what_they_need(planned):
-    index = plans()
-    texts = {index.without_settings(run.run_id) for candidate in planned.candidates for run in candidate.runs}
-    assert len(planned.run_ids()) > len(texts) == 1
-
-
-def option(needed, leader):
-    text = needed.json(leader)
+def option(needed, last):
+    text = needed.json(last)
     return json.loads(text)["visits"]
 
 
 def test_a_job_is_the_json_of_its_runs_with_their_files(planned):
     run = planned.candidates[0].runs[0]
-    (((found),),) = option(needs(), run.run_id)
+    (((found),),) = option(measuring(), run.run_id)
     assert found.keys() == {"spec", "environment", "client_environment", "model", "requests"}
     assert found["spec"] == json.loads(run.spec.model_dump_json()) and found["client_environment"] is None
     assert found["requests"].startswith("results/workloads/") and found["model"].endswith("model.json")
@@ -138,28 +132,16 @@ def test_what_may_be_fastest_is_measured_first(study_content, make_project, tmp_
     study_content["stages"] = [{"name": "weights", "candidates": [{"model": "q8_0"}, {"model": "q4_0"}]}]
     project = make_project(study_content)
     plan = write(plan_stage(project, "weights", baseline(project.study)))
-    needed, priorities = needs(), {}
+    needed, priorities = measuring(), {}
     for candidate in plan.candidates:
         priorities[candidate.configuration.model] = needed.priority(candidate.runs[0].run_id)
     assert priorities["q4_0"] > priorities["q8_0"] > 0
 
 
-def test_a_file_that_was_there_once_is_not_looked_for_again(planned):
-    needed, run_id = needs(), planned.run_ids()[0]
-    files = needed.files(run_id)
-    assert [file.split("/")[1] for file in files] == ["envs", "models", "workloads"]
-    there = Path(files[1])
-    there.parent.mkdir(parents=True)
-    there.write_text("")
-    assert files[1] not in needed.files(run_id)
-    there.unlink()
-    assert files[1] not in needed.files(run_id)
-
-
 def test_missing_runs_are_jobs_and_complete_ones_are_files(planned, studies):
     runs = stage_runs(studies, plans())
     study, stage, ids = name_of(SEARCH), planned.stage, list(dict.fromkeys(planned.run_ids()))
-    assert leaders(runs, study, stage) == ids  # a run each: the search has one workload
+    assert last_missing(runs, study, stage) == ids  # a run each: the search has one workload
     assert runs.measured(study, stage) == runs.to_wait_for(study, stage) == runs.all_to_wait_for()
     statuses = [f"results/runs/{run}/status.json" for run in ids]
     assert stage_runs(studies, plans(), is_main_process=False).measured(study, stage) == statuses
@@ -181,12 +163,12 @@ def test_a_broken_run_is_missing_and_its_job_has_an_input_newer_than_it(planned,
     seen = sealed(lines.append)
     runs = StageRuns(studies, plans(), seen, lambda study, stage: None, UnplannedError, is_main_process=True)
     for _ in range(2):  # each is reported once
-        assert leaders(runs, study, stage) == ids[1:3]
+        assert last_missing(runs, study, stage) == ids[1:3]
     assert lines == [
         f"run {ids[1]} is broken: requests.parquet: was changed; it is set aside and measured again",
         f"run {ids[2]} is broken: manifest.json: was added; it is set aside and measured again",
     ]
-    needed = Needs(plans(), seen, lambda spec, files: ())
+    needed = MeasuringJobs(plans(), seen, lambda spec, files: ())
     for number in (1, 2):
         *_, mark = needed.files(ids[number])
         newest = max(path.stat().st_mtime_ns for path in folders[number].iterdir())
@@ -197,25 +179,25 @@ def test_a_broken_run_is_missing_and_its_job_has_an_input_newer_than_it(planned,
     assert not any(file.startswith("kept/") for file in needed.files(ids[0]))
 
 
-def test_a_pair_is_one_job_led_by_its_last_run_and_leaves_out_what_is_complete(proof, studies):
-    runs, needed = stage_runs(studies, plans()), needs()
+def test_a_pair_is_one_job_named_by_its_last_run_and_leaves_out_what_is_complete(proof, studies):
+    runs, needed = stage_runs(studies, plans()), measuring()
     jobs = [[[run.run_id for run in visit] for visit in job] for job in proof.jobs()]
     assert [len(job) for job in jobs] == [2, 2] and len(jobs[0][0]) == len(proof.candidates[0].runs) // 2 > 1
     assert {run.run_id for run in proof.candidates[1].runs} >= set(jobs[1][0])  # the second begins with the winner
-    assert leaders(runs, proof.study, CONFIRM) == [job[-1][-1] for job in jobs]
+    assert last_missing(runs, proof.study, CONFIRM) == [job[-1][-1] for job in jobs]
     found = option(needed, jobs[1][-1][-1])
     assert [[each["spec"]["start"][-2:] for each in visit] for visit in found] == [
         ["-1"] * len(visit) for visit in jobs[1]
     ]
     complete(jobs[0][-1][-1])
     complete(jobs[0][0][0])
-    leader = jobs[0][-1][-2]
-    assert leaders(runs, proof.study, CONFIRM)[0] == leader
-    assert needed.runs(leader) == [*jobs[0][0][1:], *jobs[0][1][:-1]]
-    assert leader in needed.runs(leader) and needed.hardware(leader).count == 1
+    last = jobs[0][-1][-2]
+    assert last_missing(runs, proof.study, CONFIRM)[0] == last
+    assert needed.runs(last) == [*jobs[0][0][1:], *jobs[0][1][:-1]]
+    assert last in needed.runs(last) and needed.hardware(last).count == 1
     for run in jobs[0][0][1:]:
         complete(run)
-    assert [list(visit) for visit in needed.job(leader)] == [jobs[0][1][:-1]]  # no empty visit
+    assert [list(visit) for visit in needed.visits(last)] == [jobs[0][1][:-1]]  # no empty visit
 
 
 def test_the_measuring_script_takes_every_job_of_a_study_with_every_kind_of_load(
@@ -235,28 +217,28 @@ def test_the_measuring_script_takes_every_job_of_a_study_with_every_kind_of_load
     winner = Incumbent(candidate="w", configuration=first.candidates[1].configuration)
     for plan in (first, write(plan_confirm(project, winner, 2))):
         for job in plan.jobs():
-            visits = parse_job(needs().json(job[-1][-1].run_id)).visits
+            visits = parse_job(measuring().json(job[-1][-1].run_id)).visits
             assert sum(map(len, visits)) == sum(map(len, job)) > 0
 
 
 def test_the_first_pairs_and_all_pairs_share_their_jobs(project, proof, studies):
     write(proof.model_copy(update={"stage": CONFIRM_FIRST}))
     runs = stage_runs(studies, plans())
-    both = leaders(runs, proof.study, CONFIRM_FIRST), leaders(runs, proof.study, CONFIRM)
+    both = last_missing(runs, proof.study, CONFIRM_FIRST), last_missing(runs, proof.study, CONFIRM)
     assert both[0] == both[1]
-    assert needs().runs(both[0][0]) == [run.run_id for visit in proof.jobs()[0] for run in visit]
+    assert measuring().runs(both[0][0]) == [run.run_id for visit in proof.jobs()[0] for run in visit]
 
 
-def test_jobs_of_several_plans_that_end_with_the_same_run_are_one(planned, project):
+def test_of_jobs_of_several_plans_that_end_with_the_same_run_the_longest_counts(planned, project):
     """Two studies may ask for the same server start, with different workloads before the one that both have."""
     first, *others = plan_confirm(project, baseline(project.study), 1).candidates[0].runs
     other = planned.model_copy(update={"study": "other", "stage": CONFIRM})
     side = planned.candidates[0]
     for study, runs in (("one", [*others, first]), ("two", [first])):
         write(other.model_copy(update={"study": study, "candidates": [side.model_copy(update={"runs": runs})]}))
-    assert needs().runs(first.run_id) == [*(run.run_id for run in others), first.run_id]
+    assert measuring().runs(first.run_id) == [*(run.run_id for run in others), first.run_id]
     # the other study's run may be measured by two jobs, and is then kept by the second
-    assert needs().runs(others[0].run_id) == [others[0].run_id]
+    assert measuring().runs(others[0].run_id) == [others[0].run_id]
 
 
 def test_studies_that_share_a_baseline_and_not_a_winner_share_no_pairs(planned, project):
@@ -268,7 +250,7 @@ def test_studies_that_share_a_baseline_and_not_a_winner_share_no_pairs(planned, 
     write(second.model_copy(update={"study": "other"}))
     pairs = [[[run.run_id for run in visit] for visit in plan.jobs()[1]] for plan in (first, second)]
     for pair in pairs:
-        assert [*map(list, needs().job(pair[1][-1]))] == pair
+        assert [*map(list, measuring().visits(pair[1][-1]))] == pair
     assert not {run for visit in pairs[0] for run in visit} & {run for visit in pairs[1] for run in visit}
 
 
@@ -357,25 +339,17 @@ def snakemake_workflow(*rules, local=True):
     return found
 
 
-def raw(text):
-    return SimpleNamespace(raw=text, is_evaluable=lambda: True)
-
-
-def test_on_one_machine_runs_ask_for_nothing_and_all_rules_run_here(planned, studies, monkeypatch):
-    monkeypatch.setattr(placement.tempfile, "gettempdir", lambda: "/here")
-    measure, parse = (
-        Rule(name=name, resources={"tmpdir": raw("system_tmpdir")}) for name in ("measure", "parse_stage")
-    )
-    workflow = snakemake_workflow(measure, parse)
-    placed = Placements(workflow, {}, studies, needs(), Path("results/runs"))
+def test_on_one_machine_runs_ask_for_nothing_and_all_rules_run_here(planned, studies):
+    workflow = snakemake_workflow(*(Rule(name=name, resources={}) for name in ("measure", "parse_stage")))
+    placed = Placements(workflow, {}, studies, measuring(), Path("results/runs"))
     placed.place()
-    assert workflow.local == ["parse_stage"] and measure.resources["tmpdir"] == "/here"
+    assert workflow.local == ["parse_stage"]
     assert placed.job(planned.run_ids()[0], 1) == {} and placed.resources(lambda *job: {}) == {}
     assert placed.accelerators() == 1
 
 
 def test_a_cluster_needs_a_site(planned, studies):
-    placed = Placements(snakemake_workflow(local=False), {}, studies, needs(), Path("results/runs"))
+    placed = Placements(snakemake_workflow(local=False), {}, studies, measuring(), Path("results/runs"))
     with pytest.raises(ConfigError, match="site: missing, and a cluster needs it"):
         placed.job(planned.run_ids()[0], 1)
     hardware = HardwareSpec(accelerator="cpu", device="cpu", count=1)
@@ -383,27 +357,16 @@ def test_a_cluster_needs_a_site(planned, studies):
         placed.threads(hardware)
 
 
-def test_on_a_cluster_what_all_runs_ask_alike_is_a_value_unless_the_user_gave_another(planned, studies):
+def test_on_a_cluster_a_run_asks_for_what_its_site_says(planned, studies):
     site = Path("config/sites/here.yaml")
     site.parent.mkdir(parents=True, exist_ok=True)
     site.write_text("site: here\ndevices:\n  cpu: {partition: nodes, cpus: 3, memory_gb: 2}\n")
-    names = placement.RESOURCES
-    measure = Rule(name="measure", resources={name: raw(None) for name in names})
-    measure.resources["slurm_partition"] = raw("mine")
-    placed = Placements(snakemake_workflow(measure, local=False), {"site": "here"}, studies, needs(), Path("runs"))
-    placed.place()
-    assert measure.resources["cpus_per_task"] == 3 and measure.resources["slurm_partition"].raw == "mine"
-    assert measure.resources["mem_mb"].raw is None  # grows with the attempt
+    placed = Placements(snakemake_workflow(local=False), {"site": "here"}, studies, measuring(), Path("runs"))
     request = placed.job(planned.run_ids()[0], 2)
     assert request["mem_mb"] == 4000 and request["slurm_partition"] == "nodes"
     job = SimpleNamespace(run_id=planned.run_ids()[0])
     resources = placed.resources(lambda wildcards, attempt: placed.job(wildcards.run_id, attempt))
     assert resources["mem_mb"](job, 1) == 2000 and resources["gres"](job, 1) is None
-
-
-def test_a_signature_is_found_once():
-    function = with_signature(lambda wildcards, attempt: None)
-    assert list(function.__signature__.parameters) == ["wildcards", "attempt"]
 
 
 def test_only_measured_runs_are_reported(project, caplog, monkeypatch):
@@ -414,7 +377,7 @@ def test_only_measured_runs_are_reported(project, caplog, monkeypatch):
     )
     caplog.set_level("INFO", logger="workflow")
     handler = coordination.ProgressHandler(
-        [project.study], Path("results"), lambda leader: ["first", leader], logging.getLogger("workflow")
+        [project.study], Path("results"), lambda run: ["first", run], logging.getLogger("workflow")
     )
     for job, rule in enumerate(("measure", "parse_stage")):
         started = {"event": LogEvent.JOB_INFO, "rule_name": rule, "jobid": job, "wildcards": {"run_id": rule}}

@@ -1,22 +1,15 @@
-"""Which of thousands of runs are complete, as a workflow asks before it plans its jobs.
-
-The digests of a run's files are compared with its seal once. After that only the files' sizes and times are looked at:
-10,000 runs take a quarter of a second. What was compared is kept in a file, a line per run.
-"""
+"""Which runs are complete: the files of each are compared with its seal before a workflow plans its jobs."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from servelab.core.errors import ServelabError
 from servelab.core.files import write_text
-from servelab.core.seal import IMPORTED
-from servelab.measure.run_folder import why_not_used
+from servelab.measure.run_folder import is_empty, why_not_used
 
 
 class OtherPlaces(Protocol):
@@ -32,7 +25,7 @@ class OtherPlaces(Protocol):
 class SealedRuns:
     """The runs in a folder.
 
-    `kept` is a folder for what was compared; None keeps nothing. `report` gets one line per broken run. Without
+    `marks` is a folder for files that start the job of a broken run, which `report` gets a line for. Without
     `use_imported`, a run that was restored from an archive counts as broken. A missing run that is `elsewhere` counts
     as complete; it is fetched if `is_running()`, and in a dry run it stays where it is.
     """
@@ -40,38 +33,38 @@ class SealedRuns:
     def __init__(
         self,
         runs: Path,
-        kept: Path | None = None,
+        marks: Path = Path(".snakemake/broken"),
         report: Callable[[str], None] = lambda line: None,
         *,
         use_imported: bool = True,
         elsewhere: OtherPlaces | None = None,
         is_running: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._runs, self._kept, self._report, self._use_imported = str(runs), kept, report, use_imported
+        self._runs, self._marks, self._report, self._use_imported = runs, marks, report, use_imported
         self._elsewhere, self._is_running = elsewhere, is_running
         self._sound: set[str] = set()
-        """Those of this process: a run that was complete is not looked at again."""
-        self._known = _read(kept / _SOUND) if kept else {}
-        self._broken: dict[str, str] = {}
+        """Runs of this process: one that was complete is not looked at again."""
+        self._broken: dict[str, int] = {}
+        """Broken runs, and the time of what is in their folders."""
 
     def is_complete(self, run_id: str) -> bool:
-        """Whether a run was measured and its files are those of its seal; `ServelabError` if they cannot be read."""
+        """Whether a run was measured and its files are those of its seal."""
         if run_id in self._sound:
             return True
-        if (found := _looks(f"{self._runs}/{run_id}")) is None and self._elsewhere and self._elsewhere.has(run_id):
+        folder = self._runs / run_id
+        if not _is_there(folder):
+            if self._elsewhere is None or not self._elsewhere.has(run_id):
+                return False
             if not self._is_running():
                 return True
-            if self._elsewhere.fetch(run_id):
-                found = _looks(f"{self._runs}/{run_id}")
-        if found is None or self._broken.get(run_id) == found:
-            return False
-        is_known = self._known.get(run_id) == found
-        if not is_known or (not self._use_imported and Path(self._runs, run_id, IMPORTED).exists()):
-            if why := why_not_used(Path(self._runs, run_id), use_imported=self._use_imported):
-                self._broken[run_id] = found
-                self._report(f"{why}; it is set aside and measured again")
+            if not self._elsewhere.fetch(run_id):
                 return False
-            self._keep(run_id, found)
+        elif self._broken.get(run_id) == _newest_ns(folder):
+            return False
+        if why := why_not_used(folder, use_imported=self._use_imported):
+            self._broken[run_id] = _newest_ns(folder)
+            self._report(f"{why}; it is set aside and measured again")
+            return False
         self._sound.add(run_id)
         return True
 
@@ -81,52 +74,19 @@ class SealedRuns:
 
     def marks(self, run_id: str) -> list[str]:
         """A file that is newer than what is left of a run, if it is broken: then Snakemake makes it again."""
-        if run_id not in self._broken or self._kept is None:
+        if run_id not in self._broken:
             return []
-        mark = self._kept / run_id
+        mark, folder = self._marks / run_id, self._runs / run_id
         write_text(mark, f"broken at {time.time_ns()}\n")  # another content each time: Snakemake compares it
-        left_ns = max((path.lstat().st_mtime_ns for path in Path(self._runs, run_id).iterdir()), default=0)
-        if left_ns >= mark.stat().st_mtime_ns:
-            os.utime(mark, ns=(left_ns + 10**9, left_ns + 10**9))
+        newest_ns = _newest_ns(folder) if _is_there(folder) else 0
+        if newest_ns >= mark.stat().st_mtime_ns:
+            os.utime(mark, ns=(newest_ns + 10**9, newest_ns + 10**9))
         return [str(mark)]
 
-    def _keep(self, run_id: str, found: str) -> None:
-        if self._kept is not None:
-            with suppress(OSError):  # then it is compared again
-                self._kept.mkdir(parents=True, exist_ok=True)
-                with (self._kept / _SOUND).open("a", encoding="utf-8") as file:
-                    file.write(f"{run_id} {found}\n")
+
+def _is_there(folder: Path) -> bool:
+    return folder.exists() and not is_empty(folder)
 
 
-_SOUND = "sound"
-
-
-def _looks(folder: str) -> str | None:
-    """Changes whenever a file of the folder changes; None if there is no folder, or nothing in it.
-
-    A file's time of change (ctime) is set by the system alone, also if it is moved here or its time is put back.
-    """
-    newest_ns = size_bytes = count = inodes = 0
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                newest_ns = max(newest_ns, status.st_ctime_ns)
-                size_bytes += status.st_size
-                inodes += status.st_ino
-                count += 1
-    except FileNotFoundError:
-        return None
-    except NotADirectoryError:
-        return "a file"
-    except OSError as error:
-        raise ServelabError(f"{folder}: {error.strerror}") from None
-    return f"{newest_ns} {size_bytes} {inodes} {count}" if count else None
-
-
-def _read(file: Path) -> dict[str, str]:
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:  # then each is compared again
-        return {}
-    return dict(line.split(" ", 1) for line in lines if " " in line)
+def _newest_ns(folder: Path) -> int:
+    return max(path.lstat().st_mtime_ns for path in [folder, *folder.glob("*")])

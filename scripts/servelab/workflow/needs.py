@@ -1,15 +1,13 @@
-"""What a measuring job needs: files to be made first, the option of its script, hardware."""
+"""Measuring jobs: their runs, the files to be made first, their hardware; and the sources of these files."""
 
 from __future__ import annotations
 
-import inspect
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from servelab.assets.datasets import folder_name
 from servelab.core.errors import ConfigError
@@ -27,7 +25,7 @@ from servelab.workflow.plan_index import Job, Plans
 
 
 @dataclass(frozen=True)
-class Environment:
+class LockedEnvironment:
     """An environment that a rule builds from a lock."""
 
     tool: str
@@ -40,14 +38,14 @@ class Sources:
 
     def __init__(self, projects: Mapping[str, Project]) -> None:
         self._engines = {
-            environment_file(project.engine(alias).name, project.environment_sha256(alias)): Environment(
+            environment_file(project.engine(alias).name, project.environment_sha256(alias)): LockedEnvironment(
                 project.engine(alias).name, project.study.engines[alias].runtime, project.lock(alias)
             )
             for project in projects.values()
             for alias in project.study.engines
         }
         clients = {
-            environment_file(client.name, client.environment_sha256): Environment(client.name, "venv", lock)
+            environment_file(client.name, client.environment_sha256): LockedEnvironment(client.name, "venv", lock)
             for client, lock in ((project.client_spec(), project.client_lock) for project in projects.values())
             if lock and client.environment_sha256
         }
@@ -71,12 +69,12 @@ class Sources:
             for spec in [project.questions_spec()]
         }
 
-    def environment(self, tool: str, lock_hash: str) -> Environment:
+    def environment(self, tool: str, lock_hash: str) -> LockedEnvironment:
         """What an environment is built from, by what its folder is named for."""
         return self._environments[environment_file(tool, lock_hash)]
 
     def check_of(self, spec: RunSpec, files: Mapping[str, str]) -> list[str]:
-        """The check that a run's environment must pass first, with the run's model; see `Needs`."""
+        """The check that a run's environment must pass first, with the run's model; see `MeasuringJobs`."""
         if files["environment"] not in self._engines:
             return []
         folder, facts = Path(files["environment"]).parent, ENGINES.get(spec.engine.name).facts
@@ -165,75 +163,53 @@ def run_files(spec: RunSpec) -> dict[str, str]:
     return files
 
 
-F = TypeVar("F", bound=Callable[..., object])
-
 CheckOf = Callable[[RunSpec, Mapping[str, str]], Iterable[str]]
 """(a run's specification, its files) → the check of its environment; none if there is none."""
 
 _FILES = ("environment", "client_environment", "model", "requests")
 
 
-class RunNeeds:
-    """What runs need that differ in their settings alone, by the JSON of their specification without settings."""
-
-    def __init__(self, text: str, check_of: CheckOf) -> None:
-        spec = RunSpec.model_validate_json(text)
-        self.files = run_files(spec)
-        self.hardware = spec.hardware
-        self.json = ",".join(f"{json.dumps(name)}:{json.dumps(self.files.get(name))}" for name in _FILES)
-        """The files as they are in a job."""
-        self._missing = [*self.files.values(), *check_of(spec, self.files)]
-
-    def missing_files(self) -> list[str]:
-        """Those of the files that are to be made first; one that was there once is not looked for again."""
-        self._missing = [file for file in self._missing if not _exists(file)]
-        return self._missing
-
-
-class Needs:
-    """What the jobs of the plans need; a job is named by its leader, the last of its runs that is missing."""
+class MeasuringJobs:
+    """The jobs of the plans. A job is named by the last of its runs that is missing, and measures all that are."""
 
     def __init__(self, plans: Plans, sealed: SealedRuns, check_of: CheckOf) -> None:
-        self.plans, self._sealed = plans, sealed
-        self._of = cache(lambda text: RunNeeds(text, check_of))
-        self.priority: Callable[[str], float] = cache(lambda leader: order_of_limit(json.loads(plans.text(leader))))
-        """Of a job: what may be fastest is measured first, so that it is measured if the time is short."""
+        self.plans, self._sealed, self._check_of = plans, sealed, check_of
+        self._files_of = cache(lambda run_id: run_files(plans.spec(run_id)))
 
-    def job(self, leader: str) -> Job:
+    def visits(self, last: str) -> Job:
         """Runs that the job measures, visit by visit: those that are complete are left out."""
-        visits = self.plans.job_led_by(leader)
-        if len(visits) == len(visits[0]) == 1:  # no need to look for it: it is the leader
-            return visits
         complete = self._sealed.is_complete
-        left = [tuple(run for run in visit if run == leader or not complete(run)) for visit in visits]
+        visits = self.plans.job_until(last)
+        left = [tuple(run for run in visit if run == last or not complete(run)) for visit in visits]
         return [visit for visit in left if visit]
 
-    def runs(self, leader: str) -> list[str]:
+    def runs(self, last: str) -> list[str]:
         """The same as a list."""
-        return [run for visit in self.job(leader) for run in visit]
+        return [run for visit in self.visits(last) for run in visit]
 
-    def files(self, leader: str) -> list[str]:
+    def files(self, last: str) -> list[str]:
         """Files that are to be made before the job, each once; and the mark of a broken run, which starts the job."""
-        missing = dict.fromkeys(file for need in self._needed(leader) for file in need.missing_files())
-        return [*missing, *self._sealed.marks(leader)]
+        needed: dict[str, None] = {}
+        for run in self.runs(last):
+            files = self._files_of(run)
+            needed |= dict.fromkeys([*files.values(), *self._check_of(self.plans.spec(run), files)])
+        return [*(file for file in needed if not Path(file).exists()), *self._sealed.marks(last)]
 
-    def hardware(self, leader: str) -> HardwareSpec:
+    def hardware(self, last: str) -> HardwareSpec:
         """The hardware of the job: that of the run with the most accelerators."""
-        return max((need.hardware for need in self._needed(leader)), key=lambda hardware: hardware.count)
+        return max((self.plans.spec(run).hardware for run in self.runs(last)), key=lambda hardware: hardware.count)
 
-    def json(self, leader: str) -> str:
-        """The job as JSON."""
-        visits = ",".join(f"[{','.join(map(self._json, visit))}]" for visit in self.job(leader))
-        return f'{{"visits":[{visits}]}}'
+    def priority(self, last: str) -> float:
+        """What may be fastest is measured first, so that it is measured if the time is short."""
+        return order_of_limit(self.plans.content(last))
 
-    def _json(self, run_id: str) -> str:
-        return f'{{"spec":{self.plans.text(run_id)},{self._of_run(run_id).json}}}'
+    def json(self, last: str) -> str:
+        """The job as its script reads it."""
+        return json.dumps({"visits": [[self._run(run) for run in visit] for visit in self.visits(last)]})
 
-    def _needed(self, leader: str) -> Iterator[RunNeeds]:
-        return map(self._of_run, self.runs(leader))
-
-    def _of_run(self, run_id: str) -> RunNeeds:
-        return self._of(self.plans.without_settings(run_id))
+    def _run(self, run_id: str) -> dict[str, Any]:
+        files = self._files_of(run_id)
+        return {"spec": self.plans.content(run_id), **{name: files.get(name) for name in _FILES}}
 
 
 def serving_threads(hardware: HardwareSpec, cores: int) -> int:
@@ -244,14 +220,3 @@ def serving_threads(hardware: HardwareSpec, cores: int) -> int:
 def spec_json(spec: Strict) -> str:
     """A specification as one line of sorted JSON: equal content is an equal parameter."""
     return canonical_json(spec.model_dump(mode="json"))
-
-
-def with_signature(function: F) -> F:
-    """The function with its signature found: Snakemake looks it up time and again for each of thousands of runs."""
-    signed: Any = function
-    signed.__signature__ = inspect.signature(function)
-    return function
-
-
-def _exists(path: str) -> bool:
-    return os.path.exists(path)  # noqa: PTH110 - faster, and asked for each of thousands of runs

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project
 from servelab.study.site import RESOURCES, Placement, Site, load_site
 from servelab.workflow.imports import use_imported_runs
-from servelab.workflow.needs import Needs, serving_threads, with_signature
+from servelab.workflow.needs import MeasuringJobs, serving_threads
 from servelab.workflow.studies import Studies
 
 FIRST_S, EVERY_S = 30.0, 60.0
@@ -37,7 +36,7 @@ class SlurmWatch:
     """Looks at what a site asks of Slurm. It cancels nothing: to wait or to mend the site is the user's choice."""
 
     def __init__(self, site: Site, file: Path, hardware_of: Callable[[str], HardwareSpec], warn: Callable[[str], None]):
-        """`hardware_of` gives a measuring job's hardware by its leader; `warn` takes a line."""
+        """`hardware_of` gives a measuring job's hardware by the run that names it; `warn` takes a line."""
         self._site, self._file, self._hardware_of, self._warn = site, file, hardware_of, warn
         self._said: set[tuple[str, str]] = set()
 
@@ -155,8 +154,10 @@ class Placements:
     A site that lacks a place for the studies' hardware is a `ConfigError`.
     """
 
-    def __init__(self, workflow: Any, config: Mapping[str, Any], studies: Studies, needs: Needs, runs: Path) -> None:
-        self._workflow, self._needs = workflow, needs
+    def __init__(
+        self, workflow: Any, config: Mapping[str, Any], studies: Studies, jobs: MeasuringJobs, runs: Path
+    ) -> None:
+        self._workflow, self._jobs = workflow, jobs
         self._hardware = studies.hardware()
         self.site: Site | None = None
         self._cluster: Site | None = None
@@ -177,7 +178,7 @@ class Placements:
         """On Slurm: warns of what the site asks for and Slurm does not have, now and while jobs wait."""
         plugin = self._workflow.executor_plugin
         if self._cluster and plugin is not None and plugin.name == "slurm":
-            SlurmWatch(self._cluster, self.site_file, self._needs.hardware, warn).start(self._hardware, Path())
+            SlurmWatch(self._cluster, self.site_file, self._jobs.hardware, warn).start(self._hardware, Path())
 
     def check_nodes(self, studies: Mapping[str, Project]) -> None:
         """`ConfigError` if runs take several nodes and are no jobs of Slurm."""
@@ -191,15 +192,15 @@ class Placements:
                     "with `--profile slurm` (docs/cluster.md), or remove it"
                 )
 
-    def job(self, leader: str, attempt: int) -> Request:
-        """What a job asks a cluster for, by its leader; nothing on one machine."""
+    def job(self, last: str, attempt: int) -> Request:
+        """What a job asks a cluster for, by the run that names it; nothing on one machine."""
         if self._workflow.local_exec:
             return {}
-        hardware = self._needs.hardware(leader)
+        hardware = self._jobs.hardware(last)
         about_s: Callable[[RunSpec], float | None] = _unknown
         if self._workflow.is_main_process and attempt == 1:  # within a job, its limit is known already
-            about_s = self._past_times(self._needs.plans.count()).about_s
-        visits = [[self._needs.plans.spec(run) for run in visit] for visit in self._needs.job(leader)]
+            about_s = self._past_times(self._jobs.plans.count()).about_s
+        visits = [[self._jobs.plans.spec(run) for run in visit] for visit in self._jobs.visits(last)]
         return self._of(hardware).request(hardware, runtime_min(visits, about_s), attempt)
 
     def threads(self, hardware: HardwareSpec) -> int:
@@ -209,21 +210,16 @@ class Placements:
         return self._of(hardware).cpus * hardware.count
 
     def accelerators(self) -> object:
-        """Accelerators of a job: a number where all take as many, as a function is called for each of thousands."""
+        """Accelerators of a job: a number where all take as many."""
         counts = {hardware.count for hardware in self._hardware}
-        if len(counts) == 1:
-            return counts.pop()
-        return with_signature(lambda wildcards: self._needs.hardware(wildcards.run_id).count)
+        return counts.pop() if len(counts) == 1 else lambda wildcards: self._jobs.hardware(wildcards.run_id).count
 
     def resources(self, request: Callable[[Any, int], Request]) -> dict[str, object]:
-        """Resources of a measuring rule, each from `request(wildcards, attempt)`.
-
-        Snakemake calls each for each of thousands of runs, so there is none without a site, which a cluster needs.
-        """
+        """Resources of a measuring rule, each from `request(wildcards, attempt)`; none without a cluster's site."""
 
         def resource(name: str) -> object:
             nothing = 0 if name == "mem_mb" else None  # Snakemake wants a number of it
-            return with_signature(lambda wildcards, attempt: request(wildcards, attempt).get(name, nothing))
+            return lambda wildcards, attempt: request(wildcards, attempt).get(name, nothing)
 
         return {name: resource(name) for name in (RESOURCES if self._cluster else [])}
 
@@ -241,33 +237,6 @@ class Placements:
             self._workflow.localrules(*HERE, *NEED_NETWORK)
             for rule in cheap:
                 rule.resources.update(self._cluster.cheap_rules.request())
-        alike = self._asked_alike() if self._cluster else {}
-        for rule in [rule for rule in own if rule.name == measuring]:
-            for name, value in alike.items():
-                # what `--set-resources` gave is the user's: it is a text, or not a function
-                if rule.resources[name].is_evaluable() and rule.resources[name].raw is None:
-                    rule.resources[name] = value
-        self._set_temporary(own)
-
-    def _asked_alike(self) -> dict[str, object]:
-        """What all runs ask of the cluster whatever their hardware and attempt: values, not functions of each run."""
-        requests = [
-            self._of(hardware).request(hardware, runtime_min=number, attempt=number)
-            for hardware in self._hardware
-            for number in (1, 2)
-        ]
-        asked = {name: {request.get(name) for request in requests} for name in RESOURCES}
-        return {name: values.pop() for name, values in asked.items() if len(values) == 1}
-
-    def _set_temporary(self, rules: Iterable[Any]) -> None:
-        """Sets where temporary files go: Snakemake would evaluate its own default for each of thousands of runs.
-
-        Without a site all jobs run here; with one they may run where the folder is another.
-        """
-        for rule in rules:
-            if getattr(rule.resources.get("tmpdir"), "raw", None) == "system_tmpdir":
-                there = with_signature(lambda wildcards: tempfile.gettempdir())
-                rule.resources["tmpdir"] = tempfile.gettempdir() if self._cluster is None else there
 
     def _of(self, hardware: HardwareSpec) -> Placement:
         if self._cluster is None:

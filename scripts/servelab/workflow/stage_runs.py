@@ -41,17 +41,16 @@ class StageRuns:
         self._wait_for_plan, self._unplanned, self._foreseen = wait_for_plan, unplanned, foreseen
 
     def missing(self, study: str, stage: str) -> list[str]:
-        """What is to be measured of a stage, once its plan is known: a file for each job, of the job's leader.
+        """What is to be measured of a stage, once its plan is known: a file for each job.
 
-        The leader is the last of a job's runs that is missing: when it is there, all are. Complete runs are left out:
-        nothing can ask for them again, and Snakemake need not look at thousands of jobs.
+        It is of the last run of the job that is missing: when that is there, all are. Nothing asks for complete runs.
         """
         plan = self._plan(study, stage)
-        leaders = (leader for job in self._plans.jobs(plan) if (leader := self._leader(job))) if plan else ()
-        return [f"results/runs/{run_id}/manifest.json" for run_id in dict.fromkeys(leaders)]
+        runs = (run for job in self._plans.jobs(plan) if (run := self._last_missing(job))) if plan else ()
+        return [f"results/runs/{run_id}/manifest.json" for run_id in dict.fromkeys(runs)]
 
     def to_wait_for(self, study: str, stage: str) -> list[str]:
-        """What is there when no run of a stage is missing; nothing where none is missing now."""
+        """Files that are made once no run of a stage is missing; none where none is missing now."""
         missing = self.missing(study, stage)
         # with one of them, as there may be a mark of an earlier time
         return [MEASURED.format(study=study, stage=stage), missing[0]] if missing else []
@@ -73,7 +72,7 @@ class StageRuns:
         return list(dict.fromkeys(path for stage in stages for path in self.measured(name_of(search), stage)))
 
     def all_to_wait_for(self) -> list[str]:
-        """What is there when no run of any stage that is planned is missing."""
+        """The same for all stages that have a plan."""
         awaited = []
         for study in self._studies.live:
             for stage in self._studies.planned_stages(f"{LIVE}/{study}"):
@@ -93,7 +92,7 @@ class StageRuns:
         self._wait_for_plan(study, stage)
         return plan
 
-    def _leader(self, job: Job) -> str | None:
+    def _last_missing(self, job: Job) -> str | None:
         """The last run of a job that is missing or broken; None if none is."""
         complete = self._sealed.is_complete
         return next((run for visit in reversed(job) for run in reversed(visit) if not complete(run)), None)
@@ -119,9 +118,8 @@ class ForeseenPlans:
 
     def path(self, study: str, stage: str, *, is_dry_run: bool) -> Path | None:
         """Where a stage's plan is taken to be; None if it is not certain, or if the plan is to be made for real."""
-        if not is_dry_run:
-            self._certain.clear()  # it may hold thousands of runs
-        if (plan := self._certain.get((study, stage))) is None:
+        plan = self._certain.get((study, stage))
+        if plan is None or not is_dry_run:
             return None
         path = Path(stage_file(f"{LIVE}/{study}", stage, "plan.json"))
         self._plans.foresee(path, plan)
