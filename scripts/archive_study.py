@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from servelab.archive.contents import study_contents
-from servelab.archive.redacted_study import build_redacted
+from servelab.archive.build import build_redacted
+from servelab.archive.contents import read_source, study_contents
+from servelab.archive.layout import sign_archive
 from servelab.archive.redaction import Redactor
-from servelab.archive.signatures import sign_archive
-from servelab.archive.workflow_source import read_source
 from servelab.core.identity import file_sha256
 from servelab.core.rule import Rule, run_rule
 from servelab.core.ssh_signature import check_key, parse_key
@@ -22,7 +21,7 @@ def main(rule: Rule) -> None:
     source = read_source(root)
     contents = study_contents(root, results, [search, *beside], source)
     output = rule.output.archive
-    redactor = Redactor.of_this_machine(root.absolute(), hosts={each.node for each in contents.runs if each.node})
+    redactor = Redactor.of_this_machine(root.absolute(), hosts=contents.nodes)
     manifest = build_redacted(output, contents, source, root, redactor)
     said = sign_archive(output, key)
     redacted = sum(member.redacted for member in manifest.members.values())

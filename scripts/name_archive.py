@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from servelab.archive.contents import archive_name, date_of
-from servelab.archive.workflow_source import read_source
+from servelab.archive.contents import archive_name, date_of, read_source
 from servelab.core.files import write_json
 from servelab.core.rule import Rule, run_rule
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from servelab.archive.build import SHOWS, SIGNED
-from servelab.archive.signatures import check_signature, signature_of
+from servelab.archive.layout import check_signature, signature_of
 from servelab.archive.verify import Verification, verify_archive
 from servelab.core.cli import run
 from servelab.core.identity import file_sha256
@@ -31,11 +31,6 @@ def options() -> argparse.ArgumentParser:
         metavar="KEYS",
         help="file of the keys that you trust (ssh-keygen(1)): signatures of the archive and of its runs are checked",
     )
-    parser.add_argument(
-        "--own-workflow",
-        action="store_true",
-        help="recompute the tables with the workflow in the archive instead of this one: runs code of the archive",
-    )
     return parser
 
 
@@ -47,9 +42,7 @@ def main(arguments: argparse.Namespace) -> None:
 def _report(archive: Path, arguments: argparse.Namespace) -> bool:
     """Prints what is known of an archive; returns whether it is accepted."""
     signature = check_signature(archive, arguments.allowed_signers)
-    found = verify_archive(
-        archive, ROOT, own_workflow=arguments.own_workflow, allowed_signers=arguments.allowed_signers
-    )
+    found = verify_archive(archive, ROOT, allowed_signers=arguments.allowed_signers)
     if signature_of(archive).exists():  # the runs of an archive without a signature may have their own
         found.faults += signature.faults
     print(f"{archive}: {signature.text}")
@@ -67,7 +60,7 @@ def _conclusion(found: Verification, *, is_signed: bool, accepts: bool) -> tuple
     if found.incomparable:
         return False, (
             f"cannot be compared: {len(found.incomparable)} files were made by other code or packages; verify it in "
-            "its own environment (docs/archive.md), or with --own-workflow"
+            "its own environment (docs/archive.md)"
         )
     checked = "; ".join(found.holds)
     if is_signed:

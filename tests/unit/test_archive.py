@@ -19,22 +19,16 @@ from rocrate_validator import services
 from rocrate_validator.utils.http import HttpRequester
 
 from servelab.archive.build import build_archive
-from servelab.archive.contents import ArchivedRun, Contents, archive_name
+from servelab.archive.contents import Contents, WorkflowSource, archive_name, read_source
 from servelab.archive.layout import MANIFEST, parse_manifest
 from servelab.archive.recompute import difference
+from servelab.archive.records import referenced_runs
 from servelab.archive.redaction import Redactor
-from servelab.archive.references import referenced_runs
-from servelab.archive.workflow_source import Source, read_source
 from servelab.core.errors import ServelabError
 
 ROOT = Path(__file__).parents[2]
 RUN, OTHER_RUN = "0" * 19 + "1", "0" * 19 + "2"
-SOURCE = Source(["Snakefile"], "c" * 40, True, b"diff --git a/x b/x\n", "2026-11-21")
-
-
-def a_run(run_id, *, image=None, is_ok=True):
-    times = ("2026-11-21T10:00:00+00:00", "2026-11-21T10:01:00+00:00")
-    return ArchivedRun(run_id, "vllm", "1.0", "A/B", "NVIDIA H100", image, None, *times, is_ok)
+SOURCE = WorkflowSource(["Snakefile"], "c" * 40, True, b"diff --git a/x b/x\n", "2026-11-21")
 
 
 @pytest.fixture
@@ -60,8 +54,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def contents(files):
-    runs = [a_run(RUN, image="docker.io/vllm@sha256:1"), a_run(OTHER_RUN, is_ok=False)]
-    return Contents("A small study", "2026-11-21", ["recorded/small"], files, runs)
+    return Contents("A small study", "2026-11-21", ["recorded/small"], files)
 
 
 @pytest.fixture
@@ -74,7 +67,7 @@ def build(contents, redactor, tmp_path):
     """Builds the archive under a name."""
 
     def build(name="x.zip"):
-        build_archive(tmp_path / name, contents, SOURCE, ROOT, redactor)
+        build_archive(tmp_path / name, contents, SOURCE, redactor)
         return tmp_path / name
 
     return build
@@ -282,7 +275,7 @@ def test_without_a_checkout_the_parts_of_a_project_are_the_source(checkout, tmp_
         (checkout / name).rename(folder / name)
     (folder / "CITATION.cff").write_text("date-released: 2026-11-20\n")
     found = read_source(folder)
-    assert found.files == ["CITATION.cff", "Snakefile", "config/studies/x.yaml", "scripts/a.py"]
+    assert found.files == ["CITATION.cff", "Snakefile", "config/studies/x.yaml", "notes.txt", "scripts/a.py"]
     assert (found.commit, found.dirty, found.diff, found.date) == (None, None, b"", "2026-11-20")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
+from servelab.archive.layout import check_signature, sign_archive, signature_of
 from servelab.archive.redaction import Redactor
-from servelab.archive.signatures import check_signature, sign_archive, signature_of
 from servelab.core.errors import ConfigError, ServelabError
 
 

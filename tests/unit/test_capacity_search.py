@@ -13,7 +13,7 @@ import pytest
 from made_queue import as_table, served
 from pydantic import ValidationError
 
-from servelab.archive.record_faults import faults_of_run
+from servelab.archive.records import faults_of_run
 from servelab.core.identity import run_id
 from servelab.core.run_spec import MOST_STEPS, CapacitySpec
 from servelab.measure.clients import LoadResult, LoadStats

@@ -18,13 +18,11 @@ from ssh_keys import IDENTITY, allow, make_key, signing_key
 
 from servelab.archive import restore as restoring
 from servelab.archive.build import build_archive
-from servelab.archive.contents import ArchivedRun, Contents
-from servelab.archive.layout import media_type
+from servelab.archive.contents import Contents, WorkflowSource
+from servelab.archive.layout import RunPlace, check_signature
 from servelab.archive.redaction import Redactor
-from servelab.archive.restore import Verified, restore_archive, restore_verified
+from servelab.archive.restore import restore_archive, restore_verified
 from servelab.archive.shared_runs import SharedRuns
-from servelab.archive.signatures import RunPlace, check_signature
-from servelab.archive.workflow_source import Source
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.seal import faults_of_seal
@@ -33,7 +31,7 @@ from servelab.measure.run_files import RunStatus, check_run, read_import, sign_r
 from servelab.report.measured_runs import MeasuredRuns
 
 ROOT = Path(__file__).parents[2]
-SOURCE = Source(["Snakefile"], "c" * 40, False, b"", "2026-11-21")
+SOURCE = WorkflowSource(["Snakefile"], "c" * 40, False, b"", "2026-11-21")
 
 
 @pytest.fixture
@@ -67,21 +65,22 @@ def archive(origin, tmp_path):
             files[made] = tmp_path / "made" / made
             files[made].parent.mkdir(parents=True, exist_ok=True)
             files[made].write_text("study: small\n")
-        times = ("2026-11-21T10:00:00+00:00", "2026-11-21T10:01:00+00:00")
-        runs = [
-            ArchivedRun(folder.name, "vllm", "1.0", "A/B", "NVIDIA H100", None, None, *times, True)
-            for folder in (origin / "runs").iterdir()
-        ]
-        contents = Contents("A small study", "2026-11-21", ["recorded/small"], files, runs)
+        contents = Contents("A small study", "2026-11-21", ["recorded/small"], files)
         redactor = Redactor(project=tmp_path / "nowhere", environment={}, hosts=["machine-of-somebody"])
-        build_archive(tmp_path / name, contents, SOURCE, ROOT, redactor)
+        build_archive(tmp_path / name, contents, SOURCE, redactor)
         return tmp_path / name
 
     return build
 
 
 def verified(path, allowed=None):
-    return Verified(path, file_sha256(path), check_signature(path, allowed), allowed)
+    """What `restore_verified` is given of an archive, besides the results folder."""
+    return {
+        "path": path,
+        "sha256": file_sha256(path),
+        "signature": check_signature(path, allowed),
+        "allowed_signers": allowed,
+    }
 
 
 def files_of(results):
@@ -92,14 +91,14 @@ def refused(path, results, words):
     """Refuses, and leaves nothing that was not there."""
     before = files_of(results) if results.exists() else set()
     with pytest.raises(ServelabError, match=words) as error:
-        restore_verified(verified(path), results)
+        restore_verified(results=results, **verified(path))
     assert "nothing was restored" in str(error.value)
     assert files_of(results) == before
 
 
 def test_a_restored_run_is_marked_with_where_it_is_from(archive, run, tmp_path):
     path = archive()
-    restored = restore_verified(verified(path), tmp_path / "results")
+    restored = restore_verified(results=tmp_path / "results", **verified(path))
     assert restored.imported == [run.name]
     mark = read_import(tmp_path / "results/runs" / run.name)
     (found,) = mark.imports
@@ -139,14 +138,14 @@ def test_an_archive_with_another_run_under_its_name_is_not_taken_from(archive, o
 
 def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_path):
     path, results = archive(), tmp_path / "results"
-    first = restore_verified(verified(path), results)
+    first = restore_verified(results=results, **verified(path))
     before = (results / "recorded/small/report.md").stat()
     marks = (results / "runs" / run.name / "imported.json").read_bytes()
-    again = restore_verified(verified(path), results)
+    again = restore_verified(results=results, **verified(path))
     assert (again.written, again.there, again.imported) == (0, first.written, [])
     assert (results / "runs" / run.name / "imported.json").read_bytes() == marks
     (results / f"runs/{run.name}/telemetry.parquet").unlink()
-    third = restore_verified(verified(path), results)
+    third = restore_verified(results=results, **verified(path))
     assert (third.written, third.imported) == (1, [run.name])
     assert len(read_import(results / "runs" / run.name).imports) == 2
     assert (results / "recorded/small/report.md").stat().st_mtime_ns == before.st_mtime_ns
@@ -155,24 +154,24 @@ def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_pa
 def test_a_run_that_was_measured_here_gets_no_mark(archive, origin, run, tmp_path):
     path, results = archive(), tmp_path / "results"
     shutil.copytree(run, results / "runs" / run.name)
-    assert restore_verified(verified(path), results).imported == []
+    assert restore_verified(results=results, **verified(path)).imported == []
     assert read_import(results / "runs" / run.name) is None
 
 
 def test_a_run_from_which_names_were_removed_is_restored_with_a_seal_that_holds(archive, run, tmp_path):
     (run / "server.log").write_text("on machine-of-somebody\n")
     made_run.seal(run)
-    restore_verified(verified(archive()), tmp_path / "results")
+    restore_verified(results=tmp_path / "results", **verified(archive()))
     restored = tmp_path / "results/runs" / run.name
     assert (restored / "server.log").read_text() == "on redacted-host\n"
     assert faults_of_seal(restored) == []
 
 
 def test_an_import_stays_known_when_it_is_archived_and_restored_again(archive, origin, run, tmp_path):
-    restore_verified(verified(archive("first.zip")), tmp_path / "there")
+    restore_verified(results=tmp_path / "there", **verified(archive("first.zip")))
     shutil.rmtree(run)
     shutil.copytree(tmp_path / "there/runs" / run.name, run)
-    restore_verified(verified(archive("second.zip")), tmp_path / "here")
+    restore_verified(results=tmp_path / "here", **verified(archive("second.zip")))
     mark = read_import(tmp_path / "here/runs" / run.name)
     assert [found.archive for found in mark.imports] == ["first.zip", "second.zip"]
 
@@ -188,7 +187,7 @@ def test_a_conflict_is_refused_before_anything_is_written(archive, run, tmp_path
 
 def test_restored_tables_are_not_older_than_what_they_are_made_of(archive, run, tmp_path):
     results = tmp_path / "results"
-    restore_verified(verified(archive()), results)
+    restore_verified(results=results, **verified(archive()))
     raw = (results / f"runs/{run.name}/spec.json").stat().st_mtime_ns
     made = {path.stat().st_mtime_ns for path in (results / "recorded/small").rglob("*")}
     assert len(made) == 1 and raw < made.pop()
@@ -260,11 +259,7 @@ def forged(path, run):
     members |= {f"results/runs/{run.name}/{file.name}": file.read_bytes() for file in run.iterdir()}
     manifest = json.loads(members.pop("manifest.json"))
     manifest["members"] = {
-        name: {
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "size_bytes": len(content),
-            "media_type": media_type(name),
-        }
+        name: {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
         for name, content in members.items()
     }
     members["manifest.json"] = json.dumps(manifest).encode()
@@ -287,7 +282,7 @@ def test_an_archive_that_is_replaced_while_it_is_verified(archive, origin, run, 
     (origin / "recorded/small/report.md").write_text("2\n")
     archive()
     with pytest.raises(ServelabError, match="was changed while it was verified; nothing was restored"):
-        restore_verified(before, tmp_path / "results")
+        restore_verified(results=tmp_path / "results", **before)
     assert not files_of(tmp_path / "results")
 
 
@@ -300,7 +295,7 @@ def test_a_run_that_another_workflow_measures_meanwhile_is_kept(archive, run, tm
         return move(source, destination)
 
     monkeypatch.setattr(restoring, "move_folder", meanwhile)
-    restore_verified(verified(path), results)
+    restore_verified(results=results, **verified(path))
     assert read_import(results / "runs" / run.name) is None
 
 
@@ -312,7 +307,7 @@ def test_who_signed_archive_and_run_is_in_the_mark(archive, run, tmp_path):
     sign_run(run, RunStatus.read(run / "status.json"), signing_key(site))
     path = archive()
     sign_file(signing_key(author, "author@example.org"), path)
-    restored = restore_verified(verified(path, allowed), tmp_path / "results")
+    restored = restore_verified(results=tmp_path / "results", **verified(path, allowed))
     assert restored.signature.text.startswith("signed by author@example.org (ED25519 key SHA256:")
     (found,) = read_import(tmp_path / "results/runs" / run.name).imports
     assert found.archive_signed_by.startswith("author@example.org (")
@@ -326,7 +321,7 @@ def test_a_signature_by_a_user_of_this_machine_still_counts_when_names_are_remov
     made_run.seal(run)
     sign_run(run, RunStatus.read(run / "status.json"), signing_key(key, "lab@machine-of-somebody"))
     path, allowed = archive(), allow(tmp_path / "allowed", key, identity="lab@machine-of-somebody")
-    restore_verified(verified(path), tmp_path / "results")
+    restore_verified(results=tmp_path / "results", **verified(path))
     found = check_run(tmp_path / "results/runs" / run.name, allowed)
     assert found.signer.identity == "lab@machine-of-somebody" and found.redacted == ["server.log"]
 
@@ -350,5 +345,5 @@ def test_a_run_signed_by_nobody_you_trust_is_refused(archive, run, tmp_path):
     path, allowed = archive(), allow(tmp_path / "allowed", author)
     sign_file(signing_key(author), path)
     with pytest.raises(ServelabError, match=rf"results/runs/{run.name}/signed.json.sig: .*; nothing was restored"):
-        restore_verified(verified(path, allowed), tmp_path / "results")
+        restore_verified(results=tmp_path / "results", **verified(path, allowed))
     assert not files_of(tmp_path / "results")

@@ -9,8 +9,8 @@ import pytest
 from made_results import write_run
 from ssh_keys import allow, make_key, signing_key
 
+from servelab.archive.layout import RunPlace
 from servelab.archive.shared_runs import SharedRuns
-from servelab.archive.signatures import RunPlace
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import RunStatus, read_import, sign_run

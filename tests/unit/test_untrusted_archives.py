@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from servelab.archive.layout import media_type
 from servelab.archive.unpack import Limits, open_archive, unpacked
 from servelab.archive.verify import member_faults, read_manifest
 from servelab.core.errors import ServelabError
@@ -29,11 +28,7 @@ FILES = {
 
 def manifest_of(files: dict[str, bytes]) -> bytes:
     members = {
-        name: {
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "size_bytes": len(content),
-            "media_type": media_type(name),
-        }
+        name: {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
         for name, content in files.items()
     }
     about = {"study": "a", "title": "A", "date": "2026-11-21", "searches": ["studies/a"], "commit": None, "dirty": None}
@@ -124,9 +119,9 @@ def damaged(folder: Path) -> Iterator[tuple[str, Path, Limits]]:
         yield f"manifest {text[:9]!r}", write(folder / "x.zip", FILES, text), LIMITS
     bomb = {"bomb": bytes(1 << 20)}
     yield "ratio", write(folder / "x.zip", bomb), Limits(ratio_from_bytes=1 << 10)
-    yield "ratio in all", write(folder / "x.zip", bomb), Limits(total_ratio_from_bytes=1 << 10)
-    yield "size", write(folder / "x.zip", bomb), Limits(member_bytes=1 << 10)
-    yield "size in all", write(folder / "x.zip", bomb), Limits(total_bytes=1 << 10)
+    many = {f"bomb-{number}": bytes(1 << 14) for number in range(64)}
+    yield "ratio in all", write(folder / "x.zip", many), Limits(ratio=50, ratio_from_bytes=1 << 15)
+    yield "size", write(folder / "x.zip", bomb), Limits(total_bytes=1 << 10)
     yield "members", write(folder / "x.zip", FILES), Limits(members=3)
     sound = write(folder / "sound.zip", FILES).read_bytes()
     for end in range(0, len(sound) - 1, len(sound) // 12):

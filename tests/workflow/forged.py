@@ -5,7 +5,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from servelab.archive.layout import MANIFEST, media_type
+from servelab.archive.layout import MANIFEST
 from servelab.core.seal import Seal
 
 
@@ -21,8 +21,7 @@ def write_forged(path: Path, members: dict[str, bytes]) -> Path:
         members[name] = _resealed(members, name)
     manifest = json.loads(members.pop(MANIFEST))
     manifest["members"] = {
-        name: {"sha256": _sha256(content), "size_bytes": len(content), "media_type": media_type(name)}
-        for name, content in members.items()
+        name: {"sha256": _sha256(content), "size_bytes": len(content)} for name, content in members.items()
     }
     with zipfile.ZipFile(path, "w") as file:
         for name, content in {**members, MANIFEST: json.dumps(manifest).encode()}.items():

@@ -44,7 +44,6 @@ BY_OTHERS = {
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
     "python scripts/verify_archive.py --accept-unsigned FILE": "test_archive_workflow.py",
     "python scripts/restore_archive.py FILE --results results": "test_archive_workflow.py",
-    "python scripts/compare_archives.py A B": "test_archive_workflow.py",
     "make publish TO=s3://my-bucket/servelab": "test_publish.py",
     "make export STUDY=my-study ARGS=--to otlp --uri http://127.0.0.1:4318": "test_export.py",
     "make export STUDY=my-study ARGS=--to mlflow --uri sqlite:///mlflow.db": "test_export.py",

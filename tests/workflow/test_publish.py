@@ -14,8 +14,8 @@ from ssh_keys import IDENTITY, allow, make_key, signing_key
 from workspace import Workspace
 from zenodo_stand_in import DEPOSIT, zenodo
 
+from servelab.archive.layout import RunPlace
 from servelab.archive.shared_runs import SharedRuns
-from servelab.archive.signatures import RunPlace
 from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.processes import Supervised

@@ -4,110 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mimetypes
 import shutil
 import stat
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pyarrow as pa
-import yaml
-from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
-from detect_secrets.plugins.base import BasePlugin
+from rocrate.model.contextentity import ContextEntity
+from rocrate.rocrate import ROCrate
 
-from servelab.archive.contents import LIVE, Contents
-from servelab.archive.crate import crate_metadata
-from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, RECIPE, RESULTS, Manifest, Member, media_type
-from servelab.archive.redacted_files import texts_of
-from servelab.archive.redaction import Redactor
-from servelab.archive.unpack import BLOCK_BYTES
-from servelab.archive.workflow_source import Source
-from servelab.core.credential_forms import HASH_IN_LOCK
+from servelab.archive.contents import Contents, WorkflowSource
+from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, RESULTS, WORKFLOW, Manifest, Member
+from servelab.archive.recompute import recompute
+from servelab.archive.redaction import Redactor, refuse_secrets
+from servelab.archive.unpack import BLOCK_BYTES, open_archive, unpacked
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import replacing, write_json
-from servelab.core.identity import canonical_json, workload_id
 from servelab.core.seal import resealed
-from servelab.search.project import load_project
-from servelab.study.project import Project
-
-HEAD = """\
-# The study as it was run, with every default written out. With this workflow and these digests it plans the same runs
-# under the same names: put it into config/studies/ of the archive's workflow/.
-"""
-
-
-def recipe(root: Path, contents: Contents) -> dict[str, str]:
-    """Text of the recipe by its file name; nothing for a recorded study, whose logs cannot be rerun.
-
-    `servelab.study.study.load_study` loads it. Locks, workloads and data sets are in the archive's `workflow/`.
-    """
-    search = contents.searches[0]
-    if not search.startswith(f"{LIVE}/"):
-        return {}
-    project = load_project(root / f"config/{search}.yaml", root)
-    content = project.study.model_dump(mode="json", exclude_none=True)
-    for alias, engine in content["engines"].items():
-        engine["lock"] = project.lock(alias).relative_to(root).as_posix()
-    lines = [HEAD, *(f"# {line}\n" for line in _digests(project, root)), "\n"]
-    return {
-        f"{project.study.study}.yaml": "".join(lines) + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    }
-
-
-def _digests(project: Project, root: Path) -> list[str]:
-    """Hashes of what the study names; workloads also with their parameters, the seed among them."""
-    lines = []
-    for alias in project.study.engines:
-        lines.append(f"{project.lock(alias).relative_to(root)}: sha256 {project.environment_sha256(alias)}")
-    client = project.client_spec()
-    lines.append(f"load client {client.name} {client.version}")
-    if client.environment_sha256 and project.client_lock:
-        lines.append(f"{project.client_lock.relative_to(root)}: sha256 {client.environment_sha256}")
-    for name in project.study.workloads:
-        spec = project.workload_spec(name)
-        made = f"{spec.kind} {spec.generator_version} with {canonical_json(spec.parameters)}"
-        lines.append(f"workload {name}: {workload_id(spec)}, {made}")
-    return lines
-
-
-_LEFT_OUT = {
-    "Base64 High Entropy String",
-    "Hex High Entropy String",
-    "Secret Keyword",
-    "Public IP (ipv4)",
-    "Basic Auth Credentials",
-}
-
-
-@cache
-def rules() -> tuple[BasePlugin, ...]:
-    """The rules of detect-secrets that are used, without their checks over a network."""
-    kinds: Mapping[str, type[BasePlugin]] = get_mapping_from_secret_type_to_class()
-    return tuple(kinds[name]() for name in sorted(kinds.keys() - _LEFT_OUT))
-
-
-def refuse_secrets(name: str, path: Path) -> None:
-    """`ServelabError` with place and rule if a redacted member has a secret. Prompts of a workload are not read."""
-    if name.startswith("results/workloads/") and path.suffix == ".parquet":
-        return
-    for place, text in _lines(path):
-        if HASH_IN_LOCK.fullmatch(text.rstrip("\n")):
-            continue
-        for rule in rules():
-            if any(rule.analyze_string(text)):
-                what = f"looks like a secret ({rule.secret_type}, a rule of detect-secrets), which must not be archived"
-                raise ServelabError(f"{name}: {place}: {what}; remove it from the file below the project's folder")
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    if path.suffix == ".parquet":
-        yield from ((place, text) for place, _, text in texts_of(path, bool))
-        return
-    with path.open("rb") as file:
-        yield from ((f"line {number}", line.decode(errors="replace")) for number, line in enumerate(file, 1))
-
 
 SHOWS = "An archive shows that tables, decisions and the answer are complete and follow from its raw records."
 SIGNED = "Only a signature shows who measured, and that records, pages, logs and code are as they were then."
@@ -115,7 +34,7 @@ TEXT = """\
 # {title}
 
 An archive of the study `{study}`, made by Servelab: raw records, tables, report, and the workflow that made them
-(`workflow/`{commit}). Open `{report}`; the answer is in `{answer}`.
+(`workflow/`{commit}). Open `{folder}/report.html`; the answer is in `{folder}/recommended.json`.
 
 `manifest.json` has the sha256 of every file; `ro-crate-metadata.json` describes them (RO-Crate 1.1). Verify it with
 
@@ -123,9 +42,44 @@ An archive of the study `{study}`, made by Servelab: raw records, tables, report
 
 {shows} {signed}
 """
+_LICENSE = "https://spdx.org/licenses/Apache-2.0"
+_PROFILES = {
+    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
+    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0"),
+}
 
 
-def build_archive(output: Path, contents: Contents, source: Source, root: Path, redactor: Redactor) -> Manifest:
+def build_redacted(
+    output: Path, contents: Contents, source: WorkflowSource, root: Path, redactor: Redactor
+) -> Manifest:
+    """Writes the archive as `build_archive` does. If a table was redacted, all are made again from redacted records.
+
+    `ServelabError` if the redacted records cannot be computed from.
+    """
+    manifest = build_archive(output, contents, source, redactor)
+    computed = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
+    if not any(member.redacted and name.startswith(computed) for name, member in manifest.members.items()):
+        return manifest
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="servelab-redacted-") as scratch,
+            open_archive(output) as archive,
+            unpacked(archive, Path(scratch)) as folder,
+        ):
+            work = Path(scratch) / "again"
+            work.mkdir()
+            if why := recompute(folder, manifest, root, work):
+                raise ServelabError(f"{output}: cannot be computed from the redacted records: {why}")
+            made = {name: work / name for name in contents.files if name.startswith(computed)}
+            files = contents.files | {name: path for name, path in made.items() if path.is_file()}
+            return build_archive(output, replace(contents, files=files), source, redactor)
+    except BaseException:
+        output.unlink(missing_ok=True)
+        raise
+
+
+def build_archive(output: Path, contents: Contents, source: WorkflowSource, redactor: Redactor) -> Manifest:
     """Writes the archive whole or not at all, and returns its manifest.
 
     `ServelabError` names a file that is missing, changes while it is read, or must stay unchanged and has a secret.
@@ -134,11 +88,12 @@ def build_archive(output: Path, contents: Contents, source: Source, root: Path, 
     scratch = Path(tempfile.mkdtemp(prefix=".archive-", dir=output.parent))
     try:
         files = _Files(contents, redactor, scratch)
-        files.make(README, readme(contents, source.commit).encode())
+        commit = f", commit {source.commit}" if source.commit else ""
+        folder = f"{RESULTS}/{contents.searches[0]}"
+        about = {"title": contents.title, "study": contents.study, "commit": commit, "folder": folder}
+        files.make(README, TEXT.format(**about, shows=SHOWS, signed=SIGNED).encode())
         if source.diff:
             files.make(DIFF, source.diff)
-        for name, text in recipe(root, contents).items():
-            files.make(f"{RECIPE}/{name}", text.encode())
         manifest = Manifest(
             study=contents.study,
             title=redactor.text(contents.title),
@@ -149,11 +104,10 @@ def build_archive(output: Path, contents: Contents, source: Source, root: Path, 
             omitted=dict(sorted(contents.omitted.items())),
             members=files.members(),
         )
-        crate = redactor.json(crate_metadata(manifest, contents))
-        files.make(CRATE, json_bytes(crate))
+        files.make(CRATE, _json_bytes(redactor.json(crate_metadata(manifest, contents.licenses))))
         members = dict(sorted({**manifest.members, CRATE: files.member(CRATE)}.items()))
         manifest = manifest.model_copy(update={"members": members})
-        files.make(MANIFEST, json_bytes(manifest.model_dump(mode="json")))
+        files.make(MANIFEST, _json_bytes(manifest.model_dump(mode="json")))
         with replacing(output) as temporary:
             _write(temporary, files, members | {MANIFEST: files.member(MANIFEST)})
     except OSError as error:
@@ -161,21 +115,6 @@ def build_archive(output: Path, contents: Contents, source: Source, root: Path, 
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return manifest
-
-
-def readme(contents: Contents, commit: str | None) -> str:
-    """`README.md` of an archive."""
-    named = f", commit {commit}" if commit else ""
-    folder = f"{RESULTS}/{contents.searches[0]}"
-    return TEXT.format(
-        title=contents.title,
-        study=contents.study,
-        commit=named,
-        report=f"{folder}/report.html",
-        answer=f"{folder}/recommended.json",
-        shows=SHOWS,
-        signed=SIGNED,
-    )
 
 
 class _Files:
@@ -234,8 +173,7 @@ class _Files:
         for block in self.blocks(name):
             digest.update(block)
             size += len(block)
-        redacted = name in self._redacted
-        return Member(sha256=digest.hexdigest(), size_bytes=size, media_type=media_type(name), redacted=redacted)
+        return Member(sha256=digest.hexdigest(), size_bytes=size, redacted=name in self._redacted)
 
     def blocks(self, name: str) -> Iterator[bytes]:
         """Redacted content of a file."""
@@ -263,6 +201,66 @@ def _write(path: Path, files: _Files, members: dict[str, Member]) -> None:
                 raise ServelabError(f"{files.origins[name]}: changed while it was archived; build the archive again")
 
 
-def json_bytes(value: object) -> bytes:
-    """A JSON file that describes an archive, as a build writes it."""
+def _json_bytes(value: object) -> bytes:
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+
+def crate_metadata(manifest: Manifest, licenses: dict[str, str]) -> dict[str, Any]:
+    """The content of `ro-crate-metadata.json`: RO-Crate 1.1, with the profiles Process and Workflow Run Crate.
+
+    The study's own files are described one by one, raw records by their folders.
+    """
+    crate = ROCrate(version="1.1")
+    crate.metadata.extra_terms["sha256"] = "https://w3id.org/ro/terms/workflow-run#sha256"
+    root = crate.root_dataset
+    root["name"] = f"{manifest.title} (study {manifest.study})"
+    root["description"] = (
+        f"Archive of the study {manifest.study}: raw records, tables, charts and report, with the workflow that made "
+        "them. The licence is the workflow's; prompts are under the licence of their data set."
+    )
+    root["datePublished"] = manifest.date
+    root["license"] = crate.add(ContextEntity(crate, _LICENSE, {"@type": "CreativeWork", "name": "Apache License 2.0"}))
+    root["conformsTo"] = [
+        crate.add(ContextEntity(crate, profile, {"@type": "CreativeWork", "name": name, "version": number}))
+        for profile, (name, number) in _PROFILES.items()
+    ]
+    workflow = crate.add_workflow(
+        dest_path=f"{WORKFLOW}/Snakefile",
+        properties={"name": "Servelab", "version": manifest.commit or version("servelab")},
+        main=True,
+        lang="snakemake",
+        lang_version=version("snakemake"),
+    )
+    own = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
+    files = {
+        name: crate.add_file(dest_path=name, properties=_about(name, member, licenses))
+        for name, member in manifest.members.items()
+        if name.startswith(own) or name in (README, DIFF, manifest.study_file)
+    }
+    manifest_file = {"name": "Every file with its sha256 and size", "encodingFormat": "application/json"}
+    crate.add_file(dest_path=MANIFEST, properties=manifest_file)
+    files[README]["about"] = root
+    raw = (f"{RESULTS}/runs/", f"{RESULTS}/workloads/")
+    folders = sorted({"/".join(name.split("/")[:3]) + "/" for name in manifest.members if name.startswith(raw)})
+    made = [file for name, file in files.items() if name.startswith(own)]
+    made += [crate.add_dataset(dest_path=name, properties={"name": name}) for name in [*folders, f"{WORKFLOW}/"]]
+    action = {
+        "@type": "CreateAction",
+        "name": f"The study {manifest.study}",
+        "instrument": workflow,
+        "endTime": manifest.date,
+        "object": [files[manifest.study_file]],
+        "result": made,
+    }
+    root["mentions"] = [crate.add(ContextEntity(crate, "#study", action))]
+    metadata: dict[str, Any] = crate.metadata.generate()
+    return metadata
+
+
+def _about(name: str, member: Member, licenses: dict[str, str]) -> dict[str, str]:
+    kind = mimetypes.MimeTypes().guess_type(name)[0] or (
+        "application/vnd.apache.parquet" if name.endswith(".parquet") else "text/plain"
+    )
+    about = {"name": PurePosixPath(name).name, "encodingFormat": kind, "contentSize": str(member.size_bytes)}
+    about["sha256"] = member.sha256
+    return about | ({"license": licenses[name]} if name in licenses else {})

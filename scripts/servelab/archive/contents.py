@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from servelab.archive import record_faults
-from servelab.archive.job_logs import logs_of
-from servelab.archive.layout import PROVENANCE, RESULTS, WORKFLOW
-from servelab.archive.references import read_json, referenced_runs
-from servelab.archive.workflow_source import Source
-from servelab.assets.datasets import Dataset, folder_name
+from servelab.archive import records
+from servelab.archive.layout import LIVE, PROVENANCE, RESULTS, WORKFLOW
+from servelab.archive.records import read_json, referenced_runs
+from servelab.assets.datasets import folder_name
 from servelab.core.errors import ServelabError
 from servelab.core.identity import content_id, workload_id
+from servelab.core.yaml_file import read_yaml
 from servelab.measure.run_files import RunManifest, RunStatus
+from servelab.measure.run_folder import git_state
 from servelab.search.project import load_project
 from servelab.search.strategies import loads, stage_names
 from servelab.study.project import Project
@@ -25,47 +28,10 @@ OPEN_LICENSES = {"Apache-2.0", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-SA-4.0", "CC0
 """Licences (SPDX) under which a data set's prompts may be redistributed."""
 MOST_REQUESTS_BYTES = 256 * 2**20
 """Larger requests of a workload are omitted; their hash and how to make them stay."""
-
-
-def requests_of(workload: str) -> str:
-    """The member with a workload's requests."""
-    return f"{RESULTS}/workloads/{workload}/requests.parquet"
-
-
-def why_left_out(dataset: Dataset | None, requests: Path | None, described: Path) -> str | None:
-    """Why a workload's requests are left out, with their sha256 from its description; None if they are not.
-
-    `requests` is None if there is no such file, as in the results of a restored archive that left them out.
-    """
-    if dataset is not None and dataset.license not in OPEN_LICENSES:
-        why = f"its prompts are from {dataset.title}, under {dataset.license}"
-    elif requests is None:
-        why = "it was not there"
-    elif (size := requests.stat().st_size) > MOST_REQUESTS_BYTES:
-        why = f"it has {size:,} bytes"
-    else:
-        return None
-    return f"{why}; its sha256 is {read_json(described)['requests_sha256']}"
-
-
-def descriptions(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Descriptions of a run's models and environments, by name in the archive, and each one's file in `results`.
-
-    `spec` is the content of the run's `spec.json`.
-    """
-    model = spec["model"]
-    source, suffix = content_id(model["source"]), model["quantization"] or model["format"]
-    models = {source, content_id(spec["workload"]["tokenizer"])}
-    models |= {f"{source}-{suffix}"} if model["conversion"] else set()
-    found = {f"{PROVENANCE}/models/{name}.json": f"models/{name}/model.json" for name in sorted(models)}
-    for tool in (spec["engine"], spec["client"]):
-        if lock := tool.get("environment_sha256"):
-            name = f"{tool['name']}-{lock[:12]}"
-            found[f"{PROVENANCE}/environments/{name}.json"] = f"envs/{name}/environment.json"
-    return found
-
-
-LIVE = "studies"
+CITATION = "CITATION.cff"
+_NOT_SOURCE = ("results", "__pycache__")
+_CODE = ("Snakefile", "rules", "scripts")
+"""Parts where a new file counts as code that ran, committed or not."""
 _NOT_OF_A_STUDY = ("preflight.json",)
 """Files about one machine, made before anything was measured."""
 _OF_BOTH_KINDS = (
@@ -88,27 +54,65 @@ _OF_RECORDED = ("claims.parquet", "logs")
 _FINISH = "only a finished study can be archived: run `snakemake` for it, or restore the file"
 
 
-def made_of(search: str) -> tuple[str, ...]:
-    """Files and folders that the workflow makes of a study, below its folder, besides those of its stages."""
-    return (*_OF_BOTH_KINDS, *(_OF_LIVE if search.startswith(f"{LIVE}/") else _OF_RECORDED))
-
-
 @dataclass(frozen=True)
-class ArchivedRun:
-    """Metadata of a run whose records are in the archive."""
+class WorkflowSource:
+    """The workflow in a project's folder: its files, its commit, and the differences from that commit."""
 
-    run_id: str
-    engine: str
-    engine_version: str
-    model: str
-    accelerator: str
-    image: str | None
-    """Container image with its digest; None without a container."""
-    node: str | None
-    """The batch system's name of the machine it ran on."""
-    started_at: str
-    finished_at: str
-    is_ok: bool
+    files: list[str]
+    """Paths below the folder, sorted."""
+    commit: str | None
+    dirty: bool | None
+    diff: bytes
+    """Differences of tracked files from the commit, as `git diff` prints them; empty if there are none."""
+    date: str | None
+    """Day of the commit (UTC), or of the release if there is no checkout."""
+
+
+def read_source(root: Path) -> WorkflowSource:
+    """The workflow in `root`: tracked files and new files of the code or, without a checkout, all files.
+
+    `root` must be the top of the checkout, otherwise there is no commit. A link is a `ServelabError`.
+    """
+    top = _git(root, "rev-parse", "--show-toplevel")
+    if top and Path(os.fsdecode(top.rstrip(b"\n"))) == root.resolve() and _git(root, "rev-parse", "HEAD"):
+        state = git_state(root)
+        listed = _git(root, "ls-files", "-z", "--cached") or b""
+        listed += _git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *_CODE) or b""
+        files = {os.fsdecode(name) for name in listed.split(b"\0") if name}
+        files = {name for name in files if os.path.lexists(root / name)}  # a deleted one is in the diff
+        diff = _git(root, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index", "HEAD")
+        if diff is None:
+            raise ServelabError(f"{root}: git cannot print the differences from the commit")
+        day = _git(root, "log", "-1", "--no-show-signature", "--format=%cd", "--date=format-local:%Y-%m-%d")
+        return WorkflowSource(
+            _no_links(root, files), state.commit, state.dirty, diff, day.decode().strip() if day else None
+        )
+    paths = (path.relative_to(root) for path in root.rglob("*") if path.is_symlink() or path.is_file())
+    files = {path.as_posix() for path in paths if not any(_is_left_out(part) for part in path.parts)}
+    citation = root / CITATION
+    day_of_release = str(read_yaml(citation)["date-released"]) if citation.exists() else None
+    return WorkflowSource(_no_links(root, files), None, None, b"", day_of_release)
+
+
+def _is_left_out(part: str) -> bool:
+    return part.startswith(".") or part in _NOT_SOURCE or part.endswith(".egg-info")
+
+
+def _no_links(root: Path, files: Iterable[str]) -> list[str]:
+    for name in files:
+        if (root / name).is_symlink():
+            raise ServelabError(f"{root / name}: a link, which an archive cannot have; replace it by the file")
+    return sorted(files)
+
+
+def _git(root: Path, *arguments: str) -> bytes | None:
+    """The output of git; None if it fails or is missing."""
+    environment = os.environ | {"TZ": "UTC", "LC_ALL": "C"}
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 @dataclass
@@ -119,7 +123,8 @@ class Contents:
     date: str
     searches: list[str]
     files: dict[str, Path]
-    runs: list[ArchivedRun] = field(default_factory=list)
+    nodes: set[str] = field(default_factory=set)
+    """Machines that the runs name."""
     licenses: dict[str, str] = field(default_factory=dict)
     """Files that are under the licence of a data set."""
     omitted: dict[str, str] = field(default_factory=dict)
@@ -131,31 +136,39 @@ class Contents:
         return self.searches[0].split("/")[1]
 
 
-def study_contents(root: Path, results: Path, searches: list[str], source: Source) -> Contents:
+def made_of(search: str) -> tuple[str, ...]:
+    """Files and folders that the workflow makes of a study, below its folder, besides those of its stages."""
+    return (*_OF_BOTH_KINDS, *(_OF_LIVE if search.startswith(f"{LIVE}/") else _OF_RECORDED))
+
+
+def study_contents(root: Path, results: Path, searches: list[str], source: WorkflowSource) -> Contents:
     """Everything of the studies in `searches` (`studies/<study>`, `recorded/<study>`); the first is the archive's own.
 
     `root` is the project's folder, `source` the workflow in it. `ServelabError` names a file that is missing or does
     not match another file.
     """
     found = [
-        _live(root, results, search) if search.startswith(f"{LIVE}/") else _recorded(root, results, search, source)
-        for search in searches
+        (_live if search.startswith(f"{LIVE}/") else _recorded)(root, results, search, source) for search in searches
     ]
     contents = Contents(found[0].title, found[0].date, searches, {})
     contents.files |= {f"{WORKFLOW}/{name}": root / name for name in source.files}
     for part in found:
         contents.files |= part.files
-        contents.runs += part.runs
+        contents.nodes |= part.nodes
         contents.licenses |= part.licenses
         contents.omitted |= part.omitted
     return contents
 
 
-def date_of(root: Path, results: Path, search: str, source: Source) -> str:
+def date_of(root: Path, results: Path, search: str, source: WorkflowSource) -> str:
     """Day (UTC) on which a study's last run ended; for a recorded study, whose logs have no date, the workflow's."""
     if search.startswith(f"{LIVE}/"):
         stages = stage_names(load_project(root / f"config/{search}.yaml", root).study)
-        return _last_day(results, _planned(results, search, stages))
+        plans = [results / search / "stages" / stage / "plan.json" for stage in stages]
+        statuses = [results / "runs" / run_id / "status.json" for run_id in referenced_runs(plans)]
+        if not statuses:
+            raise ServelabError(f"{results}: no candidate of the study ran, so there is nothing to archive")
+        return max(RunStatus.read(status).finished_at[:10] for status in statuses)
     if source.date is None:
         raise ServelabError(f"{root}: neither a checkout nor a CITATION.cff gives the workflow's date")
     return source.date
@@ -178,48 +191,53 @@ def study_files(results: Path, search: str, stages: Iterable[str]) -> Iterator[P
             yield path
 
 
-def _live(root: Path, results: Path, search: str) -> Contents:
+def _live(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
     project = load_project(root / f"config/{search}.yaml", root)
-    own = _finished(results, search, stage_names(project.study))
-    named = referenced_runs(path for path in own if path.suffix in (".json", ".parquet") and "charts" not in path.parts)
-    planned = _planned(results, search, stage_names(project.study))
-    record_faults.raise_faults(record_faults.run_faults(results, named), _FINISH)
-    specs = {run_id: read_json(results / "runs" / run_id / "spec.json") for run_id in named}
-    workloads = {content_id(spec["workload"]) for spec in specs.values()}
-    locks = sorted({project.lock(alias) for alias in project.study.engines})
-    faults = [
-        *record_faults.workload_faults(results, workloads),
-        *record_faults.sent_faults(results, named),
-        *record_faults.lock_faults(results, planned, locks),
-    ]
-    record_faults.raise_faults(faults, _FINISH)
-    contents = Contents(project.study.title, _last_day(results, planned), [search], _below(results, own))
-    ids = {"runs": list(named), "workloads": sorted(workloads)}
-    for kind, names in ids.items():
-        contents.files |= _below(results, [path for name in names for path in _files_below(results / kind / name)])
-    locks += [project.client_lock] if project.client_lock else []
+    stages = stage_names(project.study)
+    own = _finished(results, search, stages)
+    runs = referenced_runs(path for path in own if path.suffix in (".json", ".parquet") and "charts" not in path.parts)
+    specs = {run_id: _spec(results, run_id) for run_id in runs}
+    workloads = sorted({content_id(spec["workload"]) for spec in specs.values()})
+    _raise(records.record_faults(results, runs, workloads))
+    contents = Contents(project.study.title, date_of(root, results, search, source), [search], _below(results, own))
+    for folder in [*(f"runs/{run_id}" for run_id in runs), *(f"workloads/{workload}" for workload in workloads)]:
+        contents.files |= _below(results, _files_below(results / folder))
     settings = [project.file, root / "config/workloads.yaml", root / "config/datasets.yaml"]
-    contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in [*settings, *locks]}
+    settings += sorted({project.lock(alias) for alias in project.study.engines})
+    settings += [project.client_lock] if project.client_lock else []
+    contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in settings}
     contents.files |= _provenance(project, results, specs.values())
-    contents.files |= _logs(results, contents)
-    contents.runs = [_archived(results, run_id, spec) for run_id, spec in specs.items()]
-    _leave_out_requests(project, results, ids["workloads"], contents)
+    contents.files |= _logs(results, search, stages, [*runs, *workloads])
+    manifests = (RunManifest.read(results / "runs" / run_id / "manifest.json") for run_id in runs)
+    contents.nodes = {each.placement.batch.node for each in manifests if each.placement and each.placement.batch.node}
+    _leave_out_requests(project, results, workloads, contents)
     return contents
 
 
-def _recorded(root: Path, results: Path, search: str, source: Source) -> Contents:
+def _recorded(root: Path, results: Path, search: str, source: WorkflowSource) -> Contents:
     folder = root / "config" / search
     study = load_recorded(folder)
     own = _finished(results, search, study.stage_names)
     plans = [path for path in own if path.name == "plan.json"]
-    faults = [
-        fault for logs in (folder / LOGS, results / search / LOGS) for fault in record_faults.log_faults(plans, logs)
-    ]
-    record_faults.raise_faults(faults, _FINISH)
+    _raise(fault for logs in (folder / LOGS, results / search / LOGS) for fault in records.log_faults(plans, logs))
     contents = Contents(study.title, date_of(root, results, search, source), [search], _below(results, own))
     contents.files |= {f"{WORKFLOW}/{path.relative_to(root).as_posix()}": path for path in _files_below(folder)}
-    contents.files |= _logs(results, contents)
+    contents.files |= _logs(results, search, study.stage_names, [])
     return contents
+
+
+def _spec(results: Path, run_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(results / "runs" / run_id / "spec.json")
+    if content_id(found) != run_id:
+        raise ServelabError(f"{results}/runs/{run_id}/spec.json: is the specification of run {content_id(found)}")
+    return found
+
+
+def _raise(faults: Iterable[str]) -> None:
+    """Raises one `ServelabError` for all faults, with the first in full."""
+    if found := list(dict.fromkeys(faults)):
+        more = f" (and {len(found) - 1} more: {'; '.join(found[1:4])})" if len(found) > 1 else ""
+        raise ServelabError(f"{found[0]}{more}; {_FINISH}")
 
 
 def _finished(results: Path, search: str, stages: list[str]) -> list[Path]:
@@ -233,35 +251,6 @@ def _finished(results: Path, search: str, stages: list[str]) -> list[Path]:
     return files
 
 
-def _planned(results: Path, search: str, stages: Iterable[str]) -> list[str]:
-    """Runs of a study's plans."""
-    return list(referenced_runs(results / search / "stages" / stage / "plan.json" for stage in stages))
-
-
-def _last_day(results: Path, run_ids: Iterable[str]) -> str:
-    days = [RunStatus.read(results / "runs" / run_id / "status.json").finished_at[:10] for run_id in run_ids]
-    if not days:
-        raise ServelabError(f"{results}: no candidate of the study ran, so there is nothing to archive")
-    return str(max(days))
-
-
-def _archived(results: Path, run_id: str, spec: dict[str, Any]) -> ArchivedRun:
-    folder = results / "runs" / run_id
-    status, manifest = RunStatus.read(folder / "status.json"), RunManifest.read(folder / "manifest.json")
-    return ArchivedRun(
-        run_id=run_id,
-        engine=spec["engine"]["name"],
-        engine_version=spec["engine"]["version"],
-        model=spec["model"]["id"],
-        accelerator=spec["hardware"]["accelerator"],
-        image=manifest.environment.image,
-        node=manifest.placement.batch.node if manifest.placement else None,
-        started_at=status.started_at,
-        finished_at=status.finished_at,
-        is_ok=status.is_ok,
-    )
-
-
 def _files_below(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if path.is_file()]
 
@@ -270,21 +259,40 @@ def _below(results: Path, paths: Iterable[Path]) -> dict[str, Path]:
     return {f"{RESULTS}/{path.relative_to(results).as_posix()}": path for path in paths}
 
 
-def _provenance(project: Project, results: Path, specs: Iterable[dict[str, Any]]) -> dict[str, Path]:
+def _provenance(project: Project, results: Path, specs: Iterable[Mapping[str, Any]]) -> dict[str, Path]:
     """Descriptions of what is too large or not ours to redistribute: data sets, models, environments."""
-    datasets = {dataset for name in project.study.workloads if (dataset := project.workloads[name].dataset)}
-    folders = [folder_name(name, project.datasets[name].sha256) for name in sorted(datasets)]
-    found = {f"datasets/{folder}.json": results / "datasets" / folder / "dataset.json" for folder in folders}
-    named = {f"{PROVENANCE}/{name}": path for name, path in found.items()}
+    found = {}
+    for name in project.study.workloads:
+        if dataset := project.workloads[name].dataset:
+            folder = folder_name(dataset, project.datasets[dataset].sha256)
+            found[f"datasets/{folder}.json"] = results / "datasets" / folder / "dataset.json"
     for spec in specs:
-        named |= {name: results / file for name, file in descriptions(spec).items()}
-    return {name: path for name, path in named.items() if path.is_file()}
+        model = spec["model"]
+        source = content_id(model["source"])
+        converted = f"{source}-{model['quantization'] or model['format']}"
+        for name in (source, content_id(spec["workload"]["tokenizer"]), converted):
+            found[f"models/{name}.json"] = results / "models" / name / "model.json"
+        for tool in (spec["engine"], spec["client"]):
+            name = f"{tool['name']}-{(tool.get('environment_sha256') or '')[:12]}"
+            found[f"environments/{name}.json"] = results / "envs" / name / "environment.json"
+    return {f"{PROVENANCE}/{name}": path for name, path in found.items() if path.is_file()}
 
 
-def _logs(results: Path, contents: Contents) -> dict[str, Path]:
-    """Logs of the jobs that made these files, those that are there."""
-    named = {name: results / name.removeprefix(f"{RESULTS}/") for name in logs_of(contents.files)}
-    return {name: path for name, path in sorted(named.items()) if path.is_file()}
+def _logs(results: Path, search: str, stages: Iterable[str], ids: Iterable[str]) -> dict[str, Path]:
+    """Logs of the jobs that made a study, its runs and its workloads: each is named by what the job made."""
+    study = search.split("/")[1]
+    names = {
+        *ids,
+        *(f"{each}{stage}" for each in (study, search) for stage in ("", *(f"-{stage}" for stage in stages))),
+    }
+    answer = re.compile(rf"keep_answer/{re.escape(study)}-[0-9a-f]+")
+    found = []
+    for path in _files_below(results / "logs"):
+        log = path.relative_to(results / "logs").with_suffix("").as_posix()
+        rule, _, made = log.partition("/")
+        if rule != "name_archive" and (made in names or answer.fullmatch(log)):
+            found.append(path)
+    return _below(results, found)
 
 
 def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str], contents: Contents) -> None:
@@ -295,9 +303,17 @@ def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str
         if (made_from := project.workloads[load.workload].dataset)
     }
     for workload in workloads:
-        name, dataset = requests_of(workload), datasets.get(workload)
-        if why := why_left_out(dataset, contents.files.get(name), results / "workloads" / workload / "workload.json"):
-            contents.files.pop(name, None)
-            contents.omitted[name] = why
-        elif dataset is not None:
-            contents.licenses[name] = dataset.license
+        name, dataset = f"{RESULTS}/workloads/{workload}/requests.parquet", datasets.get(workload)
+        requests = contents.files.get(name)
+        if dataset is not None and dataset.license not in OPEN_LICENSES:
+            why = f"its prompts are from {dataset.title}, under {dataset.license}"
+        elif requests is None:
+            why = "it was not there"
+        elif (size := requests.stat().st_size) > MOST_REQUESTS_BYTES:
+            why = f"it has {size:,} bytes"
+        else:
+            contents.licenses |= {name: dataset.license} if dataset else {}
+            continue
+        contents.files.pop(name, None)
+        described = read_json(results / "workloads" / workload / "workload.json")
+        contents.omitted[name] = f"{why}; its sha256 is {described['requests_sha256']}"

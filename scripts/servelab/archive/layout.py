@@ -1,14 +1,17 @@
-"""Names of an archive's members. `manifest.json` lists every other member with its hash."""
+"""Names of an archive's members, its manifest with their hashes, and its signature."""
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
+from servelab.core.ssh_signature import SUFFIX, BadSignatureError, Signer, SigningKey, sign_file, verify_file
 from servelab.core.yaml_file import describe_validation_error
 from servelab.study.workload_loads import NAME
 
@@ -16,35 +19,13 @@ MANIFEST = "manifest.json"
 CRATE = "ro-crate-metadata.json"
 README = "README.md"
 DIFF = "workflow.diff"
-RECIPE = "recipe"
-"""Folder of the study file that reruns the study."""
 WORKFLOW = "workflow"
 """Folder of the workflow's source, with the study's configuration and locks."""
 PROVENANCE = "provenance"
 """Folder of descriptions: data sets, models and environments that the archive does not contain."""
 RESULTS = "results"
-
-MEDIA_TYPES = {
-    ".cff": "application/yaml",
-    ".csv": "text/csv",
-    ".css": "text/css",
-    ".diff": "text/x-diff",
-    ".html": "text/html",
-    ".json": "application/json",
-    ".md": "text/markdown",
-    ".parquet": "application/vnd.apache.parquet",
-    ".pdf": "application/pdf",
-    ".png": "image/png",
-    ".py": "text/x-python",
-    ".svg": "image/svg+xml",
-    ".toml": "application/toml",
-    ".yaml": "application/yaml",
-}
-
-
-def media_type(name: str) -> str:
-    """Media type of a member by its name; plain text by default."""
-    return MEDIA_TYPES.get(PurePosixPath(name).suffix, "text/plain")
+LIVE = "studies"
+KEY = "runs_from"
 
 
 class Member(Strict):
@@ -52,7 +33,7 @@ class Member(Strict):
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size_bytes: int = Field(ge=0)
-    media_type: str
+    media_type: str | None = Field(None, exclude=True, description="Archives of 0.1 have it; it is not read.")
     redacted: bool = False
 
 
@@ -72,9 +53,10 @@ class Manifest(Strict):
     members: dict[str, Member]
 
     @property
-    def is_live(self) -> bool:
-        """Whether the study's runs were measured; the runs of a recorded study are logs."""
-        return self.searches[0].startswith("studies/")
+    def study_file(self) -> str:
+        """The member that is the study as its author wrote it."""
+        search = self.searches[0]
+        return f"{WORKFLOW}/config/{search}{'.yaml' if search.startswith(f'{LIVE}/') else '/study.yaml'}"
 
     def is_restored(self, path: str) -> bool:
         """Whether a member is restored into a results folder: raw records, and files of the archive's own studies."""
@@ -91,3 +73,61 @@ def parse_manifest(content: bytes, archive: str) -> Manifest:
     if MANIFEST in manifest.members:
         raise ServelabError(f"{archive}: {MANIFEST}: lists itself")
     return manifest
+
+
+@dataclass(frozen=True)
+class ArchiveSignature:
+    """The detached signature of an archive, checked against the keys that a reader trusts."""
+
+    text: str
+    """Who signed, or why that is not known."""
+    signer: Signer | None = None
+    faults: list[str] = field(default_factory=list)
+    """One line per fault, beginning with the file."""
+
+
+def signature_of(archive: Path) -> Path:
+    """The file of an archive's signature."""
+    return archive.parent / f"{archive.name}{SUFFIX}"
+
+
+def sign_archive(archive: Path, key: SigningKey | None) -> str:
+    """Signs an archive that was just built, or removes the signature of the one before; returns what was done.
+
+    `ConfigError` if the key cannot sign.
+    """
+    signature_of(archive).unlink(missing_ok=True)
+    if key is None:
+        return "unsigned"
+    return f"signed as {key.identity} in {sign_file(key, archive)}"
+
+
+def check_signature(archive: Path, allowed_signers: Path | None) -> ArchiveSignature:
+    """Verifies the signature of an archive. With a file of trusted keys, a missing signature is a fault."""
+    signature = signature_of(archive)
+    if not signature.exists():
+        text = "unsigned, so by whom is not known"
+        return ArchiveSignature(text, faults=[f"{signature}: missing: {text}"] if allowed_signers else [])
+    if allowed_signers is None:
+        return ArchiveSignature("signature not checked without --allowed-signers, so by whom is not known")
+    try:
+        signer = verify_file(archive, signature, allowed_signers)
+    except BadSignatureError as error:
+        return ArchiveSignature("not signed by anyone you trust", faults=[f"{signature}: does not count: {error}"])
+    return ArchiveSignature(f"signed by {signer}", signer)
+
+
+class RunPlace(Strict):
+    """A place that has runs."""
+
+    place: str = Field(min_length=1, description="Results folder, archive, or folder of archives; a path or `s3://…`.")
+    allowed_signers: Path | None = Field(
+        None, description="File of keys that you trust: only runs and archives that one of them signed are taken."
+    )
+
+    @field_validator("place")
+    @classmethod
+    def _without_credentials(cls, place: str) -> str:
+        if place.startswith("s3://") and "@" in urlsplit(place).netloc:
+            raise ValueError("has credentials in it; they come from the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE)")
+        return place

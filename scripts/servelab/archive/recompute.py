@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from servelab.metrics.tables.io import read_arrow
 from servelab.search.kept_answers import study_versions, versions_id
 from servelab.search.project import load_project
 
-TOLERANCE = 1e-9
+_TOLERANCE = 1e-9
 """Relative, of numbers with a fraction."""
 _SHOWN = 100
 
@@ -73,7 +72,7 @@ def _of_json(value: Any, again: Any, path: str = "") -> str | None:
         pairs = enumerate(zip(value, again, strict=True))
         return next((found for number, pair in pairs if (found := _of_json(*pair, f"{path}[{number}]"))), None)
     if isinstance(value, float) and isinstance(again, float):
-        same = math.isclose(value, again, rel_tol=TOLERANCE) or (math.isnan(value) and math.isnan(again))
+        same = math.isclose(value, again, rel_tol=_TOLERANCE) or (math.isnan(value) and math.isnan(again))
     else:
         same = value == again and type(value) is type(again)
     return None if same else f"{at}{_cut(value)}; recomputed, {_cut(again)}"
@@ -85,9 +84,9 @@ def _cut(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-CODE = ("Snakefile", "rules", "scripts", "profiles")
-CONFIGURATION = ("config", "envs")
-NEVER = (
+_CODE = ("Snakefile", "rules", "scripts", "profiles")
+_CONFIGURATION = ("config", "envs")
+_NEVER = (
     "archive_study",
     "build_environment",
     "convert_model",
@@ -100,17 +99,16 @@ NEVER = (
 """Rules that reserve a device, download something, or make the inputs of such rules."""
 _OF_PAGES = ("charts", "tables")
 """Folders of a study with what its page shows."""
-KEPT = "answers"
+_ANSWERS = "answers"
 """Part of a study's folder that cannot be recomputed as a whole: it also has the answers under earlier versions."""
-_LINES, _REASONS = 12, 3
-_PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
+_LINES = 12
 
 
-def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path, *, pages: bool = False) -> str | None:
+def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str | None:
     """Recomputes tables, decisions and answers in `work/results`; returns the reason of a failure, or None.
 
-    `unpacked` is the archive's content, `code` the project's folder whose workflow computes. `pages` makes the
-    reports too. A study file that cannot be used is a `ServelabError`.
+    `unpacked` is the archive's content, `code` the project's folder whose workflow computes. A study file that cannot
+    be used is a `ServelabError`.
     """
     _prepare(unpacked, manifest, code, work)
     kinds = {
@@ -120,22 +118,12 @@ def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path, *, pag
     (work / "config/config.yaml").write_text(json.dumps(kinds) + "\n")  # JSON is YAML
     targets = [f"{RESULTS}/{search}/{name}" for search in manifest.searches for name in made_of(search)]
     targets = [name for name in targets if _is_computed(name)]
-    targets += [name for name in _recomputed(unpacked, manifest) if name.split("/")[3] == KEPT]
-    targets += [f"{RESULTS}/{search}/report.html" for search in manifest.searches] if pages else []
-    rules = sorted(set(re.findall(r"^(?:rule|checkpoint) (\w+):", _rules_text(code), re.MULTILINE)) - set(NEVER))
+    targets += [name for name in _recomputed(unpacked, manifest) if name.split("/")[3] == _ANSWERS]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((code / "rules").glob("*.smk")))
+    rules = sorted(set(re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)) - set(_NEVER))
+    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/default", "--quiet", "--nolock", *targets]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "snakemake",
-            "--profile",
-            "profiles/default",
-            "--quiet",
-            "--nolock",
-            *targets,
-            "--allowed-rules",
-            *rules,
-        ],
+        [*command, "--allowed-rules", *rules],
         cwd=work,
         env=_environment(work),
         stdin=subprocess.DEVNULL,
@@ -149,7 +137,7 @@ def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path, *, pag
 
 def differences(unpacked: Path, manifest: Manifest, work: Path) -> Iterator[tuple[str, str | None]]:
     """Each table and JSON file of the studies, in the archive or recomputed, by name, and how it differs, or None."""
-    earlier = earlier_answers(unpacked, manifest)
+    earlier = _earlier_answers(unpacked, manifest)
     paths = [path for search in manifest.searches for path in (work / RESULTS / search).rglob("*")]
     again = {name for path in paths if _is_computed(name := path.relative_to(work).as_posix())} - earlier
     archived = set(_recomputed(unpacked, manifest))
@@ -166,7 +154,7 @@ def _recomputed(unpacked: Path, manifest: Manifest) -> list[str]:
     """Members that follow from raw records: tables and JSON files of the studies, without earlier versions' answers."""
     folders = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
     found = {name for name in manifest.members if name.startswith(folders) and _is_computed(name)}
-    return sorted(found - earlier_answers(unpacked, manifest))
+    return sorted(found - _earlier_answers(unpacked, manifest))
 
 
 def _is_computed(name: str) -> bool:
@@ -175,40 +163,28 @@ def _is_computed(name: str) -> bool:
     return name.endswith((".json", ".parquet")) and not any(part in _OF_PAGES or part.startswith(".") for part in parts)
 
 
-def earlier_answers(unpacked: Path, manifest: Manifest) -> set[str]:
+def _earlier_answers(unpacked: Path, manifest: Manifest) -> set[str]:
     """Members that hold a live study's answers under earlier versions of its engines, which nothing recomputes."""
     found = set()
     for search in manifest.searches:
         if search.startswith("studies/"):
             current = _current_answer(unpacked / WORKFLOW, search)
-            prefix = f"{RESULTS}/{search}/{KEPT}/"
+            prefix = f"{RESULTS}/{search}/{_ANSWERS}/"
             found |= {name for name in manifest.members if name.startswith(prefix) and name != f"{prefix}{current}"}
     return found
 
 
 def other_versions(unpacked: Path, code: Path) -> str:
-    """How the code or the packages that recompute differ from the archive's; empty if they are the same."""
-    workflow, why = unpacked / WORKFLOW, []
-    files = {path.relative_to(workflow) for name in CODE for path in _files(workflow / name)}
-    other = sorted(
-        str(name)
-        for name in files
-        if not (code / name).is_file() or (code / name).read_bytes() != (workflow / name).read_bytes()
-    )
-    if other:
-        why.append(f"{len(other)} files of the workflow differ, such as {other[0]}")
-    lock = workflow / "envs/workflow.lock.txt"
-    pinned: dict[str, list[str]] = {}  # a package may have several, for other releases of Python
-    for name, wanted in _PINNED.findall(lock.read_text(encoding="utf-8")) if lock.is_file() else ():
-        pinned.setdefault(name, []).append(wanted)
-    for name, versions in sorted(pinned.items()):
-        try:
-            found = version(name)
-        except PackageNotFoundError:  # not needed here
-            continue
-        if found not in versions:
-            why.append(f"{name} {found} is installed, the archive's lock has {' or '.join(versions)}")
-    return "; ".join(why[:_REASONS])
+    """How the code or the lock that recomputes differs from the archive's; empty if they are the same."""
+    workflow = unpacked / WORKFLOW
+    paths = [path for name in _CODE for path in [workflow / name, *(workflow / name).rglob("*")] if path.is_file()]
+    names = [path.relative_to(workflow) for path in [*paths, workflow / "envs/workflow.lock.txt"] if path.is_file()]
+    other = [name for name in names if not (code / name).is_file() or _differs(code / name, workflow / name)]
+    return f"{len(other)} files of the workflow differ, such as {min(other)}" if other else ""
+
+
+def _differs(one: Path, other: Path) -> bool:
+    return one.read_bytes() != other.read_bytes()
 
 
 def _current_answer(project: Path, search: str) -> str:
@@ -218,22 +194,18 @@ def _current_answer(project: Path, search: str) -> str:
 
 def _prepare(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> None:
     """A project with the code in `code` and the archive's configuration and raw records."""
-    for name in CODE:
+    for name in _CODE:
         (work / name).symlink_to((code / name).resolve())
-    for name in CONFIGURATION:
+    for name in _CONFIGURATION:
         shutil.copytree(unpacked / WORKFLOW / name, work / name)
     shutil.copytree(unpacked / RESULTS, work / RESULTS, ignore=shutil.ignore_patterns("logs"))
     for search in manifest.searches:
         folder = work / RESULTS / search
         for path in folder.iterdir():
-            if path.name != KEPT:
+            if path.name != _ANSWERS:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         if search.startswith("studies/"):
-            (folder / KEPT / _current_answer(work, search)).unlink(missing_ok=True)
-
-
-def _rules_text(code: Path) -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((code / "rules").glob("*.smk")))
+            (folder / _ANSWERS / _current_answer(work, search)).unlink(missing_ok=True)
 
 
 def _environment(work: Path) -> dict[str, str]:
@@ -247,7 +219,3 @@ def _error_lines(output: str) -> Iterable[str]:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception))\b", line)]
     return (errors or lines)[-_LINES:]
-
-
-def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]

@@ -18,16 +18,18 @@ import json
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import psutil
+from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+from detect_secrets.plugins.base import BasePlugin
 
 from servelab.archive.redacted_files import redact_file, texts_of
-from servelab.core.credential_forms import BREAK
+from servelab.core.credential_forms import BREAK, HASH_IN_LOCK
 from servelab.core.credentials import REDACTED, has_credential, is_secret, without_colours, without_credentials
 from servelab.core.errors import ServelabError
 from servelab.report.charts import chart_runtime
@@ -308,3 +310,40 @@ def _placed(name: str, word: str) -> Callable[[str], str]:
     behind = rf"(?<![\w.-]){re.escape(name)}(?=@)"
     pattern = re.compile(rf"({places}){re.escape(name)}(?![\w-]|\.\w)|{behind}", re.IGNORECASE)
     return lambda text: pattern.sub(lambda match: (match[1] or "") + word, text)
+
+
+_LEFT_OUT = {
+    "Base64 High Entropy String",
+    "Hex High Entropy String",
+    "Secret Keyword",
+    "Public IP (ipv4)",
+    "Basic Auth Credentials",
+}
+
+
+@cache
+def rules() -> tuple[BasePlugin, ...]:
+    """The rules of detect-secrets that are used, without their checks over a network."""
+    kinds: Mapping[str, type[BasePlugin]] = get_mapping_from_secret_type_to_class()
+    return tuple(kinds[name]() for name in sorted(kinds.keys() - _LEFT_OUT))
+
+
+def refuse_secrets(name: str, path: Path) -> None:
+    """`ServelabError` with place and rule if a redacted member has a secret. Prompts of a workload are not read."""
+    if name.startswith("results/workloads/") and path.suffix == ".parquet":
+        return
+    for place, text in _lines(path):
+        if HASH_IN_LOCK.fullmatch(text.rstrip("\n")):
+            continue
+        for rule in rules():
+            if any(rule.analyze_string(text)):
+                what = f"looks like a secret ({rule.secret_type}, a rule of detect-secrets), which must not be archived"
+                raise ServelabError(f"{name}: {place}: {what}; remove it from the file below the project's folder")
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    if path.suffix == ".parquet":
+        yield from ((place, text) for place, _, text in texts_of(path, bool))
+        return
+    with path.open("rb") as file:
+        yield from ((f"line {number}", line.decode(errors="replace")) for number, line in enumerate(file, 1))

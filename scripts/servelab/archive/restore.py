@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from servelab.archive.layout import RESULTS, Manifest
-from servelab.archive.record_faults import faults_of_run, faults_of_workload
-from servelab.archive.signatures import ArchiveSignature, check_signature
-from servelab.archive.unpack import open_archive, unpacked
-from servelab.archive.untrusted import reading
+from servelab.archive.layout import LIVE, RESULTS, ArchiveSignature, Manifest, check_signature
+from servelab.archive.records import faults_of_run, faults_of_workload
+from servelab.archive.unpack import open_archive, reading, unpacked
 from servelab.archive.verify import member_faults, read_manifest, verify_archive
 from servelab.core.errors import ServelabError
 from servelab.core.files import move_folder
@@ -43,75 +42,92 @@ class Restored:
     signature: ArchiveSignature
 
 
-@dataclass(frozen=True)
-class Verified:
-    """An archive that was verified."""
-
-    path: Path
-    sha256: str
-    signature: ArchiveSignature
-    allowed_signers: Path | None = None
-    """The reader's file of keys."""
-
-
 def restore_archive(path: Path, results: Path, code: Path, allowed_signers: Path | None = None) -> Restored:
     """Verifies an archive with the workflow in `code`, and then writes what is missing below `results`.
 
     Raises `ServelabError` with the reasons, before anything is written, if it does not verify; otherwise as
     `restore_verified`.
     """
-    sha256 = _sha256(path)
+    with reading(str(path)):
+        sha256 = file_sha256(path)
     signature = check_signature(path, allowed_signers)
-    faults = signature.faults or verify_archive(path, code).faults
-    if faults:
-        raise ServelabError(f"{path}: does not verify: {_listed(faults, '; ')}; nothing was restored")
-    return restore_verified(Verified(path, sha256, signature, allowed_signers), results)
+    _refuse(f"{path}: does not verify", signature.faults or verify_archive(path, code).faults)
+    return restore_verified(path, sha256, signature, results, allowed_signers)
 
 
-def restore_verified(verified: Verified, results: Path) -> Restored:
+def restore_verified(
+    path: Path, sha256: str, signature: ArchiveSignature, results: Path, allowed_signers: Path | None = None
+) -> Restored:
     """Writes what is missing below `results`; logs of jobs are not restored, and live reports are rendered again.
 
     Raises `ServelabError`, before anything is written, if the archive no longer has this `sha256`, if a run cannot be
     used, or if a file exists with another content. Raises `Outage` if another workflow is making the study.
     """
-    path = verified.path
     with open_archive(path) as archive, reading(str(path)), ExitStack() as claims:
         manifest = read_manifest(archive)
-        if faults := list(member_faults(archive, manifest)):
-            raise ServelabError(f"{path}: {_listed(faults, '; ')}; nothing was restored")
+        _refuse(str(path), list(member_faults(archive, manifest)))
         names = [name for name in manifest.members if manifest.is_restored(name) and not _is_made_here(name)]
         for search in manifest.searches:
             claims.enter_context(claim(results / search, wait=False))
         there = [name for name in names if (results / _below(name)).exists()]
-        if conflicts := [name for name in there if not _is_same(manifest, name, results)]:
-            listed = _listed([str(results / _below(name)) for name in conflicts], ", ")
-            raise ServelabError(
-                f"{path}: {listed}: already there with another content; nothing was "
-                "restored. Move it away, or restore into another folder with --results"
-            )
+        conflicts = [str(results / _below(name)) for name in there if not _is_same(manifest, name, results)]
+        fix = "Move it away, or restore into another folder with --results"
+        _refuse(f"{path}: already there with another content", conflicts, fix)
         missing = sorted(set(names) - set(there))
         entries = list(dict.fromkeys(entry for name in missing if (entry := _raw_folder(name))))
-        # all of a run is checked, also what is there already
+        # all files of a run are checked, those that exist too
         needed = {name for name in manifest.members if _raw_folder(name) in entries} | set(missing)
+        imported = [entry.partition("/")[2] for entry in entries if entry.startswith("runs/")]
         with unpacked(archive, results, sorted(needed)) as folder:
-            if _sha256(path) != verified.sha256:
+            if file_sha256(path) != sha256:
                 raise ServelabError(f"{path}: was changed while it was verified; nothing was restored")
             source = folder / RESULTS
             faults = [f"{RESULTS}/{entry}/{fault}" for entry in entries for fault in _faults(source / entry)]
-            imported = [entry.partition("/")[2] for entry in entries if entry.startswith("runs/")]
-            for run_id in imported if not faults else ():
+            _refuse(str(path), faults)
+            origin = {"archive": path.name, "archive_sha256": sha256, "study": manifest.study}
+            for run_id in imported:
+                run = source / "runs" / run_id
                 try:
-                    _mark(source / "runs" / run_id, results / "runs" / run_id, verified, manifest)
+                    mark_import(run, results / "runs" / run_id, origin, signature, allowed_signers)
                 except BadSignatureError as error:
-                    faults.append(f"{RESULTS}/runs/{run_id}/{error}")
-            if faults:
-                raise ServelabError(f"{path}: {_listed(faults, '; ')}; nothing was restored")
-            begun = {entry for name in there if (entry := _raw_folder(name))}
+                    _refuse(str(path), [f"{RESULTS}/runs/{run_id}/{error}"])
+            begun = {_raw_folder(name) for name in there}
             _move(source, results, missing, {entry: entry in begun for entry in entries}, manifest)
         for search in manifest.searches:
-            if search.startswith("studies/"):
-                _render(results, search, manifest)
-    return Restored(manifest, len(missing), len(there), imported, verified.signature)
+            if search.startswith(f"{LIVE}/"):
+                study = search.partition("/")[2]
+                other = f"recorded/{study}"
+                render_live_report(results, study, results / other if other in manifest.searches else None)
+    return Restored(manifest, len(missing), len(there), imported, signature)
+
+
+def mark_import(
+    run: Path,
+    known: Path,
+    origin: Mapping[str, Any],
+    signature: ArchiveSignature | None,
+    allowed_signers: Path | None,
+) -> None:
+    """Adds an import to those that the folder `known`, or else the unpacked run, has.
+
+    `BadSignatureError` if the run has a signature that does not count.
+    """
+    is_checked = allowed_signers is not None and is_signed(run)
+    mark = Import(
+        **origin,
+        imported_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        archive_signed_by=str(signature.signer) if signature and signature.signer else None,
+        run_signed_by=str(check_run(run, allowed_signers).signer) if is_checked and allowed_signers else None,
+    )
+    earlier = read_import(known) or read_import(run)
+    ImportedRun(run_id=run.name, imports=[*(earlier.imports if earlier else []), mark]).write(run / IMPORTED)
+
+
+def _refuse(what: str, faults: Sequence[str], fix: str = "") -> None:
+    if faults:
+        more = f" (and {len(faults) - _SHOWN} more)" if len(faults) > _SHOWN else ""
+        listed = "; ".join(faults[:_SHOWN])
+        raise ServelabError(f"{what}: {listed}{more}; nothing was restored{f'. {fix}' * bool(fix)}")
 
 
 def _below(name: str) -> str:
@@ -121,7 +137,7 @@ def _below(name: str) -> str:
 def _is_made_here(name: str) -> bool:
     """Whether a member is not restored but made here: marks of imports, and live reports, which show these marks."""
     kind, _, *rest = _below(name).split("/")
-    return (kind == "runs" and rest == [IMPORTED]) or (kind == "studies" and bool(rest) and rest[0] in RENDERED)
+    return (kind == "runs" and rest == [IMPORTED]) or (kind == LIVE and bool(rest) and rest[0] in RENDERED)
 
 
 def _is_same(manifest: Manifest, name: str, results: Path) -> bool:
@@ -134,24 +150,6 @@ def _faults(folder: Path) -> list[str]:
     return faults_of_run(folder) if folder.parent.name == "runs" else faults_of_workload(folder)
 
 
-def _mark(unpacked_run: Path, run: Path, verified: Verified, manifest: Manifest) -> None:
-    """Adds this import to those that the run, or else the archive, knows of; a run's signature must count."""
-    signed_by = None
-    if verified.allowed_signers and is_signed(unpacked_run):
-        signed_by = str(check_run(unpacked_run, verified.allowed_signers).signer)
-    mark = Import(
-        archive=verified.path.name,
-        archive_sha256=verified.sha256,
-        study=manifest.study,
-        imported_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        archive_signed_by=str(signer) if (signer := verified.signature.signer) else None,
-        run_signed_by=signed_by,
-    )
-    earlier = read_import(run) or read_import(unpacked_run)
-    imports = [*(earlier.imports if earlier else []), mark]
-    ImportedRun(run_id=unpacked_run.name, imports=imports).write(unpacked_run / IMPORTED)
-
-
 def _move(source: Path, results: Path, names: Sequence[str], entries: Mapping[str, bool], manifest: Manifest) -> None:
     """Moves the unpacked files to their places: raw records first, each folder of them in one step.
 
@@ -161,25 +159,25 @@ def _move(source: Path, results: Path, names: Sequence[str], entries: Mapping[st
     """
     day = datetime.fromisoformat(manifest.date).replace(tzinfo=UTC).timestamp()
     for entry, is_begun in entries.items():
-        for file in _files(source / entry):
+        files = [path for path in (source / entry).rglob("*") if path.is_file()]
+        for file in files:
             os.utime(file, (day, day))
         with claim(results / entry):
             (results / entry).parent.mkdir(exist_ok=True)
             if not move_folder(source / entry, results / entry) and is_begun:
-                _complete(source / entry, results / entry)
+                _complete(files, source / entry, results / entry)
     now = time.time()
     made = [results / _below(name) for name in names if _raw_folder(name) is None]
     for destination in made:
         _move_file(source / destination.relative_to(results), destination)
-        os.utime(destination, (now, now))
-    for folder in {destination.parent for destination in made}:  # a folder of charts is an output too
-        os.utime(folder, (now, now))
+    for path in {*made, *(destination.parent for destination in made)}:  # a folder of charts is an output too
+        os.utime(path, (now, now))
 
 
-def _complete(source: Path, destination: Path) -> None:
+def _complete(files: Iterable[Path], source: Path, destination: Path) -> None:
     """Moves what a folder lacks into it: the mark first, so that no run is ever without it; status.json last."""
     order = {IMPORTED: 0, STATUS: 2}
-    for file in sorted(_files(source), key=lambda file: (order.get(file.name, 1), file)):
+    for file in sorted(files, key=lambda file: order.get(file.name, 1)):
         place = destination / file.relative_to(source)
         if file.name == IMPORTED:
             file.replace(place)
@@ -196,26 +194,3 @@ def _move_file(file: Path, destination: Path) -> None:
     destination.parent.mkdir(parents=True, exist_ok=True)
     if not destination.exists():
         file.rename(destination)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-def _render(results: Path, search: str, manifest: Manifest) -> None:
-    """Renders a live report, which then shows which runs were imported."""
-    study = search.partition("/")[2]
-    other = f"recorded/{study}"
-    render_live_report(results, study, results / other if other in manifest.searches else None)
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return file_sha256(path)
-    except OSError as error:
-        raise ServelabError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _listed(found: Sequence[str], between: str) -> str:
-    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    return between.join(found[:_SHOWN]) + more

@@ -14,25 +14,22 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pyarrow import fs
 
-from servelab.archive.layout import RESULTS
-from servelab.archive.record_faults import faults_of_run, faults_of_workload
-from servelab.archive.signatures import KEY, RunPlace, check_signature, signature_of
-from servelab.archive.unpack import open_archive
-from servelab.archive.untrusted import reading
+from servelab.archive.layout import KEY, RESULTS, ArchiveSignature, RunPlace, check_signature, signature_of
+from servelab.archive.records import faults_of_run, faults_of_workload
+from servelab.archive.restore import mark_import
+from servelab.archive.unpack import open_archive, reading
 from servelab.archive.verify import read_manifest
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.files import move_folder
 from servelab.core.identity import content_id, file_sha256
 from servelab.core.result_lock import claim
-from servelab.core.seal import IMPORTED
-from servelab.measure.run_files import Import, ImportedRun, check_run, is_signed, read_import
+from servelab.measure.run_files import is_signed
 from servelab.measure.run_folder import describe_faults
 
 _RUN = re.compile(r"[0-9a-f]{20}")
@@ -73,43 +70,30 @@ class SharedRuns:
             return False
         holder = self._holders[run_id]
         self._results.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".fetched-", dir=self._results))
         try:
-            with reading(holder.place):
-                why = self._take(holder, run_id, folder)
+            with tempfile.TemporaryDirectory(prefix=".fetched-", dir=self._results) as folder, reading(holder.place):
+                why = self._take(holder, run_id, Path(folder))
         except Outage:
             raise
         except ServelabError as error:
             why = str(error)
         except OSError as error:
             raise Outage(f"{holder.place}: run {run_id} cannot be fetched: {error}") from error
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         if why:
             self._unusable.add(run_id)
             self._report(f"{why}; it is not taken from there")
         return not why
 
-    def _take(self, holder: Holder, run_id: str, folder: Path) -> str:
+    def _take(self, holder: _ResultsFolder | _ArchiveFile, run_id: str, folder: Path) -> str:
         """Moves a run to its place; why it is not used, or an empty text."""
         run = folder / "runs" / run_id
         holder.copy(f"runs/{run_id}", run)
         if faults := faults_of_run(run):
             return f"{holder.place}: {describe_faults(run_id, faults)}"
-        run_signed_by = None
-        if holder.allowed_signers and is_signed(run):
-            run_signed_by = str(check_run(run, holder.allowed_signers).signer)
-        elif holder.allowed_signers and holder.signed_by is None:
+        is_trusted = holder.signature is not None and holder.signature.signer is not None
+        if holder.allowed_signers and not is_trusted and not is_signed(run):
             return f"{holder.place}: run {run_id} is not signed"
-        earlier = read_import(run)
-        mark = Import(
-            **holder.origin,
-            imported_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            archive_signed_by=holder.signed_by,
-            run_signed_by=run_signed_by,
-        )
-        imports = [*(earlier.imports if earlier else []), mark]
-        ImportedRun(run_id=run_id, imports=imports).write(run / IMPORTED)
+        mark_import(run, run, holder.origin, holder.signature, holder.allowed_signers)
         workload = "workloads/" + content_id(json.loads((run / "spec.json").read_bytes())["workload"])
         if not (self._results / workload).exists():
             with suppress(FileNotFoundError):  # then it is made here
@@ -125,8 +109,8 @@ class SharedRuns:
             move_folder(folder / name, self._results / name)
 
     @cached_property
-    def _holders(self) -> dict[str, Holder]:
-        found: dict[str, Holder] = {}
+    def _holders(self) -> dict[str, _ResultsFolder | _ArchiveFile]:
+        found: dict[str, _ResultsFolder | _ArchiveFile] = {}
         for source in self._sources:
             try:
                 for holder in self._open(source):
@@ -136,8 +120,11 @@ class SharedRuns:
                 raise ConfigError(f"config/config.yaml: {KEY}: {source.place}: cannot be read: {error}") from None
         return found
 
-    def _open(self, source: RunPlace) -> Iterator[Holder]:
-        files, path = _file_system(source.place)
+    def _open(self, source: RunPlace) -> Iterator[_ResultsFolder | _ArchiveFile]:
+        if source.place.startswith("s3://"):
+            files, path = fs.FileSystem.from_uri(source.place)
+        else:
+            files, path = fs.LocalFileSystem(), str(Path(source.place).expanduser().resolve())
         info = files.get_file_info(path)
         if info.type == fs.FileType.File:
             yield self._archive(source, files, info, source.place)
@@ -154,9 +141,9 @@ class SharedRuns:
         for entry in archives:
             yield self._archive(source, files, entry, f"{source.place.rstrip('/')}/{entry.base_name}")
 
-    def _archive(self, source: RunPlace, files: fs.FileSystem, info: fs.FileInfo, place: str) -> Holder:
+    def _archive(self, source: RunPlace, files: fs.FileSystem, info: fs.FileInfo, place: str) -> _ArchiveFile:
         if isinstance(files, fs.LocalFileSystem):
-            return _Archive(source, Path(info.path), place)
+            return _ArchiveFile(source, Path(info.path), place)
         folder = self._kept / content_id([place, info.size, str(info.mtime)])
         file = folder / info.base_name
         for name in (signature_of(file).name, file.name):  # the archive last: it says that both are there
@@ -165,58 +152,39 @@ class SharedRuns:
                 with suppress(FileNotFoundError):
                     _copy(files, f"{info.path.removesuffix(info.base_name)}{name}", folder / f".{name}")
                     (folder / f".{name}").replace(folder / name)
-        return _Archive(source, file, place)
-
-
-class Holder(Protocol):
-    """A results folder or an archive."""
-
-    place: str
-    """As messages name it."""
-    allowed_signers: Path | None
-    signed_by: str | None
-    """Who signed all of it; None if that is not known."""
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """What the mark of a run says of where it comes from."""
-
-    def run_ids(self) -> list[str]:
-        """Ids of its runs, by the names of their folders."""
-
-    def copy(self, name: str, folder: Path) -> None:
-        """Copies a folder's files, `runs/<id>` or `workloads/<id>`; `FileNotFoundError` if it is not there."""
+        return _ArchiveFile(source, file, place)
 
 
 class _ResultsFolder:
-    signed_by: str | None = None
+    """A results folder with runs; `place` is its name in messages."""
+
+    signature: ArchiveSignature | None = None
 
     def __init__(self, source: RunPlace, files: fs.FileSystem, path: str) -> None:
         self.place, self.allowed_signers, self._files, self._path = source.place, source.allowed_signers, files, path
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        return {"archive": None, "archive_sha256": None, "study": None, "results_folder": self.place}
+        self.origin = {"archive": None, "archive_sha256": None, "study": None, "results_folder": self.place}
 
     def run_ids(self) -> list[str]:
         names = (entry.base_name for entry in _entries(self._files, f"{self._path}/runs"))
         return [name for name in names if _RUN.fullmatch(name)]
 
     def copy(self, name: str, folder: Path) -> None:
+        """Copies a folder's files, `runs/<id>` or `workloads/<id>`; `FileNotFoundError` if it is not there."""
         entries = _entries(self._files, f"{self._path}/{name}")
         folder.mkdir(parents=True)
         for entry in entries:
-            if entry.type == fs.FileType.File:  # what else is there is no part of a run
+            if entry.type == fs.FileType.File:
                 _copy(self._files, entry.path, folder / entry.base_name)
 
 
-class _Archive:
+class _ArchiveFile:
+    """An archive with runs, as `_ResultsFolder`."""
+
     def __init__(self, source: RunPlace, path: Path, place: str) -> None:
         self.place, self.allowed_signers, self._path = place, source.allowed_signers, path
-        signature = check_signature(path, source.allowed_signers)
-        if signature.faults and signature_of(path).exists():  # without one, its runs may be signed
-            raise ConfigError(f"config/config.yaml: {KEY}: {signature.faults[0]}")
-        self.signed_by = str(signature.signer) if signature.signer else None
+        self.signature = check_signature(path, source.allowed_signers)
+        if self.signature.faults and signature_of(path).exists():  # without one, its runs may be signed
+            raise ConfigError(f"config/config.yaml: {KEY}: {self.signature.faults[0]}")
         with open_archive(path) as archive, reading(place):
             self._manifest = read_manifest(archive)
             self._names = list(archive.members)
@@ -238,9 +206,9 @@ class _Archive:
         members = [member for member in self._names if member.startswith(f"{RESULTS}/{name}/")]
         if not members:
             raise FileNotFoundError(name)
+        above = folder.parents[1] / ".members"
+        above.mkdir(exist_ok=True)
         with open_archive(self._path) as archive:
-            above = folder.parents[1] / ".members"
-            above.mkdir(exist_ok=True)
             archive.write(above, members)
         for member in members:
             listed = self._manifest.members.get(member)
@@ -248,14 +216,6 @@ class _Archive:
                 raise ServelabError(f"{self.place}: {member}: is not what the archive's manifest lists")
         folder.parent.mkdir(parents=True, exist_ok=True)
         (above / RESULTS / name).rename(folder)
-
-
-def _file_system(place: str) -> tuple[fs.FileSystem, str]:
-    """Where a place is: a file system of pyarrow, and the path in it."""
-    if place.startswith("s3://"):
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(place)
-        return found
-    return fs.LocalFileSystem(), str(Path(place).expanduser().resolve())
 
 
 def _entries(files: fs.FileSystem, path: str) -> list[fs.FileInfo]:

@@ -5,6 +5,7 @@ Members are streamed. Every fault is one `ServelabError` that names the archive 
 
 from __future__ import annotations
 
+import errno
 import shutil
 import stat
 import tempfile
@@ -16,16 +17,52 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from servelab.core.errors import Outage, ServelabError
 
 BLOCK_BYTES = 1 << 20
-MOST_BYTES = 1024
-MOST_PART_BYTES = 255
-MOST_PARTS = 32
+_MOST_NAME_BYTES, _MOST_PART_BYTES, _MOST_PARTS = 1024, 255, 32
 _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10))}
 """Devices of Windows, with any suffix."""
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Unicode categories of characters that are invisible or reverse the text."""
+_CONTENT_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    pa.ArrowException,
+)
+"""Errors that a file of another form raises, or one made to harm."""
+_NAME_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
+"""Errors of the system that the content of an archive can cause; a full disk is none of these."""
+_MOST_CHARACTERS = 1000
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turns what the block raises about an archive's content into one `ServelabError` line that begins with `what`."""
+    try:
+        yield
+    except Outage:
+        raise
+    except ServelabError as error:
+        text = str(error)
+        raise ServelabError(_line(text if text.startswith(what) else f"{what}: {text}")) from None
+    except (*_CONTENT_ERRORS, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _NAME_ERRORS:
+            raise
+        why = f"{type(error).__name__}: {error}"
+        raise ServelabError(_line(f"{what}: has content that this workflow does not write: {why}")) from None
+
+
+def _line(text: str) -> str:
+    line = " ".join(text[:_MOST_CHARACTERS].split())
+    return "".join(each if each.isprintable() else "�" for each in line)
 
 
 def shown(name: str) -> str:
@@ -34,59 +71,46 @@ def shown(name: str) -> str:
     return text if len(text) <= 160 else f"{text[:160]}…"
 
 
-def trouble(name: str) -> str | None:
-    """Why a member may not have this name; None if it may.
-
-    A name is a relative path with `/`. It still leads to the same place after a system has normalised it (NFKC),
-    dropped trailing dots and spaces, or interpreted a colon or a backslash.
-    """
-    if len(name.encode("utf-8", "surrogatepass")) > MOST_BYTES or name.count("/") >= MOST_PARTS:
-        return f"its name is longer than {MOST_BYTES} bytes or has more than {MOST_PARTS} parts"
+def _fault_of_name(name: str) -> str | None:
+    """Why a member may not have this name; None if it leads to the same relative path on every system."""
+    if len(name.encode("utf-8", "surrogatepass")) > _MOST_NAME_BYTES or name.count("/") >= _MOST_PARTS:
+        return f"its name is longer than {_MOST_NAME_BYTES} bytes or has more than {_MOST_PARTS} parts"
     if any(unicodedata.category(character) in _UNSEEN for character in name):
         return "its name has invisible characters"
     if unicodedata.normalize("NFC", name) != name:
         return "its name is not in Unicode's composed form (NFC)"
     for text in (name, unicodedata.normalize("NFKC", name)):
-        if text.startswith("/"):
-            return "its name is an absolute path"
         if "\\" in text or ":" in text:
             return "its name has a backslash or a colon, as paths of Windows have"
         for part in text.split("/"):
             if part in ("", ".", ".."):
-                return "its name has an empty part, `.` or `..`"
+                return "its name is an absolute path, or has an empty part, `.` or `..`"
             if part.strip(" ") != part or part.endswith("."):
                 return "a part of its name begins or ends with a space, or ends with a dot"
             if part.partition(".")[0].rstrip().upper() in _RESERVED:
                 return "a part of its name is a device of Windows"
-            if len(part.encode()) > MOST_PART_BYTES:
-                return f"a part of its name is longer than {MOST_PART_BYTES} bytes"
+            if len(part.encode()) > _MOST_PART_BYTES:
+                return f"a part of its name is longer than {_MOST_PART_BYTES} bytes"
     return None
 
 
-def first_trouble(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first name that is not allowed, and why; None if all are allowed.
+def _fault_of_names(names: Iterable[str]) -> tuple[str, str] | None:
+    """The first name that is not allowed, and why.
 
-    Two names are the same if some system treats them so: in another case, or in another form of Unicode.
+    Two names are the same if they differ only in case or in the form of Unicode; a folder may not be a file too.
     """
     spelt: dict[str, str] = {}
     for name in names:
-        if why := trouble(name):
+        if why := _fault_of_name(name):
             return name, why
         parts = name.split("/")
-        for depth in range(1, len(parts)):
-            folder = "/".join(parts[:depth])
-            taken = spelt.setdefault(_folded(folder), f"{folder}/")
-            if taken != f"{folder}/":
-                return name, f"its folder is the same as `{shown(taken)}` to some systems"
-        if taken := spelt.get(_folded(name), ""):
-            same = "occurs twice" if taken == name else f"is the same as `{shown(taken)}` to some systems"
-            return name, f"its name {same}"
-        spelt[_folded(name)] = name
+        for depth in range(1, len(parts) + 1):
+            path = "/".join(parts[:depth]) + "/" * (depth < len(parts))
+            folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path.rstrip("/")).casefold())
+            is_twice = depth == len(parts) and folded in spelt
+            if is_twice or spelt.setdefault(folded, path) != path:
+                return name, f"its name is the same as `{shown(spelt[folded])}` to some systems"
     return None
-
-
-def _folded(path: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
 
 
 @dataclass(frozen=True)
@@ -94,16 +118,12 @@ class Limits:
     """Limits of an archive; a larger one is refused before it is unpacked."""
 
     members: int = 100_000
-    member_bytes: int = 64 * 2**30
     total_bytes: int = 256 * 2**30
-    """Of all members, unpacked."""
+    """All members, unpacked."""
     ratio: float = 300.0
-    """Unpacked ÷ packed size of a member. Logs reach about 50; deflate's maximum is 1,032."""
+    """Unpacked ÷ packed size, of a member or of all. Archives of studies have 3 to 20, logs 50, a bomb 1,032."""
     ratio_from_bytes: int = 64 * 2**20
-    """Smaller members may have any ratio: harmless one by one."""
-    total_ratio: float = 100.0
-    """The same of all members together; archives of studies have 3 to 20."""
-    total_ratio_from_bytes: int = 256 * 2**20
+    """Smaller sizes may have any ratio."""
 
 
 class Archive:
@@ -166,8 +186,6 @@ class Archive:
 @contextmanager
 def open_archive(path: Path, limits: Limits = Limits()) -> Iterator[Archive]:
     """An archive to read from, checked except for its contents; `ServelabError` names the fault and the member."""
-    if not path.is_file():
-        raise ServelabError(f"{path}: cannot be read: no such file")
     try:
         zipped = zipfile.ZipFile(path)
     except OSError as error:
@@ -183,29 +201,31 @@ def _check(path: Path, members: list[zipfile.ZipInfo], limits: Limits) -> None:
     if len(members) > limits.members:
         raise ServelabError(f"{path}: has more than {limits.members:,} members")
     for member in members:
-        if why := _trouble_of_member(member, limits):
+        if why := _fault_of_kind(member) or _fault_of_size(member.file_size, member.compress_size, limits):
             raise ServelabError(f"{path}: {shown(member.filename)}: {why}")
-    total, packed = (sum(getattr(member, size) for member in members) for size in ("file_size", "compress_size"))
-    if total > limits.total_bytes:
-        raise ServelabError(f"{path}: declares {total:,} bytes in all, more than {limits.total_bytes:,}")
-    if total > max(limits.total_ratio * packed, limits.total_ratio_from_bytes):
-        raise ServelabError(f"{path}: declares {total:,} bytes in {packed:,}: more than {limits.total_ratio:g} : 1")
-    if found := first_trouble(member.orig_filename for member in members):
+    if why := _fault_of_size(
+        sum(each.file_size for each in members), sum(each.compress_size for each in members), limits
+    ):
+        raise ServelabError(f"{path}: {why}")
+    if found := _fault_of_names(member.orig_filename for member in members):
         raise ServelabError(f"{path}: {shown(found[0])}: {found[1]}")
 
 
-def _trouble_of_member(member: zipfile.ZipInfo, limits: Limits) -> str | None:
-    kind = stat.S_IFMT(member.external_attr >> 16)
-    if member.is_dir() or kind not in (0, stat.S_IFREG):
+def _fault_of_kind(member: zipfile.ZipInfo) -> str | None:
+    if member.is_dir() or stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
         return "is no file: an archive has neither links nor folders"
     if member.flag_bits & 0x1:
         return "is encrypted"
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return "is packed by a method that this workflow does not use"
-    if member.file_size > limits.member_bytes:
-        return f"declares {member.file_size:,} bytes, more than are allowed"
-    if member.file_size > max(limits.ratio * member.compress_size, limits.ratio_from_bytes):
-        return f"declares {member.file_size:,} bytes in {member.compress_size:,}: more than {limits.ratio:g} : 1"
+    return None
+
+
+def _fault_of_size(size: int, packed: int, limits: Limits) -> str | None:
+    if size > limits.total_bytes:
+        return f"declares {size:,} bytes, more than {limits.total_bytes:,}"
+    if size > max(limits.ratio * packed, limits.ratio_from_bytes):
+        return f"declares {size:,} bytes in {packed:,}: more than {limits.ratio:g} : 1"
     return None
 
 

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servelab.archive.signatures import KEY as PLACES
-from servelab.archive.workflow_source import read_source
+from servelab.archive.contents import read_source
+from servelab.archive.layout import KEY as PLACES
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, file_sha256
 from servelab.study.project import LIVE, RECORDED

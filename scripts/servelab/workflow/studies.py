@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from servelab.archive.signatures import RunPlace
+from servelab.archive.layout import RunPlace
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, Strict
