@@ -12,9 +12,8 @@ from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.core.errors import ServelabError
-from servelab.recorded.anything import LineContext, read_anything, scan_task, tasks
+from servelab.recorded.anything import LineContext, read_anything, write_table
 from servelab.recorded.readers import Block
-from servelab.recorded.readers.blocks_table import write_table
 
 
 def options() -> argparse.ArgumentParser:
@@ -34,7 +33,7 @@ def main(arguments: argparse.Namespace) -> None:
 
     broken = 0
     if arguments.table:
-        errors = write_table(tasks(arguments.files), arguments.table, scan_task)
+        errors = write_table(arguments.files, arguments.table)
         for error in errors:
             print(f"error: {error}", file=sys.stderr)
         broken, arguments.files = len(errors), []

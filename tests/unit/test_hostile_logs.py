@@ -13,8 +13,8 @@ import pytest
 from forked_script import run_forked
 from hostile_logs import KINDS, SAMPLES, SERVER_LINE, form_of
 
+from servelab.recorded.anything import write_table
 from servelab.recorded.readers import Block, ReadError, read_file, scan_file
-from servelab.recorded.readers.blocks_table import write_table
 from servelab.recorded.readers.lines import CUT, MOST_LINE, visible_lines
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def test_a_hostile_log_is_read_or_refused(kind: str, seed: int, tmp_path: Path) 
         else:
             plain = json.dumps([each.metrics(), each.settings, each.tool_version], allow_nan=False)
             assert json.loads(plain)
-    write_table([log], tmp_path / "table.parquet", scan_file)
+    write_table([log], tmp_path / "table.parquet")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -104,7 +104,7 @@ def test_abbreviated_blocks_of_sglang(tmp_path: Path) -> None:
     ((block,), _) = scanned("\n".join([*lines[:6], "...", *lines[6:]]), tmp_path)
     assert isinstance(block, Block)
     assert block.unknown == ()
-    assert any(warning.startswith("abbreviated: without `Total input tokens`") for warning in block.warnings)
+    assert any(warning.startswith("abbreviated: without input_tokens") for warning in block.warnings)
     whole = read_file(SAMPLES / "sglang-0.5.txt")[0]
     assert {figure[:3] for figure in block.figures} == {(f.metric, f.statistic, f.value) for f in block.figures}
     assert all(whole.value(f.metric, f.statistic) == f.value for f in block.figures)

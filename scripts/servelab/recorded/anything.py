@@ -5,7 +5,6 @@ Archives are read as streams: no member is written anywhere, so its name cannot 
 
 from __future__ import annotations
 
-import io
 import lzma
 import os
 import re
@@ -15,10 +14,13 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple, cast
+from typing import IO, BinaryIO, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servelab.core.files import replacing
 from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file, scan_stream
 from servelab.recorded.readers.lines import decoded, visible_lines
 
@@ -122,6 +124,7 @@ _SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".venv"})
 _NO_TEXT = frozenset(
     (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".pdf", ".parquet", ".so", ".o", ".a", ".pyc", ".bin", ".pt")
 ) | {".pth", ".safetensors", ".gguf", ".h5", ".db", ".sqlite", ".whl"}
+_DAMAGE = (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error)
 
 
 @dataclass
@@ -136,46 +139,27 @@ class Found:
     """What else was not read, and why."""
 
 
-class Task(NamedTuple):
-    """A file to read."""
-
-    path: Path
-    is_named: bool
-    """Whether the user named it, not a folder of it: then it must have a result."""
-
-
-def tasks(paths: Iterable[Path]) -> Iterator[Task]:
-    """The files of these paths, folders included."""
-    for path in paths:
-        if path.is_dir():
-            yield from (Task(file, False) for file in islice(_files(path), _MOST_FILES))
-        else:
-            yield Task(path, True)
-
-
-def scan_task(task: Task) -> Iterator[Block | ReadError]:
-    """The blocks and errors of a file or an archive."""
-    if task.is_named and not task.path.name.lower().endswith(_ARCHIVES):
-        yield from scan_file(task.path)
-        return
-    for found in read_anything(task.path) if task.is_named else _file(task.path, with_places=False):
-        yield from found.errors
-        yield from (block for block, _ in found.blocks)
-
-
 def read_anything(path: Path) -> Iterator[Found]:
     """What each file had, of a file, a folder or an archive (zip or tar); a file named alone must have a result."""
     if path.is_dir():
-        yield from _folder(path)
-    elif path.name.lower().endswith(_ARCHIVES) and path.is_file():
+        for number, file in enumerate(_files(path), start=1):
+            if number > _MOST_FILES:
+                yield Found(str(path), notes=[f"{path}: more than {_MOST_FILES:,} files; the rest is not read"])
+                return
+            yield from _file(file)
+    elif _is_archive(path.name) and path.is_file():
         yield from _archive(path)
     else:
         found = Found(str(path))
         _sort(found, scan_file(path, found.notes), must=True)
         if found.blocks and path.is_file():
-            with path.open("rb") as file:
-                _place(found, file)
+            with path.open("rb") as log:
+                _place(found, log)
         yield found
+
+
+def _is_archive(name: str) -> bool:
+    return name.lower().endswith(_ARCHIVES)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -184,90 +168,65 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in sorted(files))
 
 
-def _folder(folder: Path) -> Iterator[Found]:
-    for number, path in enumerate(_files(folder), start=1):
-        if number > _MOST_FILES:
-            yield Found(str(folder), notes=[f"{folder}: more than {_MOST_FILES:,} files; the rest is not read"])
-            return
-        yield from _file(path)
-
-
-def _file(path: Path, *, with_places: bool = True) -> Iterator[Found]:
-    """What a file of a folder had; the places of blocks take a second look at it."""
+def _file(path: Path) -> Iterator[Found]:
+    """What a file of a folder had."""
     if path.is_symlink() or not path.is_file():
         yield Found(str(path), notes=[f"{path}: not read: a link or no ordinary file"])
     elif path.suffix.lower() in _NO_TEXT:
         yield Found(str(path), notes=[f"{path}: not read: not a text"])
-    elif path.name.lower().endswith(_ARCHIVES):
+    elif _is_archive(path.name):
         yield from _archive(path)
     else:
         try:
             with path.open("rb") as file:
-                yield _read(str(path), file, with_places=with_places)
+                yield _read(str(path), file)
         except OSError as error:
             yield Found(str(path), errors=[ReadError(f"{path}: {error.strerror}")])
 
 
 def _archive(path: Path) -> Iterator[Found]:
     try:
-        members = _zip(path) if path.name.lower().endswith(".zip") else _tar(path)
         total = 0
-        for number, (name, size, stream) in enumerate(members, start=1):
+        for number, (name, size, stream) in enumerate(_members(path), start=1):
             total += size
             if number > _MOST_FILES or total > MOST_ARCHIVE_BYTES:
                 yield Found(str(path), notes=[f"{path}: too many or too large members; from {name} on not read"])
                 return
-            shown = f"{path}!{name}"
-            if stream is None or Path(name).suffix.lower() in _NO_TEXT or name.lower().endswith(_ARCHIVES):
-                why = "a link or device" if stream is None else "not a text, or an archive within an archive"
-                yield Found(shown, notes=[f"{shown}: not read: {why}"])
-            elif size > MOST_MEMBER_BYTES:
-                yield Found(shown, notes=[f"{shown}: not read: {size:,} bytes, more than {MOST_MEMBER_BYTES:,}"])
-            else:
-                yield _member(shown, stream)
-    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error) as error:
+            yield _member(f"{path}!{name}", name, stream)
+    except (*_DAMAGE, lzma.LZMAError, NotImplementedError) as error:
         yield Found(str(path), errors=[ReadError(f"{path}: the archive is damaged or not one: {error}")])
-    except (lzma.LZMAError, NotImplementedError) as error:
-        yield Found(str(path), errors=[ReadError(f"{path}: the archive cannot be read: {error}")])
 
 
-def _zip(path: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.is_dir():
-                continue
-            if member.flag_bits & 1:
-                yield member.filename, 0, None
-                continue
-            with archive.open(member) as stream:
-                yield member.filename, member.file_size, stream
-
-
-def _tar(path: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
+    """Name, unpacked size and content of each; no content if it is encrypted, a link or a device."""
+    if path.name.lower().endswith(".zip"):
+        with zipfile.ZipFile(path) as zipped:
+            for info in (each for each in zipped.infolist() if not each.is_dir()):
+                yield info.filename, info.file_size, None if info.flag_bits & 1 else zipped.open(info)
+        return
     with tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            if not member.isdir():
-                yield member.name, member.size, archive.extractfile(member) if member.isreg() else None
+        for member in (each for each in archive if not each.isdir()):
+            yield member.name, member.size, archive.extractfile(member) if member.isreg() else None
 
 
-def _member(name: str, stream: IO[bytes]) -> Found:
+def _member(shown: str, name: str, stream: IO[bytes] | None) -> Found:
     """Through a spooled copy without a name, as a member of a stream can be read only once."""
+    if stream is None or Path(name).suffix.lower() in _NO_TEXT or _is_archive(name):
+        return Found(shown, notes=[f"{shown}: not read: not a text, a link, encrypted, or an archive"])
     with tempfile.SpooledTemporaryFile(max_size=64 << 20) as copy:
-        length = 0
         while block := stream.read(1 << 20):
-            length += len(block)
-            if length > MOST_MEMBER_BYTES:
-                return Found(name, notes=[f"{name}: not read: more than {MOST_MEMBER_BYTES:,} bytes"])
             copy.write(block)
+            if copy.tell() > MOST_MEMBER_BYTES:
+                return Found(shown, notes=[f"{shown}: not read: more than {MOST_MEMBER_BYTES:,} bytes"])
         copy.seek(0)
-        return _read(name, cast("BinaryIO", copy))
+        return _read(shown, cast("BinaryIO", copy))
 
 
-def _read(name: str, file: BinaryIO, *, with_places: bool = True) -> Found:
+def _read(name: str, file: BinaryIO) -> Found:
     found = Found(name)
     _sort(found, scan_stream(name, file, found.notes), must=False)
-    if found.blocks and with_places:
-        file.seek(0, io.SEEK_SET)
+    if found.blocks:
+        file.seek(0)
         _place(found, file)
     return found
 
@@ -285,3 +244,49 @@ def _sort(found: Found, scanned: Iterator[Block | ReadError], *, must: bool) -> 
 def _place(found: Found, file: BinaryIO) -> None:
     at = places(decoded(file), (block.first_line for block, _ in found.blocks))
     found.blocks = [(block, at[block.first_line]) for block, _ in found.blocks]
+
+
+BLOCKS = pa.schema(
+    [
+        ("file", pa.string()),
+        ("block_line", pa.int32()),
+        ("line", pa.int32()),
+        ("tool", pa.string()),
+        ("tool_version", pa.string()),
+        ("metric", pa.string()),
+        ("statistic", pa.string()),
+        ("value", pa.float64()),
+        ("definition", pa.string()),
+    ]
+)
+"""`block_line` is where the block begins, `line` where the figure stands; `value` is null where the tool has none."""
+
+
+def blocks_table(blocks: Iterable[Block]) -> pa.Table:
+    """A row for each figure of some blocks."""
+    rows = [
+        {
+            **figure._asdict(),
+            "file": block.file.encode(errors="backslashreplace").decode(),
+            "block_line": block.first_line,
+            "tool": block.tool,
+            "tool_version": block.tool_version,
+            "definition": block.definitions.get(figure.metric),
+        }
+        for block in blocks
+        for figure in block.figures
+    ]
+    return pa.Table.from_pylist(rows, schema=BLOCKS)
+
+
+def write_table(paths: Iterable[Path], destination: Path) -> list[ReadError]:
+    """Writes a row for each figure of some paths to Parquet, and returns the errors of what could not be read.
+
+    The file appears whole or not at all.
+    """
+    errors: list[ReadError] = []
+    with replacing(destination) as temporary, pq.ParquetWriter(temporary, BLOCKS) as writer:
+        for found in (each for path in paths for each in read_anything(path)):
+            errors += found.errors
+            writer.write_table(blocks_table(block for block, _ in found.blocks))
+    return errors

@@ -1,16 +1,17 @@
-"""Relations that the figures of a block must fulfil, as far as their printed digits show.
+"""Contradictions between the figures of a block, as far as their printed digits show them.
 
-A printed figure represents every value that rounds to it, a *span*. An equation is contradicted only if no values in
-the spans fulfil it, so a correct block is never refused.
+A printed figure represents every value that rounds to it, its *range*. A rule is broken only if no values in the ranges
+fulfil it, so a correct block is never refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 Key = tuple[str, str]
 """Metric and statistic."""
@@ -43,146 +44,153 @@ class ValueRange:
         low = self.low / other.high if other.high else 0.0
         return ValueRange(low, self.high / other.low if other.low else float("inf"))
 
+    def __str__(self) -> str:
+        return f"{(self.low + self.high) / 2:.10g}"
 
-@dataclass(frozen=True)
-class Identity:
-    """`result` equals `of(terms)` by the tool's definitions."""
 
-    result: Key
-    terms: tuple[Key, ...]
-    of: Callable[..., ValueRange]
+Ranges = Mapping[str, ValueRange]
+"""Metric → its range; a statistic comes before the metric, as in `mean e2el_ms`."""
+
+
+class Rule(NamedTuple):
+    """`metric` is `of` other figures by the tool's definition; `of` raises `KeyError` if the block lacks one."""
+
+    metric: str
     formula: str
+    of: Callable[[Ranges], ValueRange]
 
 
-def value_of(metric: str) -> Key:
-    """Key of a figure that is one number."""
-    return (metric, "value")
+_ONE, _THOUSAND, _HUNDRED = (ValueRange(number, number) for number in (1.0, 1000.0, 100.0))
 
 
-def rate(metric: str, *amounts: str) -> Identity:
+def rate(metric: str, *amounts: str) -> Rule:
     """`metric` is the sum of some amounts over the duration."""
-
-    def of(duration: ValueRange, first: ValueRange, *rest: ValueRange) -> ValueRange:
-        return sum(rest, first) / duration
-
-    keys = tuple(value_of(name) for name in ("duration_s", *amounts))
-    return Identity(value_of(metric), keys, of, f"({' + '.join(amounts)}) / duration_s")
+    return Rule(metric, f"({' + '.join(amounts)}) / duration_s", lambda of: total(of, amounts) / of["duration_s"])
 
 
+def total(of: Ranges, amounts: Iterable[str]) -> ValueRange:
+    """The sum of some amounts."""
+    return sum((of[name] for name in amounts), ValueRange(0.0, 0.0))
+
+
+def same_window(metric: str, *amounts: str) -> Rule:
+    """`metric` is the sum of some amounts over the same, unknown time as `requests_per_s`."""
+    return Rule(
+        metric,
+        f"requests_per_s × ({' + '.join(amounts)}) / requests_completed",
+        lambda of: of["requests_per_s"] * total(of, amounts) / of["requests_completed"],
+    )
+
+
+REQUEST_RATE = rate("requests_per_s", "requests_completed")
 TOKEN_RATES = (
-    rate("requests_per_s", "requests_completed"),
+    REQUEST_RATE,
     rate("input_tokens_per_s", "input_tokens"),
     rate("output_tokens_per_s", "output_tokens"),
     rate("total_tokens_per_s", "input_tokens", "output_tokens"),
 )
 """Rates over the duration, as vLLM, SGLang and TensorRT-LLM define them."""
-
-
-def same_window(metric: str, *amounts: str) -> Identity:
-    """`metric` is the sum of some amounts over the same, unknown time as `requests_per_s`."""
-
-    def of(requests_per_s: ValueRange, completed: ValueRange, first: ValueRange, *rest: ValueRange) -> ValueRange:
-        return requests_per_s * sum(rest, first) / completed
-
-    keys = tuple(value_of(name) for name in ("requests_per_s", "requests_completed", *amounts))
-    return Identity(value_of(metric), keys, of, f"requests_per_s × ({' + '.join(amounts)}) / requests_completed")
-
-
-REQUESTS = Identity(
-    value_of("requests"),
-    (value_of("requests_completed"), value_of("requests_failed")),
-    lambda completed, failed: completed + failed,
-    "requests_completed + requests_failed",
+MEAN_TOKENS_RATE = Rule(
+    "output_tokens_per_s",
+    "requests_per_s × mean of output_tokens_per_request",
+    lambda of: of["requests_per_s"] * of["mean output_tokens_per_request"],
 )
-
-_ROUGHLY = ValueRange(0.99, 1.01)
-
-TOKEN_RATIO = Identity(
-    value_of("total_tokens_per_s"),
-    tuple(value_of(name) for name in ("output_tokens_per_s", "input_tokens", "output_tokens")),
-    lambda rate, inputs, outputs: rate * (inputs + outputs) / outputs * _ROUGHLY,
+REQUESTS = Rule(
+    "requests", "requests_completed + requests_failed", lambda of: of["requests_completed"] + of["requests_failed"]
+)
+CONCURRENCY = Rule(
+    "concurrency",
+    "mean of e2el_ms × requests_completed / (1000 × duration_s)",
+    lambda of: of["mean e2el_ms"] * of["requests_completed"] / of["duration_s"] / _THOUSAND,
+)
+SPECULATION = (
+    Rule(
+        "acceptance_rate_percent",
+        "100 × accepted_tokens / draft_tokens",
+        lambda of: _HUNDRED * of["accepted_tokens"] / of["draft_tokens"],
+    ),
+    Rule("acceptance_length", "1 + accepted_tokens / drafts", lambda of: _ONE + of["accepted_tokens"] / of["drafts"]),
+)
+TOKEN_RATIO = Rule(
+    "total_tokens_per_s",
     "output_tokens_per_s × (input_tokens + output_tokens) / output_tokens",
+    lambda of: (
+        of["output_tokens_per_s"]
+        * (of["input_tokens"] + of["output_tokens"])
+        / of["output_tokens"]
+        * ValueRange(0.99, 1.01)
+    ),
 )
 """guidellm's rates of output tokens and of all tokens are over the same, unknown time; to 1 %."""
-
-LOOSE_REQUESTS = Identity(
-    value_of("requests_per_s"),
-    tuple(value_of(name) for name in ("requests_completed", "duration_s")),
-    lambda completed, duration: completed / duration * ValueRange(1 / 1.5, 1.5),
+LOOSE_REQUESTS = Rule(
+    "requests_per_s",
     "about requests_completed / duration_s",
+    lambda of: of["requests_completed"] / of["duration_s"] * ValueRange(1 / 1.5, 1.5),
 )
 """guidellm's request rate is a mean over time: not the number over the duration, but close to it."""
 
-_PARTS = (
-    ("requests_completed", "requests"),
-    ("requests_failed", "requests"),
-    ("goodput_per_s", "requests_per_s"),
-    ("accepted_tokens", "draft_tokens"),
-)
+_PARTS = {
+    "requests_completed": "requests",
+    "requests_failed": "requests",
+    "goodput_per_s": "requests_per_s",
+    "accepted_tokens": "draft_tokens",
+}
 """A part, and the whole that it cannot exceed."""
 
 
-def contradiction(spans: Mapping[Key, ValueRange], identities: tuple[Identity, ...]) -> tuple[Key, str] | None:
-    """The first figure that contradicts others, and how; None if all agree. Figures without a value do not count."""
-    for identity in identities:
-        if identity.result in spans and all(term in spans for term in identity.terms):
-            must = identity.of(*(spans[term] for term in identity.terms))
-            if not spans[identity.result].meets(must):
-                metric, statistic = identity.result
-                name = metric if statistic == "value" else f"{statistic} of {metric}"
-                return identity.result, (
-                    f"{name} is {_show(spans[identity.result])}, but {identity.formula} is {_show(must)}"
-                )
-    for part, whole in _PARTS:
-        keys = value_of(part), value_of(whole)
-        if all(key in spans for key in keys) and spans[keys[0]].low > spans[keys[1]].high:
-            return keys[0], f"{part} ({_show(spans[keys[0]])}) exceeds {whole} ({_show(spans[keys[1]])})"
-    return _out_of_order(spans)
+def contradiction(
+    ranges: Mapping[Key, ValueRange], rules: Iterable[Rule], within_run: Iterable[str]
+) -> tuple[Key, str] | None:
+    """The first figure that contradicts others, and how; None if all agree. Figures without a value do not count.
 
-
-def times_within(spans: Mapping[Key, ValueRange], metrics: tuple[str, ...]) -> tuple[Key, str] | None:
-    """The first latency in milliseconds that is longer than the whole run."""
-    duration = spans.get(value_of("duration_s"))
-    for (metric, statistic), span in spans.items():
-        if duration and metric in metrics and statistic != "std" and span.low > 1000 * duration.high:
-            return (metric, statistic), (
-                f"{statistic} of {metric} ({_show(span)}) is longer than the run's {_show(duration)} s"
-            )
+    `within_run` are latencies that lie within the duration; TTFT of a request is then no more than its E2EL.
+    """
+    of = {
+        metric if statistic == "value" else f"{statistic} {metric}": each
+        for (metric, statistic), each in ranges.items()
+    }
+    for rule in rules:
+        try:
+            must = rule.of(of)
+        except KeyError:
+            continue
+        if rule.metric in of and not of[rule.metric].meets(must):
+            return (rule.metric, "value"), f"{rule.metric} is {of[rule.metric]}, but {rule.formula} is {must}"
+    for low, high in (*_parts(of), *_in_order(ranges), *_within(ranges, within_run)):
+        if low in ranges and high in ranges and ranges[low].low > ranges[high].high:
+            return low, f"{_name(low)} ({ranges[low]}) exceeds {_name(high)} ({ranges[high]})"
+    duration = of.get("duration_s")
+    for key, each in ranges.items():
+        if duration and key[0] in within_run and key[1] != "std" and each.low > 1000 * duration.high:
+            return key, f"{_name(key)} ({each}) is longer than the run's {duration} s"
     return None
 
 
-def not_above(spans: Mapping[Key, ValueRange], part: str, whole: str) -> tuple[Key, str] | None:
-    """The first statistic of a part of a request, such as TTFT, that exceeds the same statistic of the whole."""
-    for (metric, statistic), span in spans.items():
-        other = spans.get((whole, statistic))
-        if metric == part and statistic != "std" and other and span.low > other.high:
-            return (
-                metric,
-                statistic,
-            ), f"{statistic} of {part} ({_show(span)}) exceeds that of {whole} ({_show(other)})"
-    return None
+def _name(key: Key) -> str:
+    return key[0] if key[1] == "value" else f"{key[1]} of {key[0]}"
 
 
-def _out_of_order(spans: Mapping[Key, ValueRange]) -> tuple[Key, str] | None:
-    """A percentile that exceeds a higher one, or a mean outside minimum and maximum."""
-    by_metric: dict[str, list[tuple[float, Key]]] = {}
-    for key in spans:
-        ranks = by_metric.setdefault(key[0], [])
-        if (rank := _rank(key[1])) is not None:
-            ranks.append((rank, key))
+def _parts(of: Ranges) -> Iterator[tuple[Key, Key]]:
+    yield from (((part, "value"), (whole, "value")) for part, whole in _PARTS.items() if part in of)
+
+
+def _in_order(ranges: Iterable[Key]) -> Iterator[tuple[Key, Key]]:
+    """Pairs of statistics of a metric, the smaller first."""
+    by_metric: dict[str, list[tuple[float, str]]] = {}
+    for metric, statistic in ranges:
+        if (rank := _rank(statistic)) is not None:
+            by_metric.setdefault(metric, []).append((rank, statistic))
     for metric, ranks in by_metric.items():
-        ranked = sorted(ranks)
-        for (_, lower), (_, upper) in pairwise(ranked):
-            if spans[lower].low > spans[upper].high:
-                return lower, (
-                    f"{lower[1]} of {metric} ({_show(spans[lower])}) exceeds its {upper[1]} ({_show(spans[upper])})"
-                )
-        mean, least, most = (spans.get((metric, statistic)) for statistic in ("mean", "minimum", "maximum"))
-        if mean and most and mean.low > most.high:
-            return (metric, "mean"), f"mean of {metric} ({_show(mean)}) exceeds its maximum ({_show(most)})"
-        if mean and least and mean.high < least.low:
-            return (metric, "mean"), f"mean of {metric} ({_show(mean)}) is below its minimum ({_show(least)})"
-    return None
+        yield from (((metric, low), (metric, high)) for (_, low), (_, high) in pairwise(sorted(ranks)))
+        yield (metric, "mean"), (metric, "maximum")
+        yield (metric, "minimum"), (metric, "mean")
+
+
+def _within(ranges: Iterable[Key], within_run: Iterable[str]) -> Iterator[tuple[Key, Key]]:
+    if within_run:
+        yield from (
+            (("ttft_ms", each), ("e2el_ms", each)) for metric, each in ranges if metric == "ttft_ms" and each != "std"
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -190,8 +198,3 @@ def _rank(statistic: str) -> float | None:
     fixed = {"minimum": 0.0, "median": 50.0, "maximum": 100.0}
     percentile = re.fullmatch(r"p(\d+(?:\.\d+)?)", statistic)
     return float(percentile[1]) if percentile else fixed.get(statistic)
-
-
-def _show(span: ValueRange) -> str:
-    middle = (span.low + span.high) / 2
-    return f"{middle:.10g}"

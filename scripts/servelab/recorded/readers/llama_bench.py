@@ -7,58 +7,40 @@ test without a server, so its metrics are its own.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Iterator
 
-from servelab.recorded import readers
-from servelab.recorded.readers.documents import Cells
 from servelab.recorded.readers.pieces import Piece
+from servelab.recorded.readers.results import READERS, Entry, FigureForm, Reader, ToolRun
 
 _RATE = re.compile(r"(?P<mean>\d+\.\d\d) ± (?P<std>\d+\.\d\d)")
-_TEST = re.compile(r"(?:pp ?(?P<prompt>\d+))?\+?(?:tg ?(?P<generated>\d+))?(?: @ d ?(?P<depth>\d+))?")
+_TEST = re.compile(r"(?:(?P<prompt>pp) ?\d+)?\+?(?:(?P<generated>tg) ?\d+)?(?: @ d ?\d+)?")
+_RATES = ("prompt_tokens_per_s", "generated_tokens_per_s", "total_tokens_per_s")
 
 
-class LlamaBenchReader:
-    """Reads each row."""
-
-    tool = "llama-bench"
-    form = "grid"
-    markers = frozenset({"model", "size", "params", "backend", "test", "t/s"})
-    others: tuple[frozenset[str], ...] = ()
-
-    def knows(self, name: str) -> bool:
-        """Whether it prints a column of such a name."""
-        return name in self.markers
-
-    def read(self, piece: Piece) -> list[readers.Block]:
-        """A block for each row."""
-        (grid,) = piece.grids
-        columns = grid.header
-        blocks = []
-        for row in grid.rows:
-            cells = Cells(piece)
-            values = dict(zip(columns, row.cells, strict=True))
-            rate, test = _RATE.fullmatch(values["t/s"]), _TEST.fullmatch(values["test"])
-            if rate is None or test is None or not values["test"]:
-                raise cells.saved.error(
-                    f"`{values['test']}: {values['t/s']}` is no test and rate of llama-bench", row.line
-                )
-            if test["prompt"] and test["generated"]:
-                metric = "total_tokens_per_s"
-            else:
-                metric = "prompt_tokens_per_s" if test["prompt"] else "generated_tokens_per_s"
-            for statistic in ("mean", "std"):
-                cells.add((metric, statistic), rate[statistic], row, 2)
-            block = cells.saved.block(
-                tool=self.tool,
-                version=None,
-                definitions={
-                    metric: "of one sequence without a server: the mean over repetitions, tokens / time of a test"
-                },
-                settings={name: value for name, value in values.items() if name != "t/s"},
-                unknown=[],
-            )
-            blocks.append(replace(block, first_line=row.line, last_line=row.line))
-        return blocks
+def _runs(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    for row in piece.tables[0].rows:
+        values = dict(zip(piece.tables[0].header, row.cells, strict=True))
+        test, text = values["test"], values.pop("t/s")
+        rate, match = _RATE.fullmatch(text), _TEST.fullmatch(test)
+        if rate is None or match is None or not test:
+            raise piece.error(f"`{test}: {text}` is no test and rate of llama-bench", row.line)
+        name = _RATES[2 if match["prompt"] and match["generated"] else 0 if match["prompt"] else 1]
+        entries = [Entry(name, number, row.line, statistic) for statistic, number in rate.groupdict().items()]
+        yield ToolRun(entries, values, line=row.line)
 
 
-readers.READERS.register("llama-bench, Markdown", LlamaBenchReader())
+READERS.register(
+    "llama-bench, Markdown",
+    Reader(
+        tool="llama-bench",
+        form="grid",
+        markers=frozenset({"model", "size", "params", "backend", "test", "t/s"}),
+        figures={},
+        families={name: FigureForm(name) for name in _RATES},
+        required=(),
+        definitions=dict.fromkeys(
+            _RATES, "of one sequence without a server: the mean over repetitions, tokens / time of a test"
+        ),
+        runs=_runs,
+    ),
+)

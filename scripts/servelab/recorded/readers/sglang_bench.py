@@ -5,13 +5,40 @@ Source: `python/sglang/bench_serving.py` (later `benchmark/serving.py`), `benchm
 
 from __future__ import annotations
 
-from servelab.recorded.readers import READERS
-from servelab.recorded.readers.consistency import TOKEN_RATES, Identity, ValueRange, value_of
-from servelab.recorded.readers.console import ConsoleReader, Number, count
-from servelab.recorded.readers.documents import DocumentReader
-from servelab.recorded.readers.vllm_bench import JSON_DETAILS, LATENCIES
+from servelab.recorded.readers.consistency import CONCURRENCY, TOKEN_RATES
+from servelab.recorded.readers.results import LATENCIES, READERS, FigureForm, Reader, document_runs
+from servelab.recorded.readers.vllm_bench import CONSOLE_FAMILIES, JSON_DETAILS, JSON_FAMILIES, by_key, by_label
 
-DEFINITIONS = {
+_NAMES = (
+    ("Successful requests", "completed", "requests_completed", 0),
+    ("Benchmark duration (s)", "duration", "duration_s", 2),
+    ("Total input tokens", "total_input_tokens", "input_tokens", 0),
+    ("Total input text tokens", "total_input_text_tokens", "input_text_tokens", 0),
+    ("Total input vision tokens", "total_input_vision_tokens", "input_vision_tokens", 0),
+    ("Total generated tokens", "total_output_tokens", "output_tokens", 0),
+    ("Total generated tokens (retokenized)", "total_output_tokens_retokenized", "output_tokens_retokenized", 0),
+    ("Request throughput (req/s)", "request_throughput", "requests_per_s", 2),
+    ("Input token throughput (tok/s)", "input_throughput", "input_tokens_per_s", 2),
+    ("Output token throughput (tok/s)", "output_throughput", "output_tokens_per_s", 2),
+    ("Peak output token throughput (tok/s)", "max_output_tokens_per_s", "peak_output_tokens_per_s", 2),
+    ("Peak concurrent requests", "max_concurrent_requests", "peak_concurrency", 0),
+    ("Total token throughput (tok/s)", "total_throughput", "total_tokens_per_s", 2),
+    ("Concurrency", "concurrency", "concurrency", 2),
+    ("Accept length", "accept_length", "acceptance_length", 2),
+    ("Total prompt tokens", "", "cache_asked_tokens", 0),
+    ("Total cached tokens", "", "cached_tokens", 0),
+    ("Device", "", "cached_tokens_device", 0),
+    ("Host", "", "cached_tokens_host", 0),
+    ("Storage", "", "cached_tokens_storage", 0),
+    ("Cache hit rate (%)", "", "cache_hit_rate_percent", 1),
+    ("Device (%)", "", "cached_device_percent", 1),
+    ("Host (%)", "", "cached_host_percent", 1),
+    ("Storage (%)", "", "cached_storage_percent", 1),
+)
+"""Label of the console, key of the JSON, metric, digits after the point in the console."""
+_LENGTHS = ("sharegpt_output_len", "fixed_output_len", "random_input_len", "random_output_len", "random_range_ratio")
+_LATENCY = FigureForm("e2el_ms")
+_DEFINITIONS = {
     "duration_s": "until the client has also read the server's state, after the last request",
     "input_tokens": "the client's count of the prompts",
     "itl_ms": "on SGLang's own endpoint, and with speculative decoding, a gap is shared among the event's tokens",
@@ -19,118 +46,54 @@ DEFINITIONS = {
     "peak_concurrency": "most successful requests that touch one second, which can be more than were in flight at once",
 }
 
-_MS_PER_S = ValueRange(1000.0, 1000.0)
-
-_CONCURRENCY = Identity(
-    value_of("concurrency"),
-    (("e2el_ms", "mean"), value_of("requests_completed"), value_of("duration_s")),
-    lambda latency, completed, duration: latency * completed / duration / _MS_PER_S,
-    "mean of e2el_ms × requests_completed / (1000 × duration_s)",
-)
-
 READERS.register(
     "SGLang bench_serving, console",
-    ConsoleReader(
+    Reader(
         tool="sglang-bench",
+        form="console",
         markers=frozenset({"Successful requests", "Backend"}),
-        numbers={
-            "Successful requests": count("requests_completed"),
-            "Benchmark duration (s)": Number("duration_s"),
-            "Total input tokens": count("input_tokens"),
-            "Total input text tokens": count("input_text_tokens"),
-            "Total input vision tokens": count("input_vision_tokens"),
-            "Total generated tokens": count("output_tokens"),
-            "Total generated tokens (retokenized)": count("output_tokens_retokenized"),
-            "Request throughput (req/s)": Number("requests_per_s"),
-            "Input token throughput (tok/s)": Number("input_tokens_per_s"),
-            "Output token throughput (tok/s)": Number("output_tokens_per_s"),
-            "Peak output token throughput (tok/s)": Number("peak_output_tokens_per_s"),
-            "Peak concurrent requests": count("peak_concurrency"),
-            "Total token throughput (tok/s)": Number("total_tokens_per_s"),
-            "Concurrency": Number("concurrency"),
-            "Accept length": Number("acceptance_length"),
-            "Total prompt tokens": count("cache_asked_tokens"),
-            "Total cached tokens": count("cached_tokens"),
-            "Device": count("cached_tokens_device"),
-            "Host": count("cached_tokens_host"),
-            "Storage": count("cached_tokens_storage"),
-            "Cache hit rate (%)": Number("cache_hit_rate_percent", decimals=1),
-            "Device (%)": Number("cached_device_percent", decimals=1),
-            "Host (%)": Number("cached_host_percent", decimals=1),
-            "Storage (%)": Number("cached_storage_percent", decimals=1),
-        },
-        families={
-            "E2E Latency (ms)": Number("e2el_ms"),
-            "TTFT (ms)": Number("ttft_ms"),
-            "TPOT (ms)": Number("tpot_ms"),
-            "ITL (ms)": Number("itl_ms"),
-        },
-        required=(
-            "Successful requests",
-            "Benchmark duration (s)",
-            "Total input tokens",
-            "Request throughput (req/s)",
-            "Input token throughput (tok/s)",
-            "Mean E2E Latency (ms)",
-        ),
-        definitions=DEFINITIONS,
+        figures=by_label(_NAMES),
+        families={**CONSOLE_FAMILIES, "E2E Latency (ms)": _LATENCY},
         settings={
             "Backend": "backend",
             "Traffic request rate": "request_rate_per_s",
             "Max request concurrency": "max_concurrency",
             "Max reqeuest concurrency": "max_concurrency",
         },
-        percentiles=frozenset({"90", "95", "99"}),
-        identities=(*TOKEN_RATES, _CONCURRENCY),
+        required=(
+            "requests_completed",
+            "duration_s",
+            "input_tokens",
+            "requests_per_s",
+            "input_tokens_per_s",
+            "e2el_ms",
+        ),
+        rules=(*TOKEN_RATES, CONCURRENCY),
         within_run=LATENCIES,
-        may_be_abbreviated=True,
+        definitions=_DEFINITIONS,
         releases={"Peak concurrent requests": ">=0.5.6", "Total input text tokens": ">=0.5.6"},
+        may_be_abbreviated=True,
     ),
 )
 
 READERS.register(
     "SGLang bench_serving, JSON lines",
-    DocumentReader(
+    Reader(
         tool="sglang-bench",
+        form="json",
         markers=frozenset({"duration", "completed", "backend", "total_output_tokens_retokenized"}),
-        numbers={
-            "duration": "duration_s",
-            "completed": "requests_completed",
-            "total_input_tokens": "input_tokens",
-            "total_input_text_tokens": "input_text_tokens",
-            "total_input_vision_tokens": "input_vision_tokens",
-            "total_output_tokens": "output_tokens",
-            "total_output_tokens_retokenized": "output_tokens_retokenized",
-            "request_throughput": "requests_per_s",
-            "input_throughput": "input_tokens_per_s",
-            "output_throughput": "output_tokens_per_s",
-            "total_throughput": "total_tokens_per_s",
-            "max_output_tokens_per_s": "peak_output_tokens_per_s",
-            "max_concurrent_requests": "peak_concurrency",
-            "concurrency": "concurrency",
-            "accept_length": "acceptance_length",
-        },
-        families={
-            "ttft_ms": "ttft_ms",
-            "tpot_ms": "tpot_ms",
-            "itl_ms": "itl_ms",
-            "e2e_latency_ms": "e2el_ms",
-        },
-        required=("duration", "completed", "total_input_tokens", "total_output_tokens", "output_throughput"),
-        definitions=DEFINITIONS,
+        figures=by_key(_NAMES),
+        families={**JSON_FAMILIES, "e2e_latency_ms": _LATENCY},
         settings={
-            "backend": "backend",
+            **{name: name for name in ("backend", "max_concurrency", *_LENGTHS)},
             "request_rate": "request_rate_per_s",
-            "max_concurrency": "max_concurrency",
-            "sharegpt_output_len": "sharegpt_output_len",
-            "fixed_output_len": "fixed_output_len",
-            "random_input_len": "random_input_len",
-            "random_output_len": "random_output_len",
-            "random_range_ratio": "random_range_ratio",
         },
-        details=JSON_DETAILS | {"server_info", "cache_report", "cached_tokens", "cached_tokens_details"},
-        identities=(*TOKEN_RATES, _CONCURRENCY),
+        ignored=JSON_DETAILS | {"server_info", "cache_report", "cached_tokens", "cached_tokens_details"},
+        required=("duration_s", "requests_completed", "input_tokens", "output_tokens", "output_tokens_per_s"),
+        rules=(*TOKEN_RATES, CONCURRENCY),
         within_run=LATENCIES,
+        definitions=_DEFINITIONS,
         releases={"max_concurrent_requests": ">=0.5.6", "total_input_text_tokens": ">=0.5.6"},
+        runs=document_runs,
     ),
 )

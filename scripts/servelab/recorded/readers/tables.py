@@ -1,0 +1,198 @@
+"""Finds the tables in a log: of `|`, of box characters, of Markdown. It knows layouts, not tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from servelab.recorded.readers.pieces import MOST_CHARACTERS, MOST_PREFIX, MOST_ROWS, Lines, Piece, Prefix
+
+_DRAWN = (("+", re.compile(r"[-=]+")), ("|", re.compile(r"[-=:]+")), ("|", re.compile(r" +:?-+:? +")))
+"""What ends each cell of a line between rows, and what is in it."""
+_CORNERS = re.compile("[┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙]")
+_ENDS = frozenset("┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
+_BOX = frozenset("─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
+_BOTTOM = frozenset("└╘╚╰┗╙")
+_BEGINS = re.compile("[|+┏╒┌╔╭┣]")
+_BARS = "|│┃║"
+_CELL = re.compile(f"[{_BARS}]")
+_MOST_FOREIGN = 50
+"""Lines of others between the rows of a table."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of a table."""
+
+    line: int
+    cells: tuple[str, ...]
+
+
+@dataclass
+class DrawnTable:
+    """A table: its rows in groups, as rules divide them. The first group is the header."""
+
+    prefix: Prefix
+    first_line: int
+    last_line: int
+    ends_by: str
+    """What ends it: `bottom`, a rule that only ends tables; `rule`, any rule; `nothing`, another line."""
+    groups: list[list[TableRow]] = field(default_factory=list)
+    foreign: int = 0
+    characters: int = 0
+    after_rule: bool = True
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Cells of the first row."""
+        return self.groups[0][0].cells
+
+    @property
+    def rows(self) -> list[TableRow]:
+        """Rows below the header."""
+        return [row for group in self.groups[1:] for row in group]
+
+    @property
+    def cells(self) -> list[list[tuple[str, ...]]]:
+        """All cells."""
+        return [[row.cells for row in group] for group in self.groups]
+
+    def add(self, number: int, content: str) -> None:
+        """Adds a row."""
+        if self.after_rule:
+            self.groups.append([])
+        self.groups[-1].append(TableRow(number, tuple(cell.strip() for cell in _CELL.split(content[1:-1]))))
+        self.after_rule, self.last_line = False, number
+        self.characters += len(content)
+
+    def piece(self, why: str | None) -> Piece:
+        """The piece of the table, named by its header and first column; `why` it is cut off, if it is."""
+        if why is None and (self.ends_by == "bottom" or (self.ends_by == "rule" and not self.after_rule)):
+            why = "its last line is missing"
+        if len({len(row.cells) for group in self.groups for row in group}) > 1 and not why:
+            why = "its rows have different numbers of columns"
+        names = [(row.cells[0], row.line) for row in reversed(self.rows)]
+        names += [(cell, row.line) for row in reversed(self.groups[0]) for cell in reversed(row.cells)]
+        broken = f"the table is cut off or broken: {why}" if why else None
+        return Piece("grid", "", self.first_line, self.last_line, dict(names), tables=[self], broken=broken)
+
+
+class Tables:
+    """Fed the lines of a log, gives each table of a result when it ends.
+
+    `results` are the names that readers know theirs by. Tables of other programs are counted in `others`, by line.
+    """
+
+    def __init__(self, results: Collection[frozenset[str]]) -> None:
+        self._results = results
+        self._open: DrawnTable | None = None
+        self.others: list[int] = []
+
+    def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
+        """The table that a line ends, if it does."""
+        table = self._open
+        if table is None:
+            if (start := _rule(line)) is not None and _BEGINS.search(line):
+                self._begin(number, line, start, before)
+            return ()
+        content = table.prefix.rest(line).strip()
+        if table.ends_by == "nothing" and number > table.last_line + 1:  # an empty line
+            return (*self._close(None), *self.feed(number, line, before))
+        if _rule(content) == 0:
+            table.after_rule, table.last_line = True, number
+            return self._close("") if content[0] in _BOTTOM else ()
+        if _is_row(content):
+            table.add(number, content)
+            is_full = table.characters > MOST_CHARACTERS or sum(map(len, table.groups)) > MOST_ROWS
+            return self._close("it has more than 2,000 rows or 1 MiB") if is_full else ()
+        if table.ends_by == "nothing" or (table.ends_by == "rule" and table.after_rule and table.groups):
+            return (*self._close(None), *self.feed(number, line, before))
+        table.foreign += bool(content)
+        return self._close("its last line does not follow") if table.foreign > _MOST_FOREIGN else ()
+
+    def end(self) -> Iterable[Piece]:
+        """The table that the end of the log ends."""
+        return self._close(None)
+
+    def _begin(self, number: int, line: str, start: int, before: Lines) -> None:
+        prefix = Prefix(line[:start])
+        table = DrawnTable(prefix, number, number, "bottom" if line[start] in _BOX else "rule")
+        header, text = before[-1] if before else (0, "")
+        above = prefix.rest(text).strip()
+        if line[start] == "|" and _is_row(above) and line[start:].count("|") == above.count("|"):
+            table.ends_by = "nothing"
+            table.add(header, above)
+            table.first_line, table.last_line, table.after_rule = header, number, True
+        self._open = table
+
+    def _close(self, why: str | None) -> Iterable[Piece]:
+        """`why` is empty for a table that ended with its last rule, None where the log says no more of it."""
+        table, self._open = self._open, None
+        if table is None or not table.groups:
+            return ()
+        piece = table.piece(why)
+        if any(names <= piece.lines.keys() for names in self._results):
+            return (piece,)
+        self.others.append(piece.first_line)
+        return ()
+
+
+def _rule(line: str) -> int | None:
+    """Where a line between rows begins in a line; None if there is none. Looks from its end: each cell once."""
+    text = line.rstrip()
+    last = text[-1:]
+    start = None
+    if last in _ENDS:
+        word = text.rsplit(maxsplit=1)[-1]
+        if (corner := _CORNERS.search(word)) and _BOX.issuperset(drawn := word[corner.start() :]):
+            start = len(text) - len(drawn)
+    for mark, cell in _DRAWN if last in ("+", "|") else ():
+        end = len(text) - 1
+        while mark == last and (before := text.rfind(mark, 0, end)) >= 0 and cell.fullmatch(text, before + 1, end):
+            start = end = before
+        if start is not None:
+            break
+    return start if start is not None and start <= MOST_PREFIX else None
+
+
+def _is_row(content: str) -> bool:
+    return len(content) > 2 and content[0] in _BARS and content[-1] in _BARS
+
+
+def gathered(pieces: Iterable[Piece], orders: Collection[tuple[frozenset[str], ...]]) -> Iterator[Piece]:
+    """Pieces of a file, where the tables of one result are one piece.
+
+    `orders` gives for each reader the names in its first table, and those in the others that may follow. A result that
+    is printed twice in a row counts once.
+    """
+    held: Piece | None = None
+    last: Piece | None = None
+    awaited: list[frozenset[str]] = []
+    for piece in pieces:
+        follows = next((names for names in awaited if piece.form == "grid" and names <= piece.lines.keys()), None)
+        if held is not None and follows is not None:
+            awaited.remove(follows)
+            held = replace(
+                held,
+                last_line=piece.last_line,
+                lines={**piece.lines, **held.lines},
+                tables=[*held.tables, *piece.tables],
+                broken=held.broken or piece.broken,
+            )
+            continue
+        yield from _unlike(held, last)
+        if piece.form == "grid":
+            last, held = held or last, piece
+            awaited = next(([*rest] for first, *rest in orders if first <= piece.lines.keys()), [])
+        else:
+            last, held, awaited = None, None, []
+            yield piece
+    yield from _unlike(held, last)
+
+
+def _unlike(piece: Piece | None, other: Piece | None) -> Iterator[Piece]:
+    """The piece, unless the other has the same cells."""
+    cells, others = ([table.cells for table in each.tables] if each else [] for each in (piece, other))
+    if piece is not None and cells != others:
+        yield piece
