@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel
 
 from servelab.engines.adapters import ENGINES
-from servelab.engines.environment_facts import Setting
 from servelab.engines.runtimes import Environment
+from servelab.engines.server_to_start import Setting
 from servelab.measure.environment_gate import NAMES, check_environment
 
 ROOT = Path(__file__).parents[2]

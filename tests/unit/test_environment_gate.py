@@ -12,8 +12,8 @@ import pytest
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.engines.adapters import ENGINES
-from servelab.engines.environment_facts import EnvironmentFacts, Kernel, Setting
 from servelab.engines.runtimes import Environment
+from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Setting
 from servelab.measure import environment_gate
 from servelab.measure.environment_gate import NAMES, check_environment, refuse_failed, settings_id
 from servelab.search.project import load_project

@@ -22,18 +22,22 @@ from pathlib import Path
 import docker_double
 import psutil
 import pytest
+import yaml
 
 from servelab.core.credentials import PASS_VARIABLES
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.identity import file_sha256, lock_sha256
 from servelab.core.processes import Supervised
+from servelab.core.yaml_file import read_config
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES, Environment, Needs, read_environment
+from servelab.engines.runtimes.containers import ImageDescription
 from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES, Device
 from servelab.measure.server import Launch, Server
+from servelab.search.project import load_project
 
-HERE = Path(__file__).parent
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 VERSION = "1.2.3"
 IMAGE = "docker.io/lmsysorg/sglang@sha256:" + "0123456789abcdef" * 4
 CONTAINERS = ("apptainer", "docker", "podman")
@@ -434,3 +438,17 @@ def test_what_a_site_names_reaches_a_server_and_a_study_comes_first(place, monke
     assert (found["NCCL_P2P_DISABLE"], found["HCCL_BUFFSIZE"]) == ("1", "200")
     assert launch.shell.passed == {"NCCL_P2P_DISABLE": "1", "HCCL_BUFFSIZE": "1"}
     assert not {"NCCL_P2P_DISABLE", "HCCL_BUFFSIZE"} & set(launch.shell.kept_out)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "envs").glob("*.image.yaml")), ids=lambda file: file.name)
+def test_an_image_that_is_shipped_is_by_digest_and_a_study_can_name_it(file, tmp_path):
+    found = read_config(file, ImageDescription)
+    name = file.name.removesuffix(f"-{found.version}.image.yaml")
+    engine = {"vllm-openai": "vllm", "tensorrt-llm-release": "tensorrt-llm"}.get(name, name)
+    study = yaml.safe_load((ROOT / "config/studies/vllm-h100-node.yaml").read_text())
+    study["objective"]["on"] = study["objective"].pop(True)  # what YAML makes of `on`
+    study["engines"] = {engine: {"version": found.version, "runtime": "docker", "lock": f"envs/{file.name}"}}
+    study |= {"study": "mine", "baseline": {"engine": engine}, "stages": study["stages"][-1:]}
+    study["stages"][0]["candidates"] = [{"options": {"max_num_seqs": 64}}]
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    assert load_project(tmp_path / "mine.yaml", ROOT).study.engines[engine].runtime == "docker"

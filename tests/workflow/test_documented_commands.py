@@ -27,7 +27,6 @@ BY_OTHERS = {
     "make status": "test_study_progress.py runs what it runs",
     "python scripts/compare_studies.py results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",
     "make lock ENGINE=vllm VERSION=0.32.0": "test_locking.py runs what it runs",
-    "python scripts/pin_image.py docker.io/lmsysorg/sglang:v0.5.9 --version 0.5.9": "test_image_digest.py",
     "make lock-tools": "nobody: it replaces the packages that the tests run with",
     "python scripts/compare_studies.py old/results/studies/cpu-smollm2 results/studies/cpu-smollm2"
     " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5% --junit comparison.xml --github": "test_conditions.py",

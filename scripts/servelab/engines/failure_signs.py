@@ -62,11 +62,10 @@ FAULTS = (
     _fault(
         "the driver does not fit the engine's CUDA or CANN",
         "update the driver, or use a release of the engine that fits it",
-        r"driver .*too old|driver version is insufficient|Error 80[34]\b|unsupported display driver"
-        r"|driver is a stub"
+        r"driver .*too old|driver version is insufficient|Error 80[34]\b|unsupported display driver|driver is a stub"
         r"|forward compatibility was attempted|unsupported toolchain|driver/library version mismatch"
-        r"|unsatisfied condition: cuda|driver .*not (compatible|match)|requires .*driver"
-        r"|driver_?version .*(low|old|than)",
+        r"|unsatisfied condition: cuda|driver .*not (compatible|match)|requires .*driver|driver_?version .*(low|old"
+        r"|than)",
     ),
     _fault(
         "the GPUs' fabric is not ready",
@@ -77,13 +76,10 @@ FAULTS = (
         "the engine sees no device",
         "check the driver (`nvidia-smi`, `npu-smi info`) and what the container is given",
         r"failed to initialize CUDA|no cuda gpus are available|no CUDA-capable device|found no nvidia driver"
-        r"|no gpu devices found"
-        r"|cuda unknown error"
-        r"|failed to infer device type|failed to initialize nvml|can't communicate with the nvidia driver"
-        r"|no (npu|ascend) device"
-        r"|error from cudaGetDeviceCount|nvidia-container-cli|CUDA initialization( error|: .*error)"
-        r"|dcmi .*(fail|error)"
-        r"|not support device type|no accelerator .*(found|available)|not compiled with cuda",
+        r"|no gpu devices found|cuda unknown error|failed to infer device type|failed to initialize nvml"
+        r"|can't communicate with the nvidia driver|no (npu|ascend) device|error from cudaGetDeviceCount"
+        r"|nvidia-container-cli|CUDA initialization( error|: .*error)|dcmi .*(fail|error)|not support device type"
+        r"|no accelerator .*(found|available)|not compiled with cuda",
     ),
     _fault(
         "the engine has no kernels for this device",
@@ -95,23 +91,18 @@ FAULTS = (
     _fault(
         "kernels cannot be built here: a compiler or ninja is missing, too old, or fails",
         "install the CUDA toolkit, ninja and gcc, and set CUDA_HOME; or install the engine's built kernels",
-        r"could not find nvcc|nvcc\S* (was )?not found|nvcc: |nvcc fatal|NVCC (version|compil)"
-        r"|no such file.*\b(nvcc|ninja|gcc|cc|g\+\+)\b"
-        r"|CUDA_HOME|cuda_home=|ninja build failed|ninja: build stopped|ninja is required|ninja\S* not found"
-        r"|failed to find C compiler|(gcc|g\+\+|cc1plus)\b.*(not found|no such file)|fatal error: \S+\.h"
-        r"|cannot find -l"
-        r"|Command '\['[^']*\b(gcc|g\+\+|cc|nvcc|ninja)'|libcuda\.so cannot found|error building extension"
-        r"|unsupported GNU version|ptxas fatal"
-        r"|ptxas .*(not found|too old)"
-        r"|errors? detected in the compilation|failed to (compile|build) .*(kernel|extension|cubin)"
-        r"|(nvrtc|jit) (error|compilation failed)",
+        r"could not find nvcc|nvcc\S* (was )?not found|nvcc: |nvcc fatal|NVCC (version|compil)|no such file.*\b(nvcc"
+        r"|ninja|gcc|cc|g\+\+)\b|CUDA_HOME|cuda_home=|ninja build failed|ninja: build stopped|ninja is required"
+        r"|ninja\S* not found|failed to find C compiler|(gcc|g\+\+|cc1plus)\b.*(not found|no such file)"
+        r"|fatal error: \S+\.h|cannot find -l|Command '\['[^']*\b(gcc|g\+\+|cc|nvcc|ninja)'|libcuda\.so cannot found"
+        r"|error building extension|unsupported GNU version|ptxas fatal|ptxas .*(not found|too old)"
+        r"|errors? detected in the compilation|failed to (compile|build) .*(kernel|extension|cubin)|(nvrtc|jit) (error"
+        r"|compilation failed)",
     ),
     _fault(
         "shared memory (/dev/shm) is too small",
         "enlarge it: `--shm-size=32g` or `--ipc=host` for a container",
-        r"/dev/shm|shared memory segment|\bbus error\b|(insufficient|not enough) shared memory \(shm\)"  # noqa: S108 (looked for, not used)
-        r"|shm_open"
-        r"|SIGBUS",
+        r"/dev/shm|shared memory segment|\bbus error\b|(insufficient|not enough) shared memory \(shm\)|shm_open|SIGBUS",  # noqa: S108 (looked for, not used)
     ),
     _fault(
         "a disk is full, or cannot be written",
@@ -128,85 +119,73 @@ FAULTS = (
     _fault(
         "MPI does not start here",
         "MPI and Slurm need the same PMI, and the job as many tasks as the engine has ranks",
-        r"\bPMI\w*[ _](error|server)|\bPMI[x2]?\b.*(support|fail|error|not)|\bMPI_Init\w*|\bOPAL error"
-        r"|\bORTE(_ERROR| was| has)"
-        r"|libmpi|not enough slots|\b(mpirun|prterun|orted)\b.*(fail|error|unable|not|detected)"
-        r"|\b(orte|opal|pmix)_\w*init\b|failed: MPI error",
+        r"\bPMI\w*[ _](error|server)|\bPMI[x2]?\b.*(support|fail|error|not)|\bMPI_Init\w*|\bOPAL error|\bORTE(_ERROR"
+        r"| was| has)|libmpi|not enough slots|\b(mpirun|prterun|orted)\b.*(fail|error|unable|not|detected)|\b(orte"
+        r"|opal|pmix)_\w*init\b|failed: MPI error",
     ),
     _fault(
         "Ascend's CANN is not set up",
         "source set_env.sh of CANN and MindIE, and check that CANN, driver and engine fit together",
-        r"GE ?Initialize failed|GELib::InnerInitialize|libascend\w*\.so|libhccl|set_env\.sh|ASCEND_\w+|libatb"
-        r"|libge_|libruntime\.so"
-        r"|No module named '(torch_npu|acl|tb?e|atb_llm|mindie\w*)\b|OpCompileProcessor init|\baclInit\b"
-        r"|rtGetDeviceCount"
-        r"|\bCANN\b.*(version|match|install)|drv ?err|opp .*(not|path)|aclrtSetDevice|AclSetCompileopt|soc_version",
+        r"GE ?Initialize failed|GELib::InnerInitialize|libascend\w*\.so|libhccl|set_env\.sh|ASCEND_\w+|libatb|libge_"
+        r"|libruntime\.so|No module named '(torch_npu|acl|tb?e|atb_llm|mindie\w*)\b|OpCompileProcessor init"
+        r"|\baclInit\b|rtGetDeviceCount|\bCANN\b.*(version|match|install)|drv ?err|opp .*(not|path)|aclrtSetDevice"
+        r"|AclSetCompileopt|soc_version",
     ),
     _fault(
         "the model hub gives no access, or is offline",
         "set HF_TOKEN of an account with access, or fetch the files first and name their folder",
         r"gated ?repo|\b(401|403|429|50\d) (client|server) error|access to (this )?model .*restricted"
-        r"|LocalEntryNotFound"
-        r"|outgoing traffic has been disabled|OfflineMode|offline mode|couldn't (connect to|reach) '?https?://"
-        r"|(cannot|can't|unable to|failed to) (reach|connect to) '?https?://|huggingface\.co.*(time|retr|resolv)"
-        r"|name resolution"
-        r"|RepositoryNotFound|must (be authenticated|have access)|LocalTokenNotFound|max retries exceeded"
-        r"|is a gated|gated repo",
+        r"|LocalEntryNotFound|outgoing traffic has been disabled|OfflineMode|offline mode|couldn't (connect to"
+        r"|reach) '?https?://|(cannot|can't|unable to|failed to) (reach|connect to) '?https?://|huggingface\.co.*(time"
+        r"|retr|resolv)|name resolution|RepositoryNotFound|must (be authenticated|have access)|LocalTokenNotFound"
+        r"|max retries exceeded|is a gated|gated repo",
         "missing_model",
     ),
     _fault(
         "this release does not know the model's architecture",
         "use a newer release of the engine or of its libraries",
         r"unknown (model )?architecture|has no \w+ implementation|not recognize this architecture"
-        r"|unknown (pre-?tokenizer|model) type"
-        r"|model architectures? .*(not supported|failed to be inspected)"
-        r"|unsupported (model )?(architecture|model ?type)"
-        r"|(model( type)?|architecture)s? \S+ (is|are) not (supported|implemented|registered|recogni[sz]ed|found in)"
-        r"|not a registered model|cannot find model module|no model (class )?(registered|found) for"
-        r"|cannot (get|find) .*(router|model class) for"
-        r"|no module named 'atb_llm\.models\."
-        r"|tokenizer class \S+ does not exist|model type .* not support"
+        r"|unknown (pre-?tokenizer|model) type|model architectures? .*(not supported|failed to be inspected)"
+        r"|unsupported (model )?(architecture|model ?type)|(model( type)?|architecture)s? \S+ (is|are) not (supported"
+        r"|implemented|registered|recogni[sz]ed|found in)|not a registered model|cannot find model module"
+        r"|no model (class )?(registered|found) for|cannot (get|find) .*(router|model class) for"
+        r"|no module named 'atb_llm\.models\.|tokenizer class \S+ does not exist|model type .* not support"
         r"|does not (exist|have) .*\w+For(CausalLM|ConditionalGeneration)",
     ),
     _fault(
         "the installed libraries do not fit together",
         "install the versions of the engine's lock again",
         r"undefined symbol|cannot open shared object file|symbol lookup error|version `\w+_[\d.]+' not found"
-        r"|cannot import name"
-        r"|^[\w.]*(ImportError|ModuleNotFoundError|VersionConflict|DistributionNotFound)\b"
-        r"|module '\S+' has no attribute"
-        r"|(Tokenizer|Config|Processor)\w*'?( object)? has no attribute|is required for a normal functioning"
-        r"|no such operator"
-        r"|numpy\.\w+ size changed|compiled using numpy 1|operator \S+ does not exist|_OpNamespace",
+        r"|cannot import name|^[\w.]*(ImportError|ModuleNotFoundError|VersionConflict|DistributionNotFound)\b"
+        r"|module '\S+' has no attribute|(Tokenizer|Config|Processor)\w*'?( object)? has no attribute"
+        r"|is required for a normal functioning|no such operator|numpy\.\w+ size changed|compiled using numpy 1"
+        r"|operator \S+ does not exist|_OpNamespace",
     ),
 )
 COLLECTIVES = _fault(
     "the devices cannot connect to each other",
     "check links, firewalls and the network interface (NCCL_SOCKET_IFNAME, HCCL_IF_IP)",
     r"\bNCCL (error|WARN)|nccl\w*Error|HCCL (function )?error|Hccl\w*.* fail|\bEI\d{4}\b|call hccl api"
-    r"|DistBackendError"
-    r"|DistNetworkError|DistStoreError|Gloo .*fail|\bRDMA\b|\bIBV\b|ibv_|connectFullMesh|client socket has|NVSHMEM"
-    r"|socket times? ?out|timed out .*(store|rendezvous|clients)|no route to host|unable to find address for",
+    r"|DistBackendError|DistNetworkError|DistStoreError|Gloo .*fail|\bRDMA\b|\bIBV\b|ibv_|connectFullMesh"
+    r"|client socket has|NVSHMEM|socket times? ?out|timed out .*(store|rendezvous|clients)|no route to host"
+    r"|unable to find address for",
     weak=True,
 )
 COMMON = (
     *signs(
         "out_of_memory",
-        r"(?<!avoid )out ?of ?memory|bad_alloc|insufficient memory|not enough memory|failed to allocate"
-        r"|(can't|cannot|unable to) allocate .*(memory|buffer)|(malloc|alloc)\w* failed"
-        r"|no available memory for the cache|larger than the available KV cache"
-        r"|less than (desired|requested) .*memory"
-        r"|(not enough|insufficient|no) .*(kv ?cache|memory)|(kv cache|memory) .*(too small|exhausted|not enough)",
+        r"(?<!avoid )out ?of ?memory|bad_alloc|insufficient memory|not enough memory|failed to allocate|(can't|cannot"
+        r"|unable to) allocate .*(memory|buffer)|(malloc|alloc)\w* failed|no available memory for the cache"
+        r"|larger than the available KV cache|less than (desired|requested) .*memory|(not enough|insufficient"
+        r"|no) .*(kv ?cache|memory)|(kv cache|memory) .*(too small|exhausted|not enough)",
     ),
     _fault(
         "the model's files are missing or damaged",
         "fetch the model again",
         r"is not a local folder|repo id must be|can't (load|find) (the |a )?(config|tokenizer|image processor)"
-        r"|invalid repository id|no such file or directory: .*(config|safetensors|model|tokenizer)"
-        r"|safetensor\w*error"
+        r"|invalid repository id|no such file or directory: .*(config|safetensors|model|tokenizer)|safetensor\w*error"
         r"|cannot find any model weights|failed to infer model format|header ?too ?large|MetadataIncompleteBuffer"
-        r"|invalid ?header|file is not complete|model not found|failed to open (gguf|model)"
-        r"|failed to read key-value"
+        r"|invalid ?header|file is not complete|model not found|failed to open (gguf|model)|failed to read key-value"
         r"|invalid magic|corrupted or incomplete|path not found|is not directory|modelWeightPath|JSONDecodeError"
         r"|failed to load model from",
         "missing_model",
@@ -215,16 +194,13 @@ COMMON = (
         "unsupported_argument",
         r"error: (unrecognized|argument|ambiguous|invalid|no such option|option|missing)|validation errors? for"
         r"|invalid (value|choice|argument)|unexpected extra argument|extra inputs are not permitted"
-        r"|invalid device ordinal"
-        r"|not divisible|must be (divisible|a multiple)|is not a multiple of"
-        r"|larger than the (number|maximum|derived)"
-        r"|not valid for this configuration|must match|(does not|doesn't) match|mismatch|minimum capability",
+        r"|invalid device ordinal|not divisible|must be (divisible|a multiple)|is not a multiple of"
+        r"|larger than the (number|maximum|derived)|not valid for this configuration|must match|(does not"
+        r"|doesn't) match|mismatch|minimum capability",
         r"\b((is|are) not supported|unsupported|does(n't| not) support|not supported|only supports?|only supported)\b"
         r"|(in|not )compatible with|cannot be used|trust_remote_code|greater than the (derived|max)"
-        r"|is not (a )?valid\b"
-        r"|llama_init_from_model: .*requires|^NotImplementedError"
-        r"|^(AssertionError|ValueError): .*(must|should|cannot|requires?|expected|invalid|exceed|too (large"
-        r"|long|small))\b",
+        r"|is not (a )?valid\b|llama_init_from_model: .*requires|^NotImplementedError|^(AssertionError"
+        r"|ValueError): .*(must|should|cannot|requires?|expected|invalid|exceed|too (large|long|small))\b",
     ),
 )
 KILLED = Sign(

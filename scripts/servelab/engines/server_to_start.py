@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
 
 from servelab.core.run_spec import ArgumentValue
 
@@ -62,3 +67,105 @@ class Serve:
     def nodes(self) -> int:
         """Number of nodes that it spans."""
         return len(self.span.addresses) if self.span else 1
+
+
+_NO_CUDA = (
+    r"libcuda\.so|no cuda gpus|nvidia driver|nvml|failed to infer device type|cuda driver|device_count|no cuda runtime"
+)
+_NO_NPU = r"libascendcl|torch_npu|libhccl|ASCEND|acl\b"
+NO_DEVICE = {"nvidia": _NO_CUDA, "ascend": _NO_NPU}
+"""Device → errors of an import that only say that no device is there."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a study sets for a server, as far as an environment's checks depend on it."""
+
+    options: Mapping[str, ArgumentValue]
+    arguments: Mapping[str, ArgumentValue]
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A package with kernels that some servers need. A server needs it if all that is given here applies to it."""
+
+    package: str
+    modules: tuple[str, ...]
+    """Of the package; all must be installed."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Option, argument or variable → pattern of the values that ask for it; one of them is enough. Empty: all do."""
+    unless: Mapping[str, str] = field(default_factory=dict)
+    """Variable → pattern of the values that switch it off."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """`model_type` or `quant_method` in config.json → pattern of the values; all must fit. Empty: every model."""
+    device: str = "nvidia"
+    is_built: bool = False
+    """Whether its kernels are built when they are first used, by a CUDA compiler."""
+    prebuilt: tuple[str, ...] = ()
+    """Modules with these kernels, built already."""
+    since: str = "0"
+    """First release that needs it."""
+
+    def asked_by(self, version: str, device: str, model: Mapping[str, str], settings: Iterable[Setting]) -> str | None:
+        """What asks for it, for a message; None if nothing does. `model` has the keys of `models`."""
+        if device != self.device or Version(version) < Version(self.since):
+            return None
+        if not all(re.fullmatch(pattern, model.get(key, "")) for key, pattern in self.models.items()):
+            return None
+        for setting in settings:
+            given = {**setting.variables, **{_plain(name): value for name, value in setting.arguments.items()}}
+            given |= setting.options
+            if any(re.fullmatch(pattern, str(given.get(name, ""))) for name, pattern in self.unless.items()):
+                continue
+            if not self.values:
+                return ", ".join(f"{key}: {model[key]}" for key in self.models) or "every model"
+            for name, pattern in self.values.items():
+                if name in given and re.fullmatch(pattern, str(given[name]), re.IGNORECASE):
+                    return f"{name}: {given[name]}"
+        return None
+
+
+@dataclass(frozen=True)
+class EnvironmentFacts:
+    """How an engine's parts are loaded in its environment: `module:name` or `file.py:name`, the first that is found."""
+
+    application: tuple[str, ...]
+    """What serves."""
+    parse: tuple[str, ...] = ()
+    """Takes a list of flags, or …"""
+    fill_parser: tuple[str, ...] = ()
+    """… adds all flags to a parser of `parser_class`."""
+    parser_class: tuple[str, ...] = ("argparse:ArgumentParser",)
+    base_flags: tuple[str, ...] = ()
+    """Flags without which it parses nothing."""
+    tokenizer: tuple[str, ...] = ()
+    """Takes the model's folder and returns its tokenizer."""
+    configuration: tuple[str, ...] = ()
+    """Takes the model's folder and `trust_remote_code`, and returns its configuration."""
+    reads_keys_before: Mapping[str, str] = field(default_factory=dict)
+    """Key of config.json that it reads as an attribute of the configuration → first release that does not."""
+    stand_in: tuple[str, ...] = ()
+    """(module, attribute, class) by which it can be loaded without its device."""
+    kernels: tuple[Kernel, ...] = ()
+
+    @property
+    def reads_model(self) -> bool:
+        """Whether a check reads the model's files."""
+        return bool(self.tokenizer or self.configuration)
+
+    def read_keys(self, version: str) -> list[str]:
+        """Keys of config.json that this release reads as attributes."""
+        return [key for key, end in self.reads_keys_before.items() if Version(version) < Version(end)]
+
+    def digest_text(self) -> str:
+        """All of it as text: other facts are another check."""
+        return json.dumps(self.__dict__, sort_keys=True, default=_fields)
+
+
+def _fields(value: Any) -> Any:
+    return value.__dict__
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-")

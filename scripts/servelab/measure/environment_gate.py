@@ -22,8 +22,8 @@ from servelab.core.files import JsonFile, JsonPart
 from servelab.core.identity import content_id
 from servelab.engines import environment_probe
 from servelab.engines.adapters import Engine
-from servelab.engines.environment_facts import NO_DEVICE, EnvironmentFacts, Setting
 from servelab.engines.runtimes import RUNTIMES, Environment, Needs
+from servelab.engines.server_to_start import NO_DEVICE, EnvironmentFacts, Setting
 from servelab.machine.devices import DEVICES
 
 VERSION = 1

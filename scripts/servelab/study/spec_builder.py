@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from servelab.core.identity import RunIds, canonical_json
 from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, RunSpec, ServedSpec, Settings
-from servelab.engines.environment_facts import Setting
+from servelab.engines.server_to_start import Setting
 from servelab.measure.clients import CLIENTS, client_of
 from servelab.metrics.definitions import METRICS
 from servelab.study.configuration import Configuration, Load, apply, baseline

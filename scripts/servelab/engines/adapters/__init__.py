@@ -22,7 +22,6 @@ from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
 from servelab.engines.endpoint import Address
-from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.failure_explanation import Explanation, explain
 from servelab.engines.failure_signs import Sign
 from servelab.engines.options import (
@@ -39,7 +38,7 @@ from servelab.engines.options import (
     refused_arguments,
     refused_variables,
 )
-from servelab.engines.server_to_start import Options, Serve, Span
+from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 
 FlagsOf = Callable[[Any, Options], list[str]]
 """(an option's value, all options) → the engine's flags for it."""

@@ -10,9 +10,8 @@ from typing import ClassVar
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
-from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import A_FILE, ADDRESS, METRICS, MODEL, Checked, Owned, Parallel, argument
-from servelab.engines.server_to_start import Options, Serve
+from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve
 
 _LAUNCHER = Path(llama_cpp_server.__file__)
 _AUTO_SLOTS = 4

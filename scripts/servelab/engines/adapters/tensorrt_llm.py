@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, switch
-from servelab.engines.environment_facts import EnvironmentFacts
 from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, TENSORRT_LLM, Checked, Owned, argument
-from servelab.engines.server_to_start import Options, Serve, Span
+from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 
 _PARALLEL = {
     "tensor_parallel_size": ("--tp_size", "--tensor_parallel_size"),

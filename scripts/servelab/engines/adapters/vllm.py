@@ -11,9 +11,8 @@ from typing import ClassVar
 
 from servelab.core.errors import ConfigError
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
-from servelab.engines.environment_facts import EnvironmentFacts, Kernel
 from servelab.engines.options import A_FILE, ADDRESS, MODEL, ONE_NODE, Checked, Owned
-from servelab.engines.server_to_start import Options, Serve, Span
+from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Options, Serve, Span
 
 _PARALLEL = {
     "tensor_parallel_size": ("-tp", "--tensor-parallel-size"),

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 
 from servelab.core.run_spec import HubSource, PackageSource, PathSource, ProtocolSpec, Strict
 from servelab.core.ssh_signature import SigningKey
-from servelab.engines.support_table import render_docs as render_options
 from servelab.metrics.definitions import render_docs as render_metrics
+from servelab.report.docs.engine_options import render_docs as render_options
 from servelab.report.docs.output_files import render_docs as render_files
 from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.results.checks import render_docs as render_checks
