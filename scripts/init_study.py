@@ -10,12 +10,11 @@ from pathlib import Path
 import click
 
 from servelab.cli.first_study import (
-    Hardware,
-    Wanted,
+    AskedHardware,
+    AskedStudy,
     first_model,
     found_hardware,
     known_engines,
-    proposed_candidates,
     write_first_study,
 )
 from servelab.core.cli import run
@@ -46,10 +45,6 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--workload", help="name in config/workloads.yaml; default: as other studies on such hardware")
     parser.add_argument("--accelerators", type=int, default=1, help="accelerators of one server (default: 1)")
     parser.add_argument("--context", type=int, metavar="TOKENS", help="longest sequence; default: the engine's")
-    parser.add_argument(
-        "--proposed", type=Path, metavar="CSV", help="candidates: settings that Ascend's optimizer tried"
-    )
-    parser.add_argument("--most", type=int, default=8, help="of these, by its fitness (default: 8)")
     parser.add_argument("--root", type=Path, default=Path(), help="folder that contains config/ and envs/")
     return parser
 
@@ -73,13 +68,11 @@ def main(arguments: argparse.Namespace) -> None:
     if not known:
         raise ConfigError(f"--device {hardware.device}: no study of this checkout has such hardware; write one by hand")
     engines = arguments.engines or _asked(f"Engines, of {', '.join(known)}", known[0]).replace(",", " ").split()
-    if arguments.proposed and len(engines) > 1:
-        raise ConfigError("--proposed: an optimizer's settings are of one engine; give one with --engines")
     metrics = METRICS.names()
     metric = arguments.question or _asked("Question: the metric to improve", "total_tokens_per_s")
     if metric not in metrics:
         raise ConfigError(f"--question {metric}: unknown metric{nearest(metric, metrics)}")
-    wanted = Wanted(
+    asked = AskedStudy(
         name=arguments.name,
         model=first_model(model, arguments.revision, arguments.gguf),
         hardware=hardware,
@@ -88,21 +81,20 @@ def main(arguments: argparse.Namespace) -> None:
         workload=arguments.workload,
         accelerators=arguments.accelerators,
         context_length=arguments.context,
-        proposed=proposed_candidates(arguments.proposed, arguments.most) if arguments.proposed else (),
     )
-    print(f"{write_first_study(wanted, root)}: written and checked. Edit its stages, then:")
+    print(f"{write_first_study(asked, root)}: written and checked. Edit its stages, then:")
     for command in ("check", "plan", "run"):
-        print(f"    servelab {command} {wanted.name}")
+        print(f"    servelab {command} {asked.name}")
 
 
-def _hardware(arguments: argparse.Namespace) -> Hardware:
+def _hardware(arguments: argparse.Namespace) -> AskedHardware:
     if arguments.hardware:
-        return Hardware(arguments.device or "nvidia", arguments.hardware, arguments.per_node or 1)
+        return AskedHardware(arguments.device or "nvidia", arguments.hardware, arguments.per_node or 1)
     if arguments.device:
         raise ConfigError("--device: give --hardware too, the name of the accelerator")
     found = found_hardware()
     print(f"Hardware: {found.per_node} × {found.accelerator}, found on this machine; --hardware names another")
-    return Hardware(found.device, found.accelerator, arguments.per_node or found.per_node)
+    return AskedHardware(found.device, found.accelerator, arguments.per_node or found.per_node)
 
 
 def _asked(question: str, default: str | None) -> str | None:

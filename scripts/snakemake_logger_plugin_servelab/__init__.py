@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-from servelab.workflow.console import Console, ProgressBar
+from servelab.workflow.console import Console
 from servelab.workflow.studies import wrong_setting
 
 
@@ -56,8 +55,6 @@ class LogHandler(LogHandlerBase):
         }
         # `--verbose` and a dry-run keep all that Snakemake has to say
         self._told = {} if settings.dryrun or settings.verbose or settings.debug_dag else told
-        is_watched = self._told and self._stream.isatty() and os.environ.get("TERM") != "dumb"
-        self._bar = ProgressBar() if is_watched and "CI" not in os.environ else None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes a record's lines, if it has any."""
@@ -65,28 +62,10 @@ class LogHandler(LogHandlerBase):
             told = self._told.get(getattr(record, "event", None))
             text = "\n".join(told(record.__dict__)) if told else self._default.format(record)
             text = "" if text == "None" else text
-            if self._bar:
-                self._stream.write(self._with_bar(self._bar, record, text))
-            elif text:
+            if text:
                 self._stream.write(f"{text}\n")
             self._stream.flush()
         except BrokenPipeError:
             raise
         except Exception:
             self.handleError(record)
-
-    def close(self) -> None:
-        """Erases the bar."""
-        if self._bar:
-            self._stream.write(self._bar.erased())
-            self._stream.flush()
-            self._bar = None
-        super().close()
-
-    @staticmethod
-    def _with_bar(bar: ProgressBar, record: logging.LogRecord, text: str) -> str:
-        if getattr(record, "event", None) == LogEvent.PROGRESS:
-            bar.jobs(record.done, record.total)  # type: ignore[attr-defined]
-        if left := getattr(record, "stage_left", ""):
-            bar.stage(left)
-        return bar.below(text)

@@ -179,57 +179,6 @@ def test_a_study_is_begun_that_validates(checkout, here):
     assert "servelab run mine" in said
 
 
-MEASURED = "case_id,generate_speed,time_to_first_token,time_per_output_token,success_rate,throughput,"
-PROPOSED = {
-    "mindie": (
-        MEASURED + "max_batch_size,max_prefill_batch_size,support_select_batch,CONCURRENCY,REQUESTRATE,error,fitness\n"
-        "1,900,0.4,0.04,1.0,3,200,50,False,100,0,,2.5\n2,1200,0.4,0.04,1.0,4,400.0,120,True,100,0,,1.5\n"
-        "3,,,,,,900,500,True,100,0,out of memory,inf\n4,1190,0.4,0.04,1.0,4,400,120,True,90,0,,1.6\n",
-        [
-            ({"max_num_seqs": 400}, {"maxPrefillBatchSize": 120, "supportSelectBatch": True}, {}),
-            ({"max_num_seqs": 200}, {"maxPrefillBatchSize": 50, "supportSelectBatch": False}, {}),
-        ],
-    ),
-    "vllm-ascend": (
-        MEASURED + "fitness,usable_as_best,metrics_window_1,MAX_NUM_BATCHED_TOKENS,MAX_NUM_SEQS,VLLM_USE_V1\n"
-        "1,900,0.4,0.04,1.0,3,2.5,True,,8192,64,1\n2,1200,0.4,0.04,1.0,4,0.1,False,,65536,512,1\n",
-        [({"max_num_batched_tokens": 8192, "max_num_seqs": 64}, {}, {"VLLM_USE_V1": "1"})],
-    ),
-}
-
-
-@pytest.mark.parametrize("engine", PROPOSED)
-def test_a_study_is_begun_with_what_an_optimizer_proposed(engine, checkout, here):
-    """In order of its fitness, each set of settings once; without what failed, ended early or was only the load."""
-    text, expected = PROPOSED[engine]
-    (checkout / "config/data_storage_1.csv").write_text(text)
-    words = ("--hardware", "Ascend 910B", "--device", "ascend", "--proposed", "data_storage_1.csv")
-    code, _, errors = here("init", "mine", *HUB, *words, "--engines", engine)
-    assert code == 0, errors
-    (stage,) = load_project(checkout / "config/studies/mine.yaml", checkout).study.stages
-    arguments = [
-        {name.removeprefix("ScheduleConfig."): value for name, value in each.arguments.items()}
-        for each in stage.candidates
-    ]
-    found = zip((each.options for each in stage.candidates), arguments, stage.candidates, strict=True)
-    assert [(options, given, each.environment_variables) for options, given, each in found] == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a,b\n1,2\n", "no row, or no `fitness`"),
-        ("generate_speed,fitness,MY_KNOB\n1,1,3\n", "column `MY_KNOB` is none of"),
-        ("generate_speed,fitness,max_batch_size\n1,nan,3\n", "no row without an error"),
-    ],
-)
-def test_what_no_optimizer_proposed_is_refused(text, said, checkout, here):
-    (checkout / "config/data_storage_1.csv").write_text(text)
-    words = ("--hardware", "Ascend 910B", "--device", "ascend", "--proposed", "data_storage_1.csv")
-    code, _, errors = here("init", "mine", *HUB, *words, "--engines", "mindie")
-    assert code == 2 and said in errors and not (checkout / "config/studies/mine.yaml").exists()
-
-
 @pytest.mark.parametrize("file", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_engine_of_the_studies_can_be_begun_with(file, here):
     study = load_project(file, ROOT).study

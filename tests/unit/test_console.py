@@ -1,16 +1,14 @@
 """What a run of the workflow prints: a line for each job that ends, three for one that fails, and no specification."""
 
 import os
-import pty
 import re
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
-from servelab.workflow.console import Console, ProgressBar
+from servelab.workflow.console import Console
 
 ROOT = Path(__file__).parents[2]
 SPECIFICATION = '{"spec": {"engine": "' + "x" * 2000 + '"}}'
@@ -112,33 +110,3 @@ def test_jobs_that_end_together_are_counted_one_by_one():
     lines = [line.split(" ", 1)[1] for line in console.progress({"done": 5, "total": 9})]
     assert lines == ["4 of 9: measure 1, 0 s", "5 of 9: measure 2, 69 s"]
     assert console.progress({"done": 5, "total": 9}) == []
-
-
-def test_on_a_terminal_a_bar_is_below_the_lines_and_goes_at_the_end(tmp_path):
-    workflow(tmp_path, "--dry-run")  # writes the workflow
-    (tmp_path / "Snakefile").write_text(SNAKEFILE.replace('"b.done", ', ""))
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts"), "TERM": "xterm", "COLUMNS": "100"}
-    environment.pop("CI", None)
-    mine, theirs = pty.openpty()
-    command = ["snakemake", "--workflow-profile", "profile", "--cores", "1"]
-    running = subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    said = b""
-    with suppress(OSError), os.fdopen(mine, "rb", buffering=0) as terminal:  # Linux ends a terminal with an error
-        while piece := terminal.read(65536):
-            said += piece
-    assert running.wait() == 0, said.decode()
-    text = said.decode()
-    bars = re.findall(r"\n([█░]{24} \d of \d jobs)\x1b\[1A\r", text.replace("\r\n", "\n"))
-    assert "█" * 8 + "░" * 16 + " 1 of 3 jobs" in bars and "█" * 24 + " 3 of 3 jobs" in bars
-    assert text.rpartition("\x1b[1A\r")[2].startswith("\r\x1b[J")
-
-
-def test_a_bar_has_what_is_left_of_the_stage_and_fits_the_terminal():
-    bar = ProgressBar(columns=lambda: 60)
-    assert bar.below("a line") == "\r\x1b[Ja line\n" and bar.erased() == ""
-    bar.jobs(3, 4)
-    bar.stage("cpu-smollm2, batch: 3 of 5 runs, about 3 min left")
-    erased, _, drawn = bar.below("a line").partition("a line\n")
-    assert erased == "\r\x1b[J" and drawn.startswith("\n" + "█" * 18 + "░" * 6 + " 3 of 4 jobs; cpu-smollm2")
-    assert len(drawn.removesuffix("\x1b[1A\r").strip("\n")) == 59

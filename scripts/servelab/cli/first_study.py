@@ -6,10 +6,8 @@ question are the user's. The stages ask what is worth asking of every engine. Al
 
 from __future__ import annotations
 
-import csv
-import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +38,7 @@ _HEAD = """\
 
 
 @dataclass(frozen=True)
-class Hardware:
+class AskedHardware:
     """What a study measures on."""
 
     device: str
@@ -50,13 +48,13 @@ class Hardware:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AskedStudy:
     """What the user decides."""
 
     name: str
     model: dict[str, Any]
     """The study's `model`."""
-    hardware: Hardware
+    hardware: AskedHardware
     engines: Sequence[str]
     """The first serves the baseline."""
     metric: str
@@ -66,16 +64,14 @@ class Wanted:
     """For each server."""
     context_length: int | None = None
     """Longest sequence in tokens; None: the engine's default."""
-    proposed: Sequence[dict[str, Any]] = ()
-    """Candidates of the first engine that are the study's only question; none: those worth asking of every engine."""
 
 
-def found_hardware() -> Hardware:
+def found_hardware() -> AskedHardware:
     """The accelerators of this machine, or else its CPU."""
     for kind in sorted(DEVICES, key=lambda each: not each.gres):  # those that batch systems allocate come first
         with suppress(Outage):
             if devices := kind.find():
-                return Hardware(kind.name, devices[0].name if kind.gres else kind.name, len(devices))
+                return AskedHardware(kind.name, devices[0].name if kind.gres else kind.name, len(devices))
     raise ConfigError("no device was found on this machine; give --hardware and --device")
 
 
@@ -90,18 +86,18 @@ def known_engines(root: Path, device: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def write_first_study(wanted: Wanted, root: Path) -> Path:
+def write_first_study(asked: AskedStudy, root: Path) -> Path:
     """Writes config/studies/<name>.yaml of the folder `root`; its path; `ConfigError` and no file if it is wrong.
 
     A folder without config/config.yaml becomes a folder of studies: the file is written too, and names this study.
     """
-    file = root / STUDIES / f"{wanted.name}.yaml"
+    file = root / STUDIES / f"{asked.name}.yaml"
     if file.exists():
         raise ConfigError(f"{file} exists; give the study another name")
     own = (root / "config" / _SCHEMA).exists()
     schema = f"../{_SCHEMA}" if own else str(CHECKOUT / "config" / _SCHEMA)
     text = _HEAD.format(schema=schema) + yaml.safe_dump(
-        first_study(wanted, root), sort_keys=False, allow_unicode=True, width=120
+        first_study(asked, root), sort_keys=False, allow_unicode=True, width=120
     )
     text = text.replace("'on':", "on:")  # a word of its own only to other readers of YAML
     with tempfile.TemporaryDirectory() as folder:
@@ -113,46 +109,46 @@ def write_first_study(wanted: Wanted, root: Path) -> Path:
             raise ConfigError(str(error).replace(str(draft), str(file))) from None
     write_text(file, text)
     if not (root / CONFIG).exists():
-        write_text(root / CONFIG, f"studies: [{wanted.name}]\n")
+        write_text(root / CONFIG, f"studies: [{asked.name}]\n")
     return file
 
 
-def first_study(wanted: Wanted, root: Path) -> dict[str, Any]:
+def first_study(asked: AskedStudy, root: Path) -> dict[str, Any]:
     """The study as plain data; `ConfigError` if no study of the checkout has such an engine on such hardware."""
-    device = wanted.hardware.device
+    device = asked.hardware.device
     known = known_engines(root, device)
-    for name in wanted.engines:
+    for name in asked.engines:
         if name not in known:
             raise ConfigError(
                 f"--engines {name}: no study in {root / STUDIES} uses it on {device}{nearest(name, list(known))}. "
                 "For another one see 'Another version' in docs/engines.md"
             )
-    example = _closest(root, device, wanted.engines)
-    options: dict[str, Any] = {"context_length": wanted.context_length} if wanted.context_length else {}
-    if wanted.accelerators > 1:
-        options["tensor_parallel_size"] = wanted.accelerators
+    example = _closest(root, device, asked.engines)
+    options: dict[str, Any] = {"context_length": asked.context_length} if asked.context_length else {}
+    if asked.accelerators > 1:
+        options["tensor_parallel_size"] = asked.accelerators
     baseline = {
-        "engine": wanted.engines[0],
+        "engine": asked.engines[0],
         **({"options": options} if options else {}),
-        **({"accelerators": wanted.accelerators} if wanted.accelerators > 1 else {}),
+        **({"accelerators": asked.accelerators} if asked.accelerators > 1 else {}),
     }
-    workload = wanted.workload or example.objective.on
+    workload = asked.workload or example.objective.on
     return {
-        "study": wanted.name,
-        "title": f"{wanted.model['id']} on {wanted.hardware.accelerator}",
-        "model": wanted.model,
+        "study": asked.name,
+        "title": f"{asked.model['id']} on {asked.hardware.accelerator}",
+        "model": asked.model,
         "hardware": {
-            "accelerator": wanted.hardware.accelerator,
+            "accelerator": asked.hardware.accelerator,
             "device": device,
-            "per_node": wanted.hardware.per_node,
+            "per_node": asked.hardware.per_node,
         },
-        "engines": {name: known[name] for name in wanted.engines},
-        "objective": {"metric": wanted.metric, "on": workload},
+        "engines": {name: known[name] for name in asked.engines},
+        "objective": {"metric": asked.metric, "on": workload},
         "protocol": example.protocol.model_dump(mode="json", exclude_defaults=True),
         "answers": {},
         "search": {"strategy": "staged"},
         "baseline": baseline,
-        "stages": _proposed(wanted.proposed) if wanted.proposed else _stages(wanted.engines, root, workload),
+        "stages": _stages(asked.engines, root, workload),
         "workloads": [workload],
     }
 
@@ -172,10 +168,6 @@ def _stages(engines: Sequence[str], root: Path, workload: str) -> list[dict[str,
     ):
         stages.append({"name": name, "title": title, "candidates": [{"options": {option: value}} for value in values]})
     return stages
-
-
-def _proposed(candidates: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"name": "proposed", "title": "What the optimizer proposed", "candidates": list(candidates)}]
 
 
 def _examples(root: Path, device: str) -> list[Study]:
@@ -251,87 +243,3 @@ def _newest(model: str) -> str:
         raise ConfigError(f"--revision: give the commit of {model}; {endpoint()} could not be asked: {why}") from None
     assert sha is not None
     return sha
-
-
-_PLACES = {
-    "max_num_seqs": ("options", "max_num_seqs"),
-    "max_num_batched_tokens": ("options", "max_num_batched_tokens"),
-    "max_batch_size": ("options", "max_num_seqs"),
-    "max_prefill_batch_size": ("arguments", "ScheduleConfig.maxPrefillBatchSize"),
-    "prefill_time_ms_per_req": ("arguments", "ScheduleConfig.prefillTimeMsPerReq"),
-    "decode_time_ms_per_req": ("arguments", "ScheduleConfig.decodeTimeMsPerReq"),
-    "support_select_batch": ("arguments", "ScheduleConfig.supportSelectBatch"),
-    "max_queue_delay_microseconds": ("arguments", "ScheduleConfig.maxQueueDelayMicroseconds"),
-    "max_preempt_count": ("arguments", "ScheduleConfig.maxPreemptCount"),
-}
-"""Names of its default configuration, in small letters → where a candidate has the setting."""
-_NOT_SETTINGS = frozenset(
-    {
-        *("case_id", "generate_speed", "time_to_first_token", "time_per_output_token", "success_rate", "throughput"),
-        *("concurrency", "requestrate", "error", "backup", "real_evaluation", "fitness", "num_prompts"),
-        *("would_early_exit", "early_exit", "early_exit_reason", "early_exit_decision_elapsed_seconds"),
-        *("estimated_time_saved_seconds", "estimated_time_saved_ratio", "result_source", "usable_as_best"),
-        *("llm_model", "dataset_path", "simulator", "max_output_len"),
-    }
-)
-"""Measurements, the load, and what describes the search."""
-_NOT_SETTINGS_BEGIN = ("metrics_window_", "warmup_")
-_VARIABLES_BEGIN = ("VLLM_", "HCCL_", "ASCEND_")
-
-
-def proposed_candidates(file: Path, most: int) -> list[dict[str, Any]]:
-    """At most that many candidates, the best first, no settings twice; `ConfigError` if there is none."""
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as text:
-            rows = list(csv.DictReader(text, strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"--proposed {file}: {error}") from error
-    if not rows or not {"fitness", "generate_speed"} <= rows[0].keys():
-        raise ConfigError(f"--proposed {file}: no row, or no `fitness`: not the optimizer's data_storage_*.csv")
-    places = {column: _place(file, column) for column in rows[0] if column and _is_setting(column)}
-    found: list[dict[str, Any]] = []
-    for row in sorted(filter(_is_usable, rows), key=lambda row: float(row["fitness"])):
-        settings: dict[str, Any] = {}
-        for column, (group, name) in places.items():
-            if value := (row[column] or "").strip():
-                settings.setdefault(group, {})[name] = value if group == "environment_variables" else _value(value)
-        if settings and settings not in found:
-            found.append(settings)
-    if not found:
-        raise ConfigError(f"--proposed {file}: no row without an error that has a fitness and a setting")
-    return [{"label": f"proposed {rank}", **settings} for rank, settings in enumerate(found[:most], start=1)]
-
-
-def _is_setting(column: str) -> bool:
-    return column.lower() not in _NOT_SETTINGS and not column.startswith(_NOT_SETTINGS_BEGIN)
-
-
-def _place(file: Path, column: str) -> tuple[str, str]:
-    if column.startswith(_VARIABLES_BEGIN):
-        return "environment_variables", column
-    if place := _PLACES.get(column.lower()):
-        return place
-    raise ConfigError(
-        f"--proposed {file}: column `{column}` is none of the optimizer's default configuration, and the file does not "
-        "say what it stands for: rename it as there, or remove it and edit the study"
-    )
-
-
-def _is_usable(row: Mapping[str, str | None]) -> bool:
-    try:
-        fitness = float(row["fitness"] or "nan")
-    except ValueError:
-        return False
-    ended_early = (row.get("usable_as_best") or "").strip().lower() == "false"
-    return math.isfinite(fitness) and not (row.get("error") or "").strip() and not ended_early
-
-
-def _value(text: str) -> bool | int | float | str:
-    """As YAML would have it: a whole number stays one, though a table writes 64.0."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() else number

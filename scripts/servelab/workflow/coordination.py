@@ -49,8 +49,8 @@ class ProgressHandler(logging.Handler):
         if event.get("event") == "job_info" and event["rule_name"] == self._measuring_rule:
             self._measuring[event["jobid"]] = self._runs_of(event["wildcards"]["run_id"])
         elif event.get("event") == "job_finished" and event["job_id"] in self._measuring:
-            for line, left in self._progress.ended(self._measuring.pop(event["job_id"])):
-                self._logger.info(line, extra={"stage_left": left})
+            for line, _ in self._progress.ended(self._measuring.pop(event["job_id"])):
+                self._logger.info(line)
 
 
 def claim_studies(searches: Iterable[str], results: Path) -> None:
