@@ -20,7 +20,8 @@ from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.plan import ANSWERS, Plan
-from servelab.study.study import Answers, Candidate, Study
+from servelab.study.search_keys import Answers
+from servelab.study.study import Candidate, Study
 from servelab.workflow.plan_index import Plans
 
 STAGES = [

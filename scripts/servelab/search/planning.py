@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id
 from servelab.engines.server_identity import render_served, serve_of
-from servelab.study.changed_answers import may_change_answers
 from servelab.study.configuration import (
     Configuration,
     Incumbent,
@@ -17,6 +16,7 @@ from servelab.study.configuration import (
     baseline,
     changes_of,
     key_of,
+    may_change_answers,
 )
 from servelab.study.plan import ANSWERS, PROOF, SEARCH, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project

@@ -26,7 +26,7 @@ from servelab.measure.clients import CLIENTS, version_in_identity
 from servelab.study.plan import Plan, PlannedCandidate
 from servelab.study.recorded.plan import RecordedPlan
 from servelab.study.recorded.study import RecordedStudy, load_recorded
-from servelab.study.study import Hardware, Objective, Study, load_study
+from servelab.study.study import Objective, Study, StudyHardware, load_study
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class StudySummary(JsonFile):
     study: str = Field(description="Name.")
     title: str = Field(description="Heading of the report.")
     model: dict[str, Any] = Field(description="Model and variants.")
-    hardware: Hardware = Field(description="Accelerator, kind of device, accelerators of a node, price.")
+    hardware: StudyHardware = Field(description="Accelerator, kind of device, accelerators of a node, price.")
     engines: dict[str, dict[str, Any]] = Field(description="Engines with their versions.")
     objective: Objective = Field(description="Metric, basis, margin, workload that decides.")
     search: dict[str, Any] | None = Field(None, description="Strategy and what ends the search; not if recorded.")

@@ -44,11 +44,6 @@ def wrong_place(study: Study, alias: str, engine: Engine) -> tuple[str, str] | N
         return f"engines.{alias}.version", f"that of a server that already runs is not known: {fix}"
     if isinstance(DEVICES.get(device), RemoteDevices) and not engine.already_runs:
         return "hardware.device", f"engine {engine.name} is started on this machine, so its device is not `{device}`"
-    return _wrong_nodes(study, alias, engine)
-
-
-def _wrong_nodes(study: Study, alias: str, engine: Engine) -> tuple[str, str] | None:
-    entry = study.engines[alias]
     if study.hardware.nodes == 1:
         return None
     try:

@@ -1,10 +1,14 @@
-"""The keys of a study that say how its candidates are searched, and how the winner is proved."""
+"""The keys of a study that say how its candidates are listed, searched, asked questions and proved."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from itertools import product
+from typing import Any, Literal
 
-from servelab.core.run_spec import Strict
+from pydantic import Field, ValidationError, model_validator
+
+from servelab.answers.comparison import Allowed
+from servelab.core.run_spec import ProtocolSpec, Strict
 
 
 class StopWhen(Strict):
@@ -32,7 +36,7 @@ class StopWhen(Strict):
         return [name for name in type(self).model_fields if getattr(self, name) is not None]
 
 
-class Search(Strict):
+class SearchKeys(Strict):
     """How candidates are searched; docs/search.md explains it."""
 
     strategy: str = Field(
@@ -71,7 +75,7 @@ class Search(Strict):
     stop_when: StopWhen = StopWhen()
 
 
-class Proof(Strict):
+class ProofKeys(Strict):
     """How the winner of the search is proved: pairs of fresh server starts, baseline and winner."""
 
     pairs: int = Field(3, ge=3, description="Pairs measured first; their scatter says how many are needed.")
@@ -82,3 +86,148 @@ class Proof(Strict):
         description="Half width of the 95 % interval that the proof is to reach. Default: half of the gain that the "
         "search found, at least 2.",
     )
+
+
+class Answers(Strict):
+    """Questions on the server start that is timed, right after its load; what they take is in no speed."""
+
+    questions: str = Field(
+        "embedded",
+        description="`embedded`: short questions that come with Servelab. `gsm8k`: its published test file. `own`: a "
+        "JSON lines file of yours (docs/search.md#answers).",
+    )
+    dataset: str | None = Field(
+        None,
+        description="The file of `gsm8k` or `own`: a name in config/datasets.yaml. Default: that of the same name.",
+    )
+    num_questions: int = Field(60, ge=1, le=4_000, description="How many of them.")
+    allowed_loss_points: float = Field(
+        2.0,
+        ge=0,
+        lt=100,
+        description="How many percentage points of right answers a candidate may lose against the baseline.",
+    )
+    least_agreement_percent: float | None = Field(
+        None, gt=0, le=100, description="Least share of answers that equal the baseline's; null for no limit."
+    )
+    most_kl_nats: float | None = Field(
+        None,
+        gt=0,
+        description="Largest mean KL divergence of the answers' first token from the baseline's, in nats; null for no "
+        "limit. Of engines that print log-probabilities (docs/search.md).",
+    )
+    of: Literal["changes", "all"] = Field(
+        "changes",
+        description="`changes`: the baseline, candidates with other weights, another engine, or a setting that may "
+        "change answers (docs/reference/options.md), and both sides of the proof. `all`: every candidate.",
+    )
+    max_concurrency: int = Field(4, ge=1, le=1024, description="Questions in flight.")
+    endpoint: Literal["chat", "completions"] = Field(
+        "completions", description="OpenAI endpoint that is asked: `chat` for questions of your own with `messages`."
+    )
+
+    @property
+    def allowed(self) -> Allowed:
+        """What a candidate may lose."""
+        return Allowed(
+            task_loss_points=self.allowed_loss_points,
+            least_agreement_percent=self.least_agreement_percent,
+            most_kl_nats=self.most_kl_nats,
+        )
+
+    def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
+        """How they are sent, with the study's time limits: all of them once, and never again."""
+        return ProtocolSpec(
+            warmup_requests=0,
+            rounds=1,
+            max_concurrency=self.max_concurrency,
+            repeat_disturbed=0,
+            startup_timeout_s=whole.startup_timeout_s,
+            round_timeout_s=whole.round_timeout_s,
+        )
+
+
+def none_if_named(given: object) -> object:
+    """`answers: none` is the same as no key."""
+    return None if given == "none" else given
+
+
+MOST_VALUES = 100
+
+
+class ValueRange(Strict):
+    """Values of an integer option: `{from: 8, to: 64, step: 8}`, or `{from: 1, to: 256, log: 2}`."""
+
+    first: int = Field(alias="from", description="The first value.")
+    to: int = Field(description="No value is larger.")
+    step: int | None = Field(None, ge=1, description="Each value is this much more than the one before. Default: 1.")
+    log: int | None = Field(None, ge=2, description="Each value is this many times the one before.")
+
+    @model_validator(mode="after")
+    def _has_values(self) -> ValueRange:
+        if self.to < self.first:
+            raise ValueError(f"`to` is {self.to}, below `from`, {self.first}")
+        if self.step is not None and self.log is not None:
+            raise ValueError("give `step` or `log`, not both")
+        if self.log is not None and self.first < 1:
+            raise ValueError(f"with `log`, `from` must be at least 1, not {self.first}")
+        if self.log is None and (self.to - self.first) // (self.step or 1) >= MOST_VALUES:
+            raise ValueError(f"has more than {MOST_VALUES} values; give a larger `step`, or `log`")
+        return self
+
+    def values(self) -> list[int]:
+        """The values in ascending order."""
+        if self.log is None:
+            return list(range(self.first, self.to + 1, self.step or 1))
+        found, value = [], self.first
+        while value <= self.to:
+            found.append(value)
+            value *= self.log
+        return found
+
+
+def expand_ranges(candidates: object) -> object:
+    """Candidates as a study lists them, each with ranges replaced by one candidate for each combination of values.
+
+    A label is followed by the values. What is no list of candidates is returned as it is, for its own check. Raises
+    `ValueError` on a wrong range; it names candidate and key.
+    """
+    if not isinstance(candidates, list):
+        return candidates
+    found: list[object] = []
+    for number, candidate in enumerate(candidates):
+        found += _expanded(candidate, number) if isinstance(candidate, dict) else [candidate]
+    return found
+
+
+def _expanded(candidate: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    ranges = {
+        (part, name): _range(value, f"{number}.{part}.{name}").values()
+        for part in ("options", "arguments")
+        for name, value in _items(candidate.get(part))
+        if isinstance(value, dict)
+    }
+    found = []
+    for values in product(*ranges.values()):
+        changed = dict(candidate)
+        for (part, name), value in zip(ranges, values, strict=True):
+            changed[part] = {**changed[part], name: value}
+        if ranges and candidate.get("label"):
+            named = (f"{name}={value}" for (_, name), value in zip(ranges, values, strict=True))
+            changed["label"] = ", ".join([str(candidate["label"]), *named])
+        found.append(changed)
+    return found
+
+
+def _items(values: object) -> list[tuple[str, object]]:
+    return list(values.items()) if isinstance(values, dict) else []
+
+
+def _range(content: object, key: str) -> ValueRange:
+    try:
+        return ValueRange.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join([key, *(str(part) for part in first["loc"])])
+        wrong = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{where}: {wrong}; a range is `{{from, to}}` with `step` or `log`") from None

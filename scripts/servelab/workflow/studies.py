@@ -54,7 +54,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Names = Annotated[list[Name], BeforeValidator(_listed)]
 
 
-class Configuration(Strict):
+class WorkflowConfig(Strict):
     """Every key that the workflow reads; an unknown one is an error."""
 
     studies: Names = Field(description="Names of files in config/studies/, without `.yaml`.")
@@ -72,13 +72,13 @@ class Configuration(Strict):
     publish: str | None = Field(None, description="Where archives are published, `s3://…` or `zenodo://…`.")
 
 
-class PodsConfiguration(Configuration):
+class PodsConfig(WorkflowConfig):
     """The same for profiles/kubernetes."""
 
     results: str = Field("/servelab/results", description="Folder of results on the volume.")
 
 
-def read_configuration(config: Mapping[str, Any], model: type[Configuration] = Configuration) -> Configuration:
+def read_configuration(config: Mapping[str, Any], model: type[WorkflowConfig] = WorkflowConfig) -> WorkflowConfig:
     """The typed configuration; `ConfigError` names the key, and the nearest one if it is unknown."""
     try:
         return model.model_validate(dict(config))

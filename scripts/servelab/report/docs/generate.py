@@ -17,18 +17,17 @@ from servelab.report.docs.output_files import render_docs as render_files
 from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.results.checks import render_docs as render_checks
 from servelab.study.recorded.study import RecordedStudy
-from servelab.study.search_keys import Search, StopWhen
+from servelab.study.search_keys import Answers, SearchKeys, StopWhen
 from servelab.study.site import CheapRules, Placement, Site
 from servelab.study.study import (
-    Answers,
     Candidate,
-    Engine,
-    Hardware,
     Model,
     ModelVariant,
     Objective,
     Stage,
     Study,
+    StudyEngine,
+    StudyHardware,
 )
 from servelab.study.workload_loads import StudyWorkload
 
@@ -39,13 +38,13 @@ SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("`source` of kind `hub`", HubSource),
     ("`source` of kind `package`", PackageSource),
     ("`source` of kind `path`", PathSource),
-    ("`hardware`", Hardware),
-    ("`engines.<name>`", Engine),
+    ("`hardware`", StudyHardware),
+    ("`engines.<name>`", StudyEngine),
     ("`objective`", Objective),
     ("`protocol`", ProtocolSpec),
     ("`workloads`", StudyWorkload),
     ("`answers`", Answers),
-    ("`search`", Search),
+    ("`search`", SearchKeys),
     ("`search.stop_when`", StopWhen),
     ("`stages`", Stage),
     ("`baseline` and `stages.candidates`", Candidate),

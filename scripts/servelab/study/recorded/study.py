@@ -19,7 +19,7 @@ from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.study.recorded.commands import read_command
 from servelab.study.recorded.published_claims import ChosenClaim, Claim, candidates_of
-from servelab.study.study import COMPARISON, Hardware, Objective
+from servelab.study.study import COMPARISON, Objective, StudyHardware
 from servelab.study.workload_loads import NAME, Curve, point_name
 
 _AT = {"max_concurrency": "{:g} in flight", "request_rate": "{:g} requests/s"}
@@ -246,7 +246,7 @@ class RecordedStudy(Strict):
     title: str = Field(description="Heading of the report.")
     source: str | None = Field(None, description="Where it was published.")
     model: RecordedModel
-    hardware: Hardware
+    hardware: StudyHardware
     engines: dict[str, RecordedEngine] = Field(min_length=1)
     objective: Objective
     workloads: dict[str, RecordedWorkload] = Field(min_length=1, description="Workloads by name.")
@@ -352,7 +352,8 @@ def _candidate_problems(study: RecordedStudy, key: str, candidate: RecordedCandi
     if candidate.accelerators > study.hardware.per_node * study.hardware.nodes:
         more = f"{candidate.accelerators} is more than the {study.hardware.per_node} of hardware.per_node"
         yield f"{key}.accelerators", more
-    for place, command in {"command": candidate.command, **_commands(candidate)}.items():
+    commands = {f"commands.{workload}": command for workload, command in candidate.commands.items()}
+    for place, command in {"command": candidate.command, **commands}.items():
         try:
             read_command(command)
         except ValueError as error:
@@ -360,11 +361,6 @@ def _candidate_problems(study: RecordedStudy, key: str, candidate: RecordedCandi
     for name in ("logs", "commands"):
         for workload in getattr(candidate, name):
             yield from _unknown(f"{key}.{name}", workload, list(study.workloads), "workload")
-
-
-def _commands(candidate: RecordedCandidate) -> dict[str, str]:
-    """Key below the candidate → command."""
-    return {f"commands.{workload}": command for workload, command in candidate.commands.items()}
 
 
 def _claim_problems(study: RecordedStudy, key: str, claim: Claim) -> Iterator[tuple[str, str]]:
