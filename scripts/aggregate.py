@@ -2,13 +2,13 @@
 
 import pyarrow as pa
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables, write_table
 from servelab.results.compare_with_baseline import improvements
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     table = read_tables(rule.input.tables, schemas.STAGE_TABLE)
     rounds = read_tables(rule.input.rounds, schemas.ROUNDS)
     metrics = read_tables(rule.input.metrics, schemas.METRICS).drop_duplicates(["run_id", "workload", "metric"])

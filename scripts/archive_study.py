@@ -7,11 +7,11 @@ from servelab.archive.contents import read_source, study_contents
 from servelab.archive.layout import sign_archive
 from servelab.archive.redaction import Redactor
 from servelab.core.identity import file_sha256
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.core.ssh_signature import check_key, parse_key
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     search, beside = rule.params.search, rule.params.get("beside", "").split()
     key = parse_key(rule.params.sign) if rule.params.get("sign") else None
     if key:

@@ -1,6 +1,6 @@
 """Recomputes what was published on a recorded study, and checks its logs for contradictions."""
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.audit import AuditEvidence
 from servelab.recorded.audit.causes import studies_beside
@@ -12,7 +12,7 @@ from servelab.study.recorded.plan import RecordedPlan
 from servelab.study.recorded.study import load_recorded
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     folder = rule.input.study.parent
     study = load_recorded(folder)
     plans = [RecordedPlan.read(path) for path in rule.input.plans]

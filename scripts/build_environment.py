@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import lock_sha256
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES, Tool
 from servelab.measure.clients import CLIENTS
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     name, lock, output = rule.wildcards.tool, rule.input.lock, rule.output.environment
     tool: Tool = CLIENTS.get(name) if name in CLIENTS.names() else ENGINES.get(name)
     expected = f"{tool.name}-{lock_sha256(lock)[:12]}"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.search.kept_answers import read_answers
 from servelab.search.project import load_project
@@ -10,7 +10,7 @@ from servelab.search.versions import answers_table, build_history
 from servelab.study.plan import Plan
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     project = load_project(rule.input.study, Path())
     plans = [Plan.read(path) for path in rule.input.plans]
     answers = read_answers(rule.input.answer.parent)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from servelab.core.errors import ConfigError
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.engines.runtimes import read_environment
 from servelab.measure.environment_gate import CheckedEnvironment, check_environment, refuse_failed
 from servelab.search.project import load_project
 from servelab.study.spec_builder import served_settings
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     environment = read_environment(rule.input.environment)
     projects = [load_project(Path(file), Path()) for file in rule.params.studies.split()]
     used = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from servelab.assets.model_files import convert_model
 from servelab.core.result_lock import make_if_missing
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     output = rule.output.model
     make_if_missing(output, lambda: convert_model(rule.input.model, output.parent))
 

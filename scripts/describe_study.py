@@ -1,11 +1,11 @@
 """Writes the description of a study for its report: titles, model, hardware, engines, objective, protocol."""
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.search.candidates_table import describe, workload_titles
 from servelab.study.project import load_searched, study_path
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     path = study_path(rule.wildcards.search)
     describe(load_searched(path), workload_titles(path)).write(rule.output.study)
 

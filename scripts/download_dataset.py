@@ -9,12 +9,12 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
 from servelab.core.result_lock import claim
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 
 DATASETS = "config/datasets.yaml"
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     name, content, output = rule.wildcards.dataset, rule.wildcards.content, rule.output.dataset
     datasets = load_datasets(own_or_shipped(Path(), DATASETS))
     if name not in datasets:

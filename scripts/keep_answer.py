@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from servelab.core.errors import ConfigError
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search.decision import Decision
@@ -12,7 +12,7 @@ from servelab.search.project import load_project
 from servelab.search.recommended import Recommended
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     project = load_project(rule.input.study, Path())
     wanted = versions_id(study_versions(project))
     if rule.wildcards.versions_id != wanted:

@@ -1,6 +1,6 @@
 """Writes the table of a study's candidates: outcome, reason and cost of each, and the stages that share its runs."""
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
 from servelab.search.candidates_table import CandidatesStage, candidates_table
@@ -9,7 +9,7 @@ from servelab.study.plan import Plan
 from servelab.study.project import load_searched, read_plan, study_path
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     plans = [read_plan(path) for path in rule.input.plans]
     tables = [read_table(path, schemas.STAGE_TABLE) for path in rule.input.tables]
     decisions = [Decision.read(path) for path in rule.input.decisions]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.core.ssh_signature import parse_key
 from servelab.machine.device_names import parse_stated
 from servelab.measure.inputs import parse_job
@@ -16,7 +16,7 @@ from servelab.measure.interrupts import outage_on_interrupt
 from servelab.measure.visits import measure_job
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     given = rule.params
     job, stated = parse_job(given.job), parse_stated(given.get("names", "{}"))
     key = parse_key(given.sign) if given.get("sign") else None

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from servelab.archive.contents import archive_name, date_of, read_source
 from servelab.core.files import write_json
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     search = rule.wildcards.search
     date = date_of(Path(), Path("results"), search, read_source(Path()))
     write_json(rule.output.name, {"archive": archive_name(search, date)})

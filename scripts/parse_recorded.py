@@ -1,6 +1,6 @@
 """Plans a stage of a recorded study and reads its logs into the tables that a live stage has."""
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.log_tables import parse_recorded
 from servelab.search.decision import Decision
@@ -8,7 +8,7 @@ from servelab.study.recorded.plan import RecordedPlan, plan_recorded
 from servelab.study.recorded.study import load_recorded
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     folder = rule.input.study.parent
     study = load_recorded(folder)
     incumbent = study.baseline

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.results.kept_figures import KeptFigures
 from servelab.results.parse import parse_plan
@@ -10,7 +10,7 @@ from servelab.study.plan import Plan
 from servelab.study.study import load_study
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     study, plan = load_study(rule.input.study), Plan.read(rule.input.plan)
     kept = KeptFigures.of(study, Path("results/parsed") / study.study)
     for name, table in parse_plan(study, plan, Path("results/runs"), kept, rule.threads).items():

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search import strategies as search
@@ -13,7 +13,7 @@ from servelab.search.strategy import PastStage
 from servelab.study.plan import Plan
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     plans = [Plan.read(path) for path in rule.input.get("past_plans", [])]
     decisions = [Decision.read(path) for path in rule.input.get("past_decisions", [])]
     tables = [read_table(path, schemas.STAGE_TABLE) for path in rule.input.get("past_tables", [])]

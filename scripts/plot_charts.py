@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import read_tables
 from servelab.report.charts.write import study_charts, write_chart
 from servelab.search.decision import Decision
@@ -11,7 +11,7 @@ from servelab.study.project import StudySummary
 OF_RUNS = ("timeline", "distributions", "device_series")
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     found, folder = rule.input, rule.output.charts
     charts = study_charts(
         StudySummary.read(found.study),

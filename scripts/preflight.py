@@ -4,13 +4,13 @@ from pathlib import Path
 
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_json
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.search.preflight import preflight
 from servelab.search.preflight.printed_table import render
 from servelab.search.project import load_project
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     results = Path("results")
     wrong = []
     for file in rule.params.studies.split():

@@ -17,12 +17,12 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import replacing
 from servelab.core.identity import file_sha256, workload_id
 from servelab.core.result_lock import make_if_missing
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.core.run_spec import WorkloadSpec
 from servelab.core.yaml_file import describe_validation_error
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     dataset = next(iter(rule.input.get("dataset", [])), None)  # for kinds of workload that need one
     try:
         spec = WorkloadSpec.model_validate_json(rule.params.spec)

@@ -2,10 +2,10 @@
 
 from servelab.assets.model_files import quantize_model
 from servelab.core.result_lock import make_if_missing
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     output = rule.output.model
     make_if_missing(output, lambda: quantize_model(rule.input.model, rule.wildcards.quantization, output.parent))
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.curve_schema import CURVES
 from servelab.metrics.tables.io import read_table
@@ -16,7 +16,7 @@ from servelab.study.project import is_live, load_searched, read_plan, study_path
 from servelab.study.study import Study
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     path, runs = study_path(rule.wildcards.search), Path("results/runs")
     study = load_searched(path)
     *plans, last = [read_plan(path) for path in rule.input.plans]

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.report.index_page import index_page
 from servelab.report.page import write_page
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     page = index_page(Path("results"), rule.params.expected.split())
     write_page(page, rule.output.html, rule.output.markdown)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from servelab.core.files import write_text
-from servelab.core.rule import Rule, run_rule
+from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import read_tables
 from servelab.report.claims_section import RecordedLogs
 from servelab.report.measured_runs import MeasuredRuns
@@ -18,7 +18,7 @@ from servelab.study.project import StudySummary, is_live, study_path
 OPTIONAL = ("claims", "beside", "history", "answers", "curves")
 
 
-def main(rule: Rule) -> None:
+def main(rule: RuleJob) -> None:
     found, made, search = rule.input, rule.output, rule.wildcards.search
     study = StudySummary.read(found.study)
     tables = {"stages": read_tables(found.stages)}

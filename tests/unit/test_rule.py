@@ -6,7 +6,7 @@ from pathlib import Path
 
 from snakemake.iocontainers import InputFiles, OutputFiles, Wildcards
 
-from servelab.core.rule import Rule
+from servelab.core.rule import RuleJob
 from servelab.workflow.call import call, rule_files
 from servelab.workflow.code_digest import digest_code
 
@@ -17,7 +17,7 @@ def test_a_script_gets_what_its_rule_has_by_name():
     files = rule_files(Wildcards(fromdict={"stage": "engine"}), read, made, 3)
     command = call("decide_stage", "files", "sign").replace("{params.files:q}", shlex.quote(files))
     words = shlex.split(command.replace("{params.sign:q}", shlex.quote('{"a": "b=c"}')))
-    rule = Rule(words[2:4])
+    rule = RuleJob(words[2:4])
     assert rule.input == {"plan": Path("a b/plan.json"), "tables": [Path("1.parquet"), Path("2.parquet")], "none": []}
     assert (rule.output.decision, rule.wildcards.stage, rule.threads) == (Path("decision.json"), "engine", 3)
     assert rule.params == {"sign": '{"a": "b=c"}'}

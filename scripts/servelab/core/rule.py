@@ -24,7 +24,7 @@ class Named(dict[str, Any]):
             raise AttributeError(name) from None
 
 
-class Rule:
+class RuleJob:
     """A job of a rule.
 
     `input` and `output` have a path, or a list of paths, by each name of the rule. `wildcards` and `params` have texts.
@@ -38,9 +38,9 @@ class Rule:
         self.threads = int(files.get("threads", 1))
 
 
-def run_rule(main: Callable[[Rule], None], *, without_pandas: bool = False) -> NoReturn:
+def run_rule(main: Callable[[RuleJob], None], *, without_pandas: bool = False) -> NoReturn:
     """Calls `main` with the job of the command line, as `servelab.core.cli.run` does, and ends the process."""
-    run(lambda: main(Rule(sys.argv[1:])), without_pandas=without_pandas)
+    run(lambda: main(RuleJob(sys.argv[1:])), without_pandas=without_pandas)
 
 
 def _paths(files: Mapping[str, str | list[str]]) -> Named:
