@@ -1,7 +1,6 @@
 """The rules of the adaptive search: what it measures, when it ends, what it avoids, and what it chooses."""
 
 import itertools
-import zlib
 
 import pytest
 from made_search import around
@@ -95,15 +94,22 @@ def test_one_large_option_among_others_that_do_nothing_is_found(six):
     assert chosen(past[-1].winner.configuration)["c"] == 3
 
 
-def test_crashes_leave_fewer_visits_that_pay(six):
-    """Half of 64 combinations crash: as many as 32 combinations get, and those that crashed. No two are alike."""
+def test_a_choice_is_not_lost_because_it_crashed_in_bad_company(six):
+    """It gains most and crashes only beside another one, which is in the first combination."""
 
-    def rugged(options):
-        return "crashed" if "a" in options else 100.0 + zlib.crc32("".join(options).encode()) % 40
+    def truth(options):
+        return "crashed" if {"a", "c"} <= options.keys() else 100.0 * (1.8 if "a" in options else 1.0)
 
-    _, measured = searched(six(), rugged)
-    crashed = sum("a" in options for options in measured)
-    assert crashed and len(measured) <= 11 + crashed < 16
+    past, _ = searched(six(), truth)
+    assert "a" in chosen(past[-1].winner.configuration)
+
+
+def test_neighbours_on_a_scale_inform_each_other(six):
+    """Nine sizes with a peak between: it is found without measuring them all."""
+    project = six([stage("a", 9), stage("b"), stage("c")])
+    past, measured = searched(project, lambda options: 100.0 * 1.3 ** -abs(options.get("a", 1) - 6))
+    assert chosen(past[-1].winner.configuration)["a"] == 6
+    assert len(measured) < 14
 
 
 def test_the_first_four_are_those_that_leave_most_open_whatever_they_give(six):
@@ -141,14 +147,14 @@ def test_few_combinations_are_all_measured_at_once(six):
 def test_a_choice_that_crashes_is_avoided(six):
     past, measured = searched(six(), lambda options: "crashed" if "c" in options else 100.0 * 1.1 ** len(options))
     crashed = ["c" in options for options in measured]
-    assert any(crashed[:4]) and sum(crashed[4:]) <= 1
+    assert any(crashed[:4]) and sum(crashed) <= 6
     assert chosen(past[-1].winner.configuration).keys() == set("abdef")
 
 
 def test_what_may_be_the_cause_of_a_crash_is_avoided(six):
     _, measured = searched(six(), lambda options: "crashed" if {"a", "e"} & options.keys() else 100.0)
     crashed = [bool({"a", "e"} & options.keys()) for options in measured]
-    assert 0 < sum(crashed) <= 3
+    assert 0 < sum(crashed) <= 5
 
 
 def test_a_gain_within_the_margin_keeps_the_baseline(six):
@@ -166,7 +172,7 @@ def test_of_equals_the_one_that_changes_least_wins(six):
 def test_if_all_fails_the_baseline_stays(six):
     past, measured = searched(six(), lambda options: "crashed")
     assert past[-1].winner.configuration == baseline(six().study).configuration
-    assert len(measured) <= 16
+    assert len(measured) <= 18
 
 
 def test_a_baseline_that_fails_is_replaced(six):

@@ -1,69 +1,124 @@
-"""How likely a combination of options fails, from those that failed: it learns which choices to avoid."""
+"""How likely a combination of options fails, given those that failed and those that worked.
+
+A failure has a cause: a choice, or two or three choices together; for an option with ordered values also all values
+from one on, or up to one. Each possible cause is real with a small probability of its own, independently of the others
+(a "noisy or"). A combination that works refutes every cause that it has; one that fails has at least one that is real.
+The probabilities given all of this are exact for up to `_TOGETHER` failures, by inclusion and exclusion over them; the
+failures before these only change the probability of each cause.
+"""
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
+from numpy.typing import NDArray
 
-from servelab.search.surrogate import Floats, Levels
+from servelab.search.surrogate import Floats, Levels, Scales
 
-_PRIOR = {1: 1.0, 2: 0.3, 3: 0.05}
-"""Number of choices together → how likely they are a cause, before anything is measured; relative to a single one."""
-_PASSES = 5
-_UNTRIED = 0.2
-"""Probability, where something failed, that a choice fails which no working combination has: it keeps the next
-combinations from changing all at once, which any cause makes fail."""
+_PRIOR = (0.1, 0.02, 0.003)
+"""Probability that one choice, two or three choices together are a cause, before anything is measured."""
+_BASELINE, _RANGE = 0.2, 0.5
+"""How likely a cause is if it has a baseline's choice, and if it has several values of a scale, against others."""
+_TOGETHER = 6
+_BLOCK = 512
+"""Combinations that are computed at once."""
 
-Choices = tuple[tuple[int, int], ...]
-"""Options and their choices."""
+Bools = NDArray[np.bool_]
 
 
-def probability_of_failure(levels: Levels, worked: Levels, failed: Levels) -> Floats:
-    """Probability that each combination of `levels` fails, (combinations,); 0 as long as none `failed`.
-
-    A failure has a cause: one choice, or two or three together, that no combination in `worked` has. Each failure is
-    shared out among its possible causes, in proportion to how likely these are; what explains several failures becomes
-    likelier, what explains none of them is none. The shares are found by a few passes of expectation maximisation.
-    Besides, each choice that no combination in `worked` has may fail.
-    """
-    causes = _possible_causes(worked, failed)
-    if not causes:
+def probability_of_failure(levels: Levels, worked: Levels, failed: Levels, scales: Scales = ()) -> Floats:
+    """Probability that each combination of `levels` fails, (combinations,); 0 as long as none `failed`."""
+    if not len(failed):
         return np.zeros(len(levels))
-    prior = np.array([_PRIOR[len(cause)] for cause in causes])
-    explains = np.array([_has(failed, cause) for cause in causes], dtype=float)
-    weights = prior
-    for _ in range(_PASSES):
-        weights = prior * _shares(explains, weights).sum(1)
-    is_cause = 1 - (1 - _shares(explains, weights)).prod(1)
-    untried = [~np.isin(levels[:, option], worked[:, option]) for option in range(levels.shape[1])]
-    works: Floats = (1 - _UNTRIED) ** np.sum(untried, axis=0, dtype=float)
-    for cause, likely in zip(causes, is_cause, strict=True):
-        works[_has(levels, cause)] *= 1 - likely
-    return 1 - works
+    causes = _Causes(levels, worked, failed, scales)
+    blocks = [causes.failing(levels[at : at + _BLOCK]) for at in range(0, len(levels), _BLOCK)]
+    return np.concatenate([*blocks, np.zeros(0)])
 
 
-def _possible_causes(worked: Levels, failed: Levels) -> list[Choices]:
-    """Choices, alone or two or three together, of combinations that failed and of none that worked."""
-    found: dict[Choices, None] = {}
-    for combination in failed:
-        chosen = list(enumerate(int(level) for level in combination))
-        for size in _PRIOR:
-            for cause in combinations(chosen, size):
-                if not _has(worked, cause).any():
-                    found[cause] = None
-    return list(found)
+class _Causes:
+    """Every cause that no combination in `worked` refutes."""
+
+    def __init__(self, levels: Levels, worked: Levels, failed: Levels, scales: Scales) -> None:
+        counts = np.concatenate([levels, worked, failed]).max(0) + 1
+        self._sets = [
+            (option, each)
+            for option, count in enumerate(counts)
+            for each in _sets(count, scales[option] if scales else None)
+        ]
+        works, fails = self._in_sets(worked), self._in_sets(failed)
+        self._parts = []
+        for size in range(1, len(_PRIOR) + 1):
+            of = range(len(self._sets)) if size < len(_PRIOR) else np.flatnonzero(fails.any(1)).tolist()
+            parts = [each for each in combinations(of, size) if len({self._sets[at][0] for at in each}) == size]
+            listed = np.array(parts, dtype=np.int64).reshape(-1, size)
+            is_open = ~works[listed].all(1).any(1)
+            if size == len(_PRIOR):
+                is_open &= fails[listed].all(1).any(1)
+            self._parts.append(listed[is_open])
+        likely = np.array([_share(each) for _, each in self._sets])
+        found = [prior * likely[each].min(1) for each, prior in zip(self._parts, _PRIOR, strict=True)]
+        self._log_none: Floats = np.log1p(-np.concatenate(found))
+        """(causes,): logarithm of the probability that each is not real."""
+        explains = _needed(self._has(fails))
+        while len(explains) > _TOGETHER:
+            found_working = _working(self._log_none, explains[:_TOGETHER], np.eye(len(self._log_none), dtype=bool))
+            self._log_none, explains = np.log(np.clip(found_working, 1e-9, 1)), explains[_TOGETHER:]
+        self._explains = explains
+
+    def failing(self, levels: Levels) -> Floats:
+        """Probability that each combination fails."""
+        return 1 - _working(self._log_none, self._explains, self._has(self._in_sets(levels)).T)
+
+    def _in_sets(self, levels: Levels) -> Bools:
+        """(sets, combinations)"""
+        return np.array([chosen[levels[:, option]] for option, chosen in self._sets]).reshape(
+            len(self._sets), len(levels)
+        )
+
+    def _has(self, in_sets: Bools) -> Bools:
+        """(causes, combinations): which combinations have each cause."""
+        return np.concatenate([in_sets[each].all(1) for each in self._parts])
 
 
-def _shares(explains: Floats, weights: Floats) -> Floats:
-    """(causes, failures): each failure shared out among the causes that explain it, by their weights."""
-    shares = explains * weights[:, None]
-    shares /= np.maximum(shares.sum(0), 1e-12)
-    return shares
+def _sets(count: int, scale: Floats | None) -> list[Bools]:
+    """The sets of an option's choices that may be a cause: each alone; with a `scale` those from or up to a value."""
+    found = list(np.eye(count, dtype=bool))
+    if scale is not None:
+        for value in scale[np.isfinite(scale)]:
+            found += [scale >= value, scale <= value]
+    unlike = {each.tobytes(): each for each in found if not each.all()}
+    return list(unlike.values())
 
 
-def _has(levels: Levels, cause: Choices) -> np.ndarray:
-    """Which combinations have all these choices."""
-    options, chosen = (list(each) for each in zip(*cause, strict=True))
-    found: np.ndarray = (levels[:, options] == np.array(chosen)).all(1)
-    return found
+def _share(chosen: Bools) -> float:
+    """How likely a set of choices is part of a cause, against a single choice that is a change from the baseline."""
+    if chosen[0]:
+        return _BASELINE
+    return 1.0 if chosen.sum() == 1 else _RANGE
+
+
+def _needed(explains: Bools) -> Bools:
+    """(failures, causes): the failures that are not explained by every cause of another one, the clearest first."""
+    failures = sorted(np.unique(explains.T[explains.any(0)], axis=0), key=lambda each: int(each.sum()))
+    kept: list[Bools] = []
+    for each in failures:
+        if not any((other <= each).all() for other in kept):
+            kept.append(each)
+    # the clearest are taken last: they are the ones that are computed exactly
+    return np.array(kept[::-1], dtype=bool).reshape(len(kept), len(explains))
+
+
+def _working(log_none: Floats, explains: Bools, has: Bools) -> Floats:
+    """Probability that each combination works if each failure has a real cause; `has` is (combinations, causes).
+
+    P(no cause of the combination is real, all failures are explained) / P(all failures are explained), each by
+    Σ (−1)^|S| P(no cause of the failures S is real, nor of the combination) over the sets S of failures.
+    """
+    with_it, without = np.zeros(len(has)), 0.0
+    for chosen in product((False, True), repeat=len(explains)):
+        some = explains[list(chosen)].any(0)
+        sign, none = (-1) ** sum(chosen), float(log_none[some].sum())
+        without += sign * np.exp(none)
+        with_it += sign * np.exp(none + has @ np.where(some, 0.0, log_none))
+    return np.clip(with_it / max(without, 1e-12), 0, 1)

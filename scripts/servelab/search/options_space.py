@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -16,26 +16,37 @@ from servelab.search.decision import Row, disturbed, rows_of
 from servelab.search.failures import probability_of_failure
 from servelab.search.product import Combination, combinations
 from servelab.search.surrogate import Floats, Levels, Measurements, Prediction, Surrogate
-from servelab.study.configuration import key_of
+from servelab.study.configuration import Configuration, baseline, changes_of, key_of
 from servelab.study.plan import Plan
-from servelab.study.study import Study
+from servelab.study.study import Stage, Study
 
 
 class Space:
     """Every combination of a study's stages; the baseline is the first."""
 
-    def __init__(self, combined: Sequence[Combination]) -> None:
+    def __init__(self, combined: Sequence[Combination], scales: Sequence[Floats | None]) -> None:
         self.variants = [combination.variant for combination in combined]
         self._positions = {key_of(variant.configuration): at for at, variant in enumerate(self.variants)}
         chosen = np.array([combination.choices for combination in combined])
         used = [np.unique(column, return_inverse=True) for column in chosen.T]
         columns = [numbers for choices, numbers in used if len(choices) > 1]
+        self.scales = [
+            None if scale is None else scale[choices]
+            for scale, (choices, _) in zip(scales, used, strict=True)
+            if len(choices) > 1
+        ]
+        """The values of the choices of each such option, nan where unknown; None for an option without an order."""
         self.counts = [len(choices) for choices, _ in used if len(choices) > 1]
         """Number of choices of each option that has several; nothing is one of them."""
         self.levels: Levels = np.array(columns, dtype=np.int64).reshape(len(columns), len(chosen)).T
 
     def __len__(self) -> int:
         return len(self.variants)
+
+    def is_between(self, option: int, choice: int) -> bool:
+        """Whether a choice is neither the least nor the greatest value of its scale, so that others inform of it."""
+        scale = self.scales[option]
+        return scale is not None and bool(np.nanmin(scale) < scale[choice] < np.nanmax(scale))
 
     def positions(self, plan: Plan) -> list[int]:
         """Position of each candidate of a plan."""
@@ -50,7 +61,34 @@ def space_of(study: Study) -> Space:
 @lru_cache(maxsize=4)
 def _space(study: str) -> Space:
     """A study of ten thousand combinations takes seconds to combine, and a plan and a decision each ask for them."""
-    return Space(combinations(Study.model_validate_json(study)))
+    read = Study.model_validate_json(study)
+    return Space(combinations(read), [scale_of(stage, baseline(read).configuration) for stage in read.stages])
+
+
+def scale_of(stage: Stage, start: Configuration) -> Floats | None:
+    """The values of no candidate and of each candidate of a stage whose candidates differ in one number only.
+
+    The value of no candidate is the baseline's; nan if it sets none. None if there is no such number.
+    """
+    settings = [_flat(changes_of(candidate)) for candidate in stage.candidates]
+    names = {name for each in settings for name in each if any(other.get(name) != each[name] for other in settings)}
+    if len(names) != 1:
+        return None
+    (name,) = names
+    values = [each.get(name) for each in settings]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values):
+        return None
+    first = _flat(start.model_dump()).get(name)
+    is_number = isinstance(first, int | float) and not isinstance(first, bool) and first > 0
+    return np.array([first if is_number else np.nan, *values], dtype=float)
+
+
+def _flat(changes: Mapping[str, object]) -> dict[tuple[str, str], object]:
+    """Each changed setting, with those in a part of the configuration by its name and theirs."""
+    found: dict[tuple[str, str], object] = {}
+    for part, value in changes.items():
+        found |= {(part, key): each for key, each in value.items()} if isinstance(value, dict) else {(part, ""): value}
+    return found
 
 
 class Knowledge:
@@ -103,7 +141,7 @@ class Knowledge:
             starts=np.array([float(len(each)) for each in values]),
             noise=pooled_noise(values),
         )
-        return Surrogate(measurements, self._space.counts)
+        return Surrogate(measurements, self._space.counts, self._space.scales)
 
     def _levels(self, numbers: Sequence[int]) -> Levels:
         return self._space.levels[[self._at[number] for number in numbers]]
@@ -115,7 +153,22 @@ class Knowledge:
     def probability_of_working(self, levels: Levels, refused: Sequence[int]) -> Floats:
         """Of each combination, given what worked, what failed, and `refused` positions."""
         failed = self._space.levels[self.failed_with(refused)]
-        return 1 - probability_of_failure(levels, self._levels(self.fit), failed)
+        return 1 - probability_of_failure(levels, self._levels(self.fit), failed, self._space.scales)
+
+    def unseen(self, refused: Sequence[int]) -> list[tuple[int, int]]:
+        """Options and choices that never worked, and that did not fail without another change in common."""
+        worked, failed = self._levels(self.fit), self._space.levels[self.failed_with(refused)]
+
+        def failed_alone(option: int, choice: int) -> bool:
+            with_it = failed[failed[:, option] == choice]
+            return len(with_it) > 0 and ((with_it == with_it[0]) & (with_it > 0)).all(0).sum() == (choice > 0)
+
+        return [
+            (option, choice)
+            for option, count in enumerate(self._space.counts)
+            for choice in range(count)
+            if not (worked[:, option] == choice).any() and not failed_alone(option, choice)
+        ]
 
     def changes(self, row: int) -> list[str]:
         """The settings in which a row's configuration differs from the baseline."""

@@ -2,10 +2,11 @@
 
 A mixture of Gaussian processes over the options: each has an effect of each option, of each pair and of each three of
 them, and the noise of a server start. How large these are is not known beforehand, so many processes are drawn from a
-prior, and predictions are averaged over them by how likely each makes the measurements. They differ in two more ways:
+prior, and predictions are averaged over them by how likely each makes the measurements. They differ in three more ways:
 
 - In half of them an effect is that of a change from the baseline, as of a switch that is turned on; in the others all
   choices of an option are alike, as for a size.
+- In half of them neighbours on a scale, such as 16 and 32 sequences, have effects that are like each other.
 - In half of them one pair of options, another in each, has an effect together that is larger than all others: few
   choices meet, but these may matter most.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, zip_longest
 from math import erf
 
 import numpy as np
@@ -32,6 +33,8 @@ from servelab.search.decide import PRIOR, StartNoise
 Floats = NDArray[np.float64]
 Levels = NDArray[np.int64]
 """(combinations, options): the number of each option's choice in each combination; 0 is the baseline's."""
+Scales = Sequence[Floats | None]
+"""The values of each option's choices, nan where unknown; None for an option without an order."""
 
 _EFFECT = 0.04
 """Median of the prior of an option's effect: its standard deviation over the option's choices, as a logarithm."""
@@ -42,6 +45,8 @@ _PAIRS, _THREES, _SHARE_SD = 0.5, 0.2, 1.0
 _LARGE, _LARGE_SD, _LARGE_SHARE = 0.1, 0.5, 0.5
 """Median of the one large effect of two options together, as a logarithm; how its log varies; and the share of the
 processes that have one."""
+_REACH = 1.5
+"""Steps of a scale over which the effects of its values are alike."""
 _CONSTANT = 1.0
 """Prior variance of the overall level, about the mean of what is measured."""
 _PROCESSES = 256
@@ -68,8 +73,9 @@ class Measurements:
 class _Processes:
     """The sizes of all effects in each process, as variances of logarithms; all arrays begin with the processes."""
 
-    from_baseline: NDArray[np.bool_]
-    """(processes,): whether effects are those of a change from the baseline."""
+    kind: NDArray[np.int64]
+    """(processes,): 0 if effects are those of a change from the baseline, 1 if all choices are alike; 2 and 3 likewise,
+    but neighbours on a scale are like each other."""
     effects: Floats
     """(processes, options)"""
     pairs: Floats
@@ -94,11 +100,12 @@ class Surrogate:
     The same measurements give the same model; none give the prior.
     """
 
-    def __init__(self, measurements: Measurements, counts: Sequence[int]) -> None:
-        self._counts, self._at = tuple(counts), measurements.levels
+    def __init__(self, measurements: Measurements, counts: Sequence[int], scales: Scales = ()) -> None:
+        self._at = measurements.levels
+        self._options = [_alike(*each) for each in zip_longest(counts, scales)]
         self._offset = float(measurements.values.mean()) if len(self._at) else 0.0
         values = measurements.values - self._offset
-        processes = _drawn(self._counts, measurements.noise)
+        processes = _drawn(tuple(counts), measurements.noise)
         covariance = self._covariance(processes, self._at, self._at)
         covariance += (processes.noise[:, None] / measurements.starts)[:, :, None] * np.eye(len(values))
         root = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -118,7 +125,7 @@ class Surrogate:
         """Prediction of few combinations."""
         whitened = self._root @ self.covariance(self._at, levels)
         mean = self._offset + (whitened * self._whitened[:, :, None]).sum(1)
-        prior = _covariance(levels, levels, self._counts, self._processes)
+        prior = _covariance(levels, levels, self._options, self._processes)
         variance = np.maximum(prior - (whitened**2).sum(1), 1e-12)
         return Prediction(self, levels, mean, variance, self._processes.noise, whitened)
 
@@ -131,7 +138,7 @@ class Surrogate:
         return self._covariance(self._processes, first, second)
 
     def _covariance(self, processes: _Processes, first: Levels, second: Levels) -> Floats:
-        return _covariance(first[:, None], second[None], self._counts, processes)
+        return _covariance(first[:, None], second[None], self._options, processes)
 
     def _blocks(self, levels: Levels) -> list[Prediction]:
         return [self.at(levels[start : start + _BLOCK]) for start in range(0, len(levels), _BLOCK)]
@@ -223,43 +230,61 @@ def design(
     return found[len(taken) :]
 
 
-def _covariance(first: Levels, second: Levels, counts: Sequence[int], processes: _Processes) -> Floats:
+def _alike(count: int, scale: Floats | None) -> Floats:
+    """How alike two choices of an option are, (kinds, choices, choices); the kinds are those of `_Processes.kind`.
+
+    Between changes from the baseline 1 where equal, else 0; between choices that are all alike so that the mean over
+    them is 0. With a `scale`, neighbours are like each other, by the distance of their logarithms in typical steps.
+    """
+    same = np.eye(count)
+    changes, centred = same.copy(), (count * same - 1) / (count - 1)
+    changes[0, 0] = 0
+    if scale is None:
+        return np.array([changes, centred, changes, centred])
+    near = same.copy()
+    known = np.flatnonzero(np.isfinite(scale))
+    logs = np.log(scale[known])
+    steps = np.diff(np.sort(logs))
+    typical = np.median(steps[steps > 0]) if (steps > 0).any() else 1.0
+    near[np.ix_(known, known)] = np.exp(-0.5 * ((logs[:, None] - logs) / typical / _REACH) ** 2)
+    about = near - near.mean(0) - near.mean(1)[:, None] + near.mean()
+    to_baseline = near - near[[0]] - near[:, [0]] + near[0, 0]
+    return np.array([changes, centred, to_baseline / np.diag(to_baseline)[1:].mean(), about / np.diag(about).mean()])
+
+
+def _covariance(first: Levels, second: Levels, alike: Sequence[Floats], processes: _Processes) -> Floats:
     """Prior covariance of each of `first` with each of `second`, (processes, first, second); the two may broadcast.
 
-    It depends only on which options have the same choice. So it is computed once for all sets of options, where these
-    are fewer than the pairs of combinations.
+    Computed once for all pairs of combinations whose options are alike in the same way.
     """
-    options = len(counts)
-    same = first == second
-    total = np.empty((len(processes.noise), *same.shape[:-1]))
-    for from_baseline in (False, True):
-        shared = same & (first > 0) if from_baseline else same
-        chosen = processes.from_baseline == from_baseline
-        if 2**options < shared[..., 0].size:
-            sets = np.arange(2**options)[:, None] >> np.arange(options) & 1 == 1
-            of_sets = _of_shared(sets, from_baseline, counts, processes.only(chosen))
-            at = shared @ (1 << np.arange(options))
-            for process, found in zip(np.flatnonzero(chosen), of_sets, strict=True):
-                np.take(found, at, out=total[process], mode="clip")  # another mode fills a buffer first
-        else:
-            found = _of_shared(shared.reshape(-1, options), from_baseline, counts, processes.only(chosen))
-            total[chosen] = found.reshape(len(found), *shared.shape[:-1])
+    first, second = np.broadcast_arrays(first, second)
+    total = np.empty((len(processes.noise), *first.shape[:-1]))
+    for kind in range(len(alike[0]) if alike else 1):
+        chosen = processes.kind == kind
+        if not chosen.any():
+            continue
+        tables = [np.unique(each[kind], return_inverse=True) for each in alike]
+        code = np.zeros(first.shape[:-1], dtype=np.int64)
+        for option, (values, numbers) in enumerate(tables):
+            code = (
+                code * len(values) + numbers.reshape(alike[option][kind].shape)[first[..., option], second[..., option]]
+            )
+        codes, at = np.unique(code, return_inverse=True)
+        shared = np.empty((len(codes), len(alike)))
+        for option in reversed(range(len(alike))):
+            codes, number = np.divmod(codes, len(tables[option][0]))
+            shared[:, option] = tables[option][0][number]
+        total[chosen] = _of_alike(shared.T, processes.only(chosen))[:, at.reshape(code.shape)]
     return total
 
 
-def _of_shared(shared: NDArray[np.bool_], from_baseline: bool, counts: Sequence[int], processes: _Processes) -> Floats:
-    """Prior covariance of two combinations that share a choice of these options, (processes, sets).
-
-    `shared` is (sets, options): whether the choice is the same; if effects are those of changes from the baseline,
-    whether it is the same change. How alike the choices are is 1 where shared; elsewhere 0 for changes, else so that
-    the mean over choices is 0.
+def _of_alike(alike: Floats, processes: _Processes) -> Floats:
+    """Prior covariance of pairs of combinations whose options are `alike`, (options, pairs); (processes, pairs).
 
     The sums over pairs and threes of options by Newton's identities: with power sums p1, p2, p3 the pairs are
     (p1² − p2) / 2, and the threes (p1³ − 3 p1 p2 + 2 p3) / 6. The variance of a pair's effect is the share of pairs
     times the geometric mean of its options' variances; of three options likewise.
     """
-    others = 0.0 if from_baseline else -1.0 / (np.array(counts, dtype=float)[:, None] - 1)
-    alike = np.where(shared.T, 1.0, others)
     squares, cubes = alike**2, alike**3
     effects = processes.effects @ alike
     roots = np.sqrt(processes.effects)
@@ -281,7 +306,7 @@ def _drawn(counts: tuple[int, ...], noise: StartNoise) -> _Processes:
     several = draws.permutation(np.array([*combinations(range(options), 2)] or [(0, 0)]))
     has_large = (np.arange(_PROCESSES) < _LARGE_SHARE * _PROCESSES) & (options > 1)
     return _Processes(
-        from_baseline=draws.permutation(np.arange(_PROCESSES) % 2 == 0),
+        kind=draws.permutation(np.arange(_PROCESSES) % 4),
         effects=np.exp(2 * (np.log(_EFFECT) + _EACH_SD * normal[:, :options] + _ALL_SD * every[:, None])),
         pairs=np.exp(2 * (np.log(_PAIRS) + _SHARE_SD * pairs)),
         threes=np.exp(2 * (np.log(_THREES) + _SHARE_SD * threes)),

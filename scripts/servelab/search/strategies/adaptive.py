@@ -7,6 +7,7 @@ measured stays in the plan: each stage decides on everything that was measured b
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +22,7 @@ from servelab.search.options_space import Knowledge, Space, space_of
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
-from servelab.search.surrogate import Levels, design
+from servelab.search.surrogate import Floats, Levels, design
 from servelab.study.configuration import Incumbent, Load, Variant, baseline, difference
 from servelab.study.plan import Plan
 from servelab.study.project import Project
@@ -32,6 +33,8 @@ _FEWEST, _MOST = 8, 100
 _SHARE, _POWER = 1.6, 0.56
 """Visits by default: the share of the number of combinations to this power, between fewest and most: 14 of 48, 77 of
 1,000."""
+_FAILED, _MORE = 3, 2
+"""By default one more configuration is measured for every so many that failed, at most so many more."""
 _STAGES = 15
 """Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
 is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
@@ -43,6 +46,8 @@ _OF = 48
 The more there are, the less each promises alone: it falls with their number."""
 _LIKELY = 0.5
 """A combination that fails with this probability is no part of the design."""
+_AS_LIKELY = 0.5
+"""Combinations that work with this share of the best probability are taken to be as likely to work."""
 _SHORTLIST = 400
 """Combinations from which those that are measured together are taken: with the largest expected gain, or any at first.
 """
@@ -59,7 +64,7 @@ class Adaptive:
 
     def outlines(self, study: Study) -> list[Outline]:
         """See `Strategy.outlines`."""
-        space, visits = space_of(study), visits_of(study)
+        space, visits = space_of(study), most_visits(study)
         engines = frozenset(study.engines)
         first = _design_size(study)
         names = [variant.name for variant in space.variants[1:]] if len(space) == first else []
@@ -98,9 +103,9 @@ class Adaptive:
             most = min(measured + _batch(study), visits_of(study))
             return _filled(project, stage, title, last.winner, positions, _Design(space), most)
         knowledge = Knowledge(study, space, last.plan, last.table)
-        visits = _visits_that_pay(study, space, knowledge, refused)
+        visits = most_visits(study, len(knowledge.failed_with([])))
         most = min(measured + _batch(study), visits)
-        chooser: _Design | _Promising = _Promising(space, knowledge, study.objective.margin_percent)
+        chooser: _Design | _Promising = _Promising(space, knowledge, study.objective.margin_percent, visits)
         if measured < _SPREAD and not knowledge.failed_with([]):
             chooser, title = _Design(space), _spread_title(len(past))
         plan = _filled(project, stage, title, last.winner, positions, chooser, most)
@@ -109,8 +114,6 @@ class Adaptive:
         why = f"no other of the {len(space)} combinations promises more than the margin over {last.winner.candidate}"
         if visits <= measured:
             why = f"the {measured} configurations that the search may measure are measured"
-            if visits < visits_of(study):
-                why += f", {visits_of(study) - visits} fewer because many combinations are likely to fail"
         elif len(positions) == len(space):
             why = f"all {len(space)} combinations are measured"
         return make_plan(project, stage, title, last.winner, [], why)
@@ -141,13 +144,10 @@ def _default_visits(count: float) -> int:
     return min(_MOST, max(_FEWEST, round(_SHARE * math.pow(count, _POWER))))
 
 
-def _visits_that_pay(study: Study, space: Space, knowledge: Knowledge, refused: Sequence[int]) -> int:
-    """`visits_of`, but by default as if there were only the combinations that are likely to work; failures on top."""
-    failed = knowledge.failed_with(refused)
-    if study.search.visits or not failed:
-        return visits_of(study)
-    likely = float(knowledge.probability_of_working(space.levels, refused).sum())
-    return min(visits_of(study), _default_visits(likely) + len(set(failed) - set(refused)))
+def most_visits(study: Study, failures: int = _FAILED * _MORE) -> int:
+    """`visits_of`; if `search.visits` is not set, one more for every `_FAILED` failures, at most `_MORE`."""
+    more = 0 if study.search.visits else min(_MORE, failures // _FAILED)
+    return min(len(space_of(study)), visits_of(study) + more)
 
 
 def _design_size(study: Study) -> int:
@@ -171,7 +171,7 @@ class _Design:
         """`count` positions that are not `taken`; an engine `refused` some of these."""
         accepted = [at for at in taken if at not in refused]
         levels, some = self.space.levels, np.arange(len(self.space))
-        likely = probability_of_failure(levels, levels[accepted], levels[list(refused)]) < _LIKELY
+        likely = probability_of_failure(levels, levels[accepted], levels[list(refused)], self.space.scales) < _LIKELY
         likely[list(taken)] = False
         if not likely.any():
             likely = ~np.isin(some, taken)
@@ -185,11 +185,13 @@ class _Design:
 class _Promising:
     """Chooses what a model expects to gain most, as long as it expects some gain beyond the margin.
 
-    A choice that no measured combination has is still tried: its effect may be unlike those of the others.
+    A choice that no working combination has is still tried: its effect may be unlike those of the others. Once
+    something failed, it is tried alone beside choices that work, and enough of the `visits` are kept for that.
     """
 
-    def __init__(self, space: Space, knowledge: Knowledge, margin_percent: float) -> None:
+    def __init__(self, space: Space, knowledge: Knowledge, margin_percent: float, visits: int) -> None:
         self.space, self._knowledge, self._margin = space, knowledge, math.log1p(margin_percent / 100)
+        self._visits = visits
 
     def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
         """As `_Design.choose`; fewer, or none, where nothing promises more."""
@@ -206,10 +208,15 @@ class _Promising:
         found: list[int] = []
         while len(found) < min(count, len(listed)):
             gains = works * prediction.expected_gain(best)
-            if (works * prediction.expected_gain(best + self._margin)).max() < worth:
-                gains[~_has_new_choice(levels[listed], levels[[*taken, *found]])] = 0
-                if not gains.any():
-                    break
+            open_ones = self._open(levels[listed], works, levels[found], refused)
+            left = self._visits - len(taken) + len(refused) - len(found)
+            promises = (works * prediction.expected_gain(best + self._margin)).max() >= worth
+            if open_ones.any() and (not promises or left <= self._needed(levels[found], refused)):
+                gains = np.where(open_ones, np.exp(prediction.expected()), 0.0)
+            elif not promises:
+                break
+            if not gains.any():
+                break
             position = int(np.argmax(gains))
             found.append(int(listed[position]))
             works[position] = 0
@@ -217,12 +224,29 @@ class _Promising:
             prediction.believe(position)
         return found
 
+    def _unseen(self, found: Levels, refused: Sequence[int]) -> list[tuple[int, int]]:
+        """Options and choices that are still to be tried after `found`."""
+        unseen = self._knowledge.unseen(refused)
+        return [(option, choice) for option, choice in unseen if not (found[:, option] == choice).any()]
 
-def _has_new_choice(levels: Levels, measured: Levels) -> NDArray[np.bool_]:
-    """Which combinations have a choice that none of the `measured` ones has."""
-    new = [~np.isin(levels[:, option], measured[:, option]) for option in range(levels.shape[1])]
-    found: NDArray[np.bool_] = np.any(new, axis=0)
-    return found
+    def _needed(self, found: Levels, refused: Sequence[int]) -> int:
+        """How many visits it takes to try them: if something failed, each alone but those between others on a scale."""
+        unseen = self._unseen(found, refused)
+        if self._knowledge.failed_with(refused):
+            return sum(not self.space.is_between(*each) for each in unseen)
+        return max(Counter(option for option, _ in unseen).values(), default=0)
+
+    def _open(self, levels: Levels, works: Floats, found: Levels, refused: Sequence[int]) -> NDArray[np.bool_]:
+        """Which combinations try such a choice; if something failed, one alone, where it is about as likely to work as
+        anywhere."""
+        number = np.zeros(len(levels), dtype=int)
+        for option, choice in self._unseen(found, refused):
+            number += levels[:, option] == choice
+        if not self._knowledge.failed_with(refused):
+            return number > 0
+        alone = (number == 1) & (works > 0)
+        likeliest = works[alone].max(initial=0)
+        return alone & (works >= _AS_LIKELY * likeliest)
 
 
 def _filled(
