@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from servelab.machine.place import PlaceFacts
+from servelab.measure.run_files import PlaceFacts
 from servelab.results.checks import place_columns
 
 BEFORE = PlaceFacts(accelerator="NVIDIA H100 80GB HBM3", driver="550.54.15", runtime="CUDA 12.4", kernel="6.1")

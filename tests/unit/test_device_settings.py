@@ -9,11 +9,10 @@ from random import Random
 import pytest
 from device_tools import damaged, gpu_key, nvidia_log, write_npu_smi, write_nvidia_smi
 
-from servelab.machine import cpu_facts
-from servelab.machine.cpu_facts import CpuSettings, cpu_model, cpu_settings
-from servelab.machine.devices import DEVICES, ascend, nvidia
+from servelab.machine import cpu as cpu_facts
+from servelab.machine.cpu import CpuSettings, cpu_model, cpu_settings
+from servelab.machine.devices import DEVICES, DeviceSettings, ascend, number_or_none, nvidia, value_or_none
 from servelab.machine.lease import lease
-from servelab.machine.place import DeviceSettings, number_or_none, value_or_none
 
 H100 = DeviceSettings(
     runtime="CUDA 12.8",

@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from servelab.machine import cpu_facts
-from servelab.machine.cpu_facts import cached_share
+from servelab.machine.cpu import cached_share
 
 SIZE = 64 * mmap.PAGESIZE + 5
 
@@ -35,8 +34,7 @@ def test_what_was_just_written_is_cached_and_what_was_dropped_is_not(tmp_path):
     assert cached_share(file) == 1.0
 
 
-def test_the_files_of_a_folder_count_by_their_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(cpu_facts, "_CHUNK_BYTES", 16 * mmap.PAGESIZE)
+def test_the_files_of_a_folder_count_by_their_bytes(tmp_path):
     (tmp_path / "part").mkdir()
     one, other = written(tmp_path / "a"), written(tmp_path / "part/b", 3 * SIZE)
     (tmp_path / "empty").touch()

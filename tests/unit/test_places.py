@@ -13,11 +13,10 @@ from made_place import AFTER, BEFORE, put_places, upgrade
 from made_run import manifest, spec, status
 from made_study import stage_rows
 
-from servelab.machine.cpu_facts import CpuSettings
+from servelab.machine.cpu import CpuSettings
 from servelab.machine.lease import Batch, DevicePlacement, PlacedDevice, lease
-from servelab.machine.place import PlaceFacts, place_brief
 from servelab.measure.outcome import place_of
-from servelab.measure.run_files import ManifestDevice, RunManifest, RunStatus
+from servelab.measure.run_files import ManifestDevice, PlaceFacts, RunManifest, RunStatus, place_brief
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
 from servelab.results.checks import place_columns, unequal_places

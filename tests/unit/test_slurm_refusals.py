@@ -8,7 +8,7 @@ import pytest
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
-from servelab.machine.slurm_refusals import Waiting, keys_of, refusal, unsatisfied
+from servelab.machine.allocations.slurm import Waiting, keys_of, refusal, unsatisfied
 from servelab.study.site import Site
 from servelab.workflow.placement import SlurmWatch
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from device_tools import DATA, damaged
 
-from servelab.machine.topology import Topology, numa_node, numbers, parse_matrix
+from servelab.machine.devices import Topology, numa_node, numbers, parse_matrix
 
 SAMPLES = {
     "nvidia-topo-8-v100.txt": ("GPU", range(8)),

@@ -3,7 +3,7 @@
 import pytest
 from workspace import Workspace, tiny_study
 
-from servelab.machine.cpu_facts import cpu_model
+from servelab.machine.cpu import cpu_model
 
 REFUSED = f"runs are of `NVIDIA H100 SXM`, but this machine has `{cpu_model()}`, so nothing is measured"
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from servelab.assets.model_work import ModelShape, ModelWork
 from servelab.engines.options import Parallel
-from servelab.machine.cpu_rates import DeviceRates
+from servelab.machine.rates import DeviceRates
 
 Counts = npt.NDArray[np.float64]
 

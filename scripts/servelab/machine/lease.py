@@ -31,8 +31,7 @@ from servelab.core.identity import content_id
 from servelab.core.result_lock import holder_text
 from servelab.machine import allocations
 from servelab.machine.allocations import Allocation
-from servelab.machine.devices import DEVICES, Device, DeviceKind
-from servelab.machine.topology import Topology, numa_node
+from servelab.machine.devices import DEVICES, Device, DeviceKind, Topology, numa_node
 
 PORTS = range(20000, 22000)
 """Below the ports that Linux gives to outgoing connections (32768 and above), which may be in use at any moment."""

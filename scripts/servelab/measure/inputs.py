@@ -25,7 +25,7 @@ from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.engines.server_identity import render_served
 from servelab.engines.server_to_start import Serve, planned_span
-from servelab.machine.cpu_facts import cpu_model, cpu_settings
+from servelab.machine.cpu import cpu_model, cpu_settings
 from servelab.machine.lease import Lease
 from servelab.measure.clients import CLIENTS, version_in_identity
 from servelab.measure.run_files import ManifestDevice, MeasuringMachine

@@ -26,7 +26,7 @@ from servelab.core import cli
 from servelab.core.credentials import shell_variables
 from servelab.core.errors import ServelabError
 from servelab.core.processes import Supervised, stop_all
-from servelab.machine.cpu_facts import oom_kills
+from servelab.machine.cpu import oom_kills
 from servelab.machine.device_names import StatedName, WantedDevices
 from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, PortLease, lease, lease_ports, pinned

@@ -20,12 +20,11 @@ from servelab.core.identity import run_id
 from servelab.core.processes import lines_at_ends
 from servelab.core.run_spec import RunSpec
 from servelab.core.seal import seal_of
-from servelab.machine.cpu_facts import CpuSettings
-from servelab.machine.cpu_rates import DeviceRates
-from servelab.machine.devices.cpu_cores import KEY
-from servelab.machine.place import PlaceFacts
+from servelab.machine.cpu import CpuSettings
+from servelab.machine.devices.cpu import KEY
+from servelab.machine.rates import DeviceRates
 from servelab.measure.clients import LoadResult, LoadStats
-from servelab.measure.run_files import RunManifest, RunStatus
+from servelab.measure.run_files import PlaceFacts, RunManifest, RunStatus
 from servelab.measure.server import CandidateFailed
 from servelab.metrics.capacity import CapacityStep, capacity_values
 from servelab.metrics.definitions import RunData, round_values

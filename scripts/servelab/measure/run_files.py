@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,16 +11,73 @@ from pydantic import Field
 from servelab.assets.model_work import ModelWork
 from servelab.core.errors import ServelabError
 from servelab.core.files import JsonFile, JsonPart
+from servelab.core.identity import content_id
 from servelab.core.run_spec import ClientSpec, ModelFormat, ModelSource
 from servelab.core.seal import IMPORTED, SIGNATURE, SIGNED, STATUS, Seal, faults_of_seal
 from servelab.core.ssh_signature import BadSignatureError, Signer, SigningKey, sign_file, verify_file
 from servelab.engines.endpoint import Asked
-from servelab.machine.cpu_facts import CpuSettings
-from servelab.machine.cpu_rates import DeviceRates
+from servelab.machine.cpu import CpuSettings
+from servelab.machine.devices import DeviceSettings
 from servelab.machine.lease import DevicePlacement
-from servelab.machine.place import DeviceSettings, PlaceFacts
-from servelab.measure.load.plan import LoadStats
+from servelab.machine.rates import DeviceRates
+from servelab.measure.load import LoadStats
 from servelab.metrics.capacity import CapacityStep
+
+_DIGEST_LENGTH = 12
+_BRIEF = ("accelerator", "driver", "runtime", "kernel")
+
+
+class PlaceFacts(JsonPart):
+    """Where a run was measured; nulls are unknown. If its devices differ in a fact, all values are in it.
+
+    Two places are equal if these facts are: what may change a speed and is not in a run's specification. Not among
+    them are the host's name, the job, the devices' number and numbers, persistence mode (it only changes how long a
+    start takes), firmware (boards of one delivery differ in it) and the size of the host's memory.
+    """
+
+    accelerator: str | None = Field(None, description="The accelerator as the vendor's tool names it.")
+    driver: str | None = Field(None, description="Version of its driver.")
+    runtime: str | None = Field(None, description="Newest CUDA that the driver supports, or the host's CANN.")
+    mig_mode: str | None = Field(None, description="`Enabled` if a GPU is split into instances.")
+    ecc_mode: str | None = Field(None, description="`Enabled` if its memory corrects errors.")
+    power_limit: str | None = Field(None, description="Power limit that is set, in W.")
+    core_clock: str | None = Field(None, description="Application clock of a GPU, rated clock of an NPU, in MHz.")
+    memory_clock: str | None = Field(None, description="Application clock of a GPU's memory, in MHz.")
+    cpu: str | None = Field(None, description="Model of the host's CPU.")
+    cpus: str | None = Field(None, description="CPUs of the host.")
+    cpus_usable: str | None = Field(None, description="CPUs that the run could use, if they are what served.")
+    kernel: str | None = Field(None, description="Release of the host's kernel.")
+    microcode: str | None = Field(None, description="Revision of the CPU's microcode.")
+    governor: str | None = Field(None, description="Governor of the CPU's clocks.")
+    boost: str | None = Field(None, description="`on` or `off`: whether clocks above the base clock are allowed.")
+    highest_mhz: str | None = Field(None, description="Highest clock of the CPU that is allowed, in MHz.")
+    smt: str | None = Field(None, description="`on` or `off`: whether cores have several hardware threads.")
+    hypervisor: str | None = Field(None, description="Vendor of the host's hypervisor.")
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The facts that are known."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @property
+    def digest(self) -> str:
+        """The name of the place in tables: equal for equal places."""
+        return place_digest(self.facts)
+
+
+def place_digest(facts: Mapping[str, str]) -> str:
+    """The name of a place with these facts."""
+    return content_id(dict(facts))[:_DIGEST_LENGTH]
+
+
+def place_brief(facts: Mapping[str, str]) -> str:
+    """What most often changes about a place: accelerator, driver, runtime and kernel."""
+    return ", ".join(fact_text(name, facts[name]) for name in _BRIEF if name in facts)
+
+
+def fact_text(name: str, value: str) -> str:
+    """`driver 570.86.10`; an accelerator's name says what it is."""
+    return value if name == "accelerator" else f"{name.replace('_', ' ')} {value}"
 
 
 class RunStatus(JsonFile):

@@ -24,7 +24,7 @@ from servelab.engines.adapters import Engine
 from servelab.engines.failure_explanation import Explanation
 from servelab.engines.failure_signs import PORT_TAKEN
 from servelab.engines.server_to_start import Serve
-from servelab.machine.cpu_facts import cached_share, oom_kills
+from servelab.machine.cpu import cached_share, oom_kills
 from servelab.machine.lease import PortLease, lease_ports, pinned
 from servelab.measure.first_tokens import ask
 from servelab.measure.nodes import Enter, NodeParts

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from servelab.assets.model_work import work_of_config
 from servelab.engines.roofline import Served
-from servelab.machine.cpu_rates import published_rates
+from servelab.machine.rates import published_rates
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95

@@ -19,7 +19,7 @@ from servelab.assets.model_work import ModelWork
 from servelab.core.run_spec import ArgumentValue, RunSpec
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.roofline import Formats, Least, Served, kv_number_bytes, least_time
-from servelab.machine.cpu_rates import DeviceRates, published_rates
+from servelab.machine.rates import DeviceRates, published_rates
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.definitions import RunData
 from servelab.metrics.tables.record_array import RecordArray, by_round, succeeded

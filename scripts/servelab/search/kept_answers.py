@@ -12,8 +12,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.files import FiniteOrNull, JsonFile
 from servelab.core.identity import content_id
 from servelab.core.run_spec import EngineSpec
-from servelab.machine.place import PlaceFacts
-from servelab.measure.run_files import RunStatus
+from servelab.measure.run_files import PlaceFacts, RunStatus
 from servelab.search.recommended import Recommended
 from servelab.study.project import Project
 

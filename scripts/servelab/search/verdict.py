@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from servelab.core.errors import ServelabError
-from servelab.machine.place import fact_text
 from servelab.measure.outcome import place_of
-from servelab.measure.run_files import RunManifest
+from servelab.measure.run_files import RunManifest, fact_text
 from servelab.metrics.statistics import Interval
 from servelab.search.decide import StartNoise, compare, pooled_noise, relative_change, unfit
 from servelab.search.decision import disturbed, too_many_failed

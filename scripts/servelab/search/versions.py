@@ -22,7 +22,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.identity import canonical_json
 from servelab.core.run_spec import EngineSpec, RunSpec
 from servelab.core.seal import faults_of_seal
-from servelab.machine.place import place_brief, place_digest
+from servelab.measure.run_files import place_brief, place_digest
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, mean_ci95
 from servelab.metrics.tables import comparison_schemas as compared_schemas

@@ -14,7 +14,7 @@ from typing import Any
 
 from servelab.core.errors import ServelabError
 from servelab.core.result_lock import claim
-from servelab.machine.slurm_refusals import cancel_jobs
+from servelab.machine.allocations.slurm import cancel_jobs
 from servelab.search.progress import ProgressLines, StudyProgress
 from servelab.study.study import Study
 

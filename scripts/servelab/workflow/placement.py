@@ -17,7 +17,7 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, RunSpec
 from servelab.core.ssh_signature import SigningKey, check_key
 from servelab.core.yaml_file import describe_validation_error
-from servelab.machine.slurm_refusals import Waiting, is_final, keys_of, refusal, unsatisfied
+from servelab.machine.allocations.slurm import Waiting, is_final, keys_of, refusal, unsatisfied
 from servelab.measure.inputs import runtime_min
 from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project

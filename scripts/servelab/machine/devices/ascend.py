@@ -9,9 +9,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, answer, ask, asked_topology
-from servelab.machine.place import DeviceSettings, number_or_none, value_or_none
-from servelab.machine.topology import Topology
+from servelab.machine.devices import (
+    DEVICES,
+    Device,
+    DeviceKind,
+    DeviceSettings,
+    Passthrough,
+    Topology,
+    answer,
+    ask,
+    asked_topology,
+    number_or_none,
+    value_or_none,
+)
 
 _DRIVER = Path("/usr/local/Ascend/driver/version.info")
 _NODES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")

@@ -10,33 +10,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
-from servelab.machine.cpu_facts import cpu_model
-from servelab.machine.cpu_rates import DeviceRates, cpu_rates
-from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough
-from servelab.machine.topology import Topology, numa_nodes, numbers
-
-KEY = "cpu"
-
-
-class Cpu(DeviceKind):
-    """All CPUs and the memory of the machine."""
-
-    name = "cpu"
-    words = ("cpu",)
-
-    def find(self) -> list[Device]:
-        """See `DeviceKind.find`."""
-        return [Device(index="0", key=KEY, name=cpu_model(), memory_bytes=psutil.virtual_memory().total)]
-
-    def measured_rates(self, devices: Sequence[Device]) -> DeviceRates:
-        """See `DeviceKind.measured_rates`."""
-        return cpu_rates([])
-
-
-DEVICES.register("cpu", Cpu())
-
+from servelab.machine.cpu import cpu_model, cpu_rates
+from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, Topology, numa_nodes, numbers
+from servelab.machine.devices.cpu import KEY
+from servelab.machine.rates import DeviceRates
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CORES_OF_ONE_FOR_CLIENTS = 8

@@ -7,9 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from servelab.machine.devices import DEVICES, Device, DeviceKind, Passthrough, answer, ask, asked_topology
-from servelab.machine.place import DeviceSettings, number_or_none, value_or_none
-from servelab.machine.topology import Topology
+from servelab.machine.devices import (
+    DEVICES,
+    Device,
+    DeviceKind,
+    DeviceSettings,
+    Passthrough,
+    Topology,
+    answer,
+    ask,
+    asked_topology,
+    number_or_none,
+    value_or_none,
+)
 
 _FIELDS = "index,uuid,name,driver_version,memory.total"
 _LINE = re.compile(r"(\d+), *(GPU-[\w-]+), *(.+), *([\w.]+), *(.+)")

@@ -9,7 +9,7 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
-from servelab.measure.load.plan import LoadPlan
+from servelab.measure.load import LoadPlan
 
 Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 

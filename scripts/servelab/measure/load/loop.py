@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from servelab.measure.load import LoadPlan
 from servelab.measure.load.board import Board, ClockDifference, RequestQueue, clock
 from servelab.measure.load.connections import Address, TlsSocket, open_socket, resolve, trusted
 from servelab.measure.load.exchange import NO_STAMP, PIECE_BYTES, STAMP_BYTES, Exchange, most_bytes
-from servelab.measure.load.plan import LoadPlan
 from servelab.measure.load.requests import ConversationTurns, LoadRequests
 from servelab.measure.load.stream import read_answer
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from servelab.core.credentials import without_key
+from servelab.measure.load import LoadPlan
 from servelab.measure.load.board import ClockDifference, Floats
 from servelab.measure.load.exchange import Exchange
-from servelab.measure.load.plan import LoadPlan
 from servelab.measure.load.requests import LoadRequests, read_asked
 from servelab.measure.load.stream import StreamedAnswer, excerpt, read_answer
 from servelab.metrics.tables import schemas

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from servelab.core.credentials import key_of
 from servelab.core.errors import ServelabError
-from servelab.measure.load.plan import LoadPlan
+from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_arrow
 

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from servelab.core.errors import ConfigError, Outage
+from servelab.measure.load import LoadPlan, LoadStats
 from servelab.measure.load.board import Board, Floats, LoadProgress, RequestQueue, clock
 from servelab.measure.load.loop import Loop
-from servelab.measure.load.plan import LoadPlan, LoadStats
 from servelab.measure.load.records import Record, make_answers, make_table, read_exchanges
 from servelab.measure.load.requests import LoadRequests, prepare
 

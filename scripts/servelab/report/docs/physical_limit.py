@@ -6,7 +6,7 @@ import numpy as np
 
 from servelab.assets.model_work import work_of_config
 from servelab.engines.roofline import Formats, Served, least_time
-from servelab.machine.cpu_rates import MIB, PUBLISHED, TERA, published_rates
+from servelab.machine.rates import MIB, PUBLISHED, TERA, published_rates
 
 EXAMPLE = {
     "model_type": "qwen3",

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from servelab.core.identity import canonical_json
 from servelab.core.registry import Registry
 from servelab.core.run_spec import RunSpec
-from servelab.machine.place import PlaceFacts, fact_text
 from servelab.measure.clients import LoadStats
+from servelab.measure.run_files import PlaceFacts, fact_text
 from servelab.metrics.disturbance import under_load
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.record_array import RecordArray, record_array, succeeded
