@@ -97,6 +97,8 @@ def test_modules_and_files_that_texts_name_exist():
     texts = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".md", ".py", ".smk", ".yaml")]
     missing = []
     for text in (*DOCUMENTS, *texts):
+        if text.name == "CHANGELOG.md":  # it names what went
+            continue
         content = text.read_text()
         paths = re.findall(r"(?<![\w/])((?:scripts|tests)/[\w/]+\.(?:py|smk))\b", content)
         missing += [(text.name, path) for path in paths if not (ROOT / path).exists()]

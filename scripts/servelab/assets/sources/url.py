@@ -1,4 +1,4 @@
-"""A file at a plain URL, and its download with resume: docs/decisions/0008-own-download.md says why it is our own."""
+"""A file at a plain URL, and its download with resume: docs/architecture.md says why it is our own."""
 
 from __future__ import annotations
 
