@@ -205,7 +205,8 @@ class MeasuringJobs:
 
     def json(self, last: str) -> str:
         """The job as its script reads it."""
-        return json.dumps({"visits": [[self._run(run) for run in visit] for visit in self.visits(last)]})
+        visits = [[self._run(run) for run in visit] for visit in self.visits(last)]
+        return json.dumps({"visits": visits}, separators=(",", ":"))
 
     def _run(self, run_id: str) -> dict[str, Any]:
         files = self._files_of(run_id)
