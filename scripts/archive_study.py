@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from servelab.archive.build import build_redacted
-from servelab.archive.contents import read_source, study_contents
+from servelab.archive.contents import archive_name, date_of, read_source, study_contents
 from servelab.archive.layout import sign_archive
 from servelab.archive.redaction import Redactor
 from servelab.core.identity import file_sha256
@@ -20,7 +20,8 @@ def main(rule: RuleJob) -> None:
     root, results = Path(), Path("results")
     source = read_source(root)
     contents = study_contents(root, results, [search, *beside], source)
-    output = rule.output.archive
+    name = archive_name(search, date_of(root, results, search, source))
+    output = rule.output.get("archive", results / "archives" / name)
     redactor = Redactor.of_this_machine(root.absolute(), hosts=contents.nodes)
     manifest = build_redacted(output, contents, source, root, redactor)
     said = sign_archive(output, key)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from damaged_weights import damage
 from forged import read_members, write_forged
-from workspace import Workspace, tiny_study
+from workspace import Workspace, archive_file, tiny_study
 
 from servelab.archive.verify import verify_archive
 from servelab.assets.model_files import load_model
@@ -161,7 +161,7 @@ def script(workspace, name, *arguments):
 @pytest.mark.slow
 def test_an_archive_carries_the_answers_and_an_altered_one_is_found(asked, tmp_path):
     archive = tmp_path / "tiny.zip"
-    script(asked, "archive_study", "--search", "studies/tiny", "--output", archive)
+    script(asked, "archive_study", "search=studies/tiny", archive_file(archive))
     members = read_members(archive)
     table = asked.json(f"{STUDY}/stages/weights/plan.json")
     runs = [run["run_id"] for candidate in table["candidates"] for run in candidate["answers"]]

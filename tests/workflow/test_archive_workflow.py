@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from forged import read_members, write_forged
-from workspace import ROOT, Workspace, tiny_study
+from workspace import ROOT, Workspace, archive_file, tiny_study
 
 from servelab.archive.unpack import open_archive
 from servelab.archive.verify import read_manifest
@@ -46,7 +46,7 @@ def only_archive(workspace, folder="results/archives"):
 def archived(finished, tmp_path_factory):
     """A copy of the finished tiny study, with its archive."""
     workspace = finished.copy(tmp_path_factory.mktemp("archived") / "tiny")
-    script(workspace, "archive_study", "--search", "studies/tiny")
+    script(workspace, "archive_study", "search=studies/tiny")
     return workspace
 
 
@@ -70,7 +70,7 @@ def test_the_name_has_the_day_on_which_the_last_run_ended(archived):
 
 
 def test_a_second_build_gives_the_same_bytes(archived, tmp_path):
-    script(archived, "archive_study", "--search", "studies/tiny", "--output", tmp_path / "again.zip")
+    script(archived, "archive_study", "search=studies/tiny", archive_file(tmp_path / "again.zip"))
     assert (tmp_path / "again.zip").read_bytes() == only_archive(archived).read_bytes()
 
 
@@ -117,7 +117,7 @@ def test_restored_runs_are_measured_again_if_the_configuration_says_so(restored)
 
 def test_what_was_restored_can_be_archived_and_says_that_it_was_imported(restored, tmp_path):
     workspace = restored.copy(tmp_path / "copy")
-    script(workspace, "archive_study", "--search", "studies/tiny")
+    script(workspace, "archive_study", "search=studies/tiny")
     again = only_archive(workspace)
     assert "does not hold" not in script(workspace, "verify_archive", "--accept-unsigned", again)
     with zipfile.ZipFile(again) as file:
@@ -134,7 +134,7 @@ def test_a_missing_or_changed_record_fails_the_build(archived, tmp_path):
     ):
         kept = (run / name).read_bytes()
         change(run / name)
-        code, said = script(workspace, "archive_study", "--search", "studies/tiny", check=False)
+        code, said = script(workspace, "archive_study", "search=studies/tiny", check=False)
         assert code == 1 and f"{run.name}" in said and name in said and "Traceback" not in said
         (run / name).write_bytes(kept)
     assert only_archive(workspace).read_bytes() == before

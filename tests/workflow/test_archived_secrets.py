@@ -10,7 +10,7 @@ from io import BytesIO
 
 import pyarrow.parquet as pq
 import pytest
-from workspace import Workspace
+from workspace import Workspace, archive_file
 
 pytestmark = pytest.mark.slow
 # put together here, so that no file of the project holds anything of such a form
@@ -97,10 +97,6 @@ def run_script(workspace, *arguments):
     return done.stdout
 
 
-def output_files(path):
-    return f"files={json.dumps({'output': {'archive': str(path)}})}"
-
-
 @pytest.fixture(scope="module")
 def archive(finished, tmp_path_factory):
     """The archive of a study with everything planted, its tables and report made after that."""
@@ -110,7 +106,7 @@ def archive(finished, tmp_path_factory):
     report = (workspace.folder / "results/studies/tiny/report.html").read_text()
     assert USER in report, "what is planted gets as far as the report"
     path = workspace.folder / "planted.zip"
-    run_script(workspace, "scripts/archive_study.py", "search=studies/tiny", output_files(path))
+    run_script(workspace, "scripts/archive_study.py", "search=studies/tiny", archive_file(path))
     return workspace, path
 
 
@@ -156,7 +152,7 @@ def test_the_archive_still_verifies(archive):
 def test_a_second_build_gives_the_same_bytes(archive, tmp_path):
     workspace, path = archive
     again = tmp_path / "again.zip"
-    run_script(workspace, "scripts/archive_study.py", "search=studies/tiny", output_files(again))
+    run_script(workspace, "scripts/archive_study.py", "search=studies/tiny", archive_file(again))
     assert again.read_bytes() == path.read_bytes()
 
 
@@ -166,7 +162,7 @@ def test_a_credential_in_a_specification_ends_the_build(archive, tmp_path):
     copy = workspace.copy(tmp_path / "copy")
     run = failed_run(copy)
     edit_json(run / "spec.json", lambda value: value["environment_variables"].update(SOME_TOKEN="white-rabbit"))
-    command = ["scripts/archive_study.py", "search=studies/tiny", output_files("never.zip")]
+    command = ["scripts/archive_study.py", "search=studies/tiny", archive_file("never.zip")]
     done = subprocess.run(
         [sys.executable, *command], cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, check=False
     )

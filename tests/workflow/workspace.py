@@ -98,6 +98,11 @@ def code_sha256() -> str:
     return digest.hexdigest()
 
 
+def archive_file(path: Path | str) -> str:
+    """The word that hands `archive_study.py` its output."""
+    return f"files={json.dumps({'output': {'archive': str(path)}})}"
+
+
 class Workspace:
     """A copy of the project that runs a study of its own."""
 
