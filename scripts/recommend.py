@@ -4,7 +4,7 @@ from pathlib import Path
 
 from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.curve_schema import CURVES
+from servelab.metrics.tables.comparison_schemas import CURVES
 from servelab.metrics.tables.io import read_table
 from servelab.search.candidates_table import workload_titles
 from servelab.search.decision import Decision

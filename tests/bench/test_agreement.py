@@ -14,7 +14,7 @@ from real_servers import plan_for, request_file
 from servelab.measure.server import Server
 from servelab.metrics.definitions import METRICS, Round
 from servelab.metrics.statistics import ratio_ci95
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
 
 OURS, OTHER = "servelab", "vllm-bench"
 CONCURRENCY = 4

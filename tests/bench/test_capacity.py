@@ -10,7 +10,7 @@ import pytest
 from harness import CLIENT_CPUS, CPUS, Records, publish, run_client, stub_plan, stub_server, undisturbed
 
 from servelab.metrics.definitions import METRICS, Round
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
 
 LATE_MS = 10.0
 """A schedule delay whose 99th percentile is more says that the client cannot keep up."""

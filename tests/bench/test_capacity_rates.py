@@ -11,8 +11,7 @@ from harness import publish
 from unit.made_queue import served
 
 from servelab.core.run_spec import CapacitySpec
-from servelab.metrics.capacity import CapacityStep, find_capacity, judge, next_load, probe
-from servelab.metrics.saturation import is_saturated
+from servelab.metrics.capacity import CapacityStep, find_capacity, is_saturated, judge, next_load, probe
 
 pytestmark = pytest.mark.bench
 

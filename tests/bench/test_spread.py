@@ -27,7 +27,7 @@ from servelab.measure.load import LoadPlan
 from servelab.measure.server import Server
 from servelab.metrics.definitions import METRICS, Round
 from servelab.metrics.statistics import mean_ci95, ratio_ci95
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
 
 TRIES, ROUNDS = 20, 6
 SLOWDOWN_PERCENT = 3.0

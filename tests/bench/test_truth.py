@@ -12,7 +12,7 @@ from harness import Records, publish, run_client, stub_plan, stub_server, undist
 
 from servelab.measure.clients import CLIENTS
 from servelab.metrics.definitions import METRICS, Round
-from servelab.metrics.tables.record_array import RecordArray, record_array
+from servelab.metrics.tables.io import RecordArray, record_array
 
 OURS = "servelab"
 SCHEDULE = {"first_token_ms": 100, "first_token_spread_ms": 100, "gap_ms": 20, "gap_spread": 0.5}

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.record_array import RecordArray, record_array
+from servelab.metrics.tables.io import RecordArray, record_array
 
 _KINDS = record_array(schemas.RUN_REQUESTS.empty_table()).dtype
 _PREFILL = 0.05

@@ -28,7 +28,7 @@ from servelab.measure.run_files import (
 )
 from servelab.metrics.definitions import RunData, summarise, summarise_rounds
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
 from servelab.results.checks import Evidence
 
 TEMPLATE_TOKENS = 30

@@ -20,8 +20,16 @@ from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.outcome import Accounts, Outcome, check_served, write_run
 from servelab.measure.server import CandidateFailed
 from servelab.measure.session import search_capacity
-from servelab.metrics.capacity import CapacityStep, capacity_values, find_capacity, judge, next_load, probe
-from servelab.metrics.saturation import is_saturated, queue_growth
+from servelab.metrics.capacity import (
+    CapacityStep,
+    capacity_values,
+    find_capacity,
+    is_saturated,
+    judge,
+    next_load,
+    probe,
+    queue_growth,
+)
 
 RATE = CapacitySpec(of="request_rate", slos={"ttft_ms": {"p99": 1000}})
 USERS = CapacitySpec(of="max_concurrency", slos={"ttft_ms": {"p90": 1000}}, highest=64)

@@ -9,7 +9,7 @@ from made_records import random_run
 from made_records import table as records_table
 
 from servelab.core.errors import ServelabError
-from servelab.metrics.pareto import THROUGHPUT, measured, on_front
+from servelab.metrics.objective import THROUGHPUT, measured, on_front
 from servelab.metrics.tables import schemas
 from servelab.results.curves import LATENCIES, MOST_POINTS, PERCENTILES, condense, device_series
 

@@ -9,7 +9,7 @@ import pytest
 from servelab.metrics.definitions import METRICS, Round
 from servelab.metrics.definitions.energy import energy_j
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
 
 START_S, END_S = 0.5, 20.5
 

@@ -18,9 +18,9 @@ from servelab.measure.load.stream import StreamedAnswer
 from servelab.measure.session import _body
 from servelab.measure.telemetry import server as server_source
 from servelab.metrics.definitions import METRICS, Round
-from servelab.metrics.disturbance import LENGTH_DEPENDENT
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
+from servelab.metrics.timeline import LENGTH_DEPENDENT
 from servelab.report.improvement_tables import answer_lines
 from servelab.search.candidates_table import describe
 from servelab.search.decide import decide_stage

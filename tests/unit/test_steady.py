@@ -5,7 +5,7 @@ import pytest
 from made_records import closed_loop, random_run, record, stream, summary, table
 
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
 from servelab.metrics.timeline import MOST_BUCKETS, timeline
 
 STEADY = [

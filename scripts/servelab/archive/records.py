@@ -18,8 +18,7 @@ from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import RunManifest, RunStatus, read_import
 from servelab.metrics.capacity import find_capacity, judge, next_load
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.io import read_arrow
-from servelab.metrics.tables.record_array import by_round, record_array
+from servelab.metrics.tables.io import by_round, read_arrow, record_array
 
 _KEY = re.compile(r"(?:^|_)run_ids?(?:_|$)")
 _ID = re.compile(r"[0-9a-f]{20}")

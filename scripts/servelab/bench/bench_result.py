@@ -27,7 +27,7 @@ from servelab.measure.clients import CLIENTS, LoadStats, client_of
 from servelab.metrics.capacity import UNITS, CapacityStep, find_capacity, judge, next_load
 from servelab.metrics.definitions import METRICS, RunData, slo_metrics, summarise, summarise_rounds
 from servelab.metrics.statistics import Interval, mean_ci95
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
 from servelab.results.checks import Evidence, check_run, verdict
 
 RAISED: dict[str, LoadOf] = {"concurrency": "max_concurrency", "rate": "request_rate"}

@@ -26,12 +26,11 @@ from servelab.machine.rates import DeviceRates
 from servelab.measure.clients import LoadResult, LoadStats
 from servelab.measure.run_files import PlaceFacts, RunManifest, RunStatus
 from servelab.measure.server import CandidateFailed
-from servelab.metrics.capacity import CapacityStep, capacity_values
+from servelab.metrics.capacity import CapacityStep, capacity_values, is_saturated
 from servelab.metrics.definitions import RunData, round_values
-from servelab.metrics.disturbance import Taken, cpus_taken, under_load
-from servelab.metrics.saturation import is_saturated
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
+from servelab.metrics.timeline import Taken, cpus_taken, under_load
 
 
 def place_of(manifest: RunManifest) -> PlaceFacts:

@@ -34,7 +34,7 @@ from servelab.measure.telemetry import Sampler
 from servelab.measure.visited import VisitedServer
 from servelab.metrics.capacity import BELOW_INCUMBENT, UNITS, find_capacity, judge, next_load
 from servelab.metrics.definitions import round_values
-from servelab.metrics.tables.record_array import record_array
+from servelab.metrics.tables.io import record_array
 
 _OVERLOADED = ("saturated", "round_timeout", "requests_failed")
 """Failures of a round that say no more than that its load is above the capacity."""

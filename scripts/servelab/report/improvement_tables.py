@@ -9,7 +9,7 @@ import pandas as pd
 
 from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, estimate, figure, interval, mark, metric_label, percent
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.pareto import LATENCIES, THROUGHPUT, measured, on_front
+from servelab.metrics.objective import LATENCIES, THROUGHPUT, measured, on_front
 from servelab.report.charts.curves import AT, LIMITED, SHOWN
 from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
 from servelab.search.recommend import keep_text

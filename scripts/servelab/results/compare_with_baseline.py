@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.disturbance import LENGTH_DEPENDENT
 from servelab.metrics.objective import BASES, Basis, per_basis
 from servelab.metrics.statistics import Interval, change_of_pairs, ratio_ci95
 from servelab.metrics.tables import schemas
+from servelab.metrics.timeline import LENGTH_DEPENDENT
 from servelab.results.checks import unequal_places
 from servelab.study.study import AFTER_SEARCH, COMPARISON, CONFIRM, LAST_STAGES
 

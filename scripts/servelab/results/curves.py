@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from servelab.core.errors import ServelabError
 from servelab.metrics.definitions import METRICS, RunData
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.curve_schema import CURVES
+from servelab.metrics.tables.comparison_schemas import CURVES
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 

@@ -22,7 +22,7 @@ from servelab.engines.roofline import Formats, Least, Served, kv_number_bytes, l
 from servelab.machine.rates import DeviceRates, published_rates
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.definitions import RunData
-from servelab.metrics.tables.record_array import RecordArray, by_round, succeeded
+from servelab.metrics.tables.io import RecordArray, by_round, succeeded
 from servelab.metrics.timeline import in_flight
 
 LIMIT_COLUMNS = ["limit_total_tokens_per_s", "limit_output_tokens_per_s", "share_of_limit", "limit_note"]

@@ -12,8 +12,8 @@ import pandas as pd
 
 from servelab.metrics.capacity import BELOW_INCUMBENT
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.disturbance import lengths_text
 from servelab.metrics.statistics import Interval, ratio_ci95, t_quantile
+from servelab.metrics.timeline import lengths_text
 from servelab.results.answers import found_in
 from servelab.results.checks import unequal_places
 from servelab.search.decision import (

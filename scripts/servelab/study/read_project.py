@@ -25,8 +25,8 @@ from servelab.machine.devices import DEVICES
 from servelab.machine.devices.elsewhere import RemoteDevices
 from servelab.measure.clients import CLIENTS
 from servelab.metrics.definitions import METRICS, slo_metrics
-from servelab.metrics.disturbance import LENGTH_DEPENDENT
 from servelab.metrics.objective import PERCENTILES, allowed_share, observations_needed
+from servelab.metrics.timeline import LENGTH_DEPENDENT
 from servelab.study.configuration import Configuration, apply, baseline
 from servelab.study.project import Project, check_name, client_release, error_at
 from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Overrides, Study, load_study

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from servelab.core.registry import Registry
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.record_array import (
+from servelab.metrics.tables.io import (
     RecordArray,
     by_round,
     known,
@@ -176,38 +176,11 @@ METRICS: Registry[Metric] = Registry("metric")
 _SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
 
 
-def metric(
-    tag: str,
-    *,
-    title: str,
-    unit: str,
-    formula: str,
-    equals: str,
-    higher_is_better: bool | None,
-    is_rate: bool = False,
-    needs_slos: bool = False,
-    needs_price: bool = False,
-    measured_as: str | None = None,
-    based_on: tuple[str, ...] = (),
-) -> Callable[[Observe], Observe]:
-    """Registers the decorated function as a metric; the arguments are the fields of `Metric`."""
+def metric(tag: str, **fields: Any) -> Callable[[Observe], Observe]:
+    """Registers the decorated function as a metric with these fields of `Metric`."""
 
     def register(observe: Observe) -> Observe:
-        entry = Metric(
-            tag=tag,
-            title=title,
-            unit=unit,
-            formula=formula,
-            equals=equals,
-            higher_is_better=higher_is_better,
-            observe=observe,
-            is_rate=is_rate,
-            needs_slos=needs_slos,
-            needs_price=needs_price,
-            measured_as=measured_as,
-            based_on=based_on,
-        )
-        METRICS.register(tag, entry)
+        METRICS.register(tag, Metric(tag=tag, observe=observe, **fields))
         return observe
 
     return register

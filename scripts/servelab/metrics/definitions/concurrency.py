@@ -7,7 +7,7 @@ import numpy as np
 from servelab.metrics.definitions import Observations, Round, metric
 from servelab.metrics.definitions.latency import e2el_ms
 from servelab.metrics.definitions.throughput import per_second
-from servelab.metrics.tables.record_array import RecordArray, arrived, known, present
+from servelab.metrics.tables.io import RecordArray, arrived, known, present
 
 
 def is_open_loop(requests: RecordArray) -> bool:

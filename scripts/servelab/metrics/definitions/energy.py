@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from servelab.metrics.definitions import Observations, Round, metric
-from servelab.metrics.tables.record_array import RecordArray, maximum
+from servelab.metrics.tables.io import RecordArray, maximum
 
 _LONGEST_GAP_S = 10.0
 _FEWEST_GAPS = 4

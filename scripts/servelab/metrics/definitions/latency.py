@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servelab.metrics.definitions import Observations, Round, metric, request_metric
-from servelab.metrics.tables.record_array import RecordArray, present
+from servelab.metrics.tables.io import RecordArray, present
 
 
 @request_metric(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from servelab.metrics.definitions import METRICS, Metric, Observations, Round, metric
 from servelab.metrics.definitions.latency import e2el_ms
 from servelab.metrics.definitions.throughput import per_second
-from servelab.metrics.tables.record_array import RecordArray, mean, present
+from servelab.metrics.tables.io import RecordArray, mean, present
 
 SHARE_OF_PEAK = 0.9
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from servelab.metrics.definitions import Observations, Round, metric
+from servelab.metrics.definitions import METRICS, Observations, Round, metric
 
 
 def per_second(amount: float, seconds: float) -> Observations:
@@ -123,3 +123,116 @@ def _peak_output_tokens_per_s(data: Round) -> Observations:
 )
 def _success_rate(data: Round) -> Observations:
     return np.array([len(data.successes) / len(data.requests)])
+
+
+@metric(
+    "goodput_per_s",
+    title="Goodput",
+    unit="requests per second",
+    formula="successful requests that meet every SLO of the study / duration. A request meets an SLO if its value is "
+    "at most the limit, or if it has no value (TPOT of a single token); a request that streamed nothing meets none",
+    equals="vLLM `request_goodput` with `--goodput`; AIPerf `goodput` counts a request without a value as missed",
+    higher_is_better=True,
+    is_rate=True,
+    needs_slos=True,
+    based_on=("ttft_ms", "tpot_ms", "e2el_ms"),
+)
+def _goodput_per_s(data: Round) -> Observations:
+    return per_second(_good_requests(data), data.duration_s) if data.slos else np.empty(0)
+
+
+@metric(
+    "slo_attainment",
+    title="SLO attainment",
+    unit="fraction of requests",
+    formula="successful requests that meet every SLO of the study, as goodput counts them, / requests",
+    equals="the papers of DistServe and of AlpaServe",
+    higher_is_better=True,
+    needs_slos=True,
+    based_on=("ttft_ms", "tpot_ms", "e2el_ms"),
+)
+def _slo_attainment(data: Round) -> Observations:
+    return np.array([_good_requests(data) / len(data.requests)]) if data.slos else np.empty(0)
+
+
+def _good_requests(data: Round) -> int:
+    """Requests of a round that meet every SLO."""
+    good = np.ones(len(data.streamed), dtype=bool)
+    for tag, limit in data.slos.items():
+        of_requests = METRICS.get(tag).of_requests
+        assert of_requests is not None, f"{tag} is no metric of single requests"
+        good &= ~(of_requests(data.streamed) > limit)
+    return int(good.sum())
+
+
+_PRICE = "`hardware.price_per_accelerator_hour` × accelerators of the run × duration / 3,600"
+
+
+@metric(
+    "cost_per_million_tokens",
+    title="Cost per million tokens",
+    unit="the currency of `hardware.price_per_accelerator_hour`",
+    formula=f"{_PRICE} / (input tokens + output tokens) of successful requests × 1,000,000; no observation without a "
+    f"price. Serving under this load only: a server's start and idle time are not included",
+    equals="none",
+    higher_is_better=False,
+    needs_price=True,
+    measured_as="total_tokens_per_s",
+    based_on=("input_tokens_per_s", "output_tokens_per_s"),
+)
+def _cost_per_million_tokens(data: Round) -> Observations:
+    return _per_million(data, data.tokens)
+
+
+@metric(
+    "cost_per_million_output_tokens",
+    title="Cost per million output tokens",
+    unit="the currency of `hardware.price_per_accelerator_hour`",
+    formula=f"{_PRICE} / output tokens of successful requests × 1,000,000; no observation without a price",
+    equals="none",
+    higher_is_better=False,
+    needs_price=True,
+    measured_as="output_tokens_per_s",
+    based_on=("output_tokens_per_s",),
+)
+def _cost_per_million_output_tokens(data: Round) -> Observations:
+    return _per_million(data, data.output_tokens)
+
+
+def _per_million(data: Round, tokens: float) -> Observations:
+    if data.price_per_hour is None or tokens <= 0:
+        return np.empty(0)
+    return np.array([data.price_per_hour * data.duration_s / 3600 / tokens * 1e6])
+
+
+_HOW = "Between the highest load that holds and the lowest that does not, on a logarithmic scale, where the limit is "
+
+
+@metric(
+    "capacity_per_s",
+    title="Capacity",
+    unit="requests per second",
+    formula=f"{_HOW}reached. Of `request_rate` the rate at which requests were due; of `max_concurrency` the rate at "
+    "which they were served at that many in flight",
+    equals="none: the definitions of peers differ",
+    higher_is_better=True,
+    is_rate=True,
+)
+def _capacity_per_s(data: Round) -> Observations:
+    return _found(data, "capacity_per_s")
+
+
+@metric(
+    "capacity_in_flight",
+    title="Capacity in flight",
+    unit="requests in flight",
+    formula=f"{_HOW}reached, in requests in flight; only of `max_concurrency`",
+    equals="none: the definitions of peers differ",
+    higher_is_better=True,
+)
+def _capacity_in_flight(data: Round) -> Observations:
+    return _found(data, "capacity_in_flight")
+
+
+def _found(data: Round, tag: str) -> Observations:
+    return np.array([data.capacity[tag]] if tag in data.capacity else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from servelab.metrics.tables.column import table_schema
+from servelab.metrics.tables.io import table_schema
 
 HISTORY = table_schema(
     ("study", pa.string(), "Study."),
@@ -129,4 +129,77 @@ COMPARISON = table_schema(
     ("why", pa.string(), "The figures, the failure, or the fields that keep the two from being compared."),
     ("differs", pa.string(), "Every field in which the two runs differ, as `<field> <a> → <b>`, machine and date too."),
     ("not_known", pa.string(), "What is unknown about a recorded run; null if both were measured."),
+)
+
+
+CURVES = table_schema(
+    ("study", pa.string(), "Study."),
+    ("curve", pa.string(), "Workload with several loads, as the study names it."),
+    ("load", pa.string(), "What its points differ in: `max_concurrency` or `request_rate` (1/s)."),
+    ("level", pa.float64(), "The point: its value of `load`."),
+    ("workload", pa.string(), "Name of the point."),
+    ("decides", pa.bool_(), "Whether the search decides at this point."),
+    ("stage", pa.string(), "Stage that measured it first; `confirm` for the pairs of the proof."),
+    ("candidate", pa.string(), "Label of the candidate; in `confirm`, `baseline` or `winner`."),
+    ("engine", pa.string(), "Engine."),
+    ("command", pa.string(), "Serving command, for reading."),
+    ("accelerators", pa.int32(), "Accelerators the run used."),
+    ("run_id", pa.string(), "Its first run; the records are in `results/runs/<run_id>/`."),
+    ("run_ids", pa.list_(pa.string()), "Its runs, one for each server start."),
+    ("starts", pa.int32(), "Server starts that gave a value of the objective."),
+    ("outcome", pa.string(), "`ok`, `saturated` if it was not sent because a lower rate saturated it, or `failed`."),
+    ("reason", pa.string(), "Why there are no figures; null for `ok`."),
+    ("validity", pa.string(), "`ok`, `suspect` or `invalid`, by the worst check; null without figures."),
+    ("objective", pa.string(), "Metric the study improves."),
+    ("objective_per", pa.string(), "Basis of its figures: `deployment`, `accelerator` or `node`."),
+    ("objective_value", pa.float64(), "Its mean over server starts."),
+    ("objective_ci95_low", pa.float64(), "Lower end of its 95 % interval over starts (Student t); null below 2."),
+    ("objective_ci95_high", pa.float64(), "Upper end of it."),
+    ("total_tokens_per_s", pa.float64(), "Mean over server starts, as run, as the figures below."),
+    ("total_tokens_per_s_ci95_low", pa.float64(), "Lower end of its 95 % interval over starts; null below 2."),
+    ("total_tokens_per_s_ci95_high", pa.float64(), "Upper end of it."),
+    ("output_tokens_per_s", pa.float64(), "Mean over rounds, then over starts."),
+    ("requests_per_s", pa.float64(), "Mean over rounds, then over starts."),
+    ("ttft_ms_mean", pa.float64(), "Time to first token: mean over a round's successful requests, then over rounds."),
+    ("ttft_ms_p99", pa.float64(), "Its 99th percentile over the requests of all rounds."),
+    ("tpot_ms_mean", pa.float64(), "Time per output token after the first, likewise."),
+    ("tpot_ms_p99", pa.float64(), "Its 99th percentile over the requests of all rounds."),
+    ("e2el_ms_mean", pa.float64(), "End-to-end latency: mean over a round's successful requests, then over rounds."),
+)
+
+CLAIMS = table_schema(
+    ("study", pa.string(), "Study."),
+    (
+        "source",
+        pa.string(),
+        "`publication` for published claims about the logs, `logs` for claims in the logs themselves.",
+    ),
+    ("rule", pa.string(), "Rule that recomputed it; see docs/recorded.md."),
+    ("claim", pa.string(), "The claim in words."),
+    ("where", pa.string(), "Section of the publication, or file of the log; empty if it is neither."),
+    ("line", pa.int32(), "Line in it."),
+    ("candidate", pa.string(), "Its candidate, as `<stage>/<candidate>`."),
+    ("against", pa.string(), "Candidate it is compared with."),
+    ("workload", pa.string(), "Name of the workload."),
+    ("metric", pa.string(), "Metric, unit in its name."),
+    ("statistic", pa.string(), "Statistic of the metric."),
+    ("basis", pa.string(), "Basis of a change's figures: `deployment`, `accelerator` or `node`."),
+    ("published", pa.string(), "As printed; null if nothing is."),
+    ("recomputed", pa.string(), "What the logs give, to the published digits."),
+    ("published_value", pa.float64(), "The printed number; null if it is not a number."),
+    ("recomputed_value", pa.float64(), "The computed one, with all digits."),
+    (
+        "verdict",
+        pa.string(),
+        "`confirmed` to the published digit; `rounded`: off it by no more than rounding explains; `arithmetic right, "
+        "figures unsound`: so by printed rates that are not tokens / duration; `contradicted`; or "
+        "`unproven` if the logs are not sufficient.",
+    ),
+    (
+        "points",
+        pa.float64(),
+        "Size of the error in points of percent: a percentage's difference, a figure's relative one.",
+    ),
+    ("cause", pa.string(), "Likely cause of what is wrong; null if nothing is, or none was found."),
+    ("reason", pa.string(), "The arithmetic or the fact behind the verdict."),
 )

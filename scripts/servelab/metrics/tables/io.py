@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -57,3 +59,126 @@ def write_table(table: pa.Table, path: Path) -> None:
     """Writes Parquet, whole or not at all."""
     with replacing(path) as temporary:
         pq.write_table(table, temporary)
+
+
+RecordArray = npt.NDArray[np.void]
+Floats = npt.NDArray[np.float64]
+
+
+def record_array(table: pa.Table) -> RecordArray:
+    """The rows of `table`; a column is `rows["sent_s"]`, and `rows[mask]` selects rows.
+
+    Numbers are float64, NaN for null. Text and lists are objects, None for null.
+    """
+    kinds = [(field.name, np.float64 if _is_number(field.type) else np.object_) for field in table.schema]
+    rows = np.empty(table.num_rows, dtype=kinds)
+    for name in table.schema.names:
+        rows[name] = table[name].to_numpy()
+    return rows
+
+
+def by_round(rows: RecordArray) -> dict[int, RecordArray]:
+    """The rows of each round, by its number and in this order."""
+    return {int(number): rows[rows["round"] == number] for number in np.unique(rows["round"])}
+
+
+def known(rows: RecordArray, *columns: str) -> RecordArray:
+    """The rows with a number in each of these columns."""
+    return rows[~np.isnan([rows[name] for name in columns]).any(axis=0)]
+
+
+def succeeded(requests: RecordArray) -> RecordArray:
+    """The requests without an error."""
+    return requests[[error is None for error in requests["error"]]]
+
+
+def arrived(requests: RecordArray) -> RecordArray:
+    """The requests that arrive by themselves: all but later turns of conversations, which follow an answer."""
+    return requests[~(requests["turn"] > 0)]
+
+
+def present(values: Floats) -> Floats:
+    """The values without NaN."""
+    return values[~np.isnan(values)]
+
+
+def mean(values: Floats) -> float:
+    """Mean of what is not NaN; NaN where there is nothing."""
+    return _or_nan(np.mean, values)
+
+
+def maximum(values: Floats) -> float:
+    """The largest of what is not NaN; NaN where there is nothing."""
+    return _or_nan(np.max, values)
+
+
+def minimum(values: Floats) -> float:
+    """The smallest of what is not NaN; NaN where there is nothing."""
+    return _or_nan(np.min, values)
+
+
+def _or_nan(statistic: Callable[[Floats], Any], values: Floats) -> float:
+    values = present(values)
+    return float(statistic(values)) if values.size else np.nan
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def table_schema(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
+    """The schema of these columns, each with its meaning as its description."""
+    return pa.schema([pa.field(name, kind, metadata={"description": text}) for name, kind, text in columns])
+
+
+_ASKED = (
+    ("question", pa.string(), "Name of the question."),
+    ("prompt", pa.string(), "What was asked."),
+    ("expected", pa.string(), "The right answer; null if the question is not graded."),
+    ("grader", pa.string(), "How an answer is compared with it."),
+    ("stop", pa.list_(pa.string()), "Texts that end the answer; what is from there on does not count."),
+)
+ASKED = table_schema(*_ASKED)
+"""What the requests of a workload of questions have besides; `prompt` is a column of every workload."""
+
+RUN_ANSWERS = table_schema(
+    ("request_index", pa.int32(), "Position of the question among those asked."),
+    *_ASKED,
+    ("text", pa.string(), "The answer, at most its first 65,536 characters; null if the request failed."),
+    ("output_tokens", pa.int32(), "Its tokens, as the server counted them."),
+    ("finish_reason", pa.string(), "Why it ended: `stop` by itself, `length` at the longest length asked for."),
+    ("error", pa.string(), "Why the request failed; null if it did not."),
+    ("first_tokens", pa.list_(pa.string()), "Ids of the likeliest first tokens; null if the server printed none."),
+    ("first_logprobs", pa.list_(pa.float64()), "Their natural log-probabilities."),
+)
+
+ANSWER_COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
+    (
+        "answers",
+        pa.string(),
+        "What its answers are against the baseline's: `same`, `changes answers`, `cannot tell` or "
+        "`not measured`; null if it was asked nothing, of the baseline, and on workloads that do not decide.",
+    ),
+    ("answers_note", pa.string(), "The figures behind that, in words."),
+    ("answers_found", pa.string(), "The same figures, as JSON (`answers` of recommended.json)."),
+    ("answers_run_ids", pa.list_(pa.string()), "Its runs that were asked questions, one for each server start."),
+)
+"""Columns of the stage table."""
+
+STAGE_ANSWERS = table_schema(
+    ("study", pa.string(), "Study."),
+    ("stage", pa.string(), "Stage."),
+    ("position", pa.int32(), "Order of the candidate in the stage."),
+    ("candidate", pa.string(), "Label of the candidate; in the last stage, `baseline` or `winner`."),
+    ("start", pa.string(), "Label of its server start, such as `search-0`."),
+    ("run_id", pa.string(), "Run whose answers these are."),
+    ("baseline_run_id", pa.string(), "Run of the baseline that they are compared with."),
+    ("question", pa.string(), "Name of the question."),
+    ("prompt", pa.string(), "What was asked."),
+    ("expected", pa.string(), "The right answer; null if the question is not graded."),
+    ("baseline_text", pa.string(), "The baseline's answer; null if its request failed."),
+    ("text", pa.string(), "The candidate's answer; null if its request failed."),
+    ("baseline_right", pa.bool_(), "Whether the baseline's is right; null if the question is not graded."),
+    ("right", pa.bool_(), "Whether the candidate's is right."),
+    ("edit_share", pa.float64(), "Edits from the one text to the other, per character of the longer one: 0 to 1."),
+)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from servelab.metrics.tables.column import ANSWER_COLUMNS, table_schema
-from servelab.metrics.tables.column import ASKED as ASKED
-from servelab.metrics.tables.column import RUN_ANSWERS as RUN_ANSWERS
-from servelab.metrics.tables.column import STAGE_ANSWERS as STAGE_ANSWERS
-from servelab.metrics.tables.comparison_schemas import ANSWERS, COMPARISON, HISTORY
-from servelab.metrics.tables.curve_schema import CURVES
+from servelab.metrics.tables.comparison_schemas import ANSWERS, COMPARISON, CURVES, HISTORY
+from servelab.metrics.tables.comparison_schemas import CLAIMS as CLAIMS
+from servelab.metrics.tables.io import ANSWER_COLUMNS, table_schema
+from servelab.metrics.tables.io import ASKED as ASKED
+from servelab.metrics.tables.io import RUN_ANSWERS as RUN_ANSWERS
+from servelab.metrics.tables.io import STAGE_ANSWERS as STAGE_ANSWERS
 
 WORKLOAD_REQUESTS = table_schema(
     ("request_index", pa.int32(), "Position in its phase, from 0."),
@@ -359,43 +359,6 @@ DEVICE_SERIES = table_schema(
     ("metric", pa.string(), "What was read, unit in its name; see docs/reference/files.md."),
     ("time_s", pa.float64(), "Mean time of the samples in a piece of the round, on its clock."),
     ("value", pa.float64(), "Their mean, over the run's devices."),
-)
-
-CLAIMS = table_schema(
-    ("study", pa.string(), "Study."),
-    (
-        "source",
-        pa.string(),
-        "`publication` for published claims about the logs, `logs` for claims in the logs themselves.",
-    ),
-    ("rule", pa.string(), "Rule that recomputed it; see docs/recorded.md."),
-    ("claim", pa.string(), "The claim in words."),
-    ("where", pa.string(), "Section of the publication, or file of the log; empty if it is neither."),
-    ("line", pa.int32(), "Line in it."),
-    ("candidate", pa.string(), "Its candidate, as `<stage>/<candidate>`."),
-    ("against", pa.string(), "Candidate it is compared with."),
-    ("workload", pa.string(), "Name of the workload."),
-    ("metric", pa.string(), "Metric, unit in its name."),
-    ("statistic", pa.string(), "Statistic of the metric."),
-    ("basis", pa.string(), "Basis of a change's figures: `deployment`, `accelerator` or `node`."),
-    ("published", pa.string(), "As printed; null if nothing is."),
-    ("recomputed", pa.string(), "What the logs give, to the published digits."),
-    ("published_value", pa.float64(), "The printed number; null if it is not a number."),
-    ("recomputed_value", pa.float64(), "The computed one, with all digits."),
-    (
-        "verdict",
-        pa.string(),
-        "`confirmed` to the published digit; `rounded`: off it by no more than rounding explains; `arithmetic right, "
-        "figures unsound`: so by printed rates that are not tokens / duration; `contradicted`; or "
-        "`unproven` if the logs are not sufficient.",
-    ),
-    (
-        "points",
-        pa.float64(),
-        "Size of the error in points of percent: a percentage's difference, a figure's relative one.",
-    ),
-    ("cause", pa.string(), "Likely cause of what is wrong; null if nothing is, or none was found."),
-    ("reason", pa.string(), "The arithmetic or the fact behind the verdict."),
 )
 
 TABLES = {

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from servelab.core.yaml_file import figure, mark
-from servelab.metrics.pareto import LATENCIES, THROUGHPUT, measured, on_front
+from servelab.metrics.objective import LATENCIES, THROUGHPUT, measured, on_front
 from servelab.report.charts import (
     BLUE,
     CHARTS,

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from servelab.core.yaml_file import mark
-from servelab.metrics.pareto import reachable
+from servelab.metrics.objective import reachable
 from servelab.report.charts import CHARTS, INK, SKY, AnyChart, Chart, finish, nothing_to_show
 from servelab.report.charts.curves import HEIGHT, KINDS, WIDTH, kind_of, point_names, standing_out
 

@@ -19,9 +19,9 @@ from servelab.core.registry import Registry
 from servelab.core.run_spec import RunSpec
 from servelab.measure.clients import LoadStats
 from servelab.measure.run_files import PlaceFacts, fact_text
-from servelab.metrics.disturbance import under_load
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.record_array import RecordArray, record_array, succeeded
+from servelab.metrics.tables.io import RecordArray, record_array, succeeded
+from servelab.metrics.timeline import under_load
 from servelab.results.physical_limit import PhysicalLimit
 
 Level = Literal["ok", "suspect", "invalid", "not applicable"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from servelab.metrics.capacity import QUEUE_GROWS, share_served
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.saturation import QUEUE_GROWS, share_served
-from servelab.metrics.tables.record_array import RecordArray, by_round, maximum
+from servelab.metrics.tables.io import RecordArray, by_round, maximum
 from servelab.metrics.timeline import in_flight
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from servelab.metrics.disturbance import cpus_taken
-from servelab.metrics.tables.record_array import present
+from servelab.metrics.tables.io import present
+from servelab.metrics.timeline import cpus_taken
 from servelab.results.checks import Evidence, Saw, check, not_applicable, ok, suspect
 
 _ODD = 0.2

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from servelab.metrics.tables.record_array import Floats, RecordArray, arrived, by_round, known
+from servelab.metrics.tables.io import Floats, RecordArray, arrived, by_round, known
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 
 _FAILED_INVALID = 0.05

@@ -6,7 +6,7 @@ import numpy as np
 
 from servelab.assets.workloads import WORKLOADS
 from servelab.metrics.definitions.cache import cached_share
-from servelab.metrics.tables.record_array import Floats, RecordArray, by_round, known, maximum, minimum
+from servelab.metrics.tables.io import Floats, RecordArray, by_round, known, maximum, minimum
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 from servelab.results.physical_limit import PhysicalLimit
 
