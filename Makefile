@@ -25,7 +25,7 @@ define BUILD_VENV
 	touch $@
 endef
 
-.PHONY: setup tools demo status publish export test suite gate nightly check gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
+.PHONY: setup tools demo status publish test suite gate nightly check gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
 
 setup: $(VENV)/.complete
 
@@ -53,10 +53,6 @@ publish: $(PUBLISH_VENV)/.complete  ## hands archives over, TO=s3://bucket/folde
 	@test -n "$(TO)" || { echo "say where: make publish TO=s3://bucket/folder"; exit 2; }
 	PATH="$(CURDIR)/$(PUBLISH_VENV)/bin:$$PATH" $(PUBLISH_VENV)/bin/snakemake --profile profiles/default \
 		$(if $(S3),--storage-s3-endpoint-url $(S3)) $(ARGS) --config publish=$(TO) -- publish
-
-export: $(PUBLISH_VENV)/.complete  ## a study's figures to MLflow or a collector: STUDY=name ARGS='--to otlp --uri …'; docs/archive.md
-	@test -n "$(STUDY)" || { echo "say which: make export STUDY=cpu-smollm2 ARGS='--to otlp --uri http://127.0.0.1:4318'"; exit 2; }
-	$(PUBLISH_VENV)/bin/python scripts/export_figures.py $(STUDY) $(ARGS)
 
 test: tools  ## checks and the fast tests, at the same time
 	@$(MAKE) --no-print-directory --jobs 2 check suite

@@ -32,11 +32,6 @@ rule archive_study:
     input:
         runs=lambda wildcards: RUNS.of_study(archived_search(wildcards.archive)),
         reports=lambda wildcards: FILES.reports(archived_search(wildcards.archive)),
-        others=lambda wildcards: [
-            report
-            for other in FILES.others(archived_search(wildcards.archive))
-            for report in FILES.reports(other)
-        ],
     output:
         **({"signature": "results/archives/{archive}.zip.sig"} if SIGNING.key else {}),
         archive="results/archives/{archive}.zip",
@@ -48,16 +43,13 @@ rule archive_study:
     threads: workflow.cores or 1
     params:
         search=lambda wildcards: archived_search(wildcards.archive),
-        beside=lambda wildcards: " ".join(
-            FILES.others(archived_search(wildcards.archive))
-        ),
         workflow=lambda wildcards: workflow_id(),
         sign=SIGNING.json,
         files=rule_files,
     shell:
         "(trap 'rm -f {output}' EXIT;"
         ' python "$SERVELAB_SCRIPTS"/archive_study.py files={params.files:q} search={params.search}'
-        " beside={params.beside:q} sign={params.sign:q}"
+        " sign={params.sign:q}"
         ' && python "$SERVELAB_SCRIPTS"/verify_archive.py --accept-unsigned {output.archive} && trap - EXIT) 2>&1 | tee -i {log}'
 
 

@@ -1,4 +1,4 @@
-"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON), report (HTML, Markdown), card and tables.
+"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON), report (HTML, Markdown) and tables.
 
 `snakemake --report` shows reports, charts and tables, by study; the captions lie in rules/captions/.
 """
@@ -7,7 +7,7 @@
 report: "captions/workflow.rst"
 
 
-OF_LIVE_RUNS = ("history", "distributions", "device_series")
+OF_LIVE_RUNS = ("distributions", "device_series")
 
 
 rule condense_records:
@@ -40,6 +40,7 @@ rule plot_charts:
             wildcards.search, "decision.json"
         ),
         improvements="results/{search}/improvements.parquet",
+        recommended="results/{search}/recommended.json",
         timeline=lambda wildcards: FILES.of_last_stage(
             wildcards.search, "timeline.parquet"
         ),
@@ -66,7 +67,6 @@ rule plot_charts:
 rule render_report:
     input:
         unpack(lambda wildcards: origin(wildcards.search)),
-        unpack(lambda wildcards: FILES.beside(wildcards.search)),
         unpack(lambda wildcards: tables_of_runs(wildcards.search, "history", "answers")),
         study="results/{search}/study.json",
         stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
@@ -91,8 +91,6 @@ rule render_report:
             labels={"report": "The whole report"},
         ),
         markdown="results/{search}/report.md",
-        card_markdown="results/{search}/card.md",
-        card_picture="results/{search}/card.png",
         tables=report(
             directory("results/{search}/tables"),
             patterns=["{table}.csv"],

@@ -12,14 +12,14 @@ from servelab.core.ssh_signature import check_key, parse_key
 
 
 def main(rule: RuleJob) -> None:
-    search, beside = rule.params.search, rule.params.get("beside", "").split()
+    search = rule.params.search
     key = parse_key(rule.params.sign) if rule.params.get("sign") else None
     if key:
         check_key(key)
 
     root, results = Path(), Path("results")
     source = read_source(root)
-    contents = study_contents(root, results, [search, *beside], source)
+    contents = study_contents(root, results, [search], source)
     name = archive_name(search, date_of(root, results, search, source))
     output = rule.output.get("archive", results / "archives" / name)
     redactor = Redactor.of_this_machine(root.absolute(), hosts=contents.nodes)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from servelab.core.files import write_text
 from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import read_tables
 from servelab.report.claims_section import RecordedLogs
 from servelab.report.measured_runs import MeasuredRuns
-from servelab.report.render import report_content, report_html, report_markdown
-from servelab.report.side_files import write_card, write_tables
+from servelab.report.render import report_content, write_report
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary, is_live, study_path
 
-OPTIONAL = ("claims", "beside", "history", "answers", "curves")
+OPTIONAL = ("claims", "history", "answers", "curves")
 
 
 def main(rule: RuleJob) -> None:
-    found, made, search = rule.input, rule.output, rule.wildcards.search
+    found, search = rule.input, rule.wildcards.search
     study = StudySummary.read(found.study)
     tables = {"stages": read_tables(found.stages)}
     tables |= {name: read_tables([found[name]]) for name in ("metrics", "search")}
@@ -37,10 +35,7 @@ def main(rule: RuleJob) -> None:
         drawn={path.stem for path in found.charts.glob("*.svg")},
         **{name: read_tables([found[name]]) for name in OPTIONAL if name in found},
     )
-    write_tables(made.tables, content, tables)
-    write_card(content["card"], made.card_markdown, made.card_picture)
-    write_text(made.markdown, report_markdown(content))
-    write_text(made.html, report_html(content, found.charts))
+    write_report(rule.output.html.parent, content, found.charts, tables)
 
 
 if __name__ == "__main__":

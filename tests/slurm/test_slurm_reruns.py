@@ -22,7 +22,7 @@ def test_what_cannot_change_a_measurement_measures_nothing(workspace):
     workspace.choose([study | {"title": "Another title"}, workspace.study("gpus"), study | {"study": "other"}])
     workspace.edit("config/studies/npus.yaml", "study: npus", "# a comment\nstudy: npus")
     for name in (
-        "report/charts/improvement.py",
+        "report/charts/tried.py",
         "results/parse.py",
         "report/render.py",
         "measure/run.py",

@@ -4,7 +4,6 @@ import pandas as pd
 import pyarrow.compute as pc
 import pytest
 
-from servelab.report.search_tree import search_tree
 from servelab.search.candidates_table import CandidatesStage, candidates_table
 from servelab.search.planning import plan_confirm
 from servelab.search.simulate import Measured, run_search, tables
@@ -146,22 +145,3 @@ def test_of_several_workloads_the_worst_counts_and_each_is_named(audited):
     row = rows(table, "confirm")["winner"]
     assert row["outcome"] == "failed" and row["reason"] == "cpu-short: out_of_memory: the telling line"
     assert len(row["run_ids"]) == PAIRS + 1
-
-
-def test_the_report_shows_the_tree(audited):
-    table, stages = audited()
-    tree = search_tree(table.to_pandas())
-    assert [stage.name for stage in tree.stages] == [stage.plan.stage for stage in stages]
-    assert f"{RUNS} runs, 6 min of accelerator time, 40.0\u00a0% of it under load" in tree.summary
-    sequences = tree.stages[0]
-    assert sequences.counts == "3 tried, 1 failed, 1 refused"
-    assert sequences.cost == "150 s of accelerator time, 40.0\u00a0% of it under load"
-    assert [candidate.name for candidate in sequences.candidates if candidate.is_winner] == ["good"]
-    assert tree.stages[2].cost == "nothing new was measured"
-
-
-def test_logs_tell_of_the_load_alone(audited):
-    table, _ = audited()
-    tree = search_tree(table.to_pandas(), is_recorded=True)
-    assert f"{RUNS} runs, {RUNS * LOAD:g} s of accelerator time under load" in tree.summary
-    assert "not the time of the server's start" in tree.remark

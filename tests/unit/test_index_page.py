@@ -7,7 +7,6 @@ from pathlib import Path
 
 import made_run
 import pytest
-import sample_history
 import sample_study
 
 from servelab.report.index_page import index_page
@@ -90,32 +89,3 @@ def test_pages_stand_alone_and_an_empty_folder_has_one_too(results, tmp_path):
     assert "0 studies with an answer." in render_html(
         "page.html.j2", {"page": empty}
     ) and "0 studies" in render_markdown("page.md.j2", {"page": empty})
-
-
-def test_answers_over_time_name_the_upgrade_between_them(results):
-    kept = sample_history.answers().assign(
-        measured_at=["2026-10-01T12:00:00+00:00", "2026-11-01T12:00:00+00:00"],
-        measured_on=["Ascend 910B, driver 24.1, kernel 6.1.0", "Ascend 910B, driver 25.0, kernel 6.1.0"],
-    )
-    folder = results / "studies" / sample_study.STUDY
-    kept.iloc[::-1].to_parquet(folder / "answers.parquet")
-    section = index_page(results).sections[-1]
-    assert section.heading == "Answers over time"
-    first, second = section.table.rows
-    assert [cell.text for cell in second[:3]] == ["Qwen/Qwen3-32B", "Ascend 910B", "2026-11-01"]
-    assert (first[4].note, second[4].note) == ("", "sglang 0.5.5 → 0.5.6; driver 24.1 → 25.0")
-    assert second[3].link == f"studies/{sample_study.STUDY}/report.html" and second[5].text.startswith("568")
-    (figure,) = section.figures
-    assert figure.caption.startswith("Qwen/Qwen3-32B, Ascend 910B: ") and "Total tokens/s per accelerator" in figure.svg
-    points = [row["name"] for rows in json.loads(figure.spec)["datasets"].values() for row in rows]
-    assert sorted(points) == sorted(
-        f"{day} sglang {version}, {sample_study.STUDY}, {winner}: {value}\u00a0±\u00a05"
-        for day, version, winner, value in (
-            ("2026-10-01", "0.5.5", "--old-flag=1", 310),
-            ("2026-11-01", "0.5.6", "tensor_parallel_size=4", 568),
-        )
-    )
-    kept.iloc[:1].to_parquet(folder / "answers.parquet")
-    assert index_page(results).sections[-1].figures == []  # one answer is no history
-    (folder / "answers.parquet").write_text("broken")
-    assert [each.heading for each in index_page(results).sections] == ["Studies"]

@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 from workspace import ROOT
 
-from servelab.report.index_page import BOARD_TEXT
-from servelab.report.page import Cell, Page, Section, Table, write_page
+from servelab.report.page import Page, write_page
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
 NUMBER = re.compile(r"^[+-]?[\d,]*\.?\d+")
@@ -288,36 +287,6 @@ def shown(page) -> list[str]:
     """The rows of a board that are to be seen, by their engine and figure."""
     rows = page.locator("table.board tbody tr").all()
     return [" ".join(row.locator("td").all_inner_texts()[1:3]) for row in rows if row.is_visible()]
-
-
-def test_a_board_is_filtered_and_sorted(browser, tmp_path):
-    rows = [
-        [Cell(text, link="report.html") for text in ("A-8B", hardware, engine, figure)]
-        for hardware in ("H100", "910B")
-        for engine, figure in (("vLLM", "900"), ("SGLang", "1,200"))
-    ]
-    columns = ["Model", "Hardware", "Engine", "Sound"]
-    page = tmp_path / "index.html"
-    table = Table(columns, rows)
-    write_page(Page("Studies", "x", [Section("Board", table, BOARD_TEXT, "facts board")]), page, tmp_path / "index.md")
-    with visit(browser, page) as seen:
-        assert seen.page.locator(".filter select").count() == 2  # there is one model
-        assert len(shown(seen.page)) == 4
-        seen.page.get_by_label("Engine").select_option("SGLang")
-        assert shown(seen.page) == ["SGLang 1,200"] * 2
-        seen.page.get_by_label("Filter rows by text").fill("h100 sgl")
-        assert shown(seen.page) == ["SGLang 1,200"]
-        assert seen.page.locator(".filter span").text_content() == "1 of 4 rows"
-        seen.page.set_viewport_size(PHONE)
-        assert shown(seen.page) == ["SGLang 1,200"] and seen.page.evaluate(TOO_WIDE) == []
-        seen.page.set_viewport_size(WIDE)
-        seen.page.get_by_label("Engine").select_option("")
-        seen.page.get_by_label("Filter rows by text").fill("")
-        seen.page.get_by_role("button", name="Sound").click()
-        assert [text.split()[-1] for text in shown(seen.page)] == ["900", "900", "1,200", "1,200"]
-        assert seen.errors == [] and seen.outside == []
-    with visit(browser, page, java_script_enabled=False) as seen:
-        assert len(shown(seen.page)) == 4 and seen.page.locator(".filter").count() == 0
 
 
 @pytest.mark.slow

@@ -176,7 +176,7 @@ ROWS = {
         (of_study(change_the_margin), 0),
     ],
     "edit a chart, the parser, the report": [
-        (edited_code("report/charts/improvement.py", "results/parse.py", "report/render.py"), 0)
+        (edited_code("report/charts/tried.py", "results/parse.py", "report/render.py"), 0)
     ],
     "change the search strategy, budget, constraint or price": [
         (of_study(search_a_grid), None),

@@ -194,21 +194,6 @@ def test_report_shows_the_audit_and_leads_to_the_logs(folder, study, claims):
     assert charts and all((folder / "charts" / chart).is_file() for chart in charts)
 
 
-def test_the_board_of_the_index_leads_to_reports_and_logs(finished):
-    results = finished.folder / "results"
-    board = (results / "index.md").read_text().split("## Board of recorded studies")[1]
-    rows = [line for line in board.splitlines() if "](recorded/" in line]
-    assert len(rows) >= 40
-    links = {part.split(")")[0] for line in rows for part in line.split("](")[1:]}
-    for link in links:
-        file, _, anchor = link.partition("#")
-        assert (results / file).is_file(), link
-        assert not anchor or f'id="{anchor}"' in (results / file).read_text(), link
-    (throughput,) = (line for line in rows if "29822.16" in line)  # by tokens / duration 27021.67
-    assert "[27021.67](recorded/qwen3.5-9b-h100/logs/" in throughput and "+10.4" in throughput
-    assert not any("mtp-4" in line for line in rows)  # half of its requests failed
-
-
 def test_the_recommendation_in_the_terminal_says_what_is_extrapolated(finished):
     command = [sys.executable, "scripts/show_recommendation.py", "results/recorded/qwen3-235b-a22b-h100"]
     done = subprocess.run(

@@ -82,7 +82,7 @@ def test_reorder_or_comment_the_study_measures_nothing(workspace):
 def test_edit_a_chart_a_parser_or_the_report_measures_nothing(workspace):
     report = workspace.folder / "results/studies/tiny/report.html"
     before = report.stat().st_mtime_ns
-    for name in ("report/charts/improvement.py", "results/parse.py", "report/render.py"):
+    for name in ("report/charts/tried.py", "results/parse.py", "report/render.py"):
         file = workspace.folder / "scripts/servelab" / name
         file.write_text(file.read_text() + "\n# a change\n")
     assert workspace.measured_by() == set()

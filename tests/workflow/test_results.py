@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 
@@ -10,7 +9,7 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
-from workspace import ROOT, Workspace
+from workspace import Workspace
 
 
 @pytest.fixture(scope="module")
@@ -215,15 +214,3 @@ def test_the_recommended_command_serves(finished):
             assert answer["usage"]["completion_tokens"] == 4
         finally:
             server.kill()
-
-
-@pytest.mark.slow
-def test_a_recorded_study_of_the_same_name_stands_beside_the_live_one(workspace):
-    recorded = workspace.folder / "config/recorded/tiny"
-    shutil.copytree(ROOT / "config/recorded/example", recorded)
-    (recorded / "study.yaml").write_text((recorded / "study.yaml").read_text().replace("study: example", "study: tiny"))
-    workspace.write("config/config.yaml", "studies: [tiny]\nrecorded: [tiny]\n")
-    assert workspace.measured_by() == set()
-    for kind in ("studies", "recorded"):
-        report = (workspace.folder / f"results/{kind}/tiny/report.md").read_text()
-        assert "## Measured and recorded side by side" in report

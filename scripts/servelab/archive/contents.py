@@ -45,8 +45,6 @@ _OF_BOTH_KINDS = (
     "charts",
     "report.html",
     "report.md",
-    "card.md",
-    "card.png",
     "tables",
 )
 _OF_LIVE = ("history.parquet", "answers.parquet", "distributions.parquet", "device_series.parquet")

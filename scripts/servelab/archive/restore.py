@@ -95,9 +95,7 @@ def restore_verified(
             _move(source, results, missing, {entry: entry in begun for entry in entries}, manifest)
         for search in manifest.searches:
             if search.startswith(f"{LIVE}/"):
-                study = search.partition("/")[2]
-                other = f"recorded/{study}"
-                render_live_report(results, study, results / other if other in manifest.searches else None)
+                render_live_report(results, search.partition("/")[2])
     return Restored(manifest, len(missing), len(there), imported, signature)
 
 

@@ -256,7 +256,6 @@ for command in (
     Workflow("archive", ["archive"], "Archives studies: runs what is missing of them, then writes one zip for each."),
     Script("verify", "verify_archive", "FILE... [OPTION]..."),
     Script("restore", "restore_archive", "FILE [OPTION]..."),
-    Script("export", "export_figures", "STUDY [OPTION]..."),
     Script("read", "read_log", "PATH... [OPTION]..."),
     Script("explain", "explain_log", "--engine ENGINE FILE [OPTION]..."),
 ):

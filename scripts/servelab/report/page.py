@@ -194,19 +194,8 @@ def _markdown_text(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class PageChart:
-    """A chart inside the page."""
-
-    stem: str
-    caption: str
-    svg: Markup
-    spec: Markup
-    """Vega-Lite specification, from which a browser draws it again."""
-
-
-@dataclass(frozen=True)
 class Section:
-    """A heading with a text, charts and a table; a table that is `folded` opens on a click."""
+    """A heading with a text and a table; a table that is `folded` opens on a click."""
 
     heading: str
     table: Table
@@ -214,7 +203,6 @@ class Section:
     kind: str = "facts"
     """Class in the style sheet: `facts` (aligned left) or `figures` (aligned right)."""
     folded: bool = False
-    figures: Sequence[PageChart] = ()
 
 
 @dataclass(frozen=True)
@@ -228,14 +216,6 @@ class Page:
 
 
 def write_page(page: Page, html: Path, markdown: Path) -> None:
-    """Writes the page as one self-contained HTML file, readable on a phone and without scripts, and as Markdown.
-
-    The Markdown has no charts; their tables have the same figures.
-    """
-    runtime = ""
-    if any(section.figures for section in page.sections):
-        from servelab.report.charts import chart_runtime  # here, as most pages have no chart
-
-        runtime = chart_runtime()
-    write_text(html, render_html("page.html.j2", {"page": page}, runtime))
+    """Writes the page as one self-contained HTML file, readable on a phone and without scripts, and as Markdown."""
+    write_text(html, render_html("page.html.j2", {"page": page}))
     write_text(markdown, render_markdown("page.md.j2", {"page": page}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ import pandas as pd
 from servelab.core.files import write_text
 from servelab.core.yaml_file import MARKS_KEY, PLACES_KEY, PLACES_MARK
 from servelab.metrics.tables.io import read_tables
-from servelab.report.charts import CHARTS, Chart, chart_runtime, inline_spec, inline_svg, read_chart
+from servelab.report.charts import CHARTS, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.charts.write import add_decisions
-from servelab.report.claims_section import audit_section, beside_table
+from servelab.report.claims_section import audit_section
 from servelab.report.forms import Deployment, forms_in_order
 from servelab.report.improvement_tables import (
     accelerators_text,
@@ -33,29 +33,17 @@ from servelab.report.improvement_tables import (
 from servelab.report.measured_runs import Marks, MeasuredRuns, checks_summary, checks_table, startup_lines
 from servelab.report.page import Cell, ShownMeasurement, Table, render_html, render_markdown
 from servelab.report.proof_section import proof_section
-from servelab.report.search_tree import search_tree
-from servelab.report.side_files import answer_card, write_card, write_tables
-from servelab.report.stages_section import Origin, StageSection, stage_sections
+from servelab.report.side_files import answer_card, write_tables
+from servelab.report.stages_section import Origin, StageSection, search_cost, stage_sections
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 from servelab.study.study import AFTER_SEARCH, CONFIRM
 
-ALWAYS_DRAWN = ("improvements", "comparison", "search", "stage")
-"""Tables that every study has; charts of these are always drawn."""
-
 SEARCH_REMARK = "These figures chose what to prove, most of them on a single {}. They are no claim."
 PAIR_OF_STARTS = "a fresh server start of each side, one after the other on the same devices"
 PAIR_OF_VISITS = "a visit of each side, one after the other"
-
-
-@dataclass(frozen=True)
-class DrawnChart:
-    """A chart's files, relative to the report, and its caption."""
-
-    stem: str
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,6 @@ def report_content(
     *,
     search: pd.DataFrame | None = None,
     claims: pd.DataFrame | None = None,
-    beside: pd.DataFrame | None = None,
     history: pd.DataFrame | None = None,
     answers: pd.DataFrame | None = None,
     curves: pd.DataFrame | None = None,
@@ -88,9 +75,8 @@ def report_content(
     """Variables of the templates.
 
     `table` has the rows of all stage tables, `search` those of schemas.SEARCH, `claims` those of schemas.CLAIMS,
-    `beside` those of schemas.IMPROVEMENTS of the other study of this name, live or recorded; `history` and `answers`
-    those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES, `asked` those of
-    schemas.STAGE_ANSWERS. `drawn` lists the stems of the optional charts that exist.
+    `history` and `answers` those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES, `asked` those of
+    schemas.STAGE_ANSWERS. `drawn` lists the charts that exist.
     """
     measured, proof = ShownMeasurement(metrics), proof_section(study, recommended, table, metrics)
     marks, is_recorded, places = Marks(table), origin.kind == "recorded", place_warning(recommended)
@@ -130,23 +116,15 @@ def report_content(
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured, table)),
         "front": marks.on(front_table(searched, measured)),
         "figures": {
-            section: [DrawnChart(chart.stem(), chart.caption) for chart in CHARTS if _is_shown(chart, section, drawn)]
-            for section in ("answer", "search", "latency", "time", "versions")
+            section: [chart for chart in CHARTS if chart.section == section and chart.name in drawn]
+            for section in ("answer", "search", "latency", "time")
         },
         "curves": None if curves is None or curves.empty else curves_table(curves, "Logs" if is_recorded else "Starts"),
         "answers": None if asked is None else answers_table(asked),
         "stages": stages,
-        "stage_figures": {
-            stage.name: [
-                DrawnChart(chart.stem(stage.name), chart.caption) for chart in CHARTS if chart.section == "stage"
-            ]
-            for stage in stages
-            if stage.applies
-        },
         "not_tried": _not_tried(stages),
-        "search_tree": None if search is None else search_tree(search, is_recorded),
+        "search_cost": "" if search is None else search_cost(search, is_recorded),
         "versions": None if history is None or answers is None else versions_section(study, history, answers),
-        "beside": None if beside is None else beside_table(study, origin.kind, improvements, beside),
         "audit": None if claims is None else audit_section(claims),
         "origin": origin,
         "imported": origin.imported(list(workload_of)),
@@ -163,8 +141,8 @@ def report_html(content: dict[str, Any], charts: Path) -> str:
         "report.html.j2",
         content,
         chart_runtime(),
-        svg=lambda figure: inline_svg(read_chart(charts / f"{figure.stem}.svg"), figure.stem, figure.caption),
-        spec=lambda figure: inline_spec(read_chart(charts / f"{figure.stem}.json")),
+        svg=lambda chart: inline_svg(read_chart(charts / f"{chart.name}.svg"), chart.name, chart.caption),
+        spec=lambda chart: inline_spec(read_chart(charts / f"{chart.name}.json")),
     )
 
 
@@ -189,10 +167,6 @@ def _forms(study: StudySummary, recommended: Recommended, origin: Origin) -> lis
     return [CommandForm(form.title, text) for form in forms_in_order() if (text := form.build(deployment))]
 
 
-def _is_shown(chart: Chart, section: str, drawn: Collection[str]) -> bool:
-    return chart.section == section and (chart.reads in ALWAYS_DRAWN or chart.stem() in drawn)
-
-
 def _marked(stage: StageSection, marks: Marks) -> StageSection:
     """The section with a mark on each figure of an invalid or suspect run."""
     details = [replace(each, metrics=each.metrics and marks.on(each.metrics)) for each in stage.details]
@@ -212,27 +186,26 @@ def _not_tried(stages: Sequence[StageSection]) -> Table:
     return Table(["Stage", "Candidate", "Why"], rows, name="not-tried")
 
 
-RENDERED = ("report.html", "report.md", "card.md", "card.png", "tables")
+RENDERED = ("report.html", "report.md", "tables")
 """Files that rendering writes into a study's folder."""
 
 
-def render_live_report(results: Path, study: str, beside: Path | None) -> None:
-    """Renders the report of a finished live study again.
+def write_report(folder: Path, content: dict[str, Any], charts: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Writes the `RENDERED` files; `tables` are those of the study that go into the folder `tables` whole."""
+    write_tables(folder / "tables", content, tables)
+    write_text(folder / "report.md", report_markdown(content))
+    write_text(folder / "report.html", report_html(content, charts))
 
-    `beside` is the folder of the recorded study of this name, if the report shows it. A missing or broken file is a
-    `ServelabError`.
-    """
+
+def render_live_report(results: Path, study: str) -> None:
+    """Renders the report of a finished live study again; a missing or broken file is a `ServelabError`."""
     folder = results / "studies" / study
     summary = StudySummary.read(folder / "study.json")
     searched = [stage.name for stage in summary.stages]
     stages = read_tables([folder / "stages" / stage / "table.parquet" for stage in [*searched, CONFIRM]])
-    own = {name: folder / f"{name}.parquet" for name in ("history", "answers")}
-    # archives of earlier versions may lack these
-    if (curves := folder / "curves.parquet").exists():
-        own["curves"] = curves
+    optional = {name: folder / f"{name}.parquet" for name in ("history", "answers", "curves")}
     asked = [folder / "stages" / stage / "answers.parquet" for stage in [*searched, CONFIRM]]
     asked = [path for path in asked if path.exists()]
-    optional = own | ({"beside": beside / "improvements.parquet"} if beside else {})
     metrics, search = read_tables([folder / "metrics.parquet"]), read_tables([folder / "search.parquet"])
     content = report_content(
         summary,
@@ -246,9 +219,7 @@ def render_live_report(results: Path, study: str, beside: Path | None) -> None:
         search=search,
         asked=read_tables(asked) if asked else None,
         drawn={path.stem for path in (folder / "charts").glob("*.svg")},
-        **{name: read_tables([path]) for name, path in optional.items()},
+        # archives of earlier versions may lack the curves
+        **{name: read_tables([path]) for name, path in optional.items() if name != "curves" or path.exists()},
     )
-    write_tables(folder / "tables", content, {"stages": stages, "metrics": metrics, "search": search})
-    write_card(content["card"], folder / "card.md", folder / "card.png")
-    write_text(folder / "report.md", report_markdown(content))
-    write_text(folder / "report.html", report_html(content, folder / "charts"))
+    write_report(folder, content, folder / "charts", {"stages": stages, "metrics": metrics, "search": search})

@@ -1,10 +1,9 @@
-"""Files beside the report: its tables as CSV and Parquet, and a card with the answer as a picture and as Markdown."""
+"""The tables of a report as CSV and Parquet files, and the answer as a text for a pull request or a chat."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import vl_convert
-from markupsafe import escape
 
 from servelab.core.errors import ServelabError
-from servelab.core.files import replacing, write_text
+from servelab.core.files import replacing
 from servelab.core.yaml_file import NO_BREAK
-from servelab.report.charts import BACKGROUND, BLUE, FONT, INK, MUTED_INK
 from servelab.report.improvement_tables import Headline
 from servelab.report.page import Cell, Table
 from servelab.search.recommended import Recommended
@@ -99,15 +95,9 @@ def _tables(content: Any) -> Iterator[Table]:
             yield from _tables(getattr(content, field.name))
 
 
-WIDTH, MARGIN = 1200, 48
-"""Pixels of the picture."""
-LETTER = 0.52
-"""Width of a letter of the picture's font on average, as a share of its size."""
-
-
 @dataclass(frozen=True)
 class Card:
-    """Texts of the card; `command` is only in its Markdown, because a picture cannot be redacted."""
+    """The answer for a pull request or a chat."""
 
     title: str
     figure: str
@@ -138,32 +128,3 @@ def answer_card(study: StudySummary, recommended: Recommended, headline: Headlin
         lines=[line for line in lines if line],
         command=command,
     )
-
-
-def write_card(card: Card, markdown: Path, picture: Path) -> None:
-    """Writes both forms, each whole or not at all."""
-    write_text(markdown, card.markdown)
-    with replacing(picture) as temporary:
-        temporary.write_bytes(vl_convert.svg_to_png(_drawing(card), scale=1))
-
-
-def _drawing(card: Card) -> str:
-    """The card as SVG."""
-    texts = [
-        *_card_text(card.title, 28, MUTED_INK),
-        *_card_text(card.figure, 40, BLUE, "bold"),
-        *(each for line in card.lines for each in _card_text(line, 26, INK)),
-    ]
-    height, drawn = MARGIN, []
-    for text, size, ink, weight in texts:
-        height += round(size * 1.5)
-        style = f'font-size="{size}" font-weight="{weight}" fill="{ink}"'
-        drawn.append(f'<text x="{MARGIN}" y="{height}" {style}>{escape(text)}</text>')
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height + MARGIN}" font-family="{FONT}">'
-    return f'{head}<rect width="100%" height="100%" fill="{BACKGROUND}"/>{"".join(drawn)}</svg>'
-
-
-def _card_text(text: str, size: int, ink: str, weight: str = "normal") -> Iterator[tuple[str, int, str, str]]:
-    """The lines of a text with size, colour and weight of each."""
-    for line in textwrap.wrap(text, int((WIDTH - 2 * MARGIN) / (LETTER * size))):
-        yield line, size, ink, weight

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import NO_BREAK, duration, estimate, figure, metric_label
+from servelab.core.yaml_file import NO_BREAK, duration, estimate, figure, metric_label, percent
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
@@ -24,7 +24,7 @@ class Origin(Protocol):
 
     @property
     def kind(self) -> str:
-        """Kind of the runs, one of `measured_and_recorded.KINDS`."""
+        """Kind of the runs, `measured` or `recorded`."""
         ...
 
     @property
@@ -232,6 +232,23 @@ def _effort(table: pd.DataFrame) -> str:
     rows = table.dropna(subset=["run_id"]).drop_duplicates("run_id")
     runs = sum(len(run_ids) for run_ids in rows["run_ids"])
     return f"{runs} run{'' if runs == 1 else 's'}, {duration(rows['accelerator_s'].sum())} of accelerator time"
+
+
+def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:
+    """The whole search in one line: candidates, their outcomes, runs, and accelerator time.
+
+    `search` has rows of schemas.SEARCH; a run that several stages use counts once. Recorded logs give only the time
+    under load.
+    """
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in search["outcome"].value_counts(sort=False).items())
+    runs = len({run_id for run_ids in search["run_ids"] for run_id in run_ids})
+    held_s, load_s = (float(search[name].sum()) for name in ("new_accelerator_s", "new_load_accelerator_s"))
+    text = f"{len(search):,} candidates: {outcomes}. {runs:,} run{'' if runs == 1 else 's'}"
+    if not held_s:
+        return f"{text}."
+    if is_recorded:
+        return f"{text}, {duration(load_s)} of accelerator time under load."
+    return f"{text}, {duration(held_s)} of accelerator time, {percent(100 * load_s / held_s, signed=False)} under load."
 
 
 def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: ShownMeasurement, is_recorded: bool) -> Table:

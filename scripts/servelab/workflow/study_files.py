@@ -119,19 +119,9 @@ class StudyFiles:
         others = [file.parent for file in folders if file.parent.name != study]
         return [str(file) for folder in others for file in (folder / "study.yaml", *sorted(folder.glob("logs/*")))]
 
-    def beside(self, search: str) -> Files:
-        """Improvements of the other study of this name, live or recorded, where both are asked for."""
-        other = self._other_kind(search)
-        return {"beside": f"results/{other}/improvements.parquet"} if other else {}
-
     def reports(self, search: str) -> list[str]:
         """A study's report, as a page and as text."""
         return [f"results/{search}/report.html", f"results/{search}/report.md"]
-
-    def others(self, search: str) -> list[str]:
-        """The other study of this name as a list, empty where there is none."""
-        other = self._other_kind(search)
-        return [other] if other else []
 
     def made(self, search: str) -> list[str]:
         """Every file and folder that the workflow makes of a study: one that was deleted is made again."""
@@ -141,10 +131,6 @@ class StudyFiles:
         files += self.of_deciding_stages(search, "decision.json")
         files += [f"results/{search}/{name}" for name in made_of(search)]
         return files + ([self.answer(name_of(search))] if is_live(search) else [])
-
-    def _other_kind(self, search: str) -> str | None:
-        other = f"{RECORDED if is_live(search) else LIVE}/{name_of(search)}"
-        return other if other in self._studies.searches else None
 
 
 def stage_file(search: str, stage: str, name: str) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import altair as alt
@@ -64,21 +65,17 @@ MOST_ROWS = 24
 MOST_POINTS = 300
 """Most points of a cloud; of more, an evenly spaced part is drawn."""
 
-Reads = Literal[
-    "improvements", "comparison", "search", "stage", "history", "curves", "timeline", "distributions", "device_series"
-]
-Section = Literal["answer", "search", "latency", "time", "stage", "versions"]
+Reads = Literal["proof", "search", "curves", "distributions", "series"]
+Section = Literal["answer", "search", "latency", "time"]
 
 
 @dataclass(frozen=True)
 class Chart:
     """A chart.
 
-    `reads` names its table: the study's `improvements` (rows of its objective), the `comparison`'s stage table, the
-    stage tables of the whole `search` or of one `stage`, with their decisions, the `history` of versions, or the
-    `curves`. For the comparison's runs it is the `timeline`, the `distributions` of latencies or the `device_series` of
-    telemetry, each with `candidate` and `validity`. `section` is the report's section; a chart of a `stage` appears in
-    each stage's. `build` gets the rows with at least `columns`.
+    `reads` names its table: the pairs of the `proof`, the stage tables of the whole `search` with their decisions, the
+    `curves`, or the `distributions` of latencies and the `series` over time of the compared runs. `section` is the
+    report's section. `build` gets the rows with at least `columns`, and gives None if they show nothing.
     """
 
     name: str
@@ -86,11 +83,7 @@ class Chart:
     section: Section
     caption: str
     columns: tuple[str, ...]
-    build: Callable[[pd.DataFrame], AnyChart]
-
-    def stem(self, stage: str | None = None) -> str:
-        """Name of its files without suffix: `<chart>`, or `<chart>-<stage>` for a stage's."""
-        return f"{self.name}-{stage}" if stage else self.name
+    build: Callable[[pd.DataFrame], AnyChart | None]
 
 
 CHARTS: Registry[Chart] = Registry("chart")
@@ -129,15 +122,6 @@ def side_text(base: alt.Chart, y: alt.Y, column: str) -> alt.Chart:
     return text
 
 
-def nothing_to_show(reason: str) -> AnyChart:
-    """Replaces a chart without data, so that its files exist and say why they are empty."""
-    return finish(
-        alt.Chart(pd.DataFrame({"text": [reason]}))
-        .mark_text(align="left", color=MUTED_INK, fontSize=12)
-        .encode(x=alt.value(0), text="text:N")
-    )
-
-
 def spread(frame: pd.DataFrame, column: str, most: int) -> pd.DataFrame:
     """At most `most` rows, evenly spaced in the order of a column, with its smallest and largest."""
     if len(frame) <= most:
@@ -151,9 +135,10 @@ def is_extrapolated(row: Mapping[Any, Any]) -> bool:
     return per_basis(row["objective_per"], int(row["accelerators"]), int(row["accelerators_per_node"]))[1]
 
 
-def side_colour() -> alt.Color:
-    """The colour of a column `side` with names from `SIDES`."""
-    return alt.Color("side:N", scale=alt.Scale(domain=list(SIDES), range=list(SIDES.values())))
+def side_colour(more: Mapping[str, str] = MappingProxyType({})) -> alt.Color:
+    """The colour of a column `side` with names from `SIDES`, and `more` names with their colours."""
+    colours = SIDES | more
+    return alt.Color("side:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())))
 
 
 def finish(chart: AnyChart, validity: Iterable[str | None] = (), extrapolated: bool = False) -> AnyChart:

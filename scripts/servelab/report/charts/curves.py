@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from servelab.core.yaml_file import figure, mark
-from servelab.report.charts import BLUE, CHARTS, GREY, INK, VERMILLION, AnyChart, Chart, finish, nothing_to_show
+from servelab.report.charts import BLUE, CHARTS, GREY, INK, VERMILLION, AnyChart, Chart, finish
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
@@ -44,7 +44,7 @@ _NAMES = {"baseline": "Baseline", "winner": "Winner"}
 _INTERVAL = ("total_tokens_per_s_ci95_low", "total_tokens_per_s_ci95_high")
 
 
-def build(frame: pd.DataFrame) -> AnyChart:
+def build(frame: pd.DataFrame) -> AnyChart | None:
     """A panel for each curve and figure, with the load to the right; a vertical line is a 95 % interval over starts.
 
     A dashed line is a limit, from the columns of `with_limits`. A 99th percentile without one is not drawn, nor is a
@@ -52,7 +52,7 @@ def build(frame: pd.DataFrame) -> AnyChart:
     """
     measured = frame[frame["outcome"] == "ok"].reset_index(drop=True)
     if measured.empty:
-        return nothing_to_show("No point of a curve has figures.")
+        return None
     measured["kind"] = kind_of(measured)
     measured["line"] = measured["stage"] + ": " + measured["candidate"]
     measured["mark"] = [mark(validity) for validity in measured["validity"]]
@@ -164,9 +164,7 @@ CHARTS.register(
         name="curves",
         reads="curves",
         section="search",
-        caption="Throughput and latency against load; a line is one configuration, a vertical line a 95 % interval "
-        "over server starts or visits, a dashed line a limit on latency. Baseline and winner are those of the proof. "
-        "Point at a mark to read its name and figure.",
+        caption="Throughput and latency against load, with 95 % intervals; a dashed line is a limit on latency.",
         columns=(
             "curve",
             "load",

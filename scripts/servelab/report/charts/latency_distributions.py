@@ -14,7 +14,6 @@ from servelab.report.charts import (
     AnyChart,
     Chart,
     finish,
-    nothing_to_show,
     side_colour,
 )
 
@@ -24,14 +23,14 @@ NAMED = (50, 90, 99)
 WIDTH, HEIGHT = 104, 112
 
 
-def build(frame: pd.DataFrame) -> AnyChart:
+def build(frame: pd.DataFrame) -> AnyChart | None:
     """One row per workload, one panel per latency: share of observations up to a latency, log scale; left is better.
 
     A latency of 0 has no place on a log scale, so its part of the curve is omitted.
     """
     frame = frame[frame["metric"].isin(LATENCIES) & (frame["value_ms"] > 0)]
     if frame.empty:
-        return nothing_to_show("No latency was measured.")
+        return None
     frame = frame.assign(side=frame["candidate"].map(SIDE_OF))
     rows = [
         alt.hconcat(
@@ -79,8 +78,7 @@ CHARTS.register(
         name="latency_distributions",
         reads="distributions",
         section="latency",
-        caption="Share of observations up to a latency, over all requests. TTFT and TPOT have one observation per "
-        "request, ITL one per gap between events. Log scales; a curve further left is better.",
+        caption="Share of requests, or of gaps between events (ITL), up to a latency; further left is better.",
         columns=("candidate", "validity", "workload", "metric", "percentile", "value_ms"),
         build=build,
     ),

@@ -18,7 +18,6 @@ from servelab.report.charts import (
     AnyChart,
     Chart,
     finish,
-    nothing_to_show,
     spread,
 )
 
@@ -34,16 +33,17 @@ MOST_ABOVE = 2.0
 """How many times as high as the best point a physical limit may be to be drawn."""
 
 
-def build(frame: pd.DataFrame) -> AnyChart:
+def build(frame: pd.DataFrame) -> AnyChart | None:
     """One panel per latency: mean latency to the right, total tokens/s per accelerator upwards; a line joins the front.
 
     Of many points behind the front, an evenly spaced part is drawn. An invalid run is on no front, nor is one with too
-    many failed requests.
+    many failed requests. None if one candidate beats all others in both.
     """
     runs = measured(frame)
-    if runs.empty:
-        return nothing_to_show("No candidate has both a throughput and a latency.")
-    shown = [(column, title) for column, title in LATENCIES.items() if runs[column].notna().any()]
+    known = {column: runs[runs[column].notna()] for column in LATENCIES}
+    shown = [(column, LATENCIES[column]) for column, rows in known.items() if on_front(rows, column).sum() > 1]
+    if not shown:
+        return None
     return finish(alt.vconcat(*(_panel(runs, *each) for each in shown), spacing=16), runs["validity"])
 
 
@@ -103,9 +103,7 @@ CHARTS.register(
         name="pareto",
         reads="search",
         section="search",
-        caption="Throughput against mean latency of every configuration measured on the deciding workload. Up and left "
-        "is better; the line joins those that no other beats in both. A dashed line is the physical limit, if it is at "
-        "most twice as high as the best.",
+        caption="Throughput against mean latency: up and left is better; the line joins what nothing beats.",
         columns=(
             "stage",
             "candidate",

@@ -8,20 +8,20 @@ import pandas as pd
 
 from servelab.core.yaml_file import mark
 from servelab.metrics.objective import reachable
-from servelab.report.charts import CHARTS, INK, SKY, AnyChart, Chart, finish, nothing_to_show
+from servelab.report.charts import CHARTS, INK, SKY, AnyChart, Chart, finish
 from servelab.report.charts.curves import HEIGHT, KINDS, WIDTH, kind_of, point_names, standing_out
 
 X, Y = "tokens_per_s_per_user", "tokens_per_s_per_accelerator"
 
 
-def build(frame: pd.DataFrame) -> AnyChart:
+def build(frame: pd.DataFrame) -> AnyChart | None:
     """A panel for each curve; a line joins the points of a configuration in the order of their loads.
 
     A user's tokens/s are 1000 / mean TPOT in ms. A point without figures or without a TPOT is not drawn.
     """
     rows = frame[(frame["outcome"] == "ok") & (frame["tpot_ms_mean"] > 0)].reset_index(drop=True)
     if rows.empty:
-        return nothing_to_show("No point of a curve has a throughput and a TPOT.")
+        return None
     rows[X] = 1000 / rows["tpot_ms_mean"]
     for column, name in ((Y, ""), ("low", "_ci95_low"), ("high", "_ci95_high")):
         rows[column] = rows[f"total_tokens_per_s{name}"].astype(float) / rows["accelerators"]
@@ -78,11 +78,8 @@ CHARTS.register(
         name="users",
         reads="curves",
         section="search",
-        caption="Throughput of a device against the speed that each user sees (1000 / mean TPOT), over the loads of a "
-        "curve: up and right is better. A line is one configuration; numbers beside baseline and winner are the loads, "
-        "a vertical line is a 95 % interval over starts or visits. The light blue steps are the front: the most that a "
-        "device gives while each user gets at least that speed; the band around them is made of the intervals. Point "
-        "at a mark to read its name and figures.",
+        caption="Throughput of a device against the speed each user sees, load by load: up and right is better, and "
+        "the steps are the best of both.",
         columns=(
             "curve",
             "load",

@@ -16,6 +16,8 @@ from servelab.core.errors import ConfigError
 from servelab.core.files import replacing
 from servelab.report.charts import CHARTS, AnyChart, Chart
 from servelab.report.charts.curves import with_limits
+from servelab.report.charts.over_time import series_rows
+from servelab.report.charts.proof import proof_rows
 from servelab.search.decision import Decision
 from servelab.study.project import StudySummary
 from servelab.study.study import AFTER_SEARCH, LAST_STAGES
@@ -31,37 +33,28 @@ def study_charts(
     table: pd.DataFrame,
     decisions: Sequence[Decision],
     improvements: pd.DataFrame,
-    history: pd.DataFrame | None = None,
+    promised_percent: float | None = None,
     of_runs: Mapping[str, pd.DataFrame] | None = None,
     curves: pd.DataFrame | None = None,
-) -> Iterator[tuple[str, Chart, pd.DataFrame]]:
-    """Each chart of a study's report: name of its files, the chart, and its rows.
+) -> Iterator[tuple[Chart, pd.DataFrame]]:
+    """Each chart of a study's report with its rows.
 
-    `table` has the rows of all stage tables. Of the improvements, those of the study's objective are drawn. A chart of
-    versions needs rows in `history` (schemas.HISTORY), one of curves in `curves` (schemas.CURVES), one of the
-    comparison's runs in `of_runs` under the name that it `reads`.
+    `table` has the rows of all stage tables. Of the improvements, those of the study's objective are drawn.
+    `promised_percent` is the change that the search promised to the proof. `of_runs` has the tables `timeline`,
+    `distributions` and `device_series` of the compared runs, as far as they exist; `curves` has schemas.CURVES.
     """
     metric, basis = study.objective.metric_and_basis
     comparison = table[table["stage"].isin(LAST_STAGES)].reset_index(drop=True)
-    search = add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions, study)
-    whole = {
-        "improvements": select(improvements, {"metric": metric, "basis": basis}),
-        "comparison": comparison,
-        "search": search,
+    compared = {name: add_sides(rows, study, comparison) for name, rows in (of_runs or {}).items()}
+    of_objective = select(improvements, {"metric": metric, "basis": basis})
+    tables = {
+        "proof": proof_rows(study, comparison, of_objective, promised_percent),
+        "search": add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions, study),
+        "series": series_rows(compared),
+        **({"distributions": compared["distributions"]} if "distributions" in compared else {}),
+        **({} if curves is None else {"curves": with_limits(curves, study)}),
     }
-    optional = {name: add_sides(rows, study, comparison) for name, rows in (of_runs or {}).items()}
-    if history is not None:
-        optional["history"] = history
-    if curves is not None:
-        optional["curves"] = with_limits(curves, study)
-    for chart in CHARTS:
-        if chart.reads == "stage":
-            for stage in study.stages:
-                yield chart.stem(stage.name), chart, select(search, {"stage": stage.name})
-        elif chart.reads in whole:
-            yield chart.stem(), chart, whole[chart.reads]
-        elif len(optional.get(chart.reads, ())):
-            yield chart.stem(), chart, optional[chart.reads]
+    return ((chart, tables[chart.reads]) for chart in CHARTS if chart.reads in tables)
 
 
 def add_sides(rows: pd.DataFrame, study: StudySummary, comparison: pd.DataFrame) -> pd.DataFrame:
@@ -73,14 +66,14 @@ def add_sides(rows: pd.DataFrame, study: StudySummary, comparison: pd.DataFrame)
 
 
 def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision], study: StudySummary) -> pd.DataFrame:
-    """Adds `stage_title`, `is_winner`, `change_percent` (against the incumbent) and `too_many_failed` to stage tables.
+    """Adds `stage_title`, `is_winner`, `verdict` and `too_many_failed` to stage tables.
 
     `too_many_failed` says that fewer requests succeeded than the study requires; false if they were not counted.
     """
     titles = {decision.stage: decision.title for decision in decisions}
     winners = {(decision.stage, decision.winner.candidate) for decision in decisions}
-    changes = {
-        (decision.stage, verdict.candidate): verdict.change_percent
+    verdicts = {
+        (decision.stage, verdict.candidate): verdict.verdict
         for decision in decisions
         for verdict in decision.candidates
     }
@@ -89,7 +82,7 @@ def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision], study: Stu
         stage_title=[titles.get(stage, stage) for stage, _ in keys],
         is_winner=pd.Series([key in winners for key in keys], dtype=bool, index=frame.index),
         too_many_failed=frame["success_rate"].astype(float) < study.objective.min_success_rate,
-        change_percent=pd.Series([changes.get(key) for key in keys], dtype=float, index=frame.index),
+        verdict=pd.Series([verdicts.get(key) for key in keys], dtype=object, index=frame.index),
     )
 
 
@@ -101,15 +94,18 @@ def select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
 
 
 def write_chart(chart: Chart, frame: pd.DataFrame, outputs: dict[FileFormat, Path]) -> None:
-    """Builds the chart and writes each file whole or not at all; `ConfigError` names missing columns.
+    """Builds the chart and writes each file whole or not at all; none of a chart that shows nothing.
 
-    altair's `save` would validate and draw the chart again for each format.
+    `ConfigError` names missing columns.
     """
     missing = [column for column in chart.columns if column not in frame]
     if missing:
         raise ConfigError(f"chart {chart.name}: the tables lack {', '.join(missing)}")
     with alt.data_transformers.disable_max_rows():
-        spec, svg = drawing(chart.build(frame[list(chart.columns)]))
+        built = chart.build(frame[list(chart.columns)])
+        if built is None:
+            return
+        spec, svg = drawing(built)
     contents: dict[FileFormat, Callable[[], bytes]] = {
         "svg": svg.encode,
         "png": lambda: vl_convert.svg_to_png(svg, scale=PNG_SCALE),

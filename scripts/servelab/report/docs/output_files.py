@@ -56,7 +56,7 @@ def _pattern(part: str) -> str:
 _STAGE = "studies/<study>/stages/<stage>/"
 
 FILES: tuple[OutputFile, ...] = (
-    OutputFile("index.{html,md}", "all studies: what each found, its report, and all answers over time"),
+    OutputFile("index.{html,md}", "all studies: what each found, and its report"),
     OutputFile(
         "runs/<run_id>/spec.json",
         "everything that can change the measurement; its hash is the run's name",
@@ -149,7 +149,6 @@ FILES: tuple[OutputFile, ...] = (
     OutputFile("studies/<study>/history.parquet", "each configuration at two versions of its engine", "history"),
     OutputFile("studies/<study>/curves.parquet", "each configuration at each point of each curve", "curves"),
     OutputFile("studies/<study>/report.{html,md}", "the report"),
-    OutputFile("studies/<study>/card.{md,png}", "its answer in few lines, for a pull request or a chat"),
     OutputFile("studies/<study>/charts/", "its charts, each as SVG, PNG and Vega-Lite JSON"),
     OutputFile("studies/<study>/tables/", "every table of the report, as CSV and as Parquet"),
     OutputFile(

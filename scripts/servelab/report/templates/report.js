@@ -47,46 +47,6 @@ for (const table of document.querySelectorAll("table")) {
   });
 }
 
-// A table of class `board` gets a field for text and a choice for each column whose texts repeat.
-for (const table of document.querySelectorAll("table.board")) {
-  const rows = [...table.tBodies[0].rows];
-  const bar = document.createElement("p");
-  bar.className = "filter";
-  const found = document.createElement("span");
-  const chosen = new Map();
-  const field = document.createElement("input");
-  field.type = "search";
-  field.placeholder = "Filter rows";
-  field.setAttribute("aria-label", "Filter rows by text");
-  const show = () => {
-    const words = field.value.toLowerCase().split(/\s+/);
-    let count = 0;
-    for (const row of rows) {
-      const text = row.textContent.toLowerCase();
-      const fits = words.every((word) => text.includes(word)) &&
-        [...chosen].every(([column, wanted]) => !wanted || shown(row.cells[column]) === wanted);
-      row.hidden = !fits;
-      count += fits;
-    }
-    found.textContent = `${count} of ${rows.length} rows`;
-  };
-  field.addEventListener("input", show);
-  bar.append(field);
-  [...table.tHead.rows[0].cells].forEach((head, column) => {
-    const texts = [...new Set(rows.map((row) => shown(row.cells[column])))].sort();
-    if (texts.length < 2 || texts.length > rows.length / 2 || !Number.isNaN(number(texts[texts.length - 1]))) return;
-    const select = document.createElement("select");
-    const name = head.textContent.trim();
-    select.setAttribute("aria-label", name);
-    select.append(new Option(`${name}: all`, ""), ...texts.map((text) => new Option(text, text)));
-    select.addEventListener("change", () => { chosen.set(column, select.value); show(); });
-    bar.append(select);
-  });
-  bar.append(found);
-  table.parentElement.before(bar);
-  show();
-}
-
 async function copy(text, place) {
   try {
     await navigator.clipboard.writeText(text);

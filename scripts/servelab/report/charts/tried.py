@@ -1,0 +1,108 @@
+"""All that was tried, the best first: the objective of each candidate with its interval, or why it has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from servelab.core.yaml_file import figure, mark
+from servelab.metrics.definitions import METRICS
+from servelab.report.charts import (
+    BLUE,
+    CHARTS,
+    EXTRAPOLATED,
+    GREY,
+    INK,
+    MOST_ROWS,
+    PLOT_WIDTH,
+    SKY,
+    VERMILLION,
+    AnyChart,
+    Chart,
+    axis_title,
+    finish,
+    is_extrapolated,
+    rows,
+    side_text,
+)
+
+ROLES = {"Baseline": GREY, "Kept after its stage": BLUE, "Other": SKY}
+
+
+def build(frame: pd.DataFrame) -> AnyChart | None:
+    """A row for each candidate and workload, once; candidates without figures are the last.
+
+    Of more than `MOST_ROWS` the best are drawn, and the axis title says so. None if nothing was tried.
+    """
+    frame = frame[frame["outcome"].isin(("ok", "failed"))]
+    is_first = ~frame["is_incumbent"] | (frame["stage"] == frame["stage"].head(1).squeeze())
+    frame = frame[is_first].drop_duplicates(["candidate", "workload", "run_id"])
+    if len(frame) < 2:
+        return None
+    metric, per = str(frame["objective"].iloc[0]), str(frame["objective_per"].iloc[0])
+    ascending = not METRICS.get(metric).higher_is_better
+    ordered = frame.sort_values("objective_value", ascending=ascending, na_position="last", kind="stable")
+    shown = ordered.head(MOST_ROWS).reset_index(drop=True)
+    records = shown.to_dict("records")
+    several = shown["workload"].nunique() > 1
+    labels = [f"{each['candidate']} · {each['workload']}" if several else each["candidate"] for each in records]
+    shown["row"] = shown.index
+    shown["role"] = [_role(each) for each in records]
+    shown["text"] = [_text(each) for each in records]
+    shown["name"] = [
+        f"{each['stage_title']}: {label}: {_text(each)}" for label, each in zip(labels, records, strict=True)
+    ]
+    title = axis_title(metric, per) + (f"; the best of {len(ordered):,}" if len(shown) < len(ordered) else "")
+    x, y = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=False, padding=12)), rows(labels)
+    colour = alt.Color("role:N", scale=alt.Scale(domain=list(ROLES), range=list(ROLES.values())))
+    shape = alt.Shape("role:N", scale=alt.Scale(domain=list(ROLES), range=["square", "diamond", "circle"]))
+    ends = ["objective_ci95_low", "objective_ci95_high"]
+    drawn = shown[["row", "role", "text", "name", "outcome", "objective_value", *ends]]
+    ok = drawn[drawn["outcome"] == "ok"]
+    layers = alt.layer(
+        alt.Chart(ok.dropna(subset=ends))
+        .mark_errorbar(color=INK, ticks=alt.TickConfig(color=INK, height=8))
+        .encode(x=alt.X(f"{ends[0]}:Q", title=title), x2=ends[1], y=y),
+        alt.Chart(ok)
+        .mark_point(filled=True, size=90, opacity=1, aria=True)
+        .encode(x=x, y=y, color=colour, shape=shape, description="name:N"),
+        side_text(alt.Chart(ok), y, "text"),
+        alt.Chart(drawn[drawn["outcome"] != "ok"])
+        .mark_text(align="left", baseline="middle", color=VERMILLION, fontSize=12)
+        .encode(x=alt.value(4), y=y, text="text:N"),
+    )
+    extrapolated = any(is_extrapolated(each) for each in records)
+    return finish(layers.properties(width=PLOT_WIDTH, height=alt.Step(30)), shown["validity"], extrapolated)
+
+
+def _role(record: dict[Any, Any]) -> str:
+    if record["is_incumbent"]:
+        return "Baseline"
+    return "Kept after its stage" if record["is_winner"] else "Other"
+
+
+def _text(record: dict[Any, Any]) -> str:
+    if record["outcome"] != "ok":
+        return f"× {record['outcome']}: {str(record['reason']).replace('_', ' ')}"
+    extrapolated = EXTRAPOLATED if is_extrapolated(record) else ""
+    verdict = "" if record["is_incumbent"] or pd.isna(record["verdict"]) else f" · {record['verdict']}"
+    return f"{figure(record['objective_value'])}{extrapolated}{mark(record['validity'])}{verdict}"
+
+
+CHARTS.register(
+    "tried",
+    Chart(
+        name="tried",
+        reads="search",
+        section="search",
+        caption="What the search measured, the best first; line = 95 % interval over starts, visits or logs.",
+        columns=(
+            *("stage", "stage_title", "candidate", "workload", "run_id", "is_incumbent", "is_winner", "verdict"),
+            *("outcome", "reason", "validity", "accelerators", "accelerators_per_node", "objective", "objective_per"),
+            *("objective_value", "objective_ci95_low", "objective_ci95_high"),
+        ),
+        build=build,
+    ),
+)
