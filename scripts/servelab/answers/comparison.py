@@ -116,10 +116,7 @@ class PairedShare(NamedTuple):
 
 
 def share_interval(count: int, total: int, confidence: float = 0.95) -> PairedShare:
-    """A share and its interval, all from 0 to 1: Wilson's score interval for a binomial proportion.
-
-    Wilson 1927, J. Am. Stat. Assoc. 22, 209. Raises `ValueError` on no trials.
-    """
+    """A share with Wilson's score interval (Wilson 1927, J. Am. Stat. Assoc. 22, 209), from 0 to 1."""
     if not 0 <= count <= total or total < 1:
         raise ValueError(f"a share needs trials, and no more successes than trials (found {count} of {total})")
     square = _quantile(confidence) ** 2

@@ -48,10 +48,7 @@ class Answer:
 
 
 def by_question(answers: Sequence[Answer], start: str) -> dict[str, Answer]:
-    """The answers of one start that are there at all, by question; those with a `failure` are left out.
-
-    `ServelabError` if a question was answered twice.
-    """
+    """A start's answers without failures, by question; `ServelabError` if a question was answered twice."""
     identity, count = Counter(answer.question_id for answer in answers).most_common(1)[0] if answers else ("", 0)
     if count > 1:
         raise ServelabError(f"answers of start {start}: id {identity} is there twice; each question is answered once")

@@ -35,10 +35,7 @@ class QuestionSet(Protocol):
     needs_file: bool
 
     def questions(self, file: Path | None, count: int | None, seed: int) -> list[Question]:
-        """The questions: `count` of them by the seed's draw, or all; `ConfigError` if there are fewer.
-
-        `file` is None unless `needs_file`.
-        """
+        """`count` questions drawn by the seed, or all; `ConfigError` if there are fewer."""
 
 
 QUESTION_SETS: Registry[QuestionSet] = Registry("question set")

@@ -22,10 +22,8 @@ from servelab.core.run_spec import ModelFormat, ModelSource
 def fetch_model(source: ModelSource, folder: Path) -> Path:
     """Fetches a model into a folder, writes `model.json` last, and returns its path.
 
-    A GGUF file gets a tokenizer.json built from its metadata; a Hugging Face folder must have its own.
-
-    Raises:
-        ServelabError: the source does not have it, or it is neither GGUF nor safetensors with tokenizer.json.
+    A GGUF file gets a tokenizer.json built from its metadata; a Hugging Face folder must have its own. Else
+    `ServelabError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = MODEL_SOURCES.get(source.kind)(source, folder)
@@ -120,13 +118,9 @@ CONVERTERS = {("gguf", "safetensors"): GGUF_TO_SAFETENSORS}
 
 
 def quantize_model(model_json: Path, quantization: str, folder: Path) -> Path:
-    """Writes the model with all its quantised tensors in another format; returns the path of its `model.json`.
+    """Writes a GGUF model with its quantised tensors in another format; returns the path of its `model.json`.
 
-    Tensors in 32-bit floats (norms) and all metadata except the file type stay as they are. The file is complete or
-    absent.
-
-    Raises:
-        ServelabError: the model is not GGUF, or its tensors are in a format that cannot be read.
+    Tensors in 32-bit floats and metadata stay. `ServelabError` for another model, or a format that cannot be read.
     """
     stored, path, tokenizer = load_model(model_json)
     if stored.format != "gguf":
@@ -173,11 +167,8 @@ def _write_quantized(path: Path, file: Path, quantization: str) -> None:
 def convert_model(model_json: Path, folder: Path) -> Path:
     """Writes a GGUF model as safetensors with config, tokenizer and generation settings; returns its `model.json`.
 
-    Quantised weights are expanded to bfloat16, the type in which these models are published. The tokenizer is the one
-    built from the GGUF metadata, so that both engines see the same tokens. The folder is complete or absent.
-
-    Raises:
-        ServelabError: the model is not GGUF, or transformers cannot read its architecture.
+    Weights are expanded to bfloat16. The tokenizer is built from the GGUF metadata, so that both engines see the same
+    tokens. `ServelabError` if transformers cannot read the architecture.
     """
     stored, path, tokenizer_json = load_model(model_json)
     if stored.format != "gguf":

@@ -185,10 +185,7 @@ _EXPERTS = frozenset(
 
 
 def work_of_config(config: Mapping[str, Any]) -> ModelWork | None:
-    """The work by a Hugging Face `config.json`; None for a `model_type` whose layers are not known here.
-
-    A model of several parts counts with its text model only, and one of several towers with its first.
-    """
+    """The work by a Hugging Face `config.json`, of its text model; None for a `model_type` that is not known here."""
     text = config.get("text_config", config)
     kind, shape = text.get("model_type", config.get("model_type")), shape_of_config(config)
     needed = ("hidden_size", "vocab_size", "intermediate_size")

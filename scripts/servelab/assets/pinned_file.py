@@ -1,8 +1,4 @@
-"""Pinned files: a file gets its final name only after its size and sha256 are checked.
-
-Until then it is named `<name>.part`. A file under the final name is not touched before its replacement is complete and
-checked.
-"""
+"""Pinned files: a file is `<name>.part` until its size and sha256 are checked."""
 
 from __future__ import annotations
 

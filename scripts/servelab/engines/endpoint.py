@@ -62,10 +62,7 @@ class Asked(JsonPart):
 
 
 def checked_url(text: str) -> str:
-    """`http://host:port` or `https://host:port`, from an address with or without `/v1` and port.
-
-    `ConfigError` if it is another kind of address, or holds a password.
-    """
+    """`http(s)://host:port` from an address with or without `/v1` and port, else `ConfigError`."""
     url = urlsplit(text if "://" in text else f"http://{text}")
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigError(f"{text}: not the address of a server; give http://host:port")

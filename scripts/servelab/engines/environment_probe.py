@@ -1,10 +1,7 @@
 """Checks an engine's environment from the inside, without a device; run by its own Python, and needs nothing else.
 
-    python environment_probe.py <file with the request as JSON>
-
-`servelab.measure.environment_gate` writes the request and reads the answers: a line of JSON each, after `MARK`, as soon
-as it is known. Engines print what they like around them. A target `module:name` is found by import, `file.py:name` by
-path; of several the first that is found counts, as releases move things.
+Its argument is a file with the request as JSON; each answer is a line of JSON after `MARK`. A target `module:name` is
+found by import, `file.py:name` by path; of several the first that is found counts, as releases move things.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Locks of engines and load clients, resolved as of their release: no package in one is newer than the release is.
 
-What a release was tested with is what existed when it appeared. A package that came later may fit its stated bounds and
-still break it: vLLM 0.11.0 accepts transformers 5, which appeared after it, and fails on its tokenizers.
+A package that came later may fit a release's bounds and still break it, as transformers 5 does vLLM 0.11.0.
 """
 
 from __future__ import annotations
@@ -151,10 +150,7 @@ def uv_command(
 
 
 def write_lock(name: str, version: str, lock: Path, command: list[str], recipe: Recipe, cutoff: datetime) -> None:
-    """Resolves a recipe and writes its lock, and no other file; `ServelabError` if there is no solution.
-
-    An earlier lock of this name does not matter: uv would prefer its versions.
-    """
+    """Resolves a recipe and writes its lock, whatever lock is there; `ServelabError` if there is no solution."""
     with tempfile.TemporaryDirectory() as folder:
         asked = Path(folder) / f"{name}-{version}.in"
         asked.write_text("".join(f"{line}\n" for line in recipe.requirements(version)), encoding="utf-8")

@@ -1,11 +1,8 @@
 """The shared vocabulary: options that mean the same on every engine that has them, and what was checked per release.
 
-A study names an option once (`options: {max_num_seqs: 64}`); each adapter maps it to the engine's own flag. A flag that
-only one engine has is not an option but an argument, and is passed on as it is.
-
-`tests/unit/test_engine_flags.py` compares every option with the flags of each release (`servelab/engines/flags`), and
-`tests/engines/test_options_run.py` serves with the options that count as run.
-docs/reference/options.md is generated from this.
+Each adapter maps an option to the engine's own flag. A flag of only one engine is an argument, passed on unchanged.
+`tests/unit/test_engine_flags.py` compares options with the flags of each release; docs/reference/options.md is made
+from this.
 """
 
 from __future__ import annotations
@@ -198,15 +195,9 @@ class Names:
         self._prefix = prefix
         self._first = {bare(name): bare(next(iter(group))) for group in aliases for name in group}
         self._abbreviates = abbreviates
-        self._known: dict[str, str] = {}
 
     def of(self, given: str) -> str:
         """The first name of a flag; a key after a dot is a part of it."""
-        if (name := self._known.get(given)) is None:  # thousands of candidates have the same few flags
-            name = self._known[given] = self._of(given)
-        return name
-
-    def _of(self, given: str) -> str:
         name = bare(given.removeprefix(self._prefix))
         letter = name[:1]
         if given.startswith("-") and not given.startswith("--") and name not in self._first and letter in self._first:
@@ -225,10 +216,7 @@ class Names:
 def refused_arguments(
     own: Mapping[str, str], names: Names, taken: Mapping[str, str], arguments: Mapping[str, ArgumentValue]
 ) -> dict[str, str]:
-    """Arguments that a study may not give → why, with the fix.
-
-    `own` are first names of flags that Servelab sets → why; `taken` are those that options set → the option.
-    """
+    """Arguments that a study may not give → why; `own` and `taken`: first names of flags of Servelab and of options."""
     seen: dict[str, str] = {}
     refused: dict[str, str] = {}
     for given, value in arguments.items():

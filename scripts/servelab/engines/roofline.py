@@ -1,9 +1,8 @@
 """The physical limit of serving a load: the least time in which devices can compute it and read what it needs.
 
-A roofline (Williams et al., "Roofline: an insightful visual performance model for multicore architectures", CACM 2009).
-Serving takes at least as long as all multiplications at the devices' highest rate, and at least as long as all bytes
-that must be read at their highest bandwidth; the two may overlap. Everything that could be left out is left out, so
-that nothing served is faster: activations, norms, embeddings, communication, warm-up and waiting.
+A roofline (Williams et al., CACM 2009): serving takes at least as long as all multiplications at the devices' highest
+rate, and as all bytes read at their highest bandwidth; the two may overlap. Activations, norms, embeddings,
+communication, warm-up and waiting are left out, so that nothing served is faster.
 """
 
 from __future__ import annotations
@@ -71,11 +70,10 @@ class Least:
 def least_time(
     work: ModelWork, served: Served, rates: DeviceRates, devices: int, formats: Formats, *, fewest_experts: bool
 ) -> Least:
-    """The least time in which so many devices can serve the requests.
+    """The least time in which so many devices can serve the requests, however the model is split over them.
 
-    Each device contributes its full rates, however the model is split over them. With `fewest_experts`, all tokens of a
-    pass use the same experts, so that nothing can be faster; otherwise each token draws its own, as routers are trained
-    to do, and the expected number of different ones is read.
+    With `fewest_experts` all tokens of a pass use the same experts; otherwise each draws its own, and the expected
+    number of different ones is read.
     """
     bits = min(work.bits, formats.weight_bits or work.bits)
     width = min(bits, 8 * formats.kv_bytes) if formats.kv_bytes else min(bits, 8.0)
@@ -95,8 +93,7 @@ def _matrix_operations(work: ModelWork, served: Served) -> float:
 def _attended(work: ModelWork, served: Served) -> float:
     """Pairs of a token and one before it, itself included, over all requests and layers.
 
-    The number of pairs grows faster than the length: requests of mean length have the fewest. Within a window it does
-    not, so that windows do not count if single lengths are not known.
+    Pairs grow faster than the length, so requests of mean length have the fewest; within a window they do not.
     """
     first, past = served.cached, served.cached + served.prompts
     last = past + np.maximum(served.outputs - 1, 0)
@@ -117,11 +114,10 @@ def _pairs(length: Counts, window: float) -> Counts:
 def _weight_bytes(
     work: ModelWork, served: Served, formats: Formats, narrowed: float, cache: float, fewest_experts: bool
 ) -> float:
-    """Bytes of weights that all passes read.
+    """Bytes of weights that all passes read; what fits into the caches is read once.
 
-    Each pass gives each sequence in the batch a token, or as many as speculative decoding can accept. So there are at
-    least as many passes as output tokens / sequences at once, and as the longest output has tokens. What fits into the
-    caches is not read again.
+    Passes: at least output tokens / sequences at once, and the longest output's tokens, each divided by the tokens that
+    speculative decoding can accept.
     """
     total, batch = float(served.outputs.sum()), max(served.in_flight, 1.0)
     full = total / batch / formats.tokens_per_pass
@@ -142,10 +138,7 @@ def _weight_bytes(
 
 
 def _kv_read(work: ModelWork, served: Served) -> float:
-    """Tokens whose keys and values output tokens after the first read, over all layers.
-
-    Only tokens that were computed count: sequences may share what came from a cache.
-    """
+    """Tokens whose keys and values later output tokens read, over all layers; tokens from a cache do not count."""
     past, last = served.prompts, served.prompts + np.maximum(served.outputs - 1, 0)
     read = work.full_layers * (_pairs(last, math.inf) - _pairs(past, math.inf)).sum()
     if work.window_layers and not served.is_mean:
@@ -200,10 +193,7 @@ Boards that are sold in several sizes (A100, V100) are left out."""
 
 
 def named_memory_bytes(accelerator: str) -> int | None:
-    """Memory from an accelerator's name: the size in it (`A100 40GB`, `MIG 3g.40gb`), or that of its model.
-
-    None if unknown.
-    """
+    """Memory by the size in an accelerator's name (`A100 40GB`, `MIG 3g.40gb`), or by its model; None if unknown."""
     size = re.search(r"\b\d+g\.(\d+)gb\b", accelerator, re.IGNORECASE)  # a MIG instance's own
     size = size or re.search(r"(\d+) ?Gi?B\b", accelerator, re.IGNORECASE)
     if size:
@@ -225,10 +215,8 @@ def weights_bytes_each(weights_bytes: float, parallel: Parallel) -> float:
 def kv_bytes_each(shape: ModelShape, tokens: int, number_bytes: float, parallel: Parallel) -> float:
     """Bytes of KV cache for one sequence of `tokens` tokens, on each accelerator that computes it.
 
-    2 × layers × KV heads × head size × bytes per value, for each token (Kwon et al., "Efficient memory management
-    for large language model serving with PagedAttention", SOSP 2023, section 3). A layer with a sliding window keeps
-    at most as many tokens as the window. Tensor parallelism spreads the KV heads, at least one per accelerator;
-    pipeline parallelism spreads the layers.
+    Layers × KV heads × values × bytes for each token (Kwon et al., SOSP 2023, section 3); a layer with a window keeps at
+    most that. Tensor parallelism spreads the KV heads, at least one each; pipeline parallelism spreads the layers.
     """
     heads = -(-shape.kv_heads // parallel.tensor)
     kept = shape.full_layers * tokens + shape.window_layers * min(tokens, shape.window_tokens)

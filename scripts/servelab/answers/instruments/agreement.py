@@ -26,11 +26,7 @@ from servelab.answers.question import Answer
 
 
 def edit_distance(one: str, other: str) -> int:
-    """Fewest characters to insert, delete or replace to make one text the other (Levenshtein).
-
-    Myers 1999, J. ACM 46, 395, as Hyyrö 2001 gives it for whole texts: a column of the table is two whole numbers, one
-    bit per character, so that texts of a thousand characters take a millisecond.
-    """
+    """Levenshtein distance, by bit vectors: Myers 1999, J. ACM 46, 395; Hyyrö 2001 for whole texts."""
     start = first_difference(one, other)
     if start is None:
         return 0

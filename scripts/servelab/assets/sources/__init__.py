@@ -1,8 +1,4 @@
-"""Sources of files and models; each kind of source is one file that registers itself.
-
-A source of *files* is a type of `config/datasets.yaml` that can fetch pinned content. A source of *models* is two
-functions: one fetches the model that a source of `servelab.core.run_spec` names, one asks whether it is available.
-"""
+"""Sources of files (`config/datasets.yaml`) and of models; each kind of source is one file that registers itself."""
 
 from __future__ import annotations
 

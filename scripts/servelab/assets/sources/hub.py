@@ -51,10 +51,7 @@ def endpoint() -> str:
 
 
 def fetch_model(source: HubSource, folder: Path) -> Path:
-    """A snapshot of the repository, without copies of the weights in other formats; or its GGUF file with all parts.
-
-    The hub's library downloads it with retries. Then every file whose sha256 the hub publishes is checked against it.
-    """
+    """A snapshot of the repository without weights in other formats, or its GGUF file; hashes are checked."""
     # HTTPError belongs to the HTTP library that the hub's library uses, which differs between its releases
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 

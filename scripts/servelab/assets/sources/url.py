@@ -43,12 +43,8 @@ def download(
 ) -> None:
     """Downloads `url` to `destination`, unless the pinned content is already there.
 
-    After a fault of the network or of the server (5xx, 429) it resumes at the byte where it stopped. Pauses double up
-    to `LONGEST_PAUSE_S`; only attempts without a new byte count towards `ATTEMPTS`.
-
-    Raises:
-        ServelabError: the source refuses, does not answer, or has other content.
-        Outage: the disk is full or cannot be written.
+    After a fault of the network or the server it resumes at the byte where it stopped. `ServelabError` if the source
+    refuses, does not answer or has other content; `Outage` if the disk cannot be written.
     """
     if holds(destination, content):
         return

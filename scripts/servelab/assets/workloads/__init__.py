@@ -59,10 +59,7 @@ class Workload(ABC):
         return None
 
     def shared_input(self, parameters: Mapping[str, Any]) -> float | None:
-        """Share of the prompts' tokens, 0 to 1, that a prefix cache can serve; None if it is not known.
-
-        `parameters` are those of a specification, as JSON has them.
-        """
+        """Share of the prompts' tokens, 0 to 1, that a prefix cache can serve; None if it is not known."""
         return None
 
     @abstractmethod
@@ -141,10 +138,7 @@ def load_workloads(path: Path, datasets: dict[str, Dataset]) -> dict[str, NamedW
 
 
 def table(measured: Sequence[dict[str, Any]], warmup: Sequence[dict[str, Any]]) -> pa.Table:
-    """The rows as `WORKLOAD_REQUESTS`; each has `prompt` or `prompt_token_ids`, `input_tokens`, `output_tokens`.
-
-    The columns of `TURNS` follow where a row has one of them.
-    """
+    """The rows as `WORKLOAD_REQUESTS`, with the columns of `TURNS` where a row has one of them."""
     empty = dict.fromkeys((*WORKLOAD_REQUESTS.names, *TURNS.names))
     rows = [
         {**empty, "request_index": index, "phase": phase, **row}

@@ -1,7 +1,6 @@
 """A recorded trace: arrival times and lengths of real requests, with random tokens as prompts.
 
-The recorded prompts are not published, so only their lengths are the same, and in Mooncake's format which of them begin
-alike: each of its `hash_ids` stands for a block of 512 tokens together with all that is before it.
+In Mooncake's format prompts begin alike as they did: a hash id names a block of 512 tokens and all before it.
 """
 
 from __future__ import annotations

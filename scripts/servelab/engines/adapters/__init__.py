@@ -1,8 +1,4 @@
-"""Engines: the programs that serve a model. Each is one file that registers itself.
-
-An adapter knows how its engine is started, when it is ready, how its caches are emptied, and what its log prints on a
-failure. It starts nothing itself: `servelab.measure.server` does.
-"""
+"""Engines: the programs that serve a model. Each is one file that registers itself."""
 
 from __future__ import annotations
 
@@ -130,10 +126,7 @@ class Engine(ABC):
 
     @abstractmethod
     def command(self, serve: Serve) -> list[str]:
-        """Command that serves on `serve.host` and `serve.port`; `ConfigError` if it cannot serve with these options.
-
-        With `serve.span` that of one node's part.
-        """
+        """Command that serves (one node's part with `serve.span`); `ConfigError` if it cannot with these options."""
 
     @abstractmethod
     def version_command(self, python: Path) -> list[str]:
@@ -229,10 +222,7 @@ class Engine(ABC):
         return explain(log, self.failure_signs, self.log_prefix)
 
     def check_options(self, options: Options, version: str | None = None) -> None:
-        """`ConfigError` if the engine or this release lacks an option, or if a value is wrong.
-
-        Without `version` an option of any release is accepted.
-        """
+        """`ConfigError` if the engine, or its release if given, lacks an option, or if a value is wrong."""
         check_option_names(options)
         for name, value in options.items():
             if value is None:
@@ -253,11 +243,6 @@ class Engine(ABC):
         groups = [*self.parallel_flags.values(), *self.aliases]
         return Names(groups, abbreviates=self.abbreviates, prefix=self.setting_prefix)
 
-    @cached_property
-    def _owned_flags(self) -> Mapping[str, str]:
-        """First names of flags that a study may not set → why."""
-        return {self.names.of(flag): part.why for part in self.owned for flag in part.flags}
-
     def changes_answers(self, setting: str) -> bool:
         """Whether an option, an argument or an environment variable may change greedy answers."""
         return self._is_one_of(setting, self.answer_settings)
@@ -272,12 +257,7 @@ class Engine(ABC):
         return any(fnmatchcase(name, pattern) for name in names for pattern in known)
 
     def refused_arguments(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[str, str]:
-        """Arguments that may not be given with these options → why, with the fix.
-
-        Servelab, an option or another argument sets the same, and the engine would silently ignore one of them.
-        """
-        if not arguments:
-            return {}
+        """Arguments that Servelab, an option or another argument sets too → why, with the fix."""
         names = self.names
         taken: dict[str, str] = {}
         for option, flags_of in self.option_flags.items():
@@ -287,7 +267,8 @@ class Engine(ABC):
                 parts = [part for each in values for part in flags_of(each, options)]
                 is_flag = option not in self.option_settings
                 taken |= {names.of(part): option for part in parts if part.startswith("-") or not is_flag}
-        return refused_arguments(self._owned_flags, names, taken, arguments)
+        own = {names.of(flag): part.why for part in self.owned for flag in part.flags}
+        return refused_arguments(own, names, taken, arguments)
 
     def check_arguments(self, options: Options, arguments: Mapping[str, ArgumentValue]) -> None:
         """`ConfigError` for an argument that may not be given (`refused_arguments`)."""
@@ -296,18 +277,13 @@ class Engine(ABC):
 
     def refused_variables(self, options: Options, variables: Mapping[str, str]) -> dict[str, str]:
         """Environment variables that may not be set with these options → why, with the fix."""
-        if not variables:
-            return {}
         own = self.environment(Serve(Path("python"), PLANNED_MODEL, "model", 0, {}, {}))
         ours = Owned("Servelab sets it for every server of this engine", variables=tuple(own))
         taken = {name: option for name, option in self.variables_of_options.items() if options.get(option) is not None}
         return refused_variables((*self.owned, *ALL_ENGINES, ours), taken, variables)
 
     def flags(self, options: Options, arguments: Mapping[str, ArgumentValue], *, joined: bool = False) -> list[str]:
-        """Flags of arguments and options, in this order; with `joined` as `--flag=value`.
-
-        `ConfigError` for an argument that may not be given (`refused_arguments`).
-        """
+        """Flags of arguments and options, `--flag=value` if `joined`; `ConfigError` for a refused argument."""
         self.check_options(options)
         self.check_arguments(options, arguments)
         parts = [
@@ -329,10 +305,7 @@ class Engine(ABC):
         nodes: int = 1,
         count: int = 1,
     ) -> str:
-        """Serving command for display: without host and port, with the model's name, variables first.
-
-        On several nodes, with `count` accelerators in total, it is run on each, with RANK and ADDRESS filled in.
-        """
+        """Serving command for display, without host and port; on several nodes with RANK and ADDRESS to fill in."""
         variables = {**self._option_variables(options), **environment_variables}
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         command = self.display_base(model_id) + self.flags(options, arguments, joined=joined)

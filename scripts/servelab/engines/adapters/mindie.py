@@ -1,8 +1,6 @@
 """MindIE, Huawei's server for Ascend NPUs: it has no flags, but a `config.json` that is written for each run.
 
-Keys, types and ranges come from the vendor's pages on MindIE 2.1.RC1 (configuration of the service, data and expert
-parallelism, SplitFuse, prefix cache, MTP). The list of required keys comes from the source of MindIE-LLM, which is
-newer. See docs/engines.md.
+Keys, types and ranges come from the vendor's pages on MindIE 2.1.RC1; required keys, from MindIE-LLM's newer source.
 """
 
 from __future__ import annotations
@@ -74,7 +72,6 @@ _DEFAULTS: dict[str, Any] = {name: default for name, (_, default) in _KEYS.items
 _PREFILL_TOKENS, _PREFILL_BATCH = 8192, 50
 _DRAFTS = "mtp"
 """The only way to draft tokens that can stream, according to the vendor; `la` and `memory_decoding` cannot."""
-_MODEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,254}[A-Za-z0-9])?")
 _CONFIG_FILE = "mindie.json"
 
 
@@ -207,11 +204,11 @@ class Mindie(Engine):
         self.check_options(serve.options)
         if (asked := _asked_accelerators(serve.options)) != serve.count:
             raise ConfigError(f"engine mindie uses all its {serve.count} accelerators, but the options ask for {asked}")
-        _check_together({**_DEFAULTS, **_chosen(serve.options, serve.arguments)})
+        _chosen(serve.options, serve.arguments)
         return [str(serve.python)]
 
     def files(self, serve: Serve) -> dict[str, str]:
-        """The configuration; `ConfigError` if a value is out of range or two values contradict each other."""
+        """The configuration; `ConfigError` if a value is out of range."""
         return {_CONFIG_FILE: json.dumps(_configuration(self.served_name(serve.model_name), serve), indent=2) + "\n"}
 
     def served_name(self, model_id: str) -> str:
@@ -290,9 +287,6 @@ def _check(name: str, value: object) -> None:
 
 
 def _configuration(name: str, serve: Serve) -> dict[str, Any]:
-    if not _MODEL_NAME.fullmatch(name):
-        needed = "at most 256 letters, digits, `-`, `_` and `.`, with a letter or digit first and last"
-        raise ConfigError(f"engine mindie: `ModelConfig.modelName` takes {needed}, not {name!r}")
     chosen = {**_DEFAULTS, **_chosen(serve.options, serve.arguments)}
     if "ModelDeployConfig.maxSeqLen" not in chosen and serve.model_path != PLANNED_MODEL:
         chosen["ModelDeployConfig.maxSeqLen"] = _longest_of_model(serve)
@@ -303,29 +297,7 @@ def _configuration(name: str, serve: Serve) -> dict[str, Any]:
         chosen.setdefault("ScheduleConfig.maxPrefillTokens", max(_PREFILL_TOKENS, longest_input))
         chosen.setdefault("ScheduleConfig.maxIterTimes", longest)  # its default would end every output at 512 tokens
     chosen.setdefault("ScheduleConfig.maxPrefillBatchSize", min(_PREFILL_BATCH, chosen["ScheduleConfig.maxBatchSize"]))
-    _check_together(chosen)
     return _document(name, serve, chosen)
-
-
-def _check_together(chosen: Mapping[str, Any]) -> None:
-    """`ConfigError` if two settings contradict each other, as far as both are known."""
-    schedule, deploy = "ScheduleConfig", "ModelDeployConfig"
-    for smaller, larger in (
-        (f"{deploy}.maxInputTokenLen", f"{schedule}.maxPrefillTokens"),
-        (f"{schedule}.maxPrefillBatchSize", f"{schedule}.maxBatchSize"),
-        (f"{schedule}.splitStartBatchSize", f"{schedule}.maxBatchSize"),
-        (f"{schedule}.maxIterTimes", f"{deploy}.maxSeqLen"),
-        (f"{schedule}.maxPreemptCount", f"{schedule}.maxBatchSize"),
-    ):
-        if {smaller, larger} <= set(chosen) and chosen[smaller] > chosen[larger]:
-            raise ConfigError(f"engine mindie: `{smaller}` {chosen[smaller]} is above `{larger}` {chosen[larger]}")
-    if chosen[f"{schedule}.maxPreemptCount"] and not chosen["ModelConfig.cpuMemSize"]:
-        raise ConfigError("engine mindie: `ScheduleConfig.maxPreemptCount` above 0 needs `ModelConfig.cpuMemSize`")
-    if not chosen["ModelConfig.npuMemSize"]:
-        raise ConfigError("engine mindie: `ModelConfig.npuMemSize` takes -1 or a number above 0, not 0")
-    block = chosen[f"{schedule}.cacheBlockSize"]
-    if block % 16:
-        raise ConfigError(f"engine mindie: `ScheduleConfig.cacheBlockSize` takes a multiple of 16, not {block}")
 
 
 def _longest_of_model(serve: Serve) -> int:

@@ -1,8 +1,4 @@
-"""Runtimes: where engines and load clients run. Each is one file that registers itself.
-
-A runtime builds the environment that a tool's lock describes, and writes `environment.json` last: if that file exists,
-the environment is complete.
-"""
+"""Runtimes: where engines and load clients run. Each is one file that registers itself."""
 
 from __future__ import annotations
 
@@ -125,10 +121,9 @@ class Runtime(ABC):
         return command, {**environment.variables, **variables}
 
     def container(self, device: DeviceKind, count: int) -> list[str]:
-        """The command before a server's own that starts a container with `count` devices, for a run's identity.
+        """The command that starts a container with `count` devices, for a run's identity; empty without one.
 
-        It is rendered as by `enter`, with placeholders for what differs between machines and without mounts of the
-        host's files. The flags of a description are in `lock_sha256` instead. Empty if there is no container.
+        It is that of `enter` with placeholders for what differs between machines, without mounts and flags of images.
         """
         return []
 

@@ -1,7 +1,4 @@
-"""A container from a registry's image, run by Apptainer: a child process of the workflow, without a daemon.
-
-The container shares the host's network, and servers listen on 127.0.0.1 only.
-"""
+"""A container from a registry's image, run by Apptainer: a child process of the workflow, on the host's network."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the container runtimes share: the description of an image, its environment, and what a container gets.
-
-A small YAML file names the image with its digest, so the file's sha256 identifies what runs.
-"""
+"""Shared by container runtimes: an image's description by digest, its environment, and a container's mounts."""
 
 from __future__ import annotations
 
@@ -132,10 +129,7 @@ class ContainerRuntime(Runtime):
 
 
 def binds_of(image: Image, needs: Needs) -> list[Bind]:
-    """The host's files and folders in a server's container, each once and at the same path; writable if in `writes`.
-
-    A folder of links, such as the hub's cache, comes with the folders that the links point to.
-    """
+    """The host's files in a server's container, at the same paths, with the folders that links in `reads` point to."""
     reads = [*needs.reads, *needs.passthrough.mounts, _ENGINE_PROGRAMS]
     reads += [place for folder in needs.reads for place in _linked(folder)]
     writes = {path: Bind(path, path, read_only=False) for path in needs.writes}
@@ -150,10 +144,7 @@ def _linked(folder: Path) -> list[Path]:
 
 
 def variables_inside(variables: dict[str, str], needs: Needs) -> dict[str, str]:
-    """A server's variables in a container that sees only its own devices, numbered from 0.
-
-    Values that a study sets stay as they are.
-    """
+    """A server's variables in a container that sees only its own devices, numbered from 0; a study's own stay."""
     outside, inside = needs.device.environment(needs.devices), needs.device.environment(needs.renumbered)
     return {name: inside[name] if outside.get(name) == value else value for name, value in variables.items()}
 

@@ -1,11 +1,8 @@
 """A container from a registry's image, run by docker: it belongs to docker's daemon, and still ends with its job.
 
-A daemon's container outlives a client that is killed. So the container's first process is a small guard, which runs the
-server and ends when its standard input closes; the kernel then ends everything in the container.
-`container_holder.py`, in the job's process tree, holds the other end of that input.
-
-The container uses the host's network: a published port would add the daemon's proxy to every measurement. The server
-listens on 127.0.0.1, as in every runtime.
+Its first process is a small guard, which runs the server and ends when its standard input closes. `container_holder.py`
+in the job's process tree, holds the other end of that input. The container uses the host's network: a published port
+would add the daemon's proxy to every measurement.
 """
 
 from __future__ import annotations
@@ -145,10 +142,9 @@ class Docker(ContainerRuntime):
         return done.returncode == 0
 
     def _run(self, image: Image, binds: list[Bind], place: _Place) -> list[str]:
-        """`docker run` as the calling user, who has no user name inside, with shared memory of the host's size.
+        """`docker run` as the calling user, with shared memory of the host's size (the default is 64 MB).
 
-        Engines share memory between their processes, and the default of 64 MB is too small. The container does not
-        share the host's `/dev/shm`, so what a killed engine leaves there is removed with the container.
+        The container has a `/dev/shm` of its own, so that what a killed engine leaves there goes with it.
         """
         return [
             *(self.name, "run", "--rm", "--pull=never", "--network=host", "--no-healthcheck", "--log-driver=none"),

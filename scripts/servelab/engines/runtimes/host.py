@@ -1,7 +1,6 @@
 """A program that is already installed: a command on PATH or at a given path, for example in a vendor's container.
 
-Nothing is built. A small YAML file describes the installation. The file's sha256 is the environment's identity, so its
-`name` must change when the installation changes.
+A YAML file describes it. The file's content is its identity: its `name` must change when the installation changes.
 """
 
 from __future__ import annotations

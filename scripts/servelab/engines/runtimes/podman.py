@@ -1,7 +1,4 @@
-"""A container from a registry's image, run by podman: docker's command line without a daemon, also without root rights.
-
-The process that starts the container is not a child of the client, so the container ends in the same way as docker's.
-"""
+"""A container from a registry's image, run by podman: docker's command line, without a daemon or root rights."""
 
 from __future__ import annotations
 
