@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,45 +157,27 @@ class ModelWork(JsonPart):
         return self.body_parameters + self.experts_per_token * self.expert_parameters
 
 
-_DENSE = frozenset(
-    (
-        *(
-            "llama",
-            "mistral",
-            "qwen2",
-            "qwen3",
-            "qwen3_5",
-            "qwen3_5_text",
-            "phi3",
-            "olmo2",
-            "granite",
-            "smollm3",
-            "glm4",
-        ),
-        *("gemma", "gemma2", "gemma3", "gemma3_text"),
-    )
-)
-_EXPERTS = frozenset(
-    (
-        *("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"),
-        *("deepseek_v2", "deepseek_v3", "kimi_k2", "gpt_oss"),
-    )
-)
+_DENSE = re.compile(r"llama|mistral|qwen2|qwen3|qwen3_5(_text)?|phi3|olmo2|granite|smollm3|glm4|gemma[23]?|gemma3_text")
+_EXPERTS = re.compile(r"mixtral|qwen2_moe|qwen3_moe|qwen3_next|qwen3_5_moe(_text)?|deepseek_v[23]|kimi_k2|gpt_oss")
 """Values of `model_type` whose layers we know: attention as in `model_shape`, and gated MLPs of three matrices."""
 
 
 def work_of_config(config: Mapping[str, Any]) -> ModelWork | None:
     """The work by a Hugging Face `config.json`, of its text model; None for a `model_type` that is not known here."""
     text = config.get("text_config", config)
-    kind, shape = text.get("model_type", config.get("model_type")), shape_of_config(config)
+    kind, shape = str(text.get("model_type", config.get("model_type"))), shape_of_config(config)
     needed = ("hidden_size", "vocab_size", "intermediate_size")
-    if shape is None or kind not in _DENSE | _EXPERTS or any(not text.get(name) for name in needed):
+    if (
+        shape is None
+        or not (_DENSE.fullmatch(kind) or _EXPERTS.fullmatch(kind))
+        or any(not text.get(name) for name in needed)
+    ):
         return None
     hidden, bits = text["hidden_size"], stored_bits(config)
     attention, operations = _attention(text, shape.attention_heads, shape.kv_heads, shape.values_per_kv_head)
     attending = shape.full_layers + shape.window_layers
     body = attending * attention + (shape.layers - attending) * _linear_attention(text)
-    experts = _experts(text) if kind in _EXPERTS else 0
+    experts = _experts(text) if _EXPERTS.fullmatch(kind) else 0
     moe_layers = _moe_layers(text, shape.layers) if experts else 0
     expert_size = text.get("moe_intermediate_size") or text["intermediate_size"]
     shared = text.get("shared_expert_intermediate_size") or (text.get("n_shared_experts") or 0) * expert_size
@@ -237,10 +219,10 @@ def _attention(text: Mapping[str, Any], heads: int, kv_heads: int, kv_values: in
 
 def _linear_attention(text: Mapping[str, Any]) -> float:
     """Parameters of a layer with a gated delta net (Yang et al., arXiv:2412.06464): four projections in, one out."""
-    sizes = [text.get(f"linear_{name}", 0) for name in ("num_key_heads", "key_head_dim")]
-    values = [text.get(f"linear_{name}", 0) for name in ("num_value_heads", "value_head_dim")]
-    keys, value = sizes[0] * sizes[1], values[0] * values[1]
-    return float(text["hidden_size"] * (2 * keys + 3 * value))
+    keys, values = (
+        text.get(f"linear_num_{name}_heads", 0) * text.get(f"linear_{name}_head_dim", 0) for name in ("key", "value")
+    )
+    return float(text["hidden_size"] * (2 * keys + 3 * values))
 
 
 def _experts(text: Mapping[str, Any]) -> int:
@@ -306,15 +288,18 @@ def work_of_gguf(path: Path) -> ModelWork:
     key, content = int(value("attention.key_length", head_dim)), int(value("attention.value_length", head_dim))
     window = int(_least(value("attention.sliding_window", 0)))
     bits = [8 * each.size_bytes / each.elements for each in (*body, *routed, *head)]
+    (body_values, body_bytes), (head_values, head_bytes), (routed_values, routed_bytes) = map(
+        _sizes, (body, head, routed)
+    )
     return ModelWork(
-        body_parameters=_elements(body),
-        head_parameters=_elements(head),
-        expert_parameters=_elements(routed) / max(experts, 1),
+        body_parameters=body_values,
+        head_parameters=head_values,
+        expert_parameters=routed_values / max(experts, 1),
         experts=experts,
         experts_per_token=int(value("expert_used_count", 0)),
-        body_bytes=_bytes(body),
-        head_bytes=_bytes(head),
-        expert_bytes=_bytes(routed) / max(experts, 1),
+        body_bytes=body_bytes,
+        head_bytes=head_bytes,
+        expert_bytes=routed_bytes / max(experts, 1),
         bits=min(bits, default=16.0),
         full_layers=0 if window else len(attending),
         window_layers=len(attending) if window else 0,
@@ -324,12 +309,9 @@ def work_of_gguf(path: Path) -> ModelWork:
     )
 
 
-def _elements(tensors: Iterable[Tensor]) -> float:
-    return float(sum(each.elements for each in tensors))
-
-
-def _bytes(tensors: Iterable[Tensor]) -> float:
-    return float(sum(each.size_bytes for each in tensors))
+def _sizes(tensors: Sequence[Tensor]) -> tuple[float, float]:
+    """Values and bytes of tensors."""
+    return float(sum(each.elements for each in tensors)), float(sum(each.size_bytes for each in tensors))
 
 
 def _least(value: Any) -> Any:

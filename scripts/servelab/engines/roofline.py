@@ -153,22 +153,12 @@ def number(counts: Sequence[float]) -> Counts:
 
 GIB = 2**30
 MEMORY_SHARE = 0.9
-"""Share of an accelerator's memory for weights and KV cache if a study does not set it: vLLM's default
-(`--gpu-memory-utilization`), and about the same in other engines."""
+"""Share of an accelerator's memory for weights and KV cache if a study does not set it: vLLM's default."""
 
 _BYTES = {
-    "auto": 2.0,
-    "bfloat16": 2.0,
-    "bf16": 2.0,
-    "float16": 2.0,
-    "f16": 2.0,
-    "f32": 4.0,
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
-    "iq4_nl": 18 / 32,
+    **dict.fromkeys(("auto", "bfloat16", "bf16", "float16", "f16"), 2.0),
+    **{"f32": 4.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32},
+    **dict.fromkeys(("q4_0", "iq4_nl"), 18 / 32),
 }
 """Bytes per value by number format; ggml's formats are blocks of 32 values with their scales."""
 
@@ -215,8 +205,8 @@ def weights_bytes_each(weights_bytes: float, parallel: Parallel) -> float:
 def kv_bytes_each(shape: ModelShape, tokens: int, number_bytes: float, parallel: Parallel) -> float:
     """Bytes of KV cache for one sequence of `tokens` tokens, on each accelerator that computes it.
 
-    Layers × KV heads × values × bytes for each token (Kwon et al., SOSP 2023, section 3); a layer with a window keeps at
-    most that. Tensor parallelism spreads the KV heads, at least one each; pipeline parallelism spreads the layers.
+    Layers × KV heads × values × bytes for each token (Kwon et al., SOSP 2023, section 3); a layer with a window keeps
+    at most that. Tensor parallelism spreads the KV heads, at least one each; pipeline parallelism spreads the layers.
     """
     heads = -(-shape.kv_heads // parallel.tensor)
     kept = shape.full_layers * tokens + shape.window_layers * min(tokens, shape.window_tokens)
