@@ -28,14 +28,14 @@ from servelab.workflow.call import SHOWN, call, rule_files
 from servelab.workflow.code_digest import digest_code
 from servelab.workflow.study_files import Comparisons
 from servelab.workflow.stage_runs import ForeseenPlans
-from servelab.workflow.imports import shared_runs, use_imported_runs
+from servelab.workflow.imports import shared_runs
 from servelab.workflow.coordination import end_with_parent
 from servelab.workflow.needs import MeasuringJobs, Sources, spec_json
 from servelab.workflow.placement import Placements, measuring_rule
 from servelab.workflow.plan_index import Plans
 from servelab.workflow.placement import Signing
 from servelab.workflow.stage_runs import MEASURED, StageRuns
-from servelab.workflow.studies import read_studies
+from servelab.workflow.studies import read_configuration, read_studies
 from servelab.workflow.study_files import (
     StudyFiles,
     answers_of_stages,
@@ -50,9 +50,9 @@ PLANS = Plans(
     lambda: 0 if workflow.is_main_process else workflow.execution_settings.latency_wait,
 )
 try:
-    USE_IMPORTED = use_imported_runs(config)
+    CONFIG = read_configuration(config)
     SHARED = (
-        shared_runs(config, RESULTS, logger.warning)
+        shared_runs(CONFIG, RESULTS, logger.warning)
         if workflow.is_main_process
         else None
     )
@@ -60,18 +60,18 @@ try:
         RESULTS / "runs",
         Path(".snakemake/broken"),
         logger.warning if workflow.is_main_process else lambda line: None,
-        use_imported=USE_IMPORTED,
+        use_imported=CONFIG.use_imported_runs,
         elsewhere=SHARED,
         # without an executor yet, it is read only: for the forecast, or to list something
         is_running=lambda: workflow.executor_plugin is not None and not workflow.dryrun,
     )
-    STUDIES = read_studies(config)
+    STUDIES = read_studies(CONFIG)
     FILES = StudyFiles(STUDIES)
     SOURCES = Sources(STUDIES.live)
     JOBS = MeasuringJobs(PLANS, SEALED, SOURCES.check_of)
-    COMPARISONS = Comparisons(config, STUDIES, RESULTS)
-    PLACEMENTS = Placements(workflow, config, STUDIES, JOBS, RESULTS / "runs")
-    SIGNING = Signing(config, PLACEMENTS.site)
+    COMPARISONS = Comparisons(CONFIG.compare, STUDIES, RESULTS)
+    PLACEMENTS = Placements(workflow, CONFIG, STUDIES, JOBS, RESULTS / "runs")
+    SIGNING = Signing(CONFIG, PLACEMENTS.site)
 except ServelabError as error:
     raise WorkflowError(str(error))
 RUNS = StageRuns(
@@ -107,7 +107,7 @@ try:
     UNMEASURED = STUDIES.unmeasured(RESULTS, COURSES, SEALED.is_complete)
     for forecast in (
         STUDIES.forecasts(
-            RESULTS, COURSES, SEALED.is_complete, use_imported=USE_IMPORTED
+            RESULTS, COURSES, SEALED.is_complete, use_imported=CONFIG.use_imported_runs
         )
         if workflow.is_main_process
         else []

@@ -52,6 +52,6 @@ rule build_history:
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
-        use_imported=USE_IMPORTED,
+        use_imported=CONFIG.use_imported_runs,
     shell:
         call("build_history", "files", "use_imported")

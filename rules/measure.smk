@@ -31,7 +31,7 @@ rule measure:
         job=lambda wildcards: JOBS.json(wildcards.run_id),
         sign=SIGNING.json,
         names=NAMES,
-        use_imported=USE_IMPORTED,
+        use_imported=CONFIG.use_imported_runs,
         runs="results/runs",
     shell:
         call("measure", "job", "names", "sign", "use_imported", "runs", log=SHOWN)

@@ -16,6 +16,7 @@ from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import RunStatus, read_import, sign_run
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.workflow.imports import shared_runs
+from servelab.workflow.studies import read_configuration
 
 
 @pytest.fixture
@@ -130,11 +131,11 @@ def test_a_place_that_cannot_be_used_is_an_error_with_its_name(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ServelabError, match=said) as caught:
-        shared_runs({"studies": [], "runs_from": value}, tmp_path, print).has("0" * 20)
+        shared_runs(read_configuration({"studies": [], "runs_from": value}), tmp_path, print).has("0" * 20)
     assert "runs_from" in str(caught.value) and "key:secret" not in str(caught.value)
 
 
 def test_places_and_no_imported_runs_contradict_each_other(tmp_path):
     with pytest.raises(ConfigError, match="use_imported_runs: true"):
-        shared_runs({"studies": [], "runs_from": "x", "use_imported_runs": False}, tmp_path, print)
-    assert shared_runs({"studies": [], "use_imported_runs": False}, tmp_path, print) is None
+        shared_runs(read_configuration({"studies": [], "runs_from": "x", "use_imported_runs": False}), tmp_path, print)
+    assert shared_runs(read_configuration({"studies": [], "use_imported_runs": False}), tmp_path, print) is None

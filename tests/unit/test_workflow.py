@@ -26,7 +26,7 @@ from servelab.workflow.needs import MeasuringJobs, Sources
 from servelab.workflow.placement import Placements
 from servelab.workflow.plan_index import Plans
 from servelab.workflow.stage_runs import StageRuns
-from servelab.workflow.studies import Studies
+from servelab.workflow.studies import Studies, WorkflowConfig
 from servelab.workflow.study_files import Comparisons, StudyFiles
 
 SEARCH = "studies/cpu-smollm2"
@@ -315,12 +315,12 @@ def test_a_dataset_that_is_edited_under_its_name_is_another_file(project):
 
 def test_comparisons_are_named_by_their_sides(studies, tmp_path):
     with pytest.raises(ConfigError, match="other: no such comparison"):
-        Comparisons({}, studies, tmp_path).inputs("other")
+        Comparisons([], studies, tmp_path).inputs("other")
     other = tmp_path / "other"
     (other / "stages/one").mkdir(parents=True)
     for name in ("study.json", "stages/one/plan.json"):
         (other / name).write_text("{}")
-    compared = Comparisons({"compare": [["cpu-smollm2", str(other)]]}, studies, tmp_path)
+    compared = Comparisons([["cpu-smollm2", str(other)]], studies, tmp_path)
     name = compared.made()[0].split("/")[2]
     before = compared.elsewhere(name)
     assert f"results/{SEARCH}/study.json" in compared.inputs(name) and str(other) in compared.folders(name)
@@ -332,6 +332,10 @@ class Rule(SimpleNamespace):
     pass
 
 
+def workflow_config(**keys):
+    return WorkflowConfig(studies=[], **keys)
+
+
 def snakemake_workflow(*rules, local=True):
     found = SimpleNamespace(rules=rules, local_exec=local, is_main_process=True, cores=4, local=[])
     found.modifier = SimpleNamespace(rules=rules, modify_rulename=lambda name: name)
@@ -341,7 +345,7 @@ def snakemake_workflow(*rules, local=True):
 
 def test_on_one_machine_runs_ask_for_nothing_and_all_rules_run_here(planned, studies):
     workflow = snakemake_workflow(*(Rule(name=name, resources={}) for name in ("measure", "parse_stage")))
-    placed = Placements(workflow, {}, studies, measuring(), Path("results/runs"))
+    placed = Placements(workflow, workflow_config(), studies, measuring(), Path("results/runs"))
     placed.place()
     assert workflow.local == ["parse_stage"]
     assert placed.job(planned.run_ids()[0], 1) == {} and placed.resources(lambda *job: {}) == {}
@@ -349,7 +353,7 @@ def test_on_one_machine_runs_ask_for_nothing_and_all_rules_run_here(planned, stu
 
 
 def test_a_cluster_needs_a_site(planned, studies):
-    placed = Placements(snakemake_workflow(local=False), {}, studies, measuring(), Path("results/runs"))
+    placed = Placements(snakemake_workflow(local=False), workflow_config(), studies, measuring(), Path("results/runs"))
     with pytest.raises(ConfigError, match="site: missing, and a cluster needs it"):
         placed.job(planned.run_ids()[0], 1)
     hardware = HardwareSpec(accelerator="cpu", device="cpu", count=1)
@@ -361,7 +365,9 @@ def test_on_a_cluster_a_run_asks_for_what_its_site_says(planned, studies):
     site = Path("config/sites/here.yaml")
     site.parent.mkdir(parents=True, exist_ok=True)
     site.write_text("site: here\ndevices:\n  cpu: {partition: nodes, cpus: 3, memory_gb: 2}\n")
-    placed = Placements(snakemake_workflow(local=False), {"site": "here"}, studies, measuring(), Path("runs"))
+    placed = Placements(
+        snakemake_workflow(local=False), workflow_config(site="here"), studies, measuring(), Path("runs")
+    )
     request = placed.job(planned.run_ids()[0], 2)
     assert request["mem_mb"] == 4000 and request["slurm_partition"] == "nodes"
     job = SimpleNamespace(run_id=planned.run_ids()[0])

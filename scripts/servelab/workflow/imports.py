@@ -4,49 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from servelab.archive.contents import read_source
 from servelab.archive.layout import KEY as PLACES
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id, file_sha256
 from servelab.study.project import LIVE, RECORDED
-from servelab.workflow.studies import read_configuration
+from servelab.workflow.studies import WorkflowConfig
 
 if TYPE_CHECKING:
     from servelab.archive.shared_runs import SharedRuns
 
 
-KEY = "use_imported_runs"
-
-
-def use_imported_runs(config: Mapping[str, Any]) -> bool:
-    """The key of the configuration, true by default; another value than true or false is a `ConfigError`."""
-    value = config.get(KEY, True)
-    if value in ("true", "false"):  # as Snakemake leaves it where `--config` gives it
-        return bool(value == "true")
-    if not isinstance(value, bool):
-        raise ConfigError(f"config/config.yaml: {KEY}: must be true or false (found {value!s:.60})")
-    return value
-
-
-def shared_runs(config: Mapping[str, Any], results: Path, report: Callable[[str], None]) -> SharedRuns | None:
+def shared_runs(config: WorkflowConfig, results: Path, report: Callable[[str], None]) -> SharedRuns | None:
     """The runs of the places in `runs_from`; None if it is empty.
 
-    `report` gets one line per run that cannot be used. Another form, or imported runs that are not to be used, is a
-    `ConfigError`.
+    `report` gets one line per run that cannot be used. Imported runs that are not to be used are a `ConfigError`.
     """
-    sources = read_configuration(config).runs_from
-    if not sources:
+    if not config.runs_from:
         return None
-    if not use_imported_runs(config):
-        raise ConfigError(f"config/config.yaml: {PLACES}: needs {KEY}: true, which is the default")
+    if not config.use_imported_runs:
+        raise ConfigError(f"config/config.yaml: {PLACES}: needs use_imported_runs: true, which is the default")
     from servelab.archive.shared_runs import SharedRuns  # takes half a second, and few studies have such a place
 
-    return SharedRuns(sources, results, Path(".snakemake/shared"), report)
+    return SharedRuns(config.runs_from, results, Path(".snakemake/shared"), report)
 
 
 def archived_search(archive: str) -> str:

@@ -8,23 +8,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from servelab.core.credentials import PASS_VARIABLES
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import write_text
 from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, RunSpec
 from servelab.core.ssh_signature import SigningKey, check_key
-from servelab.core.yaml_file import describe_validation_error
 from servelab.machine.allocations.slurm import Waiting, is_final, keys_of, refusal, unsatisfied
 from servelab.measure.inputs import runtime_min
 from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project
 from servelab.study.site import RESOURCES, Placement, Site, load_site
-from servelab.workflow.imports import use_imported_runs
 from servelab.workflow.needs import MeasuringJobs, serving_threads
-from servelab.workflow.studies import Studies
+from servelab.workflow.studies import Studies, WorkflowConfig
 
 FIRST_S, EVERY_S = 30.0, 60.0
 """Time until the queue is looked at for the first time, and between looks: a request to Slurm each."""
@@ -136,10 +132,10 @@ def install_profile(site: str, profiles: Path, name: str, root: Path) -> Path:
     return profile
 
 
-def file_of_site(site: object, installed: object) -> Path:
+def file_of_site(site: str | None, installed: str | None) -> Path:
     """The file of a site: the checkout's, or the one installed with the profile if the checkout has none."""
     own = SITES / f"{site}.yaml"
-    return own if installed is None or own.exists() else Path(str(installed))
+    return own if installed is None or own.exists() else Path(installed)
 
 
 HERE = ("collect_runs",)
@@ -155,24 +151,23 @@ class Placements:
     """
 
     def __init__(
-        self, workflow: Any, config: Mapping[str, Any], studies: Studies, jobs: MeasuringJobs, runs: Path
+        self, workflow: Any, config: WorkflowConfig, studies: Studies, jobs: MeasuringJobs, runs: Path
     ) -> None:
         self._workflow, self._jobs = workflow, jobs
         self._hardware = studies.hardware()
         self.site: Site | None = None
         self._cluster: Site | None = None
         """The site; None on one machine."""
-        self.site_file = file_of_site(config.get("site"), config.get("site_file"))
+        self.site_file = file_of_site(config.site, config.site_file)
         self.variables: dict[str, str] = {}
         """Environment variables that measuring jobs need."""
-        if "site" in config:
+        if config.site:
             self.site = site = load_site(self.site_file, self._hardware)
             self._cluster = site if site.is_cluster else None
             if site.pass_variables:
                 self.variables = {PASS_VARIABLES: ",".join(site.pass_variables)}
         # read again when there are more plans, as more was measured then
-        use_imported = use_imported_runs(config)
-        self._past_times = cache(lambda plans: PastTimes(runs, use_imported=use_imported))
+        self._past_times = cache(lambda plans: PastTimes(runs, use_imported=config.use_imported_runs))
 
     def watch_slurm(self, warn: Callable[[str], None]) -> None:
         """On Slurm: warns of what the site asks for and Slurm does not have, now and while jobs wait."""
@@ -256,22 +251,11 @@ def measuring_rule(workflow: Any) -> str:
     return str(workflow.modifier.modify_rulename("measure"))
 
 
-CONFIG = Path("config/config.yaml")
-
-
 class Signing:
-    """The key `sign` of the configuration, else of the site; without either nothing is signed.
+    """The key `sign` of the configuration, else of the site; without either nothing is signed."""
 
-    A mistake in it is a `ConfigError`.
-    """
-
-    def __init__(self, config: Mapping[str, Any], site: Site | None) -> None:
-        self.key: SigningKey | None = site.sign if site else None
-        if "sign" in config:
-            try:
-                self.key = SigningKey.model_validate(config["sign"])
-            except ValidationError as error:
-                raise ConfigError(describe_validation_error(error, f"{CONFIG}: sign", SigningKey)) from None
+    def __init__(self, config: WorkflowConfig, site: Site | None) -> None:
+        self.key: SigningKey | None = config.sign or (site.sign if site else None)
 
     @property
     def json(self) -> str:

@@ -11,12 +11,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, StrictBool, ValidationError
 
 from servelab.archive.layout import RunPlace
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, Strict
+from servelab.core.ssh_signature import SigningKey
 from servelab.core.yaml_file import describe_validation_error
 from servelab.machine import allocations
 from servelab.machine.device_names import StatedName, WantedDevices
@@ -42,6 +43,11 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _switch(value: Any) -> Any:
+    """`--config use_imported_runs=false` is a text."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
 def _places(value: Any) -> Any:
     """A place alone is an entry without keys, and one entry a list."""
     return [
@@ -64,11 +70,13 @@ class WorkflowConfig(Strict):
     )
     site: Name | None = Field(None, description="Name of a file in config/sites/, without `.yaml`.")
     site_file: str | None = Field(None, description="The site's file, if a profile names one elsewhere.")
-    use_imported_runs: Any = Field(True, description="`servelab.workflow.imports` checks it.")
+    use_imported_runs: Annotated[StrictBool, BeforeValidator(_switch)] = Field(
+        True, description="Whether runs that were restored, or taken from elsewhere, are used."
+    )
     runs_from: Annotated[list[RunPlace], BeforeValidator(_places)] = Field(
         [], description="Where missing runs are looked for before they are measured."
     )
-    sign: Any = Field(None, description="Key that signs; `servelab.workflow.placement` checks it.")
+    sign: SigningKey | None = Field(None, description="Key that signs; default: the site's.")
     publish: str | None = Field(None, description="Where archives are published, `s3://…` or `zenodo://…`.")
 
 
@@ -248,12 +256,11 @@ def _other_kind(name: str, recorded: Mapping[str, RecordedStudy]) -> str:
     return f"\n  this measures; for the recorded study of this name: --config 'studies=[]' 'recorded=[{name}]'"
 
 
-def read_studies(config: Mapping[str, Any]) -> Studies:
+def read_studies(config: WorkflowConfig) -> Studies:
     """The studies of a configuration, from `config/` in the current folder; a mistake is a `ConfigError`."""
-    named = read_configuration(config)
     return Studies(
-        live=_Named({name: load_project(Path(f"config/studies/{name}.yaml"), Path()) for name in named.studies}),
-        recorded=_Named({name: load_recorded(Path(f"config/recorded/{name}")) for name in named.recorded}),
+        live=_Named({name: load_project(Path(f"config/studies/{name}.yaml"), Path()) for name in config.studies}),
+        recorded=_Named({name: load_recorded(Path(f"config/recorded/{name}")) for name in config.recorded}),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +160,9 @@ OF_STAGES = ("plan.json", "table.parquet", "rounds.parquet", "metrics.parquet")
 class Comparisons:
     """Comparisons of two studies each, by name; a mistake in the key `compare` is a `ConfigError`."""
 
-    def __init__(self, config: Mapping[str, Any], studies: Studies, results: Path) -> None:
+    def __init__(self, wanted: Any, studies: Studies, results: Path) -> None:
         self._studies, self._files = studies, StudyFiles(studies)
-        pairs = wanted_pairs(config.get("compare", []), studies.searches, results)
+        pairs = wanted_pairs(wanted, studies.searches, results)
         self._pairs = {"--".join(side.name for side in pair): pair for pair in pairs}
 
     def made(self) -> list[str]:
