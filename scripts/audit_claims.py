@@ -2,10 +2,8 @@
 
 from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
-from servelab.recorded.audit import AuditEvidence
-from servelab.recorded.audit.causes import studies_beside
-from servelab.recorded.audit.claims_table import audit
-from servelab.recorded.logs import Logs
+from servelab.recorded.audit import AuditEvidence, audit
+from servelab.recorded.logs import Logs, studies_beside
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.recorded.plan import RecordedPlan

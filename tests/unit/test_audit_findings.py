@@ -6,10 +6,8 @@ import pytest
 import yaml
 from test_audit import FIRST, SECOND, Made
 
-from servelab.recorded.audit import AuditEvidence
-from servelab.recorded.audit.causes import studies_beside
-from servelab.recorded.audit.claims_table import VERDICTS, audit
-from servelab.recorded.logs import Logs
+from servelab.recorded.audit import VERDICTS, AuditEvidence, audit
+from servelab.recorded.logs import Logs, studies_beside
 from servelab.study.recorded.study import load_recorded
 
 TUNED = "vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 -tp 4 --max-num-seqs 512"

@@ -17,7 +17,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import missed_constraints, per_basis
 from servelab.metrics.statistics import mean_ci95
 from servelab.recorded.audit import RUN_RULES, Run, RunRule
-from servelab.recorded.audit.run_rules import unsound_rates
+from servelab.recorded.audit.numbers import unsound_rates
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import VALUE, Block
 from servelab.results.checks import CHECKS, Saw, invalid, not_applicable, ok, suspect, verdict

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from servelab.core.errors import ConfigError
 from servelab.recorded.readers import VALUE, Block, PrintedFigure, ReadError, read_file
-from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, RecordedWorkload, at
+from servelab.study.recorded.study import FILE, LOGS, RecordedStudy, RecordedWorkload, at, load_recorded
 from servelab.study.workload_loads import Curve
 
 _SETTINGS = {"max_concurrency": "max_concurrency", "request_rate": "request_rate_per_s"}
@@ -140,6 +140,19 @@ class Logs:
         if path not in self._whole:
             self._whole[path] = read_file(path)
         return self._whole[path]
+
+
+def studies_beside(folder: Path) -> tuple[Logs, ...]:
+    """The other recorded studies beside the one in `folder`, most logs first; one with a mistake is left out."""
+    found = []
+    for file in sorted(folder.resolve().parent.glob(f"*/{FILE}")):
+        if file.parent == folder.resolve():
+            continue
+        try:
+            found.append(Logs(load_recorded(file.parent), file.parent))
+        except ConfigError:
+            continue
+    return tuple(sorted(found, key=lambda logs: -len(list(logs.study.log_files()))))
 
 
 def _is_at(block: Block, load: Curve) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from servelab.recorded.audit.claims_table import VERDICTS
+from servelab.recorded.audit import VERDICTS
 from servelab.recorded.logs import Logs
 from servelab.report.page import Cell, Table, value_or_none
 from servelab.study.project import StudySummary

@@ -8,21 +8,32 @@ of `claims.parquet`; findings of run rules are also the checks of the run, and d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import pyarrow as pa
 
 from servelab.core.registry import Registry
 from servelab.core.yaml_file import metric_label
+from servelab.metrics.tables import schemas
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
 from servelab.results.checks import Level
-from servelab.study.recorded.published_claims import Claim
 from servelab.study.recorded.study import RecordedCandidate, RecordedStudy
 
 Verdict = Literal["contradicted", "unproven", "arithmetic right, figures unsound", "rounded", "confirmed"]
 """`confirmed`: equal to the published digit; `rounded`: different, but rounding explains it; `unproven`: the logs lack
 the figures; `arithmetic right, figures unsound`: it would be one of the first two, but a rate that it rests on is not
 tokens / duration; `contradicted` otherwise."""
+VERDICTS = ("contradicted", "arithmetic right, figures unsound", "unproven", "rounded", "confirmed")
+"""Verdicts, the worst first."""
+_RANKS = {"chosen", "recommended", "order", "broken_log", "served_model", "never_ran", "printed_twice"}
+_RANKS |= {"like_the_baseline"}
+"""Rules on which candidate is better, or may be."""
+_PERCENTAGES = ("change", "success_rate")
+"""Rules on numbers that are percentages."""
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -98,63 +109,103 @@ class Run:
         """Its results, one per round; broken logs have none."""
         return self.logs.rounds(self.reference, self.workload)
 
+    def finding(self, claim: str, verdict: Verdict, reason: str, **facts: Any) -> AuditFinding:
+        """A finding on it."""
+        return AuditFinding(claim, verdict, reason, candidate=self.reference, workload=self.workload, **facts)
 
-@dataclass(frozen=True)
-class ClaimRule:
+
+class ClaimRule(NamedTuple):
     """How claims of some kinds are recomputed."""
 
     name: str
     claims: tuple[type, ...]
-    """Types of claims that it checks."""
-    compares: str
-    tolerance: str
-    look: Callable[[Claim, AuditEvidence], Iterator[AuditFinding]]
+    look: Callable[[Any, AuditEvidence], Iterator[AuditFinding]]
 
 
-@dataclass(frozen=True)
-class RunRule:
+class RunRule(NamedTuple):
     """What the logs of a run must agree on."""
 
     name: str
     compares: str
-    tolerance: str
-    fails_as: Level
-    """Validity of a run that it contradicts: `suspect` or `invalid`."""
     action: str
-    look: Callable[[Run], Iterator[AuditFinding]]
-    of_command: bool = False
+    """What to do about a run that it contradicts."""
+    fails_as: Level
+    """Validity of such a run: `suspect` or `invalid`."""
+    of_command: bool
     """Whether it needs no logs, so that it also checks candidates that crashed or were never run."""
+    look: Callable[[Run], Iterator[AuditFinding]]
 
-
-ClaimLook = Callable[[Claim, AuditEvidence], Iterator[AuditFinding]]
-RunLook = Callable[[Run], Iterator[AuditFinding]]
 
 CLAIM_RULES: Registry[ClaimRule] = Registry("claim rule")
 RUN_RULES: Registry[RunRule] = Registry("run rule")
+Look = TypeVar("Look", bound=Callable[..., Iterator[AuditFinding]])
 
 
-def claim_rule(
-    name: str, *, claims: tuple[type, ...], compares: str, tolerance: str
-) -> Callable[[ClaimLook], ClaimLook]:
-    """Registers the decorated function as a claim rule."""
+def claim_rule(name: str, *claims: type) -> Callable[[Look], Look]:
+    """Registers the decorated function as the rule on these types of claims."""
 
-    def register(look: ClaimLook) -> ClaimLook:
-        CLAIM_RULES.register(name, ClaimRule(name, claims, compares, tolerance, look))
+    def register(look: Look) -> Look:
+        CLAIM_RULES.register(name, ClaimRule(name, claims, look))
         return look
 
     return register
 
 
 def run_rule(
-    name: str, *, compares: str, tolerance: str, fails_as: Level, action: str, of_command: bool = False
-) -> Callable[[RunLook], RunLook]:
+    name: str, compares: str, action: str, *, fails_as: Level = "suspect", of_command: bool = False
+) -> Callable[[Look], Look]:
     """Registers the decorated function as a run rule."""
 
-    def register(look: RunLook) -> RunLook:
-        RUN_RULES.register(name, RunRule(name, compares, tolerance, fails_as, action, look, of_command))
+    def register(look: Look) -> Look:
+        RUN_RULES.register(name, RunRule(name, compares, action, fails_as, of_command, look))
         return look
 
     return register
+
+
+def audit(evidence: AuditEvidence) -> pa.Table:
+    """Schema CLAIMS: the findings on claims, then those on logs; a finding is listed once.
+
+    The worst verdict is first; in it what changes a rank, then by size; what is alike is in the study file's order.
+    """
+    rows: dict[tuple[str, AuditFinding], Row] = {}
+    for source, rule, finding in _findings(evidence):
+        row = {"study": evidence.study.study, "source": source, "rule": rule, **asdict(finding)}
+        rows.setdefault((rule, finding), row | {"points": _points(row)})
+    return pa.Table.from_pylist(sorted(rows.values(), key=_order), schema=schemas.CLAIMS)
+
+
+def _order(row: Row) -> tuple[bool, int, bool, float]:
+    return row["source"] == "logs", VERDICTS.index(row["verdict"]), not _changes_rank(row), -(row["points"] or 0.0)
+
+
+def _changes_rank(row: Row) -> bool:
+    """Whether a row is on who is better: also a gain that is a loss."""
+    if row["rule"] in ("change", "difference") and None not in (row["published_value"], row["recomputed_value"]):
+        return bool(row["published_value"] * row["recomputed_value"] < 0)
+    return row["rule"] in _RANKS
+
+
+def _points(row: Row) -> float | None:
+    """How far off a number is, in points of percent: of a percentage the difference, of others the relative error."""
+    published, recomputed = row["published_value"], row["recomputed_value"]
+    if published is None or recomputed is None:
+        return None
+    if row["rule"] in _PERCENTAGES:
+        return abs(float(published) - float(recomputed))
+    return abs(100 * (float(published) / float(recomputed) - 1)) if recomputed else None
+
+
+def _findings(evidence: AuditEvidence) -> Iterator[tuple[str, str, AuditFinding]]:
+    study = evidence.study
+    for claim in study.claims:
+        for claim_rule in (each for each in CLAIM_RULES if isinstance(claim, each.claims)):
+            yield from (("publication", claim_rule.name, found) for found in claim_rule.look(claim, evidence))
+    for reference, candidate in study.candidates.items():
+        for workload in dict.fromkeys([*candidate.logs, *candidate.commands, study.objective.on]):
+            run = Run(study, evidence.logs, reference, workload)
+            for rule in (each for each in RUN_RULES if workload in candidate.logs or each.of_command):
+                yield from (("logs", rule.name, found) for found in rule.look(run))
 
 
 CLAIM_RULES.load(__name__)

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from itertools import chain
 from typing import Any
 
+from servelab.core.errors import ConfigError
 from servelab.core.yaml_file import metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
-from servelab.recorded.audit import AuditEvidence, AuditFinding, claim_rule
-from servelab.recorded.audit.causes import cause_of_change, cause_of_figure
-from servelab.recorded.audit.rounding import Computed, change_percent, difference, in_digits, judge, on_basis, plain
-from servelab.recorded.audit.run_rules import honest_rates, unsound_rates
-from servelab.recorded.logs import Quantity
+from servelab.recorded.audit import AuditEvidence, AuditFinding, Verdict, claim_rule
+from servelab.recorded.audit.numbers import (
+    Computed,
+    change_percent,
+    difference,
+    honest_rates,
+    in_digits,
+    judge,
+    on_basis,
+    plain,
+    unsound_rates,
+)
+from servelab.recorded.audit.run_rules import served_alike
+from servelab.recorded.logs import Logs, Quantity
 from servelab.study.recorded.commands import read_command, same_command
 from servelab.study.recorded.published_claims import (
     AcceleratorsClaim,
@@ -27,236 +39,169 @@ from servelab.study.recorded.published_claims import (
     SuccessClaim,
 )
 
-_LAST_DIGIT = "half a unit of the last published digit"
+_LEAST_DIGITS = 4
+"""Another page has a number with fewer digits by chance."""
 
 
-@claim_rule(
-    "figure",
-    claims=(FigureClaim,),
-    compares="a candidate's figure with its log",
-    tolerance="none; a figure with fewer digits than the log's counts as rounded",
-)
-def _figure(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, FigureClaim)
-    quantity = evidence.logs.quantity(claim.candidate, claim.workload, claim.metric, claim.statistic)
+@claim_rule("figure", FigureClaim)
+def _figure(claim: FigureClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """A candidate's figure is in its log; with fewer digits than there it is rounded."""
     words = f"{_metric(claim)} of {claim.candidate}, {claim.workload}"
+    quantity = evidence.logs.quantity(claim.candidate, claim.workload, claim.metric, claim.statistic)
     if quantity is None:
-        yield AuditFinding(words, "unproven", "no log has it", published=claim.printed, **_facts(claim))
+        yield _row(claim, words, "unproven", "no log has it", published=claim.printed)
         return
-    exact = Computed(quantity.value, quantity.value, quantity.value)
-    verdict = judge(claim.value, claim.half_unit, exact)
-    cause = None
-    if verdict == "confirmed" and plain(claim.value) != plain(quantity.value):
+    value, exact, cause = quantity.value, quantity.value / claim.scale, None
+    verdict = judge(claim.value, claim.half_unit, Computed(value, value, value))
+    if verdict == "confirmed" and plain(claim.value) != plain(value):
         verdict = "rounded"
-    reason = f"its log has {plain(quantity.value)}"
+    reason, published = f"its log has {plain(value)}", claim.printed
     if claim.times > 1:
         deployments = evidence.study.hardware.per_node // evidence.study.candidates[claim.candidate].accelerators
         reason += f"; ×{claim.times} is an extrapolation: {deployments} such deployments fit a node, one was run"
+        published += f" ×{claim.times}"
         verdict = verdict if claim.times == deployments else "contradicted"
     elif verdict == "contradicted":
-        cause = cause_of_figure(claim, evidence)
-    found = AuditFinding(
-        words,
-        verdict,
-        reason,
-        published=claim.printed + (f" ×{claim.times}" if claim.times > 1 else ""),
-        recomputed=plain(quantity.value / claim.scale)
-        if verdict == "rounded"
-        else in_digits(quantity.value / claim.scale, claim.printed),
-        published_value=claim.value,
-        recomputed_value=quantity.value,
-        cause=cause,
-        **_facts(claim),
-    )
-    yield _by_honest_rates(
-        found, evidence, [claim.candidate], lambda rates: _figures_text(rates[claim.candidate], claim)
-    )
+        cause = next(chain(_other_rows(claim, evidence), _other_pages(claim, evidence)), None)
+    recomputed = plain(exact) if verdict == "rounded" else in_digits(exact, claim.printed)
+    values = {"published_value": claim.value, "recomputed_value": value, "cause": cause}
+    found = _row(claim, words, verdict, reason, published=published, recomputed=recomputed, **values)
+    yield _by_honest_rates(found, evidence, [claim.candidate], lambda rates: _text(rates[claim.candidate], claim))
 
 
-@claim_rule(
-    "change",
-    claims=(ChangeClaim,),
-    compares="a percentage with its two figures, on its basis",
-    tolerance=f"{_LAST_DIGIT}; beyond it, what the rounding of the two figures explains counts as rounded",
-)
-def _change(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, ChangeClaim)
+@claim_rule("change", ChangeClaim)
+def _change(claim: ChangeClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """A percentage follows from its two figures, on its basis."""
     basis = f" per {claim.basis}" if claim.basis != "deployment" else ""
     words = f"{_metric(claim)}{basis}, {claim.candidate} against {claim.against}, {claim.workload}"
     sides = _sides(claim, evidence, claim.basis)
     if sides is None:
-        yield AuditFinding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
+        yield _row(claim, words, "unproven", "no log has one of its figures", published=claim.printed)
         return
     (side, said), (against, said_against) = sides
-    computed = change_percent(side, against)
-    notes = [text for text in (said, said_against) if text] + _over_duration(claim, evidence)
-    is_wrong = judge(claim.value, claim.half_unit, computed) == "contradicted"
-    cause = cause_of_change(claim, evidence) if is_wrong else None
-    reason = "; ".join([f"{plain(side.value)} against {plain(against.value)}", *dict.fromkeys(notes)])
-    found = replace(_number(claim, words, computed, reason), cause=cause)
-    yield _by_honest_rates(
-        found,
-        evidence,
-        [claim.candidate, claim.against],
-        lambda rates: _figures_text(_change_of(rates, claim, evidence), claim),
-    )
+    names = [claim.candidate, claim.against]
+    rates = honest_rates(evidence.logs, names, claim.workload, claim.metric)
+    notes = [f"{plain(side.value)} against {plain(against.value)}", said, said_against]
+    if rates is not None:
+        change = in_digits(claim.as_printed(_change_of(rates, claim, evidence)), claim.printed)
+        notes.append(f"the logs' rates are not tokens / duration, by which it is {change}")
+    reason = "; ".join(dict.fromkeys(note for note in notes if note))
+    found = _number(claim, words, change_percent(side, against), reason)
+    if found.verdict == "contradicted":
+        found = replace(found, cause=next(_causes_of_change(claim, evidence), None))
+    yield _by_honest_rates(found, evidence, names, lambda rates: _text(_change_of(rates, claim, evidence), claim))
 
 
-@claim_rule(
-    "difference",
-    claims=(DifferenceClaim,),
-    compares="a difference with its two figures",
-    tolerance=f"{_LAST_DIGIT}; beyond it, what the rounding of the two figures explains counts as rounded",
-)
-def _difference(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, DifferenceClaim)
+@claim_rule("difference", DifferenceClaim)
+def _difference(claim: DifferenceClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """A difference follows from its two figures."""
     words = f"{_metric(claim)}, {claim.candidate} less {claim.against}, {claim.workload}"
     sides = _sides(claim, evidence, "deployment")
     if sides is None:
-        yield AuditFinding(words, "unproven", "no log has one of its figures", published=claim.printed, **_facts(claim))
+        yield _row(claim, words, "unproven", "no log has one of its figures", published=claim.printed)
         return
     (side, _), (against, _) = sides
     found = _number(claim, words, difference(side, against), f"{plain(side.value)} less {plain(against.value)}")
-    yield _by_honest_rates(
-        found,
-        evidence,
-        [claim.candidate, claim.against],
-        lambda rates: _figures_text(rates[claim.candidate] - rates[claim.against], claim),
-    )
+    names = [claim.candidate, claim.against]
+    yield _by_honest_rates(found, evidence, names, lambda rates: _text(rates[names[0]] - rates[names[1]], claim))
 
 
-@claim_rule(
-    "success_rate",
-    claims=(SuccessClaim,),
-    compares="a success rate with successes and prompts",
-    tolerance=_LAST_DIGIT,
-)
-def _success_rate(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, SuccessClaim)
+@claim_rule("success_rate", SuccessClaim)
+def _success_rate(claim: SuccessClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """A success rate is successes / prompts."""
     words = f"Success rate of {claim.candidate} (%), {claim.workload}"
     completed = evidence.logs.quantity(claim.candidate, claim.workload, "requests_completed")
     prompts = evidence.study.workloads[claim.workload].prompts
     if completed is None:
-        yield AuditFinding(words, "unproven", "no log counts successes", published=claim.printed, **_facts(claim))
+        yield _row(claim, words, "unproven", "no log counts successes", published=claim.printed)
         return
     rate = 100 * completed.value / prompts
-    reason = f"{completed.value:g} of {prompts} requests succeeded"
-    yield _number(claim, words, Computed(rate, rate, rate), reason)
+    yield _number(claim, words, Computed(rate, rate, rate), f"{completed.value:g} of {prompts} requests succeeded")
 
 
-@claim_rule(
-    "order",
-    claims=(OrderClaim,),
-    compares="`A > B` with the figures of the candidates' logs",
-    tolerance="none",
-)
-def _order(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, OrderClaim)
-    words = f"Best {metric_label(claim.metric)} first, {claim.workload}"
-    facts = _facts(claim)
-    published = " > ".join(claim.candidates)
+@claim_rule("order", OrderClaim)
+def _order(claim: OrderClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """`A > B` is the order of the figures of the candidates' logs."""
+    words, published = f"Best {metric_label(claim.metric)} first, {claim.workload}", " > ".join(claim.candidates)
     found = {name: evidence.logs.quantity(name, claim.workload, claim.metric) for name in claim.candidates}
     figures = {name: quantity.value for name, quantity in found.items() if quantity is not None}
     if len(figures) < len(claim.candidates):
-        yield AuditFinding(words, "unproven", "a log lacks the figure", published=published, **facts)
+        yield _row(claim, words, "unproven", "a log lacks the figure", published=published)
         return
-    order = sorted(figures, key=figures.__getitem__, reverse=bool(METRICS.get(claim.metric).higher_is_better))
+    higher = bool(METRICS.get(claim.metric).higher_is_better)
+    order = sorted(figures, key=figures.__getitem__, reverse=higher)
     in_order = [figures[name] for name in claim.candidates] == [figures[name] for name in order]
-    row = AuditFinding(
+    row = _row(
+        claim,
         words,
         "confirmed" if in_order else "contradicted",
         ", ".join(f"{name} {plain(value)}" for name, value in figures.items()),
         published=published,
         recomputed=published if in_order else " > ".join(order),
-        **facts,
     )
-    better = bool(METRICS.get(claim.metric).higher_is_better)
     yield _by_honest_rates(
         row,
         evidence,
         claim.candidates,
-        lambda rates: (" > ".join(sorted(rates, key=rates.__getitem__, reverse=better)), None),
+        lambda rates: (" > ".join(sorted(rates, key=rates.__getitem__, reverse=higher)), None),
     )
 
 
-@claim_rule(
-    "cause",
-    claims=(OrderClaim,),
-    compares="the option that is said to make the best one better with the commands",
-    tolerance="none: the best one's command must have it, the others' must not",
-)
-def _cause(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, OrderClaim)
+@claim_rule("cause", OrderClaim)
+def _cause(claim: OrderClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """The option that is said to make the best one better is in its command, and in no other's."""
     if claim.because is None:
         return
     commands = {name: evidence.study.candidates[name].command_on(claim.workload) for name in claim.candidates}
     have = [name for name, command in commands.items() if claim.because in command.split()]
-    yield AuditFinding(
+    yield _row(
+        claim,
         f"{claim.because} makes {claim.candidates[0]} better",
         "confirmed" if have == claim.candidates[:1] else "contradicted",
         f"{claim.because} is in the command of {', '.join(have) or 'none of them'}",
         published=claim.because,
         recomputed=", ".join(have) or "in no command",
-        **_facts(claim),
     )
 
 
-@claim_rule(
-    "chosen",
-    claims=(ChosenClaim,),
-    compares="the published winner of a stage with the stage's decision",
-    tolerance="none; the decision has the objective's margin",
-)
-def _chosen(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, ChosenClaim)
+@claim_rule("chosen", ChosenClaim)
+def _chosen(claim: ChosenClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """The published winner of a stage is that of the stage's decision, which has the objective's margin."""
     decided = evidence.chosen[claim.stage]
-    yield AuditFinding(
+    yield _row(
+        claim,
         f"Outcome of stage {claim.stage}",
         "confirmed" if decided == claim.candidate else "contradicted",
         f"decided again from the logs, the stage ends with {decided}{_by_which_rates(evidence)}",
         published=claim.candidate,
         recomputed=decided,
-        **_facts(claim),
     )
 
 
-@claim_rule(
-    "recommended",
-    claims=(RecommendedClaim,),
-    compares="the recommended command with the one that the search over the logs ends with",
-    tolerance="order of options, and names of the model",
-)
-def _recommended(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, RecommendedClaim)
-    same = same_command(claim.command, evidence.recommended, evidence.study.model_names)
-    yield AuditFinding(
+@claim_rule("recommended", RecommendedClaim)
+def _recommended(claim: RecommendedClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """The recommended command is that of the search over the logs, apart from the order and the model's name."""
+    study, on = evidence.study, evidence.study.objective.on
+    same = same_command(claim.command, evidence.recommended, study.model_names)
+    of_logs = (each.command_on(on) for each in study.candidates.values() if on in each.logs)
+    ran = same or any(same_command(claim.command, each, study.model_names) for each in of_logs)
+    yield _row(
+        claim,
         "Recommended command",
         "confirmed" if same else "contradicted",
         f"the search over the logs ends with {'it' if same else 'another'}{_by_which_rates(evidence)}",
         published=claim.command,
         recomputed=evidence.recommended,
-        cause=None if same or _ran(claim.command, evidence) else "recommended command never ran",
-        **_facts(claim),
+        cause=None if ran else "recommended command never ran",
     )
 
 
-def _ran(command: str, evidence: AuditEvidence) -> bool:
-    """Whether a log of the workload that decides is of a command."""
-    study, on = evidence.study, evidence.study.objective.on
-    of_logs = (each.command_on(on) for each in study.candidates.values() if on in each.logs)
-    return any(same_command(command, each, study.model_names) for each in of_logs)
-
-
-@claim_rule(
-    "accelerators",
-    claims=(AcceleratorsClaim,),
-    compares="the most accelerators of a deployment with the candidates'",
-    tolerance="none",
-)
-def _accelerators(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
-    assert isinstance(claim, AcceleratorsClaim)
+@claim_rule("accelerators", AcceleratorsClaim)
+def _accelerators(claim: AcceleratorsClaim, evidence: AuditEvidence) -> Iterator[AuditFinding]:
+    """The most accelerators of a deployment are those of a candidate."""
     name, most = max(evidence.study.candidates.items(), key=lambda item: item[1].accelerators)
-    yield AuditFinding(
+    yield _row(
+        claim,
         "Accelerators of a deployment, at most",
         "confirmed" if most.accelerators == claim.count else "contradicted",
         f"{name} used {most.accelerators}: {' '.join(read_command(most.command).words)} …",
@@ -264,32 +209,56 @@ def _accelerators(claim: Claim, evidence: AuditEvidence) -> Iterator[AuditFindin
         recomputed=str(most.accelerators),
         published_value=claim.count,
         recomputed_value=most.accelerators,
-        **_facts(claim),
     )
 
 
-def _by_which_rates(evidence: AuditEvidence) -> str:
-    """A clause on the rates that decisions rest on, where logs print other ones."""
-    study = evidence.study
-    metric, _ = study.objective.metric_and_basis
-    blocks = (each for name in study.candidates for each in evidence.logs.rounds(name, study.objective.on))
-    unsound = any(metric in unsound_rates(block) for block in blocks)
-    return "; decided by tokens / duration, which the logs print otherwise" if unsound else ""
+@claim_rule("like_with_like", ChangeClaim, DifferenceClaim, OrderClaim)
+def _like_with_like(
+    claim: ChangeClaim | DifferenceClaim | OrderClaim, evidence: AuditEvidence
+) -> Iterator[AuditFinding]:
+    """The runs that a gain is taken from served the same requests."""
+    *names, last = claim.candidates if isinstance(claim, OrderClaim) else [claim.candidate, claim.against]
+    for name in (each for each in names if each != last):
+        yield from served_alike(evidence.logs, name, last, claim.workload)
+
+
+def _row(claim: Claim, words: str, verdict: Verdict, reason: str, **found: Any) -> AuditFinding:
+    """A finding on a claim, with what the claim states itself."""
+    names = ("candidate", "against", "workload", "metric", "statistic", "basis", "where", "line")
+    stated = {name: getattr(claim, name) for name in names if hasattr(claim, name)}
+    return AuditFinding(words, verdict, reason, **stated, **found)
 
 
 def _number(
     claim: ChangeClaim | DifferenceClaim | SuccessClaim, words: str, computed: Computed, reason: str
 ) -> AuditFinding:
-    return AuditFinding(
+    value = computed.value / getattr(claim, "scale", 1.0)
+    return _row(
+        claim,
         words,
         judge(claim.value, claim.half_unit, computed),
         reason,
         published=claim.printed + _times(claim),
-        recomputed=in_digits(_as_printed(claim, computed.value), claim.printed) + _times(claim),
+        recomputed=_text(value, claim)[0],
         published_value=claim.value,
         recomputed_value=computed.value,
-        **_facts(claim),
     )
+
+
+def _text(value: float, claim: Any) -> tuple[str, float]:
+    """A value as the claim prints it, and the value."""
+    printed = claim.as_printed(value) if isinstance(claim, ChangeClaim) else value
+    return in_digits(printed, claim.printed) + _times(claim), value
+
+
+def _times(claim: Claim) -> str:
+    """What follows the number of a ratio."""
+    return "x" if isinstance(claim, ChangeClaim) and claim.unit else ""
+
+
+def _metric(claim: FigureClaim | ChangeClaim | DifferenceClaim) -> str:
+    label = metric_label(claim.metric)
+    return label if METRICS.get(claim.metric).is_rate else f"{claim.statistic.capitalize()} {label}"
 
 
 def _sides(
@@ -306,6 +275,14 @@ def _sides(
     return (sides[0], sides[1]) if sides[1][0].low > 0 else None
 
 
+def _by_which_rates(evidence: AuditEvidence) -> str:
+    """A clause on the rates that decisions rest on, where logs print other ones."""
+    study, (metric, _) = evidence.study, evidence.study.objective.metric_and_basis
+    blocks = (each for name in study.candidates for each in evidence.logs.rounds(name, study.objective.on))
+    unsound = any(metric in unsound_rates(block) for block in blocks)
+    return "; decided by tokens / duration, which the logs print otherwise" if unsound else ""
+
+
 def _by_honest_rates(
     finding: AuditFinding,
     evidence: AuditEvidence,
@@ -319,56 +296,72 @@ def _by_honest_rates(
     if rates is None:
         return finding
     text, value = recompute(rates)
-    each = ", ".join(f"{name} {rate:.2f}" for name, rate in rates.items())
-    reason = f"{finding.reason}; tokens / duration: {each}"
-    return replace(
-        finding,
-        verdict="arithmetic right, figures unsound",
-        reason=reason,
-        recomputed=text,
-        recomputed_value=value,
-    )
-
-
-def _figures_text(value: float, claim: FigureClaim | ChangeClaim | DifferenceClaim) -> tuple[str, float]:
-    printed = claim.as_printed(value) if isinstance(claim, ChangeClaim) else value
-    return in_digits(printed, claim.printed) + _times(claim), value
-
-
-def _times(claim: Claim) -> str:
-    """What follows the number of a ratio."""
-    return "x" if isinstance(claim, ChangeClaim) and claim.unit else ""
-
-
-def _as_printed(claim: ChangeClaim | DifferenceClaim | SuccessClaim, value: float) -> float:
-    """A value in the unit that the claim prints."""
-    return claim.as_printed(value) if isinstance(claim, ChangeClaim) else value / getattr(claim, "scale", 1.0)
+    reason = f"{finding.reason}; tokens / duration: {', '.join(f'{name} {rate:.2f}' for name, rate in rates.items())}"
+    verdict: Verdict = "arithmetic right, figures unsound"
+    return replace(finding, verdict=verdict, reason=reason, recomputed=text, recomputed_value=value)
 
 
 def _change_of(rates: dict[str, float], claim: ChangeClaim, evidence: AuditEvidence) -> float:
     """The change in percent on the claim's basis."""
-    factors = [
-        per_basis(claim.basis, evidence.study.candidates[name].accelerators, evidence.study.hardware.per_node)[0]
+    per_node, candidates = evidence.study.hardware.per_node, evidence.study.candidates
+    side, against = (
+        rates[name] * per_basis(claim.basis, candidates[name].accelerators, per_node)[0]
         for name in (claim.candidate, claim.against)
-    ]
-    return 100 * (rates[claim.candidate] * factors[0] / (rates[claim.against] * factors[1]) - 1)
+    )
+    return 100 * (side / against - 1)
 
 
-def _over_duration(claim: ChangeClaim, evidence: AuditEvidence) -> list[str]:
-    """The change by tokens / duration, if a log's token rate is over a different time."""
-    rates = honest_rates(evidence.logs, [claim.candidate, claim.against], claim.workload, claim.metric)
-    if rates is None:
-        return []
-    change = in_digits(claim.as_printed(_change_of(rates, claim, evidence)), claim.printed)
-    return [f"the logs' rates are not tokens / duration, by which it is {change}"]
+def _other_rows(claim: FigureClaim, evidence: AuditEvidence) -> Iterator[str]:
+    """Logs of the study that have a contradicted figure."""
+    for workload in dict.fromkeys((claim.workload, *evidence.study.workloads)):
+        for name in evidence.study.candidates:
+            for statistic in dict.fromkeys((claim.statistic, "mean", "median", "p99")):
+                if _has(evidence.logs, name, workload, claim, statistic):
+                    of = f" ({statistic})" if statistic != claim.statistic else ""
+                    yield f"it is in the log of {name}, {workload}{of}: copied from another row"
 
 
-def _metric(claim: FigureClaim | ChangeClaim | DifferenceClaim) -> str:
-    label = metric_label(claim.metric)
-    return label if METRICS.get(claim.metric).is_rate else f"{claim.statistic.capitalize()} {label}"
+def _other_pages(claim: FigureClaim, evidence: AuditEvidence) -> Iterator[str]:
+    """Logs of other studies that have a contradicted figure of enough digits."""
+    enough = len(str(abs(Decimal(claim.printed))).replace(".", "").lstrip("0")) >= _LEAST_DIGITS
+    for logs in evidence.others if enough else ():
+        for workload in logs.study.workloads:
+            try:
+                names = [each for each in logs.study.candidates if _has(logs, each, workload, claim, claim.statistic)]
+            except ConfigError:  # reported by that study's own audit
+                continue
+            for name in names:
+                yield f"other page's figure: it is in the log of {name}, {workload}, of study {logs.study.study}"
 
 
-def _facts(claim: Claim) -> dict[str, Any]:
-    """Fields of a finding that a claim states itself."""
-    names = ("candidate", "against", "workload", "metric", "statistic", "basis", "where", "line")
-    return {name: getattr(claim, name) for name in names if hasattr(claim, name)}
+def _has(logs: Logs, candidate: str, workload: str, claim: FigureClaim, statistic: str) -> bool:
+    found = logs.quantity(candidate, workload, claim.metric, statistic)
+    return found is not None and found.low - claim.half_unit <= claim.value <= found.high + claim.half_unit
+
+
+def _causes_of_change(claim: ChangeClaim, evidence: AuditEvidence) -> Iterator[str]:
+    """Likely causes of a contradicted percentage: a published figure without a log, or a swapped quotient."""
+    sides = _sides(claim, evidence, claim.basis)
+    if sides is None:
+        return
+    (side, _), (against, _) = sides
+    for other in evidence.study.claims:
+        if not isinstance(other, FigureClaim) or other.candidate not in (claim.candidate, claim.against):
+            continue
+        if any(getattr(other, name) != getattr(claim, name) for name in ("workload", "metric", "statistic")):
+            continue
+        used = evidence.study.candidates[other.candidate].accelerators
+        quantity = Quantity(other.value, other.half_unit)
+        stated, _ = on_basis(quantity, claim.basis, used, evidence.study.hardware.per_node)
+        if _holds(claim, *((stated, against) if other.candidate == claim.candidate else (side, stated))):
+            yield f"it follows from {other.printed}, published for {other.candidate} but not in its log"
+    if side.low > 0 and _holds(claim, against, side):
+        yield f"it is {claim.against} against {claim.candidate}: the quotient is swapped"
+    if side.low > 0 and _holds(claim, against, side, sign=-1):
+        yield f"it divides by the figure of {claim.candidate}: the quotient is swapped"
+    if _holds(claim, side, against, sign=-1):
+        yield "its sign is wrong"
+
+
+def _holds(claim: ChangeClaim, side: Quantity, against: Quantity, sign: int = 1) -> bool:
+    return judge(sign * claim.value, claim.half_unit, change_percent(side, against)) != "contradicted"
