@@ -2,8 +2,6 @@
 
 import math
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from servelab.results.compare_with_baseline import improvements
 from servelab.search.decide import decide_stage
 from servelab.search.recommend import recommend
 from servelab.study.recorded.commands import read_command, same_command
-from servelab.study.recorded.plan import RecordedPlan, plan_recorded
+from servelab.study.recorded.plan import plan_recorded
 from servelab.study.recorded.published_claims import ChangeClaim, ChosenClaim, RecommendedClaim
 from servelab.study.recorded.study import load_recorded
 from servelab.study.study import COMPARISON
@@ -473,24 +471,3 @@ def test_a_run_is_named_by_its_log_not_by_its_labels(example):
     log.write_text(log.read_text().replace("8730.69", "8730.70"))
     after = tables(folder)[0]["run_id"].tolist()
     assert after[0] != before[0] and after[1] == before[1]
-
-
-def test_command_lines_go_from_a_folder_to_the_next_stage(tmp_path):
-    def run(script, *arguments):
-        subprocess.run([sys.executable, f"scripts/{script}.py", *map(str, arguments)], cwd=ROOT, check=True)
-
-    first, second = tmp_path / "first", tmp_path / "second"
-
-    def outputs(folder):
-        folder.mkdir()
-        names = {"plan": "plan.json", **{name: f"{name}.parquet" for name in TABLES}}
-        return [part for name, file in names.items() for part in (f"--output-{name}", folder / file)]
-
-    run("parse_recorded", "--study", EXAMPLE, "--stage", "parallelism", *outputs(first))
-    read = ["--plan", first / "plan.json", "--table", first / "table.parquet"]
-    run("decide_stage", "--study", EXAMPLE, *read, "--output", first / "decision.json")
-    previous = ("--previous-plan", first / "plan.json", "--previous-decision", first / "decision.json")
-    run("parse_recorded", "--study", EXAMPLE, "--stage", "attention", *previous, *outputs(second))
-    following = RecordedPlan.model_validate_json((second / "plan.json").read_text()).candidates[0]
-    assert (following.candidate, following.reference) == ("FP8 on 4", "parallelism/fp8-tp4")
-    assert following.is_incumbent
