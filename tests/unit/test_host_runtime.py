@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from servelab.core.errors import ConfigError
-from servelab.core.identity import lock_sha256
-from servelab.engines.runtimes import RUNTIMES, read_environment
+from servelab.engines.runtimes import RUNTIMES
 
 HOST = RUNTIMES.get("host")
 
@@ -36,18 +35,6 @@ def describe(tmp_path):
         return file
 
     return write
-
-
-def test_environment_is_the_host_s_own(describe, tmp_path, monkeypatch):
-    monkeypatch.setenv("NEEDED", "/some/where")
-    file = describe(variables="[NEEDED]")
-    assert HOST.version(file, ()) == VERSION
-    HOST.build(Tool(), file, tmp_path / "env")
-    environment = read_environment(tmp_path / "env/environment.json")
-    assert (environment.version, environment.runtime) == (VERSION, "host")
-    assert environment.python == Path(sys.executable), "a link stays one: a virtual environment is found by it"
-    assert environment.lock_sha256 == lock_sha256(file)
-    assert environment.variables == {"NEEDED": "/some/where"}
 
 
 def test_places_that_the_tool_names_are_passed_if_they_are_set(describe, tmp_path, monkeypatch):

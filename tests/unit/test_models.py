@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -15,13 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf import GGUFWriter, TokenType
+from made_preflight import make_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from servelab.assets import gguf
 from servelab.assets.model_files import fetch_model, load_model, load_tokenizer, parse_source
+from servelab.assets.sources import MODEL_PROBES
 from servelab.assets.sources.hub import probe_model
 from servelab.core.errors import ServelabError
-from servelab.core.run_spec import HubSource, PathSource
+from servelab.core.run_spec import HubSource, PackageSource, PathSource
 
 ROOT = Path(__file__).parents[2]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -171,6 +174,8 @@ class Hub(BaseHTTPRequestHandler):
     """The few answers of the hub that a snapshot needs."""
 
     weights = WEIGHTS
+    refusal: tuple[int, str] | None = None
+    """Status and `X-Error-Code` of all answers."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -180,6 +185,12 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
+        if self.refusal:
+            self.send_response(self.refusal[0])
+            self.send_header("X-Error-Code", self.refusal[1])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         tree = [
             {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
             | ({"lfs": self.lfs(data)} if name.endswith(("safetensors", "bin")) else {})
@@ -258,3 +269,72 @@ def test_a_gguf_file_of_the_hub_with_its_parts(hub: str, tmp_path: Path, monkeyp
     for file in ("../m.gguf", "a/../../m.gguf", "/m.gguf", "m.safetensors"):
         with pytest.raises(ServelabError, match=r"hub.file"):
             parse_source(json.dumps({"kind": "hub", "id": "a/b", "revision": REVISION, "file": file}))
+
+
+def probe(source):
+    return MODEL_PROBES.get(source.kind)(source, 5.0)
+
+
+def test_hub_has_it(hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", hub)
+    answer = probe(HubSource(id="o/m", revision=REVISION))
+    assert answer.there is True
+    assert answer.files == {name: len(data) for name, data in HUB_FILES.items()}
+    assert answer.config == {}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "there", "saw", "action"),
+    [
+        ((404, "RevisionNotFound"), False, f"has no revision {REVISION}", "name another revision"),
+        ((404, "RepoNotFound"), False, "has no such repository", "set HF_TOKEN"),
+        ((403, "GatedRepo"), False, "gated, and this account has no access", "accept its terms"),
+        ((503, ""), None, "no answer from", "run this on a machine that reaches the hub"),
+    ],
+)
+def test_hub_refuses(hub, monkeypatch, refusal, there, saw, action):
+    monkeypatch.setenv("HF_ENDPOINT", hub)
+    monkeypatch.setattr(Hub, "refusal", refusal)
+    answer = probe(HubSource(id="o/m", revision=REVISION))
+    assert answer.there is there
+    assert saw in answer.saw
+    assert action in answer.action
+
+
+def test_path_is_there_or_not(tmp_path):
+    path = make_model(tmp_path / "model")
+    assert set(probe(PathSource(path=str(path), revision="1")).files) == {
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+    }
+    answer = probe(PathSource(path=str(path / "none"), revision="1"))
+    assert (answer.there, answer.saw) == (False, f"{path / 'none'}: No such file or directory")
+
+
+def package(version):
+    return PackageSource(requirement=f"a-model=={version}", member="a/m.gguf", sha256="0" * 64, size_bytes=9)
+
+
+@pytest.fixture
+def pip(tmp_path, monkeypatch):
+    """A double of pip that answers as `pip index versions` does."""
+
+    def answer(text, error="", status=0):
+        program = tmp_path / "python"
+        program.write_text(f"#!/bin/sh\ncat <<'EOF'\n{text}\nEOF\ncat >&2 <<'EOF'\n{error}\nEOF\nexit {status}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(sys, "executable", str(program))
+
+    return answer
+
+
+def test_package_is_listed_or_not(pip):
+    pip("a-model (0.2.0)\nAvailable versions: 0.2.0, 0.1.2, 0.1.1")
+    answer = probe(package("0.1.2"))
+    assert (answer.there, answer.files) == (True, {"m.gguf": 9})
+    assert probe(package("0.1")).there is False
+    pip("", "WARNING: retrying\nERROR: No matching distribution found for a-model", 1)
+    answer = probe(package("0.1.2"))
+    assert answer.there is None
+    assert "No matching distribution found" in answer.saw

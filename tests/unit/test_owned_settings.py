@@ -127,25 +127,17 @@ def test_no_flag_in_the_value_of_another(engine, value):
     [
         ("vllm", {}, {"-tp": 2, "--tensor-parallel-size": 2}),
         ("vllm", {}, {"--max_num_seqs": 2, "--max-num-seqs": 4}),
-        ("vllm", {}, {"max-num-seqs": 2, "--max-num-seqs": 4}),
         ("vllm", {}, {"--max-num-seqs=2": None, "--max-num-seqs": 4}),
-        ("vllm", {}, {"--enable-prefix-caching": None, "--no-enable-prefix-caching": None}),
         ("vllm", {"tensor_parallel_size": 2}, {"--tensor_parallel_size": 4}),
         ("vllm", {"max_num_seqs": 2}, {"--max-num-s": 4}),
-        ("vllm", {"prefix_caching": True}, {"--no-enable-prefix-caching": None}),
         ("vllm", {"prefix_caching": True}, {"--disable-prefix-caching": None}),
         ("vllm", {"speculative_decoding": "ngram"}, {"--speculative-config.method": "eagle"}),
-        ("vllm", {"speculative_decoding": "ngram"}, {"-sc": "{}"}),
         ("sglang", {"prefix_caching": True}, {"--disable-radix-cache": None}),
         ("sglang", {"tensor_parallel_size": 2}, {"--tp": 4}),
-        ("sglang", {"expert_parallel": False}, {"--ep": 4}),
         ("llama.cpp", {"max_num_seqs": 2}, {"-np": 4}),
-        ("llama.cpp", {"context_length": 512}, {"-c": 4096}),
         ("llama.cpp", {}, {"-b": 1, "--batch-size": 2}),
-        ("tensorrt-llm", {"tensor_parallel_size": 2}, {"--tensor_parallel_size": 4}),
         ("tensorrt-llm", {"max_num_seqs": 2}, {"extra_llm_api_options.max_batch_size": 4}),
         ("tensorrt-llm", {"kv_cache_dtype": "fp8"}, {"extra_llm_api_options.kv_cache_config.dtype": "auto"}),
-        ("tensorrt-llm", {}, {"max_beam_width": 1, "extra_llm_api_options.max_beam_width": 4}),
         ("tensorrt-llm", {}, {"extra_llm_api_options.model": "other"}),
         ("mindie", {"max_num_seqs": 2}, {"ScheduleConfig.maxBatchSize": 4}),
     ],
@@ -195,15 +187,6 @@ WRONG = {
         study(stages=[{"name": "a", "candidates": [{"options": {"threads": 2}}, {"arguments": {"port=1": None}}]}]),
         ["stages.0 (a).candidates.1.arguments.port=1: may not be set"],
     ),
-    "model": (study(baseline=BASE | {"arguments": {"-m": "x.gguf"}}), ["baseline.arguments.-m: may not be set"]),
-    "variable": (
-        study(baseline=BASE | {"environment_variables": {"LLAMA_ARG_HOST": "0.0.0.0"}}),
-        ["baseline.environment_variables.LLAMA_ARG_HOST: may not be set", "name the flag under `arguments`"],
-    ),
-    "devices": (
-        study(stages=[{"name": "a", "candidates": [{"environment_variables": {"CUDA_VISIBLE_DEVICES": "0"}}]}]),
-        ["candidates.0.environment_variables.CUDA_VISIBLE_DEVICES", "reserves the devices"],
-    ),
     "option and argument of one candidate": (
         study(baseline=BASE | {"options": {"max_num_seqs": 4}, "arguments": {"-np": 8}}),
         ["baseline.arguments.-np: is also set by the option `max_num_seqs`; remove one"],
@@ -214,13 +197,6 @@ WRONG = {
             stages=[{"name": "a", "candidates": [{"arguments": {"--parallel": 8}}]}],
         ),
         ["stages.0 (a).candidates.0.arguments.--parallel: is also set by the option `max_num_seqs`"],
-    ),
-    "argument of the baseline, option of a candidate": (
-        study(
-            baseline=BASE | {"arguments": {"--parallel": 8}},
-            stages=[{"name": "a", "candidates": [{"options": {"max_num_seqs": 4}}]}],
-        ),
-        ["stages.0 (a).candidates.0", "`max_num_seqs`; remove one", "(the baseline has it)"],
     ),
     "two names in one study": (
         study(
