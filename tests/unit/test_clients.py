@@ -132,8 +132,10 @@ def test_all_failed(name):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_not_done_in_time(name, tmp_path):
-    (tmp_path / "timed_out").touch()
-    records = CLIENTS.get(name).read(plan(timeout_s=5), tmp_path).records.to_pylist()
+    client = CLIENTS.get(name)
+    assert client.has_ended(0, tmp_path) and not client.has_ended(1, tmp_path)
+    assert client.has_ended(1, DATA / name / "half-failed")
+    records = client.out_of_time(plan(timeout_s=5)).records.to_pylist()
     assert {(record["error"], record["end_s"]) for record in records} == {
         ("round_timeout: the round took longer than 5 s", 5.0)
     }

@@ -290,22 +290,14 @@ class Session:
             requests=inputs.requests.absolute(),
             tokenizer=(inputs.model_json.parent / inputs.model.tokenizer).absolute(),
             round=number,
-            settle_requests=protocol.settle_requests,
-            request_rate=protocol.request_rate,
-            arrivals=protocol.arrivals,
-            burstiness=protocol.burstiness,
-            ramp_up_s=protocol.ramp_up_s,
-            max_concurrency=protocol.max_concurrency,
-            duration_s=protocol.duration_s,
-            saturation_in_flight=protocol.saturation_in_flight,
             processes=protocol.client_processes,
-            keep_alive=protocol.keep_alive,
             seed=parameters.get("seed", 0),
             keep_answers=inputs.spec.keeps_answers,
             natural_stops=inputs.spec.natural_stops,
             timeout_s=protocol.round_timeout_s,
             request_timeout_s=protocol.round_timeout_s,
             body=_body(inputs.spec),
+            **protocol.model_dump(include=set(LoadPlan.model_fields)),
         )
 
     def _load(self, inputs: RunInputs, work: Path, plan: LoadPlan) -> LoadResult:
@@ -332,10 +324,12 @@ class Session:
                 left_s -= _FORWARD_EVERY_S
                 self.server.check_alive()
             if (returncode := running.poll()) is None:
+                if late := client.out_of_time(plan):
+                    return late
                 raise Outage(f"the load client did not end within {CLIENT_SLACK_S:g} s after the round's time limit")
         finally:
             running.stop()
-        if returncode:
+        if not client.has_ended(returncode, folder):
             self._check_disk()  # its own log is then empty
             self.server.check_serving()
             output = last_text(log, 500)

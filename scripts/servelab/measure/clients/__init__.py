@@ -71,6 +71,14 @@ class Client(ABC):
         is the interpreter of the client's environment. `ConfigError` if the client does not support the plan.
         """
 
+    def has_ended(self, returncode: int, folder: Path) -> bool:
+        """Whether the command ended in order, so that `folder` has results."""
+        return returncode == 0
+
+    def out_of_time(self, plan: LoadPlan) -> LoadResult | None:
+        """The result of a round that did not end in time; None if the client ends rounds itself, and so is at fault."""
+        return None
+
     @abstractmethod
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
         """Reads what the command wrote; `ServelabError` if that is not a complete result."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -12,20 +11,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from servelab.core.credentials import shell_variables
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import Arrivals, ProtocolSpec
 from servelab.measure.clients import Client, LoadResult, LoadStats
 from servelab.measure.load import LoadPlan
+from servelab.measure.load.requests import read_workload
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.io import read_arrow
 
-START_UP_S = 30.0
-"""Time for a client to start, in addition to the plan's time limit."""
 ONE_CONNECTION_EACH = "Servelab lets it open a connection for each request"
-_TIMED_OUT = "timed_out"
 
 Row = dict[str, Any]
 
@@ -77,33 +72,36 @@ class ExternalClient(Client):
         """See `Client.command`."""
         if plan.api_key_env is not None or plan.base_url.startswith("https:"):
             raise ConfigError(f"client {self.name} is used without TLS and without a key: use client `servelab`")
-        rows = _workload_rows(plan)
+        rows = read_workload(plan).to_pylist()
         turns = any(row.get("earlier") or row.get("turn") for row in rows)
         self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows), turns=turns)
-        if plan.arrivals == "replay" and any(row["arrival_s"] is None for row in rows):
-            raise ConfigError(f"{plan.requests}: has no arrival times to replay")
         shell = shell_variables()
         variables = [f"{name}={value}" for name, value in {**shell.needed, **shell.passed, **self.variables}.items()]
         return [
-            *(sys.executable, "-m", "servelab.measure.time_limit", "--seconds", f"{plan.timeout_s + START_UP_S:g}"),
-            *("--late", str(folder / _TIMED_OUT), "--results", str(folder / self.results)),
-            *("--", "env", "--ignore-environment", *variables),
+            *("env", "--ignore-environment", *variables),
             *self.prepare(plan, rows, folder, python),
         ]
 
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
         """See `Client.read`."""
-        rows = _workload_rows(plan)
-        if (folder / _TIMED_OUT).exists():
-            error = f"round_timeout: the round took longer than {plan.timeout_s:g} s"
-            columns = {"scheduled_s": 0.0, "end_s": plan.timeout_s, "error": error}
-            return LoadResult(_table(plan, rows, [columns] * len(rows)), LoadStats())
+        rows = read_workload(plan).to_pylist()
         try:
             origin_monotonic_s, columns_of = self.records(plan, rows, folder / self.results)
             records = _table(plan, rows, columns_of)
         except (OSError, ValueError, KeyError, IndexError, TypeError) as failure:
             raise ServelabError(f"{folder}: not the results of {self.name}: {failure!r}") from failure
         return LoadResult(records, LoadStats(origin_monotonic_s=origin_monotonic_s))
+
+    def has_ended(self, returncode: int, folder: Path) -> bool:
+        """See `Client.has_ended`; one may exit with 1 because requests failed."""
+        return returncode == 0 or (folder / self.results).exists()
+
+    def out_of_time(self, plan: LoadPlan) -> LoadResult:
+        """See `Client.out_of_time`."""
+        rows = read_workload(plan).to_pylist()
+        error = f"round_timeout: the round took longer than {plan.timeout_s:g} s"
+        columns = {"scheduled_s": 0.0, "end_s": plan.timeout_s, "error": error}
+        return LoadResult(_table(plan, rows, [columns] * len(rows)), LoadStats())
 
     @abstractmethod
     def prepare(self, plan: LoadPlan, rows: list[Row], folder: Path, python: Path) -> list[str]:
@@ -145,32 +143,8 @@ def on_monotonic_clock(wall_s: float) -> float:
 
 def _protocol(plan: LoadPlan) -> ProtocolSpec:
     """The plan's fields that come from a study's protocol."""
-    return ProtocolSpec(
-        settle_requests=plan.settle_requests,
-        request_rate=plan.request_rate,
-        arrivals=plan.arrivals,
-        burstiness=plan.burstiness,
-        ramp_up_s=plan.ramp_up_s,
-        max_concurrency=plan.max_concurrency,
-        duration_s=plan.duration_s,
-        saturation_in_flight=plan.saturation_in_flight,
-        client_processes=plan.processes,
-        keep_alive=plan.keep_alive,
-    )
-
-
-def _workload_rows(plan: LoadPlan) -> list[Row]:
-    try:
-        table = read_arrow(plan.requests)
-        more = [field for field in schemas.TURNS if field.name in table.column_names]
-        table = table.cast(pa.schema([*schemas.WORKLOAD_REQUESTS, *more]))
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise ServelabError(f"{plan.requests}: not a workload's requests: {error}") from error
-    table = table.filter(pc.equal(table["phase"], plan.phase)).sort_by("request_index")
-    if not len(table):
-        raise ServelabError(f"{plan.requests}: has no request of phase `{plan.phase}`")
-    rows: list[Row] = table.slice(0, plan.limit).to_pylist()
-    return rows
+    fields = plan.model_dump(include=set(ProtocolSpec.model_fields) - {"rounds", "warmup_requests"})
+    return ProtocolSpec(**fields, client_processes=plan.processes)
 
 
 def _table(plan: LoadPlan, rows: list[Row], columns_of: list[Row]) -> pa.Table:

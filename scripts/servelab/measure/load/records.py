@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from servelab.core.credentials import without_key
+from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.board import ClockDifference, Floats
 from servelab.measure.load.exchange import Exchange
-from servelab.measure.load.requests import LoadRequests, read_asked
+from servelab.measure.load.requests import LoadRequests, read_workload
 from servelab.measure.load.stream import StreamedAnswer, excerpt, read_answer
 from servelab.metrics.tables import schemas
 
@@ -194,11 +195,14 @@ def make_table(plan: LoadPlan, requests: LoadRequests, records: list[Record]) ->
 
 def make_answers(plan: LoadPlan, requests: LoadRequests, records: list[Record]) -> pa.Table:
     """What was asked and answered as a table of `schemas.RUN_ANSWERS`, in the order of the requests."""
-    asked = read_asked(plan)
+    workload = read_workload(plan)
+    if missing := sorted(set(schemas.ASKED.names).difference(workload.column_names)):
+        raise ServelabError(f"{plan.requests}: not a workload's questions: has no column {missing[0]}")
+    asked = workload.select(schemas.ASKED.names).to_pylist()
     rows = [
         {
             "request_index": int(requests.index[record.request]),
-            **asked[int(requests.index[record.request])],
+            **asked[record.request],
             "text": record.text if record.error is None else None,
             "output_tokens": record.output_tokens,
             "finish_reason": record.finish_reason,

@@ -19,7 +19,6 @@ from servelab.core.credentials import key_of
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.io import read_arrow
 
 Message = dict[str, Any]
 
@@ -133,41 +132,27 @@ class LoadRequests:
 
 def prepare(plan: LoadPlan) -> LoadRequests:
     """The plan's requests; `ServelabError` if the workload's file does not have them."""
-    table = _read(plan)
-    index = table["request_index"].to_numpy()
-    of_phase = np.array([phase == plan.phase for phase in table["phase"].to_pylist()], dtype=bool)
-    rows = np.flatnonzero(of_phase)
-    rows = rows[np.argsort(index[rows], kind="stable")][: plan.limit]
-    if not len(rows):
-        raise ServelabError(f"{plan.requests}: has no request of phase `{plan.phase}`")
-    recorded_s = None
-    if plan.arrivals == "replay":
-        recorded_s = table["arrival_s"].to_numpy().astype(np.float64)[rows]
-        if np.isnan(recorded_s).any():
-            raise ServelabError(f"{plan.requests}: has no arrival times, which `arrivals: replay` needs")
-        order = np.argsort(recorded_s, kind="stable")
-        rows, recorded_s = rows[order], recorded_s[order]
-    turn, think_s = (_column(table, name, rows) for name in ("turn", "think_s"))
-    encode = _encoder(plan, table, rows)
-    conversations = None
-    if any(turn):
-        conversations = ConversationTurns(turn, think_s, _opener(table, rows), encode)
-    arrived = conversations.first if conversations else range(len(rows))
-    times = arrival_times(plan, len(arrived), None if recorded_s is None else recorded_s.tolist())
-    scheduled_s = [0.0] * len(rows)
-    for position, time in zip(arrived, times, strict=True):
+    table = read_workload(plan)
+    count = len(table)
+    recorded_s = table["arrival_s"].to_pylist() if plan.arrivals == "replay" else None
+    turn, think_s = _column(table, "turn"), _column(table, "think_s")
+    encode = _encoder(plan, table)
+    conversations = ConversationTurns(turn, think_s, _opener(table), encode) if any(turn) else None
+    arrived = conversations.first if conversations else range(count)
+    scheduled_s = [0.0] * count
+    for position, time in zip(arrived, arrival_times(plan, len(arrived), recorded_s), strict=True):
         scheduled_s[position] = time
-    for position in range(len(rows)):
+    messages = [b""] * count
+    for position in range(count):
         if conversations and conversations.is_later(position):  # until the turn before is answered
             scheduled_s[position] = scheduled_s[position - 1]
-    messages = [b""] * len(rows)
-    for position in arrived:
-        messages[position] = encode(position, None)
+        else:
+            messages[position] = encode(position, None)
     return LoadRequests(
-        index=index[rows],
+        index=table["request_index"].to_numpy(),
         scheduled_s=scheduled_s,
-        input_tokens=table["input_tokens"].to_numpy()[rows],
-        output_tokens=table["output_tokens"].to_numpy()[rows],
+        input_tokens=table["input_tokens"].to_numpy(),
+        output_tokens=table["output_tokens"].to_numpy(),
         messages=messages,
         turn=turn,
         conversations=conversations,
@@ -175,60 +160,58 @@ def prepare(plan: LoadPlan) -> LoadRequests:
     )
 
 
-def _read(plan: LoadPlan) -> pa.Table:
-    """Columns of `schemas.WORKLOAD_REQUESTS`, and those of `schemas.TURNS` if the file has them."""
+def read_workload(plan: LoadPlan) -> pa.Table:
+    """The plan's rows of its workload, in order of arrival; `ServelabError` if the file does not have them.
+
+    Columns are those of `schemas.WORKLOAD_REQUESTS`, and those of `schemas.TURNS` and `schemas.ASKED` that it has.
+    """
     try:
         # No threads: they cost memory and start-up time, and the process may fork.
         with pq.ParquetFile(plan.requests, pre_buffer=False) as file:
-            more = [field for field in schemas.TURNS if field.name in file.schema_arrow.names]
-            schema = pa.schema([*schemas.WORKLOAD_REQUESTS, *more])
-            table = file.read(columns=schema.names, use_threads=False)
-        return table.cast(schema).combine_chunks()
+            known = {field.name: field for field in [*schemas.WORKLOAD_REQUESTS, *schemas.TURNS, *schemas.ASKED]}
+            there = [
+                name for name in known if name in file.schema_arrow.names or name in schemas.WORKLOAD_REQUESTS.names
+            ]
+            table = file.read(columns=there, use_threads=False).cast(pa.schema([known[name] for name in there]))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise ServelabError(f"{plan.requests}: not a workload's requests: {error}") from error
+    index = table["request_index"].to_numpy()
+    rows = np.flatnonzero([phase == plan.phase for phase in table["phase"].to_pylist()])
+    rows = rows[np.argsort(index[rows], kind="stable")][: plan.limit]
+    if not len(rows):
+        raise ServelabError(f"{plan.requests}: has no request of phase `{plan.phase}`")
+    if plan.arrivals == "replay":
+        arrival_s = table["arrival_s"].to_numpy().astype(np.float64)[rows]
+        if np.isnan(arrival_s).any():
+            raise ServelabError(f"{plan.requests}: has no arrival times, which `arrivals: replay` needs")
+        rows = rows[np.argsort(arrival_s, kind="stable")]
+    return table.take(pa.array(rows)).combine_chunks()
 
 
-def read_asked(plan: LoadPlan) -> dict[int, dict[str, Any]]:
-    """Columns of `schemas.ASKED` of each request by its index; `ServelabError` if the workload has no questions."""
-    try:
-        columns = ["request_index", "phase", *schemas.ASKED.names]
-        rows = read_arrow(plan.requests, columns).to_pylist()
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise ServelabError(f"{plan.requests}: not a workload's questions: {error}") from error
-    return {
-        row["request_index"]: {name: row[name] for name in schemas.ASKED.names}
-        for row in rows
-        if row["phase"] == plan.phase
-    }
+def _column(table: pa.Table, name: str) -> list[Any]:
+    """Values of a column; None in each row if the workload has no such column."""
+    return table[name].to_pylist() if name in table.column_names else [None] * len(table)
 
 
-def _column(table: pa.Table, name: str, rows: npt.NDArray[np.int64]) -> list[Any]:
-    """Values of a column of `schemas.TURNS`; None in each row if the workload has no such column."""
-    return table[name].take(rows).to_pylist() if name in table.column_names else [None] * len(rows)
-
-
-def _opener(table: pa.Table, rows: npt.NDArray[np.int64]) -> Callable[[int], list[Message]]:
+def _opener(table: pa.Table) -> Callable[[int], list[Message]]:
     """A function that gives the messages of the request at a position, without those of turns before it."""
-    prompts, earlier = table["prompt"], _column(table, "earlier", rows)
+    prompts, earlier = table["prompt"], _column(table, "earlier")
 
     def opening(position: int) -> list[Message]:
         said: list[Message] = orjson.loads(earlier[position] or "[]")
-        return [*said, {"role": "user", "content": prompts[int(rows[position])].as_py()}]
+        return [*said, {"role": "user", "content": prompts[position].as_py()}]
 
     return opening
 
 
-def _encoder(
-    plan: LoadPlan, table: pa.Table, rows: npt.NDArray[np.int64]
-) -> Callable[[int, list[Message] | None], bytes]:
+def _encoder(plan: LoadPlan, table: pa.Table) -> Callable[[int, list[Message] | None], bytes]:
     """A function that gives the bytes of the request at a position; with messages, those in place of its own."""
     texts = table["prompt"]
     ids = table["prompt_token_ids"].chunk(0)
     values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
     output_tokens = table["output_tokens"].to_numpy()
-    asked = read_asked(plan) if plan.keep_answers else {}
-    index = table["request_index"].to_numpy()
-    opening = _opener(table, rows)
+    stops = _column(table, "stop") if plan.keep_answers else None
+    opening = _opener(table)
     authorization = f"Authorization: Bearer {key}\r\n" if (key := key_of(plan.api_key_env)) else ""
     # One connection per request, if not asked otherwise: where old connections are dropped, nothing is sent twice.
     connection = "" if plan.keep_alive else "Connection: close\r\n"
@@ -242,27 +225,25 @@ def _encoder(
     ).encode()
 
     def prompt(position: int, messages: list[Message] | None) -> dict[str, Any]:
-        row = int(rows[position])
-        text = texts[row].as_py()
+        text = texts[position].as_py()
         if plan.endpoint == "completions":
-            return {"prompt": values[offsets[row] : offsets[row + 1]] if text is None else text}
+            return {"prompt": values[offsets[position] : offsets[position + 1]] if text is None else text}
         if text is None:
             raise ServelabError(f"{plan.requests}: has token ids, which the chat endpoint does not take")
         return {"messages": opening(position) if messages is None else messages}
 
     def encode(position: int, messages: list[Message] | None) -> bytes:
-        row = int(rows[position])
         content = {
             "model": plan.model,
             **prompt(position, messages),
-            "max_tokens": output_tokens[row],
+            "max_tokens": output_tokens[position],
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
             **plan.body,
         }
-        if stop := asked.get(int(index[row]), {}).get("stop"):
-            content["stop"] = stop
+        if stops and stops[position]:
+            content["stop"] = stops[position]
         body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
         return b"%b%d\r\n\r\n%b" % (head, len(body), body)
 
