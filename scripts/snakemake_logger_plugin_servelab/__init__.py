@@ -5,26 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from snakemake.exceptions import CliException
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
-from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
 from servelab.workflow.console import Console
-from servelab.workflow.studies import wrong_setting
-
-
-@dataclass
-class LogHandlerSettings(LogHandlerSettingsBase):
-    """Has no setting. Snakemake makes it before it reads `--config`, where a word without `=` is a traceback."""
-
-    def __post_init__(self) -> None:
-        if wrong := wrong_setting(sys.argv[1:]):
-            raise CliException(wrong)
 
 
 class LogHandler(LogHandlerBase):

@@ -17,7 +17,6 @@ from servelab_command import SERVELAB
 from servelab.cli.launch import servelab, snakemake_line
 from servelab.core.errors import ConfigError
 from servelab.search.project import load_project
-from servelab.workflow.studies import wrong_setting
 
 ROOT = Path(__file__).parents[2]
 HUB = ("--model", "Qwen/Qwen3-32B", "--revision", "9216db5781bf21249d130ec9da846c4624c16137")
@@ -296,28 +295,3 @@ def test_the_package_installs_it(tmp_path, checkout):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: servelab read")
-
-
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    [
-        ("-n --config studies=[x] preflight", "preflight"),
-        ("--config studies=[x] a-b=1 xy= -n preflight", ""),
-        ("-C preflight -n", "preflight"),
-        ("--config=preflight", "preflight"),
-        ("--config studies=[x] -- preflight", ""),
-        ("preflight --config 1x=2", "1x=2"),
-        ("preflight --configfile preflight", ""),
-    ],
-)
-def test_a_word_that_snakemake_cannot_read_as_a_setting(line, wrong):
-    said = wrong_setting(line.split())
-    assert (said or "").startswith(f"--config: {wrong!r} is not KEY=VALUE" if wrong else "") and bool(said) == bool(
-        wrong
-    )
-
-
-def test_a_target_behind_config_is_one_line_of_error(checkout):
-    done = call("check", "-n", "--config", "studies=[cpu-smollm2]", "preflight", cwd=checkout)
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("Using ")]
-    assert done.returncode == 1 and line.startswith("Error: --config: 'preflight' is not KEY=VALUE")
