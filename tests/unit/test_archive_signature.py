@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
@@ -44,12 +41,6 @@ def test_an_unsigned_archive_says_so_and_is_none_that_you_trust(archive, key, tm
     assert fault == f"{archive}.sig: missing: unsigned, so by whom is not known"
 
 
-@pytest.mark.parametrize("name", [".", ""])
-def test_a_folder_has_none(name, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert check_signature(Path(name), None).text == "unsigned, so by whom is not known"
-
-
 def test_one_that_is_built_again_without_a_key_keeps_no_old_signature(archive, key):
     sign_archive(archive, signing_key(key))
     assert sign_archive(archive, None) == "unsigned" and not signature_of(archive).exists()
@@ -66,11 +57,6 @@ def altered(archive, key, tmp_path):
     return allow(tmp_path / "allowed", key)
 
 
-def other_purpose(archive, key, tmp_path):
-    subprocess.run(["ssh-keygen", "-Y", "sign", "-n", "file", "-f", key, archive], check=True, capture_output=True)
-    return allow(tmp_path / "allowed", key)
-
-
 def expired(archive, key, tmp_path):
     sign_archive(archive, signing_key(key))
     return allow(tmp_path / "allowed", key, options='valid-before="20200101"')
@@ -84,29 +70,12 @@ def of_another_file(archive, key, tmp_path):
     return allow(tmp_path / "allowed", key)
 
 
-def empty(archive, key, tmp_path):
-    signature_of(archive).touch()
-    return allow(tmp_path / "allowed", key)
-
-
-def nobody(archive, key, tmp_path):
-    sign_archive(archive, signing_key(key))
-    (tmp_path / "allowed").write_text("# nobody\n")
-    return tmp_path / "allowed"
-
-
-@pytest.mark.parametrize("forge", [other_key, altered, other_purpose, expired, of_another_file, empty, nobody])
+@pytest.mark.parametrize("forge", [other_key, altered, expired, of_another_file])
 def test_what_is_no_signature_of_somebody_you_trust(forge, archive, key, tmp_path):
     found = check_signature(archive, forge(archive, key, tmp_path))
     assert found.signer is None and found.text == "not signed by anyone you trust"
     (fault,) = found.faults
     assert fault.startswith(f"{archive}.sig: does not count: ") and "\n" not in fault
-
-
-def test_keys_to_trust_that_are_missing(archive, key, tmp_path):
-    sign_archive(archive, signing_key(key))
-    with pytest.raises(ServelabError, match="nowhere: no such file"):
-        check_signature(archive, tmp_path / "nowhere")
 
 
 def test_a_key_that_cannot_sign(archive, tmp_path):

@@ -28,7 +28,6 @@ from servelab.metrics.capacity import (
     judge,
     next_load,
     probe,
-    queue_growth,
 )
 
 RATE = CapacitySpec(of="request_rate", slos={"ttft_ms": {"p99": 1000}})
@@ -111,12 +110,6 @@ def test_what_a_load_misses():
     assert judge(USERS, 60, served(gaps, work, in_flight=60)).ended_by == "slo"
 
 
-def test_a_limit_without_figures_is_missed():
-    rows = served(np.ones(50), np.full(50, 0.1), rate=5)
-    rows["first_token_s"] = np.nan
-    assert judge(RATE, 5, rows).missed == "ttft_ms has no figures"
-
-
 @pytest.mark.parametrize(("share", "least", "most"), [(0.5, 0, 2), (0.8, 0, 3), (1.3, 98, 100), (1.1, 30, 100)])
 def test_saturation_is_a_trend(share, least, most):
     """Of 100 rounds of 800 requests each; a server with 16 slots and a mean of 1 s a request serves 16/s."""
@@ -125,12 +118,6 @@ def test_saturation_is_a_trend(share, least, most):
         is_saturated(served(draw.exponential(1, 800), draw.gamma(2, 0.5, 800), rate=16 * share)) for _ in range(100)
     )
     assert least <= found <= most
-
-
-def test_few_requests_and_a_closed_loop_have_no_trend():
-    assert queue_growth(served(np.ones(39), np.ones(39), rate=64)) is None
-    assert queue_growth(served(np.ones(100), np.ones(100), in_flight=64)) is None
-    assert is_saturated(served(np.ones(39), np.ones(39), rate=64))
 
 
 @pytest.mark.parametrize(
@@ -221,11 +208,6 @@ def test_a_run_of_a_search_holds_together(tmp_path):
     assert "step 0 of the search for capacity is not what steps.parquet shows" in faults_of_run(folder)[0]
 
 
-def test_a_search_without_a_load_that_holds_is_a_failure():
-    with pytest.raises(CandidateFailed, match="slo_missed: the lowest load does not hold: 1 requests/s: ttft_ms p90"):
-        measured(of_rates(), slots=1)
-
-
 @pytest.mark.parametrize("borne", [2.1, 14.9, 15.1, 40.0, 900.0])
 def test_a_probe_is_below_what_the_incumbent_bears_and_holds_still(borne):
     first = probe(RATE, borne)
@@ -233,11 +215,6 @@ def test_a_probe_is_below_what_the_incumbent_bears_and_holds_still(borne):
     assert sum(probe(RATE, borne * (1 + noise / 100)) == first for noise in range(-8, 9)) >= 8
     users = probe(USERS, borne)
     assert users is None or (users == int(users) and 1 < users <= min(0.95 * borne, USERS.highest))
-
-
-def test_without_a_load_below_the_incumbents_there_is_no_probe():
-    assert probe(RATE, 1.2) is None and probe(USERS, 2.0) is None
-    assert probe(RATE.model_copy(update={"highest": 8.0}), 20.0) == 8
 
 
 def test_a_candidate_that_bears_the_incumbents_capacity_is_searched_from_there():
@@ -267,17 +244,6 @@ def test_a_run_that_was_dropped_holds_together(tmp_path):
     status = write_run(folder, spec, outcome, Accounts("job", 1, None, 2.0, datetime.now(UTC)))
     assert (status.outcome, status.reason, len(status.steps)) == ("failed", "below_incumbent", 1)
     assert faults_of_run(folder) == []
-
-
-def test_what_a_step_sends_has_no_probe():
-    assert of_rates(incumbent_capacity=4.0).at(4.0) == of_rates().at(4.0)
-    assert run_id(of_rates(incumbent_capacity=4.0)) != run_id(of_rates())
-
-
-def test_a_crash_names_the_load():
-    with pytest.raises(CandidateFailed) as failed:
-        measured(of_rates(), crashes_at=4)
-    assert (failed.value.reason, failed.value.message) == ("crashed", "at 4 requests/s: it ended")
 
 
 def test_a_step_that_is_cut_off_is_above_the_capacity():

@@ -52,9 +52,6 @@ EDITS = {
     "adapter: a flag's value": edit(
         LLAMA, "str(value * (slots", "str(2 * value * (slots", "llama.cpp", "served.command", only="max_num_seqs"
     ),
-    "adapter: another flag": edit(
-        LLAMA, 'flag("--parallel")', 'flag("-np")', "llama.cpp", "served.command", only="max_num_seqs"
-    ),
     "adapter: base command": edit(
         VLLM,
         '"-m", "vllm.entrypoints.openai.api_server"',
@@ -62,12 +59,8 @@ EDITS = {
         "vllm",
         "served.command",
     ),
-    "adapter: how its environment is checked": edit(VLLM, '{"rope_theta": "0.12.0"}', '{"rope_theta": "0.13.0"}'),
     "adapter: environment variable": edit(
         VLLM, '"DO_NOT_TRACK": "1",', '"DO_NOT_TRACK": "1", "VLLM_USE_V1": "1",', "vllm", "served.environment"
-    ),
-    "adapter: request body": edit(
-        SGLANG, '{"ignore_eos": True}', '{"ignore_eos": True, "top_k": 1}', "sglang", "served.request_body"
     ),
     "adapter: how caches are emptied": edit(
         SGLANG, 'cache_reset = "/flush_cache"', "cache_reset = None", "sglang", "served.cache_reset"
@@ -82,22 +75,8 @@ EDITS = {
         "served.container",
         studies=("contained",),
     ),
-    "docker, and podman: the size of shared memory": edit(
-        DOCKER,
-        "={place.shared_memory_bytes}",
-        "={place.shared_memory_bytes // 2}b",
-        "vllm sglang",
-        "served.container",
-        studies=("contained",),
-    ),
-    "docker, and podman: what starts the server": edit(
-        DOCKER, 'exit "$code"', 'exit "$code" #', "vllm sglang", "served.container", studies=("contained",)
-    ),
     "podman: a flag": edit(
         PODMAN, "--userns=keep-id", "--userns=host", "sglang", "served.container", studies=("contained",)
-    ),
-    "apptainer: a flag": edit(
-        APPTAINER, '"--cleanenv"', '"--containall"', "tensorrt-llm", "served.container", studies=("contained",)
     ),
     "device: how a container sees it": edit(
         "scripts/servelab/machine/devices/nvidia.py",
@@ -107,11 +86,9 @@ EDITS = {
         "served.container",
         studies=("contained",),
     ),
-    "container: its mounts": edit(APPTAINER, '"--bind"', '"-B"'),
     "launcher: what it does": edit(
         LAUNCHER, "chosen.n_parallel = -1", "chosen.n_parallel = 1", "llama.cpp", "served.command"
     ),
-    "launcher: a comment": edit(LAUNCHER, "# only the engine's environment has it", "# of the engine"),
     "client: its version": edit(
         "scripts/servelab/measure/clients/servelab.py",
         'version = "4"',
@@ -132,22 +109,6 @@ EDITS = {
         studies=("qwen3-14b-h100",),
     ),
     "lock of an engine: a comment": edit("envs/sglang-0.5.5.post1.lock.txt", "# via aiohttp", "# via something else"),
-    "lock of a client: a package": edit(
-        "envs/aiperf.lock.txt",
-        "aiofiles==24.1.0",
-        "aiofiles==99.9",
-        "llama.cpp vllm",
-        "client.environment_sha256",
-        studies=("guided",),
-    ),
-    "description of an installation": edit(
-        "envs/tensorrt-llm-1.2.0rc1.host.yaml",
-        "release:1.2.0rc1",
-        "release:1.2.0rc1-post1",
-        "tensorrt-llm",
-        "engine.environment_sha256",
-        studies=("qwen3-14b-h100",),
-    ),
 }
 
 

@@ -248,12 +248,6 @@ def test_a_variable_named_like_a_secret_is_refused_by_its_name(tmp_path):
         neutral().member("results/runs/r/spec.json", source, tmp_path / "scratch")
 
 
-def test_a_public_name_in_a_specification_is_no_secret(tmp_path):
-    source = tmp_path / "spec.json"
-    source.write_text(json.dumps({"model": {"id": f"{USER}/model"}}))
-    assert redactor().member("results/runs/r/spec.json", source, tmp_path / "scratch") == source
-
-
 def test_of_prompts_only_what_is_of_here_counts(tmp_path):
     """Prompts are others' texts: what looks like a token in them is public, and part of what was measured."""
     source = write_parquet(

@@ -9,7 +9,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec, ProtocolSpec, RunSpec
 from servelab.measure.clients import CLIENTS
 from servelab.measure.inputs import longest_s, runtime_min
-from servelab.study.site import RESOURCES, load_site
+from servelab.study.site import load_site
 from servelab.study.study import load_study
 
 ROOT = Path(__file__).parents[2]
@@ -77,24 +77,12 @@ def test_of_several_nodes_a_run_asks_for_each_what_its_accelerators_there_need(t
     assert (asked["nodes"], asked["tasks"], asked["cpus_per_task"]) == (2, 2, 16)
 
 
-def test_every_name_that_may_be_asked_for_is_known(tmp_path):
-    full = {"partition": "p", "gres": "g", "constraint": "c", "account": "a", "qos": "q", "extra": "--exclusive"}
-    site = load_site(write(tmp_path, devices={"ascend": {**full, "cpus": 1, "memory_gb": 1}}), [NPUS])
-    two = NPUS.model_copy(update={"nodes": 2})
-    assert set(site.placement(two).request(two, runtime_min=1, attempt=1)) == set(RESOURCES)
-
-
 def test_a_pod_asks_for_all_accelerators_of_a_node(tmp_path):
     h100 = {"cpus": 8, "memory_gb": 100.5, "gpu_manufacturer": "nvidia", "machine_type": "large"}
     site = load_site(write(tmp_path, accelerators={"H100": h100}), [GPUS, CPU])
     asked = site.placement(GPUS).pod_request(GPUS)
     assert asked == {"cpus": 32, "mem_mb": 402000, "gpu": 4, "gpu_manufacturer": "nvidia", "machine_type": "large"}
     assert site.placement(CPU).pod_request(CPU) == {"cpus": 16, "mem_mb": 64000}
-
-
-def test_what_was_ended_for_want_of_memory_gets_more(tmp_path):
-    placement = load_site(write(tmp_path)).placement(CPU)
-    assert [placement.request(CPU, 1, attempt)["mem_mb"] for attempt in (1, 2, 3)] == [64000, 128000, 192000]
 
 
 @pytest.mark.parametrize(
