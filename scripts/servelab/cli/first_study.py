@@ -87,29 +87,41 @@ def known_engines(root: Path, device: str) -> dict[str, dict[str, Any]]:
 
 
 def write_first_study(asked: AskedStudy, root: Path) -> Path:
-    """Writes config/studies/<name>.yaml of the folder `root`; its path; `ConfigError` and no file if it is wrong.
+    """Writes config/studies/<name>.yaml of the folder `root`; its path; `ConfigError` and no file if it is wrong."""
+    text = _HEAD + yaml.safe_dump(first_study(asked, root), sort_keys=False, allow_unicode=True, width=120)
+    return write_study(asked.name, text.replace("'on':", "on:"), root)  # a word of its own only to other readers
 
+
+def write_study(name: str, text: str, root: Path, workloads: str | None = None) -> Path:
+    """Writes a study and returns its path; `{schema}` in it becomes the schema's place.
+
+    `workloads` is added to config/workloads.yaml. `ConfigError`, and no file, if anything is wrong.
     A folder without config/config.yaml becomes a folder of studies: the file is written too, and names this study.
     """
-    file = root / STUDIES / f"{asked.name}.yaml"
+    file = root / STUDIES / f"{name}.yaml"
     if file.exists():
         raise ConfigError(f"{file} exists; give the study another name")
     own = (root / "config" / _SCHEMA).exists()
-    schema = f"../{_SCHEMA}" if own else str(CHECKOUT / "config" / _SCHEMA)
-    text = _HEAD.format(schema=schema) + yaml.safe_dump(
-        first_study(asked, root), sort_keys=False, allow_unicode=True, width=120
-    )
-    text = text.replace("'on':", "on:")  # a word of its own only to other readers of YAML
+    text = text.replace("{schema}", f"../{_SCHEMA}" if own else str(CHECKOUT / "config" / _SCHEMA))
+    known = root / "config/workloads.yaml"
+    before = own_or_shipped(root, "config/workloads.yaml").read_text(encoding="utf-8") if workloads else ""
+    had = known.exists()
+    if workloads:
+        write_text(known, f"{before}{workloads}")
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / file.name
         draft.write_text(text, encoding="utf-8")
         try:
             load_project(draft, root)
         except ConfigError as error:
+            if workloads and had:
+                write_text(known, before)
+            elif workloads:
+                known.unlink()
             raise ConfigError(str(error).replace(str(draft), str(file))) from None
     write_text(file, text)
     if not (root / CONFIG).exists():
-        write_text(root / CONFIG, f"studies: [{asked.name}]\n")
+        write_text(root / CONFIG, f"studies: [{name}]\n")
     return file
 
 
@@ -123,7 +135,7 @@ def first_study(asked: AskedStudy, root: Path) -> dict[str, Any]:
                 f"--engines {name}: no study in {root / STUDIES} uses it on {device}{nearest(name, list(known))}. "
                 "For another one see 'Another version' in docs/engines.md"
             )
-    example = _closest(root, device, asked.engines)
+    example = closest_study(root, device, asked.engines)
     options: dict[str, Any] = {"context_length": asked.context_length} if asked.context_length else {}
     if asked.accelerators > 1:
         options["tensor_parallel_size"] = asked.accelerators
@@ -182,7 +194,7 @@ def _examples(root: Path, device: str) -> list[Study]:
     return found
 
 
-def _closest(root: Path, device: str, engines: Sequence[str]) -> Study:
+def closest_study(root: Path, device: str, engines: Sequence[str]) -> Study:
     """The study with the most of these engines, then the fewest others, then one of config/config.yaml."""
     usual = read_yaml(own_or_shipped(root, CONFIG)).get("studies") or []
     return min(

@@ -244,6 +244,7 @@ def servelab() -> None:
 
 
 for command in (
+    Script("tune", "tune_command", "NAME [OPTION]... -- COMMAND"),
     Script("init", "init_study", "[OPTION]..."),
     Workflow("check", ["preflight"], "Checks studies before they use an accelerator: model, engines, options, memory."),
     Workflow("plan", ["--dry-run"], "Prints the planned runs and an upper bound on accelerator-hours; runs nothing."),

@@ -156,6 +156,18 @@ class Owned:
     """Names; `*` stands for any characters."""
 
 
+@dataclass(frozen=True)
+class Typed:
+    """How users start an engine."""
+
+    begins: str
+    """Regular expression of the words that the command begins with, without folders."""
+    model_flags: tuple[str, ...]
+    """Flags that name the model; it may also be the first word."""
+    image: str
+    """Regular expression of the names of images that start it, in small letters."""
+
+
 ADDRESS = "a server answers on 127.0.0.1 only, on a free port that Servelab leases, without a key"
 MODEL = "the weights and their name are the study's `model`"
 ONE_NODE = "the nodes of a run are the study's `hardware.nodes`"

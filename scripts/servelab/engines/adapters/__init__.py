@@ -17,6 +17,7 @@ from packaging.version import Version
 from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
+from servelab.engines.boards import AcceleratorBoard
 from servelab.engines.endpoint import Address
 from servelab.engines.failure_explanation import Explanation, explain
 from servelab.engines.failure_signs import Sign
@@ -28,6 +29,7 @@ from servelab.engines.options import (
     Names,
     Owned,
     Parallel,
+    Typed,
     argument,
     bare,
     check_option_names,
@@ -75,6 +77,8 @@ class Engine(ABC):
     """Flags and variables that Servelab sets, so that a study may not; those of `environment` count too."""
     aliases: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Names of one flag each, for flags with several; those of `parallel_flags` count too."""
+    typed: ClassVar[Typed | None] = None
+    """How users start it; None if they do not by a command."""
     abbreviates: ClassVar[bool] = False
     """Whether its parser takes the beginning of a flag's name for the flag, as argparse does."""
     variables_of_options: ClassVar[Mapping[str, str]] = {}
@@ -166,6 +170,12 @@ class Engine(ABC):
             return options.get(option)
         flags = self.option_flags[option](OPTIONS[option].kind(1), options)
         return argument(arguments, *self.parallel_flags.get(option, ()), flags[0].partition("=")[0]) if flags else None
+
+    def defaults(
+        self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
+    ) -> dict[str, ArgumentValue]:
+        """What a release sets by itself on a board beside these settings, by option; without what is not known."""
+        return {}
 
     def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
         """How it splits a model over accelerators; this may need more than `count` of them, or fewer."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
-from servelab.engines.options import A_FILE, ADDRESS, METRICS, MODEL, Checked, Owned, Parallel, argument
+from servelab.engines.options import A_FILE, ADDRESS, METRICS, MODEL, Checked, Owned, Parallel, Typed, argument
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve
 
 _LAUNCHER = Path(llama_cpp_server.__file__)
@@ -28,6 +28,7 @@ class LlamaCpp(Engine):
     """llama.cpp's server; its version is that of the `xllamacpp` package."""
 
     name = "llama.cpp"
+    typed: ClassVar[Typed | None] = Typed(r"llama-server", ("-m", "--model", "-hf", "--hf-repo"), r"llama\.cpp")
     packages = ("xllamacpp",)
     model_formats = ("gguf",)
     option_flags: ClassVar = {

@@ -11,7 +11,19 @@ from typing import ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
-from servelab.engines.options import A_FILE, ADDRESS, METRICS, MODEL, ONE_NODE, Checked, Owned, Parallel, argument
+from servelab.engines.boards import AcceleratorBoard
+from servelab.engines.options import (
+    A_FILE,
+    ADDRESS,
+    METRICS,
+    MODEL,
+    ONE_NODE,
+    Checked,
+    Owned,
+    Parallel,
+    Typed,
+    argument,
+)
 from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Options, Serve, Span
 
 _PARALLEL = {
@@ -35,6 +47,9 @@ class Sglang(Engine):
     """SGLang's server."""
 
     name = "sglang"
+    typed: ClassVar[Typed | None] = Typed(
+        r"sglang serve|python[\d.]* -m sglang\.launch_server", ("--model-path", "--model"), "sglang"
+    )
     packages = ("sglang",)
     model_formats = ("safetensors",)
     option_flags: ClassVar = {
@@ -144,6 +159,20 @@ class Sglang(Engine):
     worker_names: ClassVar = re.compile(r"sglang::(scheduler|detokenizer|data_parallel_controller)\w*")
     variable_prefixes = ("SGLANG_", "SGL_")
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ")
+
+    def defaults(
+        self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
+    ) -> dict[str, ArgumentValue]:
+        """See `Engine.defaults`; the memory share is a formula of the model, the limit of sequences one of the pool."""
+        return {
+            "max_num_batched_tokens": 16384,
+            "kv_cache_dtype": "auto",
+            "prefix_caching": True,
+            "chunked_prefill": True,
+            "enforce_eager": False,
+            "expert_parallel": False,
+            **dict.fromkeys(_PARALLEL, 1),
+        }
 
     def command(self, serve: Serve) -> list[str]:
         base = [str(serve.python), "-m", "sglang.launch_server", "--model-path", str(serve.model_path)]

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, switch
-from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, TENSORRT_LLM, Checked, Owned, argument
+from servelab.engines.boards import AcceleratorBoard
+from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, TENSORRT_LLM, Checked, Owned, Typed, argument
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 
 _PARALLEL = {
@@ -82,6 +83,7 @@ class TensorrtLlm(Engine):
     """`trtllm-serve` on its PyTorch backend, the default."""
 
     name = "tensorrt-llm"
+    typed: ClassVar[Typed | None] = Typed(r"trtllm-serve( serve)?", ("--model",), r"tensorrt-?llm")
     packages = ("tensorrt-llm", "tensorrt_llm")
     model_formats = ("safetensors",)
     facts = EnvironmentFacts(
@@ -143,6 +145,21 @@ class TensorrtLlm(Engine):
     log_prefix: ClassVar = re.compile(
         r"^(\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] (\[TRT-LLM\] )?(\[RANK \d+\] )?\[\w+\] |\[TensorRT-LLM\]\[\w+\] )"
     )
+
+    def defaults(
+        self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
+    ) -> dict[str, ArgumentValue]:
+        """See `Engine.defaults`: BaseLlmArgs of tensorrt_llm/llmapi/llm_args.py; its share is of the free memory."""
+        return {
+            "max_num_batched_tokens": 8192,
+            "max_num_seqs": 2048,
+            "memory_share": 0.9,
+            "kv_cache_dtype": "auto",
+            "prefix_caching": True,
+            "chunked_prefill": False,
+            "expert_parallel": False,
+            **dict.fromkeys(_PARALLEL, 1),
+        }
 
     def command(self, serve: Serve) -> list[str]:
         """See `Engine.command`; the program `trtllm-serve` runs this module. It accepts any model name."""

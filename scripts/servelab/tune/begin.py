@@ -1,0 +1,311 @@
+"""Begins a study from a typed command: engine and version, model, load, baseline, candidates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.version import Version
+
+from servelab.assets.model_work import ModelFacts, read_facts, safetensors_bytes, shape_of_config
+from servelab.assets.sources import MODEL_PROBES
+from servelab.cli.first_study import AskedHardware, closest_study, known_engines
+from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.files import own_or_shipped
+from servelab.core.registry import nearest
+from servelab.core.run_spec import ModelSource
+from servelab.core.yaml_file import read_yaml
+from servelab.engines.adapters import ENGINES
+from servelab.engines.boards import board_of
+from servelab.engines.options import Parallel
+from servelab.metrics.definitions import METRICS
+from servelab.study.study import Model as ModelKeys
+from servelab.tune.proposals import Proposed, effective_differences, idle_settings, propose
+from servelab.tune.situation import ExpectedLoad, Situation, known_model
+from servelab.tune.study_text import candidate, explained, study_text
+from servelab.tune.typed_command import TypedCommand, read_command, unknown_flags
+
+WORKLOADS = Path("config/workloads.yaml")
+_PROBE_S = 10.0
+_USERS, _CHAT = 256, (220, 200)
+"""Requests in flight, and tokens of prompt and answer, where nothing says them."""
+
+AskModel = Callable[[str, str | None, str | None], dict[str, Any]]
+"""(name or path, revision, GGUF file) → the study's `model`; asks the hub for a commit where none is given."""
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What the user gave."""
+
+    name: str
+    words: Sequence[str]
+    hardware: AskedHardware
+    metric: str
+    users: int | None
+    rate: float | None
+    prompt_tokens: int | None
+    answer_tokens: int | None
+    workload: str | None
+    limits: Sequence[str]
+    engines: Sequence[str]
+    all_engines: bool
+    most: int
+    revision: str | None
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A study that is not written yet."""
+
+    head: dict[str, Any]
+    now: Situation
+    proposed: Proposed
+    variants: Mapping[str, str]
+    """Model with other weights → its name in the study."""
+    notes: list[str] = field(default_factory=list)
+    workloads_text: str | None = None
+    """What config/workloads.yaml gets besides what it has."""
+
+    def text(self) -> str:
+        """The study's file."""
+        return study_text(self.head, self.proposed, self.variants, self.notes)
+
+    def as_json(self) -> dict[str, Any]:
+        """Study, candidates with effective configuration and reasons, what is left out, and what does nothing."""
+        candidates = [
+            {
+                **candidate(proposal, self.variants),
+                "weights": proposal.model,
+                "lever": lever.name,
+                "reason": explained(lever, proposal),
+                "is_sure": proposal.is_sure,
+                "effective": {name: pair[1] for name, pair in effective_differences(self.now, proposal).items()},
+            }
+            for lever, proposal in self.proposed.candidates
+        ]
+        return {
+            "study": self.head,
+            "effective_baseline": self.now.effective,
+            "candidates": candidates,
+            "left_out": self.proposed.left_out,
+            "idle": idle_settings(self.now),
+            "notes": self.notes,
+            "load": asdict(self.now.load),
+        }
+
+
+def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
+    """The study of a command; without `ask_model` no network is used, and the model's revision stays open."""
+    if asked.metric not in METRICS.names():
+        raise ConfigError(f"--question {asked.metric}: unknown metric{nearest(asked.metric, METRICS.names())}")
+    command = read_command(asked.words)
+    device = asked.hardware.device
+    entries = _newest(known_engines(root, device), root)
+    command = replace(command, engine=_here(command.engine, entries, device))
+    entry = _of_image(entries[command.engine], command, root)
+    names = [each for each in entries if each != command.engine] if asked.all_engines else asked.engines
+    if unknown := [each for each in names if each not in entries]:
+        raise ConfigError(f"--engines {unknown[0]}: not known on {device}{nearest(unknown[0], list(entries))}")
+    model_keys = {"id": command.model, "revision": asked.revision or command.revision}
+    if ask_model:
+        model_keys = ask_model(command.model, asked.revision or command.revision, None)
+    model = known_model(command.model, _facts(command.model, model_keys, is_online=ask_model is not None))
+    example = closest_study(root, device, [command.engine])
+    workload, added = _workload(asked, root, example.objective.on)
+    users = asked.users or example.protocol.max_concurrency or _USERS
+    engine = ENGINES.get(command.engine)
+    sizes = engine.parallel(command.options, command.arguments, 1)
+    now = Situation(
+        engine=engine,
+        version=str(entry["version"]),
+        options=command.options,
+        arguments=command.arguments,
+        model=model,
+        board=board_of(asked.hardware.accelerator, is_cpu=device.startswith("cpu")),
+        per_node=asked.hardware.per_node,
+        accelerators=sizes.accelerators,
+        load=_load(users, asked, _shape(workload, added, root)),
+        other_engines={name: name for name in names},
+    )
+    proposed = propose(now, asked.most)
+    variants = _variants(proposed, model_keys, ask_model)
+    protocol = example.protocol.model_dump(mode="json", exclude_defaults=True) | {"max_concurrency": users}
+    if asked.rate:
+        protocol["request_rate"] = asked.rate
+    objective: dict[str, Any] = {"metric": asked.metric, "on": workload}
+    if asked.hardware.per_node > 1:
+        objective["per"] = "accelerator"
+    if constraints := _limits(asked.limits):
+        objective["constraints"] = constraints
+    head = {
+        "study": asked.name,
+        "title": f"{command.model} on {asked.hardware.accelerator}",
+        "model": model_keys,
+        "hardware": asdict(asked.hardware),
+        "engines": {command.engine: entry, **{name: entries[name] for name in names}},
+        "objective": objective,
+        "protocol": protocol,
+        "answers": {},
+        "baseline": _baseline(command, sizes),
+        "workloads": [workload],
+    }
+    return Begun(head, now, proposed, variants, _notes(command, now), added)
+
+
+def _here(engine: str, entries: Mapping[str, Any], device: str) -> str:
+    """The engine, or the one that has the same command on this kind of device."""
+    typed = ENGINES.get(engine).typed
+    for name in (engine, *entries):
+        other = ENGINES.get(name).typed
+        if name in entries and typed and other and other.begins == typed.begins:
+            return name
+    raise ConfigError(f"{engine}: no study of this checkout has it on {device}{nearest(engine, list(entries))}")
+
+
+def _baseline(command: TypedCommand, sizes: Parallel) -> dict[str, Any]:
+    given = {
+        "options": command.options,
+        "arguments": command.arguments,
+        "environment_variables": command.variables,
+        "accelerators": sizes.accelerators if sizes.accelerators > 1 else None,
+    }
+    return {"label": "as typed", "engine": command.engine, **{key: value for key, value in given.items() if value}}
+
+
+def _notes(command: TypedCommand, now: Situation) -> list[str]:
+    """What a reader should know of the command, a sentence each."""
+    found = [f"{name} is not part of the study: {why}." for name, why in command.left_out.items()]
+    found += [f"{name} does nothing here: {why}." for name, why in idle_settings(now).items()]
+    found += [f"{why}." for why in unknown_flags(command, now.version).values()]
+    if now.fits(now.number("tensor_parallel_size") or 1) is False:
+        found.append("The command may not start: weights and one request do not fit into the memory, by an estimate.")
+    if now.model.arch is None:
+        found.append(
+            f"{now.model.id} is not in the list of known models: levers for its weights and experts are left out."
+        )
+    return found
+
+
+def _newest(entries: dict[str, dict[str, Any]], root: Path) -> dict[str, dict[str, Any]]:
+    """Each engine at the newest release that has a lock here of the same form as the one in use."""
+    return {name: _at_release(entry, name, root, None) for name, entry in entries.items()}
+
+
+def _of_image(entry: dict[str, Any], command: TypedCommand, root: Path) -> dict[str, Any]:
+    """The release of the command's image, if its tag names one that has a lock here."""
+    tag = re.search(r":v?(\d+\.\d+\.\d+[\w.]*)", command.image or "")
+    return _at_release(entry, command.engine, root, tag[1]) if tag else entry
+
+
+def _at_release(entry: dict[str, Any], name: str, root: Path, wanted: str | None) -> dict[str, Any]:
+    found = {}
+    for folder in {(root / "envs").resolve(), own_or_shipped(root, "envs").resolve()}:
+        for file in folder.glob(f"{name}-[0-9]*.lock.txt"):
+            found[file.name.removeprefix(f"{name}-").removesuffix(".lock.txt")] = f"envs/{file.name}"
+    is_named = str(entry["version"]) in found
+    versions = [each for each in found if wanted in (None, each)]
+    if not versions or not (is_named or wanted or entry.get("runtime") in ("docker", "podman")):
+        return entry
+    best = max(versions, key=Version)
+    if wanted is None and Version(best) <= Version(str(entry["version"])):
+        return entry
+    kept = {key: value for key, value in entry.items() if key not in ("version", "lock", "runtime")}
+    return {"version": best, "lock": found[best], **kept}
+
+
+def _facts(model: str, keys: Mapping[str, Any], *, is_online: bool) -> ModelFacts:
+    """Shape and size of a model: from its files, or from the hub."""
+    path = Path(model).expanduser()
+    try:
+        if path.exists():
+            return read_facts(path)
+        if is_online:
+            source: ModelSource = ModelKeys.model_validate(dict(keys)).variant_source("base")
+            probe = MODEL_PROBES.get(source.kind)(source, _PROBE_S)
+            shape = shape_of_config(probe.config) if probe.config else None
+            return ModelFacts(weights_bytes=safetensors_bytes(probe.files), shape=shape)
+    except (ServelabError, OSError):
+        pass
+    return ModelFacts()
+
+
+def _variants(proposed: Proposed, keys: dict[str, Any], ask_model: AskModel | None) -> dict[str, str]:
+    """Names of other weights in the study, which get their commit; a candidate without one is left out."""
+    variants: dict[str, str] = {}
+    for pair in list(proposed.candidates):
+        proposal = pair[1]
+        if proposal.model is None:
+            continue
+        name = proposal.label.split()[0].lower()
+        try:
+            found = ask_model(proposal.model, None, None) if ask_model else {"id": proposal.model, "revision": None}
+        except ConfigError as error:
+            proposed.candidates.remove(pair)
+            proposed.left_out[proposal.label] = str(error).partition(";")[0]
+            continue
+        keys.setdefault("variants", {})[name] = found
+        variants[proposal.model] = name
+    return variants
+
+
+def _workload(asked: TuneRequest, root: Path, usual: str) -> tuple[str, str | None]:
+    """The workload that decides, and the text of a new one for lengths that the user gave."""
+    if (asked.prompt_tokens is None) != (asked.answer_tokens is None):
+        raise ConfigError("--prompt and --answer: give both, in tokens")
+    if asked.prompt_tokens is None or asked.answer_tokens is None:
+        return asked.workload or usual, None
+    name = f"tokens-{asked.prompt_tokens}x{asked.answer_tokens}"
+    if name in read_yaml(own_or_shipped(root, str(WORKLOADS))):
+        return name, None
+    parameters = {
+        "input_tokens": asked.prompt_tokens,
+        "output_tokens": asked.answer_tokens,
+        "num_requests": max(64, min(1000, 4 * (asked.users or _USERS))),
+        "seed": 42,
+    }
+    entry = {
+        "title": f"{asked.prompt_tokens} tokens in, {asked.answer_tokens} out",
+        "kind": "random",
+        "parameters": parameters,
+    }
+    return name, yaml.safe_dump({name: entry}, sort_keys=False)
+
+
+def _shape(workload: str, added: str | None, root: Path) -> Mapping[str, Any]:
+    known = read_yaml(own_or_shipped(root, str(WORKLOADS))) | (yaml.safe_load(added) if added else {})
+    if workload not in known:
+        raise ConfigError(f"--workload {workload}: not in {WORKLOADS}{nearest(workload, list(known))}")
+    found: Mapping[str, Any] = known[workload]
+    return found
+
+
+def _load(users: int, asked: TuneRequest, workload: Mapping[str, Any]) -> ExpectedLoad:
+    parameters = workload.get("parameters", {})
+    prompt = parameters.get("input_tokens") or parameters.get("max_input_tokens") or _CHAT[0]
+    answer = parameters.get("output_tokens") or parameters.get("max_output_tokens") or _CHAT[1]
+    kind = workload.get("kind")
+    bounds = [parameters.get(f"{part}_tokens") or parameters.get(f"max_{part}_tokens") for part in ("input", "output")]
+    return ExpectedLoad(
+        users=min(users, parameters.get("num_requests", users)),
+        prompt_tokens=asked.prompt_tokens or prompt,
+        answer_tokens=asked.answer_tokens or answer,
+        longest_tokens=sum(bounds) if all(bounds) else None,
+        shares_prefixes=kind in ("shared_prefix", "conversations", "trace"),
+        is_random=kind in ("random", "random_text"),
+    )
+
+
+def _limits(given: Sequence[str]) -> dict[str, dict[str, float]]:
+    """`'ttft_ms p99 2000'` → constraints of an objective."""
+    found: dict[str, dict[str, float]] = {}
+    for text in given:
+        match = re.fullmatch(r"\s*(\w+)\s+(mean|p\d+)\s+<?=?\s*([\d.]+)\s*", text)
+        if not match or match[1] not in METRICS.names():
+            raise ConfigError(f"--slo '{text}': write metric, statistic and limit, as 'ttft_ms p99 2000'")
+        found.setdefault(match[1], {})[match[2]] = float(match[3])
+    return found

@@ -1,0 +1,51 @@
+"""Levers: what an expert would try on a command. Each is one file that registers itself.
+
+A lever looks at the situation and proposes candidates, each with its reason, or says why it proposes none. Its gains
+are those of published pages, of one run each; nothing here was measured by this project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from servelab.core.registry import Registry
+from servelab.tune.situation import Situation
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A candidate, as changes on the command."""
+
+    label: str
+    reason: str
+    gain: str
+    """What it gained on published pages."""
+    cost: str = ""
+    """What it may cost besides accelerator hours."""
+    engine: str | None = None
+    model: str | None = None
+    """Name on the hub of the weights to serve instead."""
+    options: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
+    accelerators: int | None = None
+    is_sure: bool = False
+    """Whether several public measurements or the engine's source agree that it is worth a try."""
+
+
+@dataclass(frozen=True)
+class Lever:
+    """One thing to change."""
+
+    name: str
+    rank: int
+    """Place in the order in which an expert tries them; each is tried on the best of those before."""
+    title: str
+    propose: Callable[[Situation], Sequence[Proposal] | str]
+    """Candidates, the best first, or why there is none."""
+    source: str
+
+
+LEVERS: Registry[Lever] = Registry("lever")
+LEVERS.load(__name__)

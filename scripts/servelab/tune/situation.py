@@ -1,0 +1,165 @@
+"""What a proposal depends on: the command as it is, the model, the board and the load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from servelab.assets.model_work import ModelFacts
+from servelab.core.errors import ConfigError
+from servelab.core.run_spec import ArgumentValue
+from servelab.core.yaml_file import read_yaml
+from servelab.engines.adapters import Engine
+from servelab.engines.boards import AcceleratorBoard
+from servelab.engines.options import Parallel
+from servelab.engines.roofline import GIB, kv_bytes_each, kv_number_bytes
+
+RUNTIME_GIB = 2.3
+"""Activations, graphs and runtime of a server beside weights and KV cache: 1 to 2.5 GiB in published start-up lines."""
+_BITS = {"fp8": 8, "int8": 8, "int4": 4.5, "mxfp4": 4.25, "nvfp4": 4.5}
+
+
+@dataclass(frozen=True)
+class ExpectedLoad:
+    """The load that decides."""
+
+    users: int
+    """Requests in flight on the node."""
+    prompt_tokens: int
+    answer_tokens: int
+    longest_tokens: int | None = None
+    """Tokens of the longest request; None if nothing bounds them."""
+    shares_prefixes: bool = False
+    is_random: bool = False
+    """Prompts of random tokens, which no draft can guess."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a whole request."""
+        return self.prompt_tokens + self.answer_tokens
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """What is known of a model before it is fetched."""
+
+    id: str
+    arch: str | None = None
+    """`dense` or `moe`; None if it is not known."""
+    format: str = "bf16"
+    """Number format of the weights."""
+    weights_gib: float | None = None
+    context: int | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Number format → the model with such weights."""
+    draft: Mapping[str, str] = field(default_factory=dict)
+    """`method`, and `model` unless the weights have it."""
+    is_multimodal: bool = False
+    facts: ModelFacts = field(default_factory=ModelFacts)
+
+    def weights_in(self, number_format: str) -> float | None:
+        """GiB of the weights in another number format."""
+        if self.weights_gib is None:
+            return None
+        return self.weights_gib * _BITS.get(number_format, 16) / _BITS.get(self.format, 16)
+
+
+def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
+    """A model by its name on the hub, with what its files say."""
+    facts = facts or ModelFacts()
+    catalogue = _catalogue()
+    entry: Mapping[str, Any] = catalogue.get(model, {})
+    number_format = entry.get("format", "bf16")
+    if not entry:  # the weights of another entry in another format
+        found = ((each, kind) for each in catalogue.values() for kind in _BITS if each.get(kind) == model)
+        entry, number_format = next(found, ({}, "bf16"))
+    weights = facts.weights_bytes / GIB if facts.weights_bytes else None
+    if weights is None and entry.get("billion"):
+        weights = entry["billion"] * 1e9 * _BITS.get(number_format, 16) / 8 / GIB
+    others = {kind: entry[kind] for kind in _BITS if entry.get(kind, model) != model and kind != number_format}
+    context = facts.shape.max_positions if facts.shape else None
+    return KnownModel(
+        id=model,
+        arch=entry.get("arch"),
+        format=number_format,
+        weights_gib=weights,
+        context=context or entry.get("context"),
+        others=others,
+        draft=entry.get("draft", {}),
+        is_multimodal="multimodal" in entry.get("tasks", ()),
+        facts=facts,
+    )
+
+
+@cache
+def _catalogue() -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("models.yaml"))
+    return found
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A command on its machine under its load."""
+
+    engine: Engine
+    version: str
+    options: Mapping[str, ArgumentValue]
+    arguments: Mapping[str, ArgumentValue]
+    model: KnownModel
+    board: AcceleratorBoard
+    per_node: int
+    accelerators: int
+    """Of one server, as the command has it."""
+    load: ExpectedLoad
+    other_engines: Mapping[str, str] = field(default_factory=dict)
+    """Name in the study → engine."""
+
+    @cached_property
+    def effective(self) -> dict[str, ArgumentValue]:
+        """Every option that is known: as typed, or as the release sets it by itself on this board."""
+        found = self.engine.defaults(self.version, self.board, self.options, self.arguments)
+        for name in self.engine.options:
+            with suppress(ConfigError):  # an option that needs another one
+                value = self.engine.setting(name, self.options, self.arguments)
+                found |= {} if value is None else {name: value}
+        return {**found, "context_length": found.get("context_length") or self.model.context}
+
+    def number(self, option: str) -> int:
+        """An option's effective value as a whole number; 0 if it is not known."""
+        value = self.effective.get(option)
+        return value if isinstance(value, int) else 0
+
+    @property
+    def users_each(self) -> int:
+        """Requests in flight at each server, if the node is filled with such servers."""
+        return max(1, self.load.users * self.accelerators // self.per_node)
+
+    def free_gib(self, tensor: int, weights_gib: float | None = None) -> float | None:
+        """GiB for the KV cache on each accelerator; None if board or weights are not known."""
+        weights = weights_gib if weights_gib is not None else self.model.weights_gib
+        if self.board.memory_gib is None or weights is None:
+            return None
+        share = self.effective.get("memory_share")
+        return self.board.memory_gib * (share if isinstance(share, float) else 0.9) - weights / tensor - RUNTIME_GIB
+
+    def kv_tokens(self, tensor: int | None = None, weights_gib: float | None = None) -> int | None:
+        """Tokens that the KV cache of one server holds, within 20 % or so; None if it cannot be told."""
+        parallel = Parallel(tensor or self.number("tensor_parallel_size") or 1)
+        shape = self.model.facts.shape
+        free = self.free_gib(parallel.tensor, weights_gib)
+        kv = self.effective.get("kv_cache_dtype")
+        size = kv_number_bytes(kv if isinstance(kv, str) else None)
+        if free is None or shape is None or size is None:
+            return None
+        return int(max(free, 0.0) * GIB / kv_bytes_each(shape, 1000, size, parallel) * 1000)
+
+    def fits(self, tensor: int, weights_gib: float | None = None) -> bool | None:
+        """Whether weights and one request of the load fit on so many accelerators; None if it cannot be told."""
+        free, tokens = self.free_gib(tensor, weights_gib), self.kv_tokens(tensor, weights_gib)
+        if free is None:
+            return None
+        return free > 1 if tokens is None else tokens > self.load.tokens

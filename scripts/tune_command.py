@@ -1,0 +1,109 @@
+"""Begins a study from the command that serves a model today: reads it, and proposes candidates with their reasons.
+
+Everything after `--` is the command, as typed: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`,
+`llama-server …`, a `docker run` line around it, or the name of a compose or Kubernetes file.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from servelab.cli.first_study import AskedHardware, first_model, found_hardware, write_study
+from servelab.core.cli import run
+from servelab.core.errors import ConfigError
+from servelab.machine.devices import DEVICES
+from servelab.tune.begin import Begun, TuneRequest, begin
+from servelab.tune.study_text import explained
+
+
+class Parser(argparse.ArgumentParser):
+    """Leaves all words after `--` as they are; argparse would take their flags for its own."""
+
+    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+        """The options, and the words after `--` as `command`."""
+        words = sys.argv[1:] if args is None else list(args)
+        at = words.index("--") if "--" in words else len(words)
+        parsed = super().parse_args(words[:at], namespace)
+        parsed.command = words[at + 1 :]
+        return parsed
+
+
+def options() -> argparse.ArgumentParser:
+    parser = Parser(
+        usage="%(prog)s NAME [OPTION]... -- COMMAND",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", help="name of the study: config/studies/<name>.yaml")
+    parser.add_argument("--users", type=int, metavar="N", help="requests in flight on the node")
+    parser.add_argument("--rate", type=float, metavar="R", help="requests a second (default: as many as are in flight)")
+    parser.add_argument("--prompt", type=int, metavar="TOKENS", help="tokens of a prompt; needs --answer")
+    parser.add_argument("--answer", type=int, metavar="TOKENS", help="tokens of an answer; needs --prompt")
+    parser.add_argument("--workload", help="name in config/workloads.yaml (default: as other studies on such hardware)")
+    parser.add_argument("--slo", action="append", default=[], help="limit, as 'ttft_ms p99 2000'; may be repeated")
+    parser.add_argument("--question", metavar="METRIC", default="total_tokens_per_s", help="metric to improve")
+    parser.add_argument("--most", type=int, default=12, help="candidates at most (default: 12)")
+    parser.add_argument("--hardware", help="name of the accelerator; default: what this machine has")
+    parser.add_argument("--device", choices=DEVICES.names(), help="kind of device (default: nvidia with --hardware)")
+    parser.add_argument("--per-node", type=int, help="accelerators of a node (default: 1 with --hardware)")
+    parser.add_argument("--engines", nargs="+", default=[], help="other engines to try")
+    parser.add_argument("--all-engines", action="store_true", help="try every engine that is known for such hardware")
+    parser.add_argument("--revision", help="commit of the model's repository; default: the hub is asked for its newest")
+    parser.add_argument(
+        "--json", action="store_true", help="print what would be written; write nothing, ask no network"
+    )
+    parser.add_argument("--root", type=Path, default=Path(), help="folder that contains config/ and envs/")
+    return parser
+
+
+def main(arguments: argparse.Namespace) -> None:
+    words = arguments.command
+    if not words:
+        raise ConfigError(
+            "give the command that serves the model today, after `--`: servelab tune NAME -- vllm serve …"
+        )
+    asked = TuneRequest(
+        name=arguments.name,
+        words=words,
+        hardware=_hardware(arguments),
+        metric=arguments.question,
+        users=arguments.users,
+        rate=arguments.rate,
+        prompt_tokens=arguments.prompt,
+        answer_tokens=arguments.answer,
+        workload=arguments.workload,
+        limits=arguments.slo,
+        engines=arguments.engines,
+        all_engines=arguments.all_engines,
+        most=arguments.most,
+        revision=arguments.revision,
+    )
+    begun = begin(asked, arguments.root, None if arguments.json else first_model)
+    if arguments.json:
+        print(json.dumps(begun.as_json(), indent=1, ensure_ascii=False))
+        return
+    file = write_study(arguments.name, begun.text(), arguments.root, begun.workloads_text)
+    _print(begun)
+    print(f"{file}: written and checked. Then:")
+    for command in ("check", "plan", "run"):
+        print(f"    servelab {command} {arguments.name}")
+
+
+def _print(begun: Begun) -> None:
+    for line in begun.notes:
+        print(line)
+    print(f"{len(begun.proposed.candidates)} candidates:")
+    for lever, proposal in begun.proposed.candidates:
+        print(f"  {proposal.label:32} {explained(lever, proposal)}")
+
+
+def _hardware(arguments: argparse.Namespace) -> AskedHardware:
+    if arguments.hardware:
+        return AskedHardware(arguments.device or "nvidia", arguments.hardware, arguments.per_node or 1)
+    found = found_hardware()
+    return AskedHardware(found.device, found.accelerator, arguments.per_node or found.per_node)
+
+
+if __name__ == "__main__":
+    run(lambda: main(options().parse_args()))
