@@ -1,0 +1,207 @@
+"""A user's own command becomes a study: what is read of it, what is proposed for it, and what is not."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tune_command
+import yaml
+
+from servelab.core.errors import ConfigError
+from servelab.core.files import CHECKOUT
+from servelab.engines.adapters import ENGINES
+from servelab.search.project import load_project
+from servelab.tune.levers import LEVERS
+from servelab.tune.typed_command import read_command, unknown_flags
+
+PUBLIC = [
+    line for line in Path("tests/data/typed_commands.txt").read_text().splitlines() if line and not line.startswith("#")
+]
+COMMIT = "9216db5781bf21249d130ec9da846c4624c16137"
+H100 = ("--hardware", "NVIDIA H100 80GB HBM3")
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    """What `servelab tune --json` prints."""
+    tune_command.main(tune_command.options().parse_args(["mine", "--json", *words]))
+    return json.loads(capsys.readouterr().out)
+
+
+def test_thirty_public_commands_are_rendered_again_as_they_were_typed():
+    for text in PUBLIC:
+        read = read_command([text])
+        engine = ENGINES.get(read.engine)
+        again = engine.display_command(read.model, read.options, read.arguments, read.variables)
+        assert replace(read_command([again]), left_out=read.left_out) == read, text
+        kept = {word for word in shlex.split(again) if word.startswith("--")}
+        typed = {word.partition("=")[0] for word in shlex.split(text) if word.startswith("--")}
+        same = {engine.names.of(word) for word in kept} | {engine.names.of(word) for word in read.left_out}
+        assert {engine.names.of(word) for word in typed - {"--model", "--model-path", "--revision"}} <= same, text
+
+
+FORMS = {
+    "python": "CUDA_VISIBLE_DEVICES=0 python3.11 -m vllm.entrypoints.openai.api_server --model m/x --max-num-seqs 8",
+    "environment": "env VLLM_LOGGING_LEVEL=DEBUG vllm serve m/x --max-num-seqs=8 > log.txt",
+    "docker": "docker run --gpus all --rm -v ~/c:/c -e HF_TOKEN=x -p 8000:8000 vllm/vllm-openai:v0.17.1 "
+    "--model m/x --max-num-seqs 8",
+    "podman": "podman run --device nvidia.com/gpu=all img/vllm:1 vllm serve m/x --max-num-seqs 8",
+    "entry point": "docker run --entrypoint vllm img/vllm serve m/x --max-num-seqs 8",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_command_is_found_in_what_is_around_it(form):
+    read = read_command([FORMS[form]])
+    assert (read.engine, read.model, read.options, read.arguments) == ("vllm", "m/x", {"max_num_seqs": 8}, {})
+    assert "CUDA_VISIBLE_DEVICES" not in read.variables
+
+
+def test_a_container_of_a_file_is_read(tmp_path):
+    compose = {
+        "services": {"a": {"image": "redis"}, "b": {"image": "vllm/vllm-openai", "command": "--model m/x -tp 2"}}
+    }
+    container = {
+        "image": "lmsysorg/sglang:v0.5.9",
+        "command": ["sh", "-c"],
+        "args": ["sglang serve --model m/x --tp 2"],
+    }
+    pods = [{"kind": "Service"}, {"spec": {"template": {"spec": {"containers": [container]}}}}]
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump(compose))
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+    for name, engine in (("compose.yaml", "vllm"), ("pods.yaml", "sglang")):
+        read = read_command([str(tmp_path / name)])
+        assert (read.engine, read.model, read.options) == (engine, "m/x", {"tensor_parallel_size": 2})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ls -l", "starts no engine"),
+        ("vllm serve", "names no model"),
+        ("vllm serve m/x --max-num-seqs 8 --max-num-seqs 9", "twice"),
+        ("vllm serve m/x 'open", "cannot be read"),
+        ("docker run --rm", "no image"),
+        ("sglang serve --model m/x --cuda-graph-bs 1 2 4", "several values"),
+    ],
+)
+def test_what_cannot_be_read_is_one_error(text, message):
+    with pytest.raises(ConfigError, match=message):
+        read_command([text])
+
+
+def test_flags_that_a_release_lacks_are_named_with_the_nearest():
+    read = read_command(["vllm serve m/x --gpu-memory-utilisation 0.9 --async-scheduling"])
+    found = unknown_flags(read, "0.33.0")
+    assert list(found) == ["--gpu-memory-utilisation"]
+    assert "--gpu-memory-utilization" in found["--gpu-memory-utilisation"]
+
+
+CASES = {
+    "A1": ((*H100, "--all-engines"), "vllm serve Qwen/Qwen3-32B", {"FP8 weights", "sglang at its defaults"}),
+    "A8": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-32B -tp 2", {"FP8 weights", "TP1", "TP4"}),
+    "B": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 8 -ep", {"TP4", "DP8 with experts"}),
+    "C": (
+        ("--hardware", "NVIDIA A100-SXM4-80GB", "--per-node", "4", "--users", "400"),
+        "vllm serve meta-llama/Llama-3.3-70B-Instruct -tp 4",
+        {"512 sequences", "TP2"},
+    ),
+    "D": ((*H100, "--per-node", "2"), "vllm serve openai/gpt-oss-120b", {"TP2"}),
+    "E": (("--hardware", "NVIDIA L40S"), "vllm serve google/gemma-3-27b-it", {"text only"}),
+    "F": (("--hardware", "NVIDIA GeForce RTX 4090"), "vllm serve Qwen/Qwen3-8B", {"FP8 weights", "INT4 weights"}),
+    "G": (
+        ("--hardware", "NVIDIA H200", "--per-node", "8", "--users", "2048"),
+        "vllm serve deepseek-ai/DeepSeek-V3.2 -tp 8",
+        {"DP8 with experts", "DeepGEMM", "mtp, 1 ahead", "larger graphs"},
+    ),
+    "H": (
+        ("--hardware", "910B", "--device", "ascend", "--per-node", "8", "--all-engines"),
+        "vllm serve Qwen/Qwen3-30B-A3B -tp 2",
+        {"mindie at its defaults", "TP4"},
+    ),
+    "long prompts": (
+        (*H100, "--prompt", "8000", "--answer", "200", "--engines", "tensorrt-llm"),
+        "trtllm-serve Qwen/Qwen3-32B",
+        {"FP8 KV cache", "chunked prefill", "16,384 tokens a step", "context 9,216"},
+    ),
+}
+NEVER = {
+    "A1": {"256 sequences", "TP2"},
+    "B": {"FP8 weights", "TP8", "TP2"},
+    "C": {"FP8 weights", "FP8 KV cache", "TP1"},
+    "D": {"FP8 weights"},
+    "G": {"TP4", "TP2"},
+    "H": {"FP8 weights"},
+}
+"""What an expert would not try: below a default, no such units, does not fit."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_an_expert_would_try_is_proposed(case, capsys):
+    words, command, expected = CASES[case]
+    said = asked(capsys, *words, "--most", "30", "--", *command.split())
+    labels = {each["label"] for each in said["candidates"]}
+    assert expected <= labels
+    assert not labels & NEVER.get(case, set())
+    for each in said["candidates"]:
+        assert each["reason"]
+        changes = each["effective"].items()
+        assert not changes or any(said["effective_baseline"].get(name) != value for name, value in changes), each
+
+
+def test_every_lever_proposes_somewhere_and_declines_somewhere(capsys):
+    proposed, declined = set(), set()
+    for words, command, _ in CASES.values():
+        said = asked(capsys, *words, "--most", "30", "--", *command.split())
+        proposed |= {each["lever"] for each in said["candidates"]}
+        declined |= {lever.name for lever in LEVERS if lever.title in said["left_out"]}
+    command = ("vllm", "serve", "Qwen/Qwen3-32B", "--gpu-memory-utilization", "0.95")
+    full = asked(capsys, *H100, "--prompt", "512", "--answer", "64", "--", *command)
+    proposed |= {each["lever"] for each in full["candidates"]}
+    declined |= {lever.name for lever in LEVERS if lever.title in full["left_out"]}
+    assert proposed == {lever.name for lever in LEVERS}
+    assert declined == {lever.name for lever in LEVERS}
+
+
+def test_settings_that_do_nothing_are_named(capsys):
+    command = "vllm serve Qwen/Qwen3-32B --max-num-seqs 1024 --max-num-batched-tokens 4096 --reasoning-parser qwen3"
+    said = asked(capsys, *H100, "--", *command.split())
+    assert set(said["idle"]) == {"max_num_seqs", "reasoning-parser"}
+    assert "does by itself" in said["idle"]["max_num_seqs"]
+    assert any("--port" in note for note in asked(capsys, *H100, "--", "vllm", "serve", "x/y", "--port", "1")["notes"])
+
+
+def test_a_limit_below_the_users_is_found_and_undone(capsys):
+    said = asked(capsys, *H100, "--users", "64", "--", "vllm", "serve", "Qwen/Qwen3-32B", "--max-num-seqs", "2")
+    assert {"max_num_seqs": 64} in [each.get("options") for each in said["candidates"]]
+
+
+def test_the_study_is_written_checked_and_says_why(tmp_path, capsys):
+    words = ["mine", *H100, "--per-node", "8", "--all-engines", "--revision", COMMIT, "--root", str(tmp_path)]
+    words += ["--prompt", "2000", "--answer", "200", "--users", "64", "--slo", "ttft_ms p99 2000"]
+    command = "vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 32768 --reasoning-parser qwen3 --port 80"
+    tune_command.main(tune_command.options().parse_args([*words, "--", *command.split()]))
+    said = capsys.readouterr().out
+    file = tmp_path / "config/studies/mine.yaml"
+    study = load_project(file, tmp_path).study
+    assert study.baseline.options == {"tensor_parallel_size": 2, "context_length": 32768}
+    assert study.baseline.arguments == {"reasoning-parser": "qwen3"}
+    assert study.engines["vllm"].version == "0.33.0"  # the newest lock
+    assert (study.protocol.max_concurrency, study.objective.on) == (64, "tokens-2000x200")
+    assert "p99" in str(study.objective.constraints)
+    assert file.read_text().count("published: ") >= 5
+    assert "reasoning-parser does nothing here" in file.read_text()
+    assert "written and checked" in said
+
+
+def test_a_wrong_study_leaves_nothing(tmp_path):
+    words = ["mine", *H100, "--revision", COMMIT, "--root", str(tmp_path), "--prompt", "10", "--answer", "4"]
+    command = ["vllm", "serve", "Qwen/Qwen3-32B", "--max-num-seqs", "2", "--mm-processor-kwargs", "{}"]
+    before = (CHECKOUT / "config/workloads.yaml").read_text()
+    with pytest.raises(ConfigError):
+        tune_command.main(tune_command.options().parse_args([*words, "--slo", "nonsense", "--", *command]))
+    assert not list(tmp_path.rglob("*.yaml"))
+    assert (CHECKOUT / "config/workloads.yaml").read_text() == before
