@@ -33,6 +33,9 @@ BY_OTHERS = {
     "servelab bench http://127.0.0.1:8000": "test_bench.py and test_running_servers.py, at other ports",
     "servelab bench http://127.0.0.1:8000 --compare results/bench/2026-11-23T180000Z": "test_bench.py",
     "servelab init my-study --model Qwen/Qwen3-32B --engines vllm": "test_command.py, with a revision: no hub is asked",
+    "servelab tune my-study --hardware NVIDIA H100 --per-node 8 -- vllm serve Qwen/Qwen3-32B -tp 2": (
+        "test_tune.py, with a revision: no hub is asked"
+    ),
     "make format": "the checks refuse what it would change",
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",

@@ -1,4 +1,4 @@
 """The command `servelab`: each subcommand runs a script or a target of the workflow, from any folder of a checkout.
 
-May import every other room.
+May import workflow and the rooms below it.
 """

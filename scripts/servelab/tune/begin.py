@@ -20,7 +20,7 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import ModelSource
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import ENGINES
-from servelab.engines.boards import board_of
+from servelab.engines.accelerator_boards import board_of
 from servelab.engines.options import Parallel
 from servelab.metrics.definitions import METRICS
 from servelab.study.study import Model as ModelKeys

@@ -14,7 +14,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.adapters import Engine
-from servelab.engines.boards import AcceleratorBoard
+from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.options import Parallel
 from servelab.engines.roofline import GIB, kv_bytes_each, kv_number_bytes
 

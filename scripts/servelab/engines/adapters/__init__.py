@@ -17,7 +17,7 @@ from packaging.version import Version
 from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry, nearest
 from servelab.core.run_spec import ArgumentValue, ModelFormat
-from servelab.engines.boards import AcceleratorBoard
+from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.endpoint import Address
 from servelab.engines.failure_explanation import Explanation, explain
 from servelab.engines.failure_signs import Sign

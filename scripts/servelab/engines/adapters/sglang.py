@@ -11,7 +11,7 @@ from typing import ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
-from servelab.engines.boards import AcceleratorBoard
+from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.options import (
     A_FILE,
     ADDRESS,

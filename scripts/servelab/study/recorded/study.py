@@ -149,7 +149,7 @@ class RecordedEngine(Strict):
 
     @property
     def engine(self) -> str | None:
-        """Its name, where the key is not; as `servelab.study.study.Engine` has it."""
+        """Its name, where the key is not; as `servelab.study.study.StudyEngine` has it."""
         return self.title
 
 
