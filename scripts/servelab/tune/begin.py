@@ -19,8 +19,8 @@ from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ModelSource
 from servelab.core.yaml_file import read_yaml
-from servelab.engines.adapters import ENGINES
 from servelab.engines.accelerator_boards import board_of
+from servelab.engines.adapters import ENGINES
 from servelab.engines.options import Parallel
 from servelab.metrics.definitions import METRICS
 from servelab.study.study import Model as ModelKeys

@@ -13,8 +13,8 @@ from servelab.assets.model_work import ModelFacts
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.core.yaml_file import read_yaml
-from servelab.engines.adapters import Engine
 from servelab.engines.accelerator_boards import AcceleratorBoard
+from servelab.engines.adapters import Engine
 from servelab.engines.options import Parallel
 from servelab.engines.roofline import GIB, kv_bytes_each, kv_number_bytes
 

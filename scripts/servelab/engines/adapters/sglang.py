@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.accelerator_boards import AcceleratorBoard
+from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.options import (
     A_FILE,
     ADDRESS,

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, switch
 from servelab.engines.accelerator_boards import AcceleratorBoard
+from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, switch
 from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, TENSORRT_LLM, Checked, Owned, Typed, argument
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 

@@ -13,8 +13,8 @@ from packaging.version import Version
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.accelerator_boards import AcceleratorBoard
+from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.options import A_FILE, ADDRESS, MODEL, ONE_NODE, Checked, Owned, Typed, argument
 from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Options, Serve, Span
 
