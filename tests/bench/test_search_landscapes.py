@@ -43,7 +43,7 @@ SHORT_LOAD_DIFFERS = 0.05
 SHAPES = ([2] * 6, [2, 2, 3, 4], [3, 2, 2, 2, 2])
 """Choices of each option, none included; the last of six options is there only with the first: 48 combinations each."""
 LARGE = ([4, 5, 5, 5, 2], [10, 5, 5, 2, 2])
-SEARCHES: dict[str, dict[str, object]] = {"adaptive": {}, "staged": {}, "halving": {"rungs": 2}}
+SEARCHES: dict[str, dict[str, object]] = {"adaptive": {}, "staged": {}}
 LEAST = {"together": 0.95, "late": 0.95, "additive": 0.90, "pairs": 0.90, "threes": 0.80, "crashes": 0.80, "null": 1.0}
 """Family → least share of studies in which the adaptive search finds it."""
 MOST_OF_GRID = 0.40

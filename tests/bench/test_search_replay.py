@@ -2,8 +2,7 @@
 
 tests/data/grid holds 48 configurations of llama.cpp, each measured with the whole load. A replay draws each run anew
 from what was measured of it, and goes through the real plans and decisions; what the grid gave on average is taken for
-the truth. The short loads of successive halving were not measured: a round of one is taken for a piece of a whole
-round, as long and as noisy as so few requests make it, that favours each configuration by `OTHERWISE` more or less.
+the truth.
 """
 
 from __future__ import annotations
@@ -37,10 +36,8 @@ DATA = ROOT / "tests/data/grid"
 TRIES = 200
 MOST_OF_THE_GRIDS_TIME = 0.35
 LEAST_FOUND = 0.95
-SEARCHES = {"staged": {}, "grid": {}, "halving": {"eta": 16, "rungs": 2}, "adaptive": {}}
+SEARCHES = {"staged": {}, "grid": {}, "adaptive": {}}
 """Strategy → its keys of `search` where they are not the defaults: 8 requests can be shortened once."""
-OTHERWISE = 0.05
-"""Standard deviation of what a short load gives against the whole one, from configuration to configuration; assumed."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +99,10 @@ class Grid:
     def drawn(self, draw: np.random.Generator, configuration: Configuration, load: Load) -> Measured:
         """A run as it might have been: off by what runs differ by, its rounds by what rounds differ by."""
         run = self.run_of(configuration)
-        whole = self.project.workload_spec(load.workload)
-        share = load.requests(whole).parameters["num_requests"] / whole.parameters["num_requests"]
-        count = load.protocol(self.project.study.protocol).rounds
-        off = draw.normal(0, self.between) + (draw.normal(0, OTHERWISE) if share < 1 else 0.0)
-        values = run.mean * (1 + off + draw.choice(run.residuals, count) / math.sqrt(share))
+        count = self.project.study.protocol.rounds
+        values = run.mean * (1 + draw.normal(0, self.between) + draw.choice(run.residuals, count))
         start_s = (run.accelerator_s - run.load_s) / len(run.rounds)  # with warm-up and stopping, each round's own
-        took_s = count * (start_s + share * run.load_s / len(run.rounds))
+        took_s = count * (start_s + run.load_s / len(run.rounds))
         return Measured(rounds=[float(value) for value in values], accelerator_s=took_s)
 
     @cached_property

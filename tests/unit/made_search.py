@@ -23,7 +23,7 @@ def around(value, noise=0.01):
 
 
 def measure(configuration, load, start=None):
-    return Measured(rounds=around(speed(configuration)), accelerator_s=360.0 / load.divisor)
+    return Measured(rounds=around(speed(configuration)), accelerator_s=360.0)
 
 
 def of(values, noise=0.001):
@@ -31,9 +31,7 @@ def of(values, noise=0.001):
 
     def measured(configuration, load, start=None):
         value = values[choices(configuration)]
-        return (
-            Measured(failed=value) if isinstance(value, str) else Measured(around(value, noise), 360.0 / load.divisor)
-        )
+        return Measured(failed=value) if isinstance(value, str) else Measured(around(value, noise), 360.0)
 
     return measured
 

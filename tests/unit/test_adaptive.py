@@ -5,6 +5,7 @@ import itertools
 import pytest
 from made_search import around
 
+from servelab.search.decide import undecided
 from servelab.search.options_space import space_of
 from servelab.search.simulate import Measured, run_search
 from servelab.search.strategies import stage_names, strategy_of
@@ -235,7 +236,7 @@ def test_a_stage_that_is_not_measured_yet_has_a_plan_for_estimates(six):
     project = six()
     strategy = strategy_of(project.study)
     past, _ = searched(project, together)
-    unmeasured = [type(past[0])(past[0].plan, strategy.assume(project.study, past[0].plan))]
+    unmeasured = [type(past[0])(past[0].plan, undecided(project.study, past[0].plan))]
     plan = strategy.plan(project, "refine-1", unmeasured)
     assert len(plan.run_ids()) == len(past[0].plan.run_ids()) + 1
 

@@ -245,20 +245,6 @@ def test_the_recheck_may_cost_a_run_less_than_there_are_stages(content, make_pro
     assert (found.most, found.measured) == (0, 7 + 2 + 4 * PAIRS)
 
 
-def test_halving_says_how_its_runs_are_spread(content, make_project, tmp_path):
-    content["search"] = {"strategy": "halving"}
-    project = make_project(content)
-    found = forecast(project, tmp_path / "none")
-    # 4 × 2 combinations under each of three loads, where all might survive, and a second start of the baseline
-    assert (found.known, found.most) == (9, 9 + 9 + 9 + PROOF)
-    assert found.lines()[2:4] == [
-        "  certain by now: 9 runs in 9 jobs (`measure`)",
-        "  search: halving, 9 runs with 1/16 of the load, 4 or more with 1/4 of the load, "
-        "3 or more with the whole load; a grid has 9 with the whole load",
-    ]
-    assert found.lines()[4] == "  next: Every combination with 1/16 of the load"
-
-
 def test_of_a_long_stage_the_first_candidates_are_listed(content, make_project, tmp_path):
     content["stages"][0]["candidates"] = [{"arguments": {"--seed": number}} for number in range(30)]
     lines = forecast(make_project(content), tmp_path).lines()

@@ -15,8 +15,7 @@ from servelab.results.parse import parse_plan
 from servelab.search.candidates_table import describe
 from servelab.search.course import settled
 from servelab.search.planning import plan_confirm, plan_stage
-from servelab.study.configuration import Load, baseline
-from servelab.study.spec_builder import run_spec
+from servelab.study.configuration import baseline
 from servelab.study.study import load_study
 
 PAIRS = 3
@@ -95,13 +94,6 @@ def test_two_loads_have_two_titles(make_project):
         "My users",
         "Short prompts (64 in, 4 out), 3 requests/s, SLOs ttft_ms 500",
     ]
-
-
-def test_a_part_of_a_workload_has_its_load(make_project):
-    content = demo_study() | {"workloads": [{"name": "cpu-sharegpt", "max_concurrency": 3, "duration_s": 40}]}
-    project = make_project(content)
-    spec = run_spec(project, baseline(project.study).configuration, Load(workload="cpu-sharegpt", divisor=4))
-    assert (spec.protocol.max_concurrency, spec.protocol.duration_s) == (3, 10)
 
 
 def test_goodput_is_counted_by_the_limits_of_its_workload(make_project, tmp_path):

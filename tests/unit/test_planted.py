@@ -14,7 +14,7 @@ ROUNDS = 6
 A = {"name": "a", "candidates": [{"label": "a", "options": {"max_num_seqs": 8}}]}
 B = {"name": "b", "candidates": [{"label": "b", "arguments": {"--flash-attn": "off"}}]}
 C = {"name": "c", "candidates": [{"label": "c", "arguments": {"--ubatch-size": 64}}]}
-SEARCHES = {"staged": {}, "grid": {}, "halving": {"eta": 2, "rungs": 2}, "adaptive": {}}
+SEARCHES = {"staged": {}, "grid": {}, "adaptive": {}}
 
 
 def chosen(configuration):
@@ -46,7 +46,7 @@ def winners(study_content, make_project, seeds):
             draw = np.random.default_rng(seed)
 
             def measure(configuration, load, start, draw=draw):
-                rounds = 2 if load.divisor > 1 else ROUNDS
+                rounds = ROUNDS
                 mean = truth(chosen(configuration))
                 return Measured(rounds=list(mean * (1 + draw.normal(0, noise_percent / 100, rounds))))
 

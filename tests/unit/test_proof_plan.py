@@ -45,21 +45,6 @@ def test_the_searchs_noise_asks_for_more_pairs(two):
     assert (quiet.proof.pairs, simulate_project(two(), measure).proof.pairs) == (3, 8)
 
 
-def test_a_short_load_promises_nothing(project_with):
-    """The baseline crashes under the whole load of the search alone."""
-    project = project_with("halving", rungs=2, eta=2)
-
-    def measure(configuration, load, start):
-        is_baseline = not configuration.options and not configuration.arguments
-        if is_baseline and load.divisor == 1 and not start.startswith("proof"):
-            return Measured(failed="crashed")
-        return Measured([100.0 if is_baseline else 150.0])
-
-    found = simulate_project(project, measure)
-    assert found.proof is not None and found.proof.promised_change_percent is None
-    assert found.change.value == pytest.approx(50)
-
-
 def test_a_made_run_gives_rounds_or_why_it_failed():
     with pytest.raises(ValueError, match="one round at least"):
         Measured()

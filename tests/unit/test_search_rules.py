@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from made_search import TWO, around, choices, measure, of, speed
+from made_search import TWO, around, choices, of
 
 from servelab.core.errors import ConfigError
 from servelab.search.product import product
 from servelab.search.simulate import Measured, run_search
-from servelab.search.strategies import loads as loads_of
-from servelab.search.strategies import spent_s, stage_names
+from servelab.search.strategies import stage_names
 from servelab.study.configuration import baseline
 from servelab.study.study import RECHECK
 
@@ -127,62 +126,3 @@ def test_too_many_combinations_are_refused_before_they_are_made(project_with):
     ]
     with pytest.raises(ConfigError, match=r"up to 100,000, more than 10,000; use `staged`"):
         project_with("grid", stages=stages)
-
-
-# halving
-
-
-def test_short_loads_are_runs_of_their_own(project_with):
-    project = project_with("halving", eta=4, rungs=3)
-    past = run_search(project, measure)
-    whole = project.workload_spec("cpu-sharegpt").parameters["num_requests"]
-    loads = [stage.plan.candidates[0].runs[0] for stage in past]
-    assert [stage.plan.load_divisor for stage in past] == [16, 4, 1]
-    assert [run.workload for run in loads] == ["cpu-sharegpt-1of16", "cpu-sharegpt-1of4", "cpu-sharegpt"]
-    assert [run.spec.workload.parameters["num_requests"] for run in loads] == [4, 4, whole]
-    assert [run.spec.protocol.rounds for run in loads] == [2, 2, project.study.protocol.rounds]
-    assert len({run.run_id for run in loads[1:]}) == 2
-    assert {load.name for load in loads_of(project.study)} >= {run.workload for run in loads}
-
-
-def test_one_in_eta_survives_and_the_baseline_always_goes_on(project_with):
-    project = project_with("halving", eta=2, rungs=3)
-    past = run_search(project, lambda configuration, load, start: Measured(around(speed(configuration), 0.001)))
-    assert [len(stage.plan.candidates) for stage in past] == [1 + 7, 1 + 4, 1 + 2]
-    assert all(stage.plan.candidates[0].candidate == "baseline" for stage in past)
-    assert past[0].decision.survivors[0] == "max_num_seqs=16"
-    assert "the best 4 of 7" in past[0].decision.reason
-    words = {verdict.verdict for verdict in past[0].decision.candidates}
-    assert words == {"incumbent", "survives", "dropped"}
-    assert past[-1].decision.candidates[1].verdict == "winner"
-
-
-def test_who_cannot_be_told_from_the_best_survives_too(project_with):
-    project = project_with("halving", eta=4, rungs=2)
-    quiet = run_search(project, lambda c, load, start: Measured(around(speed(c), 0.001)))
-    noisy = run_search(project, lambda c, load, start: Measured([speed(c) * (1.3 if start == "search-1" else 1)]))
-    assert len(quiet[0].decision.survivors) == 2 < len(noisy[0].decision.survivors)
-    assert "cannot be distinguished from the best" in noisy[0].decision.reason
-
-
-def test_what_failed_under_a_short_load_does_not_go_on(project_with):
-    def measured(configuration, load, start):
-        if configuration.options.get("max_num_seqs") == 16:
-            return Measured(failed="out_of_memory")
-        return measure(configuration, load)
-
-    past = run_search(project_with("halving"), measured)
-    assert not any("16" in name for name in past[0].decision.survivors)
-    assert past[-1].winner.configuration.options == {"max_num_seqs": 32}
-
-
-def test_where_all_failed_the_baseline_goes_on_alone(project_with):
-    past = run_search(project_with("halving"), lambda configuration, load, start: Measured(failed="crashed"))
-    assert [len(stage.plan.candidates) for stage in past] == [8, 1, 1]
-
-
-def test_halving_takes_a_part_of_the_grids_time(project_with):
-    grid, halving = (
-        sum(spent_s(run_search(project_with(strategy), measure)).values()) for strategy in ("grid", "halving")
-    )
-    assert halving < 0.7 * grid

@@ -12,7 +12,6 @@ from servelab.search.candidates_table import CandidatesStage, candidates_table
 from servelab.search.planning import plan_stage
 from servelab.search.recommend import best_by_workload, judge_loss
 from servelab.search.recommended import Improvement
-from servelab.search.strategies.halving import survivors
 from servelab.search.verdict import comparison_row, noise_of_sides
 from servelab.search.verdict import judge as verdict_of_sides
 from servelab.study.configuration import baseline
@@ -96,23 +95,6 @@ def test_among_many_an_incumbent_of_failed_requests_is_replaced_by_one_that_is_n
     assert "this candidate is not slower" in decision.reason
     decision, words = among_many(project, rounds, success_rate={"b": 0.9})
     assert not decision.changed and words["b"] == "failed"
-
-
-# halving
-
-
-def test_halving_keeps_what_was_disturbed_and_drops_what_failed_requests(project):
-    rounds = {f"c{number}": [100 - number, 100.1 - number, 99.9 - number] for number in range(9)}
-    study = project.study
-
-    def kept(**faults):
-        return survivors(study, stage_rows(rounds, **faults)[0])
-
-    assert kept() == (["c1", "c2"], "the best 2 of 8")
-    assert kept(success_rate={"c1": 0.9})[0] == ["c2", "c3"]
-    assert kept(success_rate={"c0": 0.9, "c1": 0.9})[0] == ["c1", "c2"]
-    rule = "the best 2 of 8, and 1 that cannot be distinguished from the best or were disturbed"
-    assert kept(disturbed={"c7": BUSY}) == (["c1", "c2", "c7"], rule)
 
 
 # other workloads

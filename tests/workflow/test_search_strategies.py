@@ -1,4 +1,4 @@
-"""A study searched stage by stage with its re-check, and then by halving, with real runs."""
+"""A study searched stage by stage with its re-check, with real runs."""
 
 import pandas as pd
 import pytest
@@ -19,14 +19,8 @@ def stage(workspace, name, file):
     return workspace.json(f"{STUDY}/stages/{name}/{file}.json")
 
 
-def loads(workspace, runs):
-    """Requests of the workload of each of these runs."""
-    specs = [workspace.json(f"results/runs/{run}/spec.json") for run in runs]
-    return sorted(spec["workload"]["parameters"]["num_requests"] for spec in specs)
-
-
 @pytest.mark.slow
-def test_staged_with_its_recheck_and_then_halving(tmp_path):
+def test_staged_with_its_recheck(tmp_path):
     workspace = Workspace.create(tmp_path / "search")
     study = tiny_study()
     study["objective"] |= {"metric": "ttft_ms", "on": "prompts", "margin_percent": 0}
@@ -57,28 +51,4 @@ def test_staged_with_its_recheck_and_then_halving(tmp_path):
     assert winner == chosen["configuration"]
     table = pd.read_parquet(workspace.folder / STUDY / "stages/batch/table.parquet")
     assert table["constraints_missed"].isna().all()
-    assert workspace.measured_by() == set()
-
-    study["search"] = {"strategy": "halving", "eta": 2, "rungs": 2}
-    workspace.write_study(study)
-    before = set(workspace.runs())
-    said = workspace.snakemake("-n")
-    assert (
-        "search: halving, 4 runs with 1/2 of the load, 3 or more with the whole load; a grid has 4 with the whole load"
-        in said
-    )
-    new = workspace.measured_by() - before
-    first, last = (stage(workspace, f"halving-{rung}", "plan") for rung in (1, 2))
-    assert [len(plan["candidates"]) for plan in (first, last)] == [
-        4,
-        1 + len(stage(workspace, "halving-1", "decision")["survivors"]),
-    ]
-    assert loads(workspace, {run["run_id"] for each in first["candidates"] for run in each["runs"]}) == [4] * 4
-    whole = {run["run_id"] for each in last["candidates"] for run in each["runs"]}
-    assert loads(workspace, new) == [4] * 4 + [8] * len(whole - before)
-    tables = [pd.read_parquet(workspace.folder / STUDY / f"stages/halving-{rung}/table.parquet") for rung in (1, 2)]
-    assert [set(table["workload"]) for table in tables] == [{"prompts-1of2"}, {"prompts"}]
-    improvements = pd.read_parquet(workspace.folder / STUDY / "improvements.parquet")
-    assert set(improvements["workload"]) <= {"prompts"}  # a short load's figures are compared with no whole one's
-    assert (workspace.folder / STUDY / "report.html").exists()
     assert workspace.measured_by() == set()

@@ -296,7 +296,7 @@ def _logs(results: Path, search: str, stages: Iterable[str], ids: Iterable[str])
 def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str], contents: Contents) -> None:
     """Omits requests that may not be redistributed or are too large, and records the licence of the others."""
     datasets = {
-        workload_id(load.requests(project.workload_spec(load.workload))): project.datasets[made_from]
+        workload_id(project.workload_spec(load.workload)): project.datasets[made_from]
         for load in loads(project.study)
         if (made_from := project.workloads[load.workload].dataset)
     }

@@ -14,6 +14,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search import strategies as search
+from servelab.search.decide import undecided
 from servelab.search.decision import Decision
 from servelab.search.planning import plan_confirm
 from servelab.search.proof_plan import FirstPairs
@@ -59,7 +60,7 @@ def follow(project: Project, results: Path) -> Iterator[Step]:
         possible = [PossibleVisit(named, _visit_runs(study)) for named in outline.new_runs]
         yield Step(plan, possible, is_known, engines)
         is_known = is_known and found.is_certain
-        past.append(PastStage(plan, found.decision or strategy.assume(study, plan), found.table if is_known else None))
+        past.append(PastStage(plan, found.decision or undecided(study, plan), found.table if is_known else None))
         if is_known:
             engines = frozenset({past[-1].winner.configuration.engine})
         else:
@@ -114,17 +115,12 @@ def _kept_decision(plan: Plan, results: Path) -> tuple[Decision | None, bool]:
     planned = {each.runs[0].run_id: each.candidate for each in plan.candidates if each.runs}
     same = {each.candidate: each.candidate for each in plan.candidates}
     names = {each.candidate: planned.get(each.run_id or "") or same.get(each.candidate) for each in decision.candidates}
-    winner, survivors = names.get(decision.winner.candidate), [names.get(each) for each in decision.survivors]
-    if winner is None or None in survivors:
+    winner = names.get(decision.winner.candidate)
+    if winner is None:
         return None, False
     found = [each.run_id for each in decision.candidates if each.run_id is not None]
     refused = len(decision.candidates) - len(found), len(plan.candidates) - len(planned)
-    renamed = decision.model_copy(
-        update={
-            "winner": decision.winner.model_copy(update={"candidate": winner}),
-            "survivors": tuple(survivors),
-        }
-    )
+    renamed = decision.model_copy(update={"winner": decision.winner.model_copy(update={"candidate": winner})})
     return renamed, set(found) == planned.keys() and refused[0] == refused[1]
 
 

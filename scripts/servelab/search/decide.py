@@ -140,7 +140,6 @@ def _decision(
     verdicts: list[Verdict],
     winner: int,
     reason: str,
-    survivors: Sequence[str] = (),
 ) -> Decision:
     incumbent, chosen = (
         Choice(candidate=verdicts[position].candidate, run_id=verdicts[position].run_id) for position in (0, winner)
@@ -157,11 +156,10 @@ def _decision(
         objective=study.objective.metric,
         margin_percent=study.objective.margin_percent,
         candidates=verdicts,
-        survivors=tuple(survivors),
     )
 
 
-def undecided(study: SearchedStudy, plan: SearchedPlan, survivors: Sequence[str] = ()) -> Decision:
+def undecided(study: SearchedStudy, plan: SearchedPlan) -> Decision:
     """A stand-in for a stage's decision while there is none: the incumbent stays."""
     verdicts = [
         Verdict(
@@ -176,31 +174,7 @@ def undecided(study: SearchedStudy, plan: SearchedPlan, survivors: Sequence[str]
         )
         for candidate in plan.candidates
     ]
-    return _decision(study, plan, verdicts, 0, "not decided yet", survivors)
-
-
-def decide_survivors(
-    study: SearchedStudy,
-    plan: SearchedPlan,
-    table: pd.DataFrame,
-    survivors: Sequence[str],
-    rule: str,
-) -> Decision:
-    """The decision of a stage that chooses `survivors` (the best first) and no winner; `rule` says how.
-
-    Candidates that cannot win have their verdict of `decide_stage`; the others survive or are dropped.
-    """
-    rows = rows_of(table)
-    verdicts, noise = [], noise_of(study, rows)
-    for row in rows:
-        verdict = _verdict(study, row, rows[0], noise)
-        if row["position"] != 0 and can_win(study, row, rows[0]):
-            word = "survives" if row["candidate"] in survivors else "dropped"
-            verdict = verdict.model_copy(update={"verdict": word})
-        verdicts.append(verdict)
-    return _decision(
-        study, plan, verdicts, 0, f"{len(survivors)} of {len(rows) - 1} advance: {rule}", survivors=survivors
-    )
+    return _decision(study, plan, verdicts, 0, "not decided yet")
 
 
 def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise | None) -> Verdict:

@@ -54,11 +54,6 @@ class Decision(JsonFile):
     objective: str = Field(description="Metric the study improves.")
     margin_percent: float = Field(description="Smaller gains do not change the incumbent.")
     candidates: list[Verdict] = Field(description="Verdict on each candidate; changes are against the incumbent.")
-    survivors: tuple[str, ...] = Field(
-        (),
-        description="Candidates that advance to the next stage with a longer load, the best first, if the search "
-        "halves; empty otherwise.",
-    )
 
 
 Row = dict[str, Any]

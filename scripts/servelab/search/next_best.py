@@ -67,7 +67,7 @@ def _tried(study: Study, past: Sequence[PastStage]) -> dict[str, _Tried]:
     found: dict[str, _Tried] = {}
     changed = set()
     for stage in past:
-        if stage.table is None or stage.plan.load_divisor > 1:
+        if stage.table is None:
             continue
         rows: dict[str, Row] = {row["candidate"]: row for row in rows_of(stage.table)}
         for candidate in stage.plan.candidates:

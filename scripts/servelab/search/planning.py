@@ -46,7 +46,6 @@ def make_plan(
     incumbent: Incumbent,
     variants: Iterable[Variant],
     obstacle: str | None = None,
-    divisor: int = 1,
     incumbent_starts: int | None = None,
     *,
     probe_of: ProbeOf | None = None,
@@ -56,12 +55,12 @@ def make_plan(
     The incumbent is measured on `incumbent_starts` server starts (default: `search.incumbent_starts`), where there is
     something to compare it with. An `obstacle` says why the stage does not apply; the plan then has only the incumbent.
     """
-    loads, specs = [Load(workload=project.study.objective.on, divisor=divisor)], RunSpecs(project)
+    loads, specs = [Load(workload=project.study.objective.on)], RunSpecs(project)
     starts = (incumbent_starts or project.study.search.incumbent_starts) if obstacle is None else 1
     first = Variant(incumbent.candidate, incumbent.configuration, {}, starts)
-    curve = [Load(workload=name) for name in project.study.searched] if divisor == 1 else []
+    curve = [Load(workload=name) for name in project.study.searched]
     points = [load for load in curve if load not in loads]
-    asks = project.study.answers is not None and divisor == 1
+    asks = project.study.answers is not None
     labels = _starts(SEARCH, first.starts)
     candidates = [_planned(project, first, True, loads, labels, specs, points, asks=asks, probe_of=probe_of)]
     seen = {key_of(incumbent.configuration)}
@@ -79,7 +78,6 @@ def make_plan(
         title=title,
         applies=obstacle is None,
         reason=obstacle or "",
-        load_divisor=divisor,
         candidates=candidates,
         baseline_answers=_answers_of_baseline(project, specs) if asks else [],
     )
@@ -161,7 +159,7 @@ def _planned(
     With `asks` the study has questions: they are asked of a candidate that may answer otherwise than the baseline, or
     with `asks_all` of any. Stages list one configuration many times, so its runs are made once.
     """
-    named = [tuple(load.name for load in each) for each in (loads, points)]
+    named = [tuple(load.workload for load in each) for each in (loads, points)]
     probe = probe_of(variant.configuration) if probe_of else None
     key = (key_of(variant.configuration), *named, tuple(starts), asks, asks_all, probe)
     if key not in project.planned:
@@ -212,7 +210,7 @@ def _made(
             for into, load in [*((runs, load) for load in loads), *((others, load) for load in points)]:
                 run_id, spec = specs(configuration, load, served, start, probe)
                 level = project.study.level_of(load.workload) if points else None
-                into.append(PlannedRun(workload=load.name, start=start, run_id=run_id, spec=spec, level=level))
+                into.append(PlannedRun(workload=load.workload, start=start, run_id=run_id, spec=spec, level=level))
             if asks:
                 run_id, spec = specs.answers(configuration, served, start)
                 asked.append(PlannedRun(workload=ANSWERS, start=start, run_id=run_id, spec=spec))

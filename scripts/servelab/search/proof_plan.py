@@ -115,7 +115,7 @@ def _promised_rows(
         by_name = {row["candidate"]: row for row in rows_of(stage.table)}
         for candidate in stage.plan.candidates:
             row = by_name.get(candidate.candidate)
-            if row is not None and stage.plan.load_divisor == 1 and unfit(study, row) is None:
+            if row is not None and unfit(study, row) is None:
                 rows[key_of(candidate.configuration)] = row
     winner = rows.get(key_of(proposed or past[-1].winner.configuration)) if past else None
     return rows.get(key_of(baseline(study).configuration)), winner
@@ -142,7 +142,7 @@ def search_noise(study: Study, past: Sequence[PastStage]) -> StartNoise:
     """The noise between server starts, pooled over all configurations that the search measured under the whole load."""
     starts: dict[str, dict[str, float]] = {}
     for stage in past:
-        if stage.table is None or stage.plan.load_divisor > 1:
+        if stage.table is None:
             continue
         configurations = [key_of(candidate.configuration) for candidate in stage.plan.candidates]
         for row in rows_of(stage.table):

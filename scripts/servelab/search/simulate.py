@@ -114,7 +114,7 @@ class _Runs:
                 if run.workload == ANSWERS:  # asked on the start of the load, which comes first and says what they lose
                     self.known[run.run_id] = replace(self.known[load.run_id], accelerator_s=0.0)
                     continue
-                self.known[run.run_id] = self._measured(configurations[run.run_id], _load(study, plan, run), run)
+                self.known[run.run_id] = self._measured(configurations[run.run_id], Load(workload=run.workload), run)
                 self.measured += 1
 
     def _measured(self, configuration: Configuration, load: Load, run: PlannedRun) -> Measured:
@@ -173,13 +173,6 @@ def _search(project: Project, runs: _Runs) -> list[PastStage]:
         table = tables(project.study, plan, runs.known, runs.jobs)
         past.append(PastStage(plan, search.decide(project.study, plan, table), table))
     return past
-
-
-def _load(study: Study, plan: Plan, run: PlannedRun) -> Load:
-    """The load of a planned run: a whole workload, or the stage's part of the one that decides."""
-    if run.workload in study.workloads:
-        return Load(workload=run.workload)
-    return Load(workload=study.objective.on, divisor=plan.load_divisor)
 
 
 def tables(

@@ -13,7 +13,7 @@ from typing import Protocol
 import pandas as pd
 
 from servelab.search.decision import Decision
-from servelab.study.configuration import Incumbent, Load
+from servelab.study.configuration import Incumbent
 from servelab.study.plan import Plan, winner_of
 from servelab.study.project import Project
 from servelab.study.study import Study
@@ -63,9 +63,6 @@ class Strategy(Protocol):
     def summary(self, study: Study) -> str | None:
         """How it spreads its runs, in one line; None if the study's stages show it."""
 
-    def loads(self, study: Study) -> list[Load]:
-        """Loads that its stages use in addition to whole workloads."""
-
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
         """The plan of a stage; `past` are all earlier stages in order. Its first candidate is the incumbent."""
 
@@ -76,6 +73,3 @@ class Strategy(Protocol):
         table: pd.DataFrame,
     ) -> Decision:
         """The decision of a stage; the arguments are those of `decide.decide_stage`."""
-
-    def assume(self, study: Study, plan: Plan) -> Decision:
-        """A stand-in for the decision while there is none, used for estimates of what is left: the incumbent stays."""

@@ -9,47 +9,17 @@ from pydantic import Field
 
 from servelab.core.files import JsonPart
 from servelab.core.identity import canonical_json
-from servelab.core.run_spec import ArgumentValue, ProtocolSpec, Strict, WorkloadSpec
+from servelab.core.run_spec import ArgumentValue, Strict
 from servelab.engines.adapters import Engine
 from servelab.study.study import Candidate, Overrides, Study
 
-FEWEST_REQUESTS = 4
-PART_ROUNDS = 2
-"""Rounds of a part of a workload: the fewest that show how much rounds differ."""
-
 
 class Load(Strict):
-    """The load of a run: a workload of the study, or its first requests for fewer rounds."""
+    """The load of a run: a workload of the study."""
 
     workload: str
     divisor: int = 1
-    """1 for the whole workload; n for the first n-th of its requests."""
-
-    @property
-    def name(self) -> str:
-        """The workload's name; a part has its own name, because its figures are not the workload's."""
-        return self.workload if self.divisor == 1 else f"{self.workload}-1of{self.divisor}"
-
-    def requests(self, workload: WorkloadSpec) -> WorkloadSpec:
-        """The workload specification for this load, from that of the whole workload."""
-        if self.divisor == 1:
-            return workload
-        whole = int(workload.parameters["num_requests"])
-        part = max(min(FEWEST_REQUESTS, whole), -(-whole // self.divisor))
-        return workload.model_copy(update={"parameters": {**workload.parameters, "num_requests": part}})
-
-    def protocol(self, whole: ProtocolSpec) -> ProtocolSpec:
-        """The protocol for this load, from that of the whole workload."""
-        if self.divisor == 1:
-            return whole
-        return whole.model_copy(
-            update={
-                "rounds": min(PART_ROUNDS, whole.rounds),
-                "settle_requests": whole.settle_requests // self.divisor,
-                "ramp_up_s": whole.ramp_up_s / self.divisor,
-                "duration_s": whole.duration_s and whole.duration_s / self.divisor,
-            }
-        )
+    """Always 1, the whole workload; for callers of `servelab.search.simulate` that divide by it."""
 
 
 class Configuration(JsonPart):

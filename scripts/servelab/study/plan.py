@@ -78,9 +78,6 @@ class Plan(JsonFile):
     title: str = Field(description="Its heading.")
     applies: bool = Field(description="Whether it applies to the incumbent.")
     reason: str = Field(description="Why not; empty if it does.")
-    load_divisor: int = Field(
-        1, description="1 for the whole workload; otherwise its runs send one of this many parts of it (search.md)."
-    )
     candidates: list[PlannedCandidate] = Field(description="Candidates, the incumbent first.")
     baseline_answers: list[PlannedRun] = Field(
         [], description="The baseline's runs, of this stage or an earlier one, with which answers are compared."

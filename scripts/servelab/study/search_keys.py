@@ -42,21 +42,13 @@ class SearchKeys(Strict):
     strategy: str = Field(
         "adaptive",
         description="`adaptive`: a few combinations of the stages' candidates, then those that a model expects to be "
-        "best. `staged`: stage by stage, each on the last winner. `grid`: every combination. `halving`: every "
-        "combination with a short load, the best ones with longer ones.",
+        "best. `staged`: stage by stage, each on the last winner. `grid`: every combination.",
     )
     recheck: bool = Field(
         True,
         description="For `staged`: at the end, compare the winner with itself with each stage's choice reverted, and "
         "drop choices that no longer help. This takes one run less than there are stages that changed something.",
     )
-    eta: int = Field(
-        4,
-        ge=2,
-        description="For `halving`: one in `eta` candidates of a rung advances, and the next load is `eta` times as "
-        "long.",
-    )
-    rungs: int = Field(3, ge=2, le=6, description="For `halving`: number of loads; the last is the whole workload.")
     incumbent_starts: int = Field(
         2, ge=1, description="Server starts on which a stage's incumbent is measured; its candidates have one each."
     )
@@ -73,6 +65,13 @@ class SearchKeys(Strict):
         "on several accelerators. Default: so many that there are at most fifteen such stages.",
     )
     stop_when: StopWhen = StopWhen()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_longer_halving(cls, given: object) -> object:
+        if isinstance(given, dict) and given.get("strategy") == "halving":
+            raise ValueError("`halving` is gone since 0.2.0; use `adaptive`, which takes fewer starts and finds more")
+        return given
 
 
 class ProofKeys(Strict):

@@ -30,7 +30,7 @@ class RunSpecs:
 
         `probe` is `RunSpec.incumbent_capacity`.
         """
-        key = (configuration.engine, configuration.model, configuration.accelerators, load.name, probe)
+        key = (configuration.engine, configuration.model, configuration.accelerators, load.workload, probe)
         if key not in self._shared:
             spec = run_spec(self._project, configuration, load).model_copy(update={"incumbent_capacity": probe})
             self._shared[key] = spec, RunIds(spec)
@@ -91,13 +91,13 @@ def run_spec(project: Project, configuration: Configuration, load: Load) -> RunS
             count=configuration.accelerators,
             nodes=study.hardware.nodes,
         ),
-        workload=load.requests(project.workload_spec(load.workload)),
+        workload=project.workload_spec(load.workload),
         objective=objective.measured_as or objective.tag,
         slos=study.slos_of(load.workload) if objective.needs_slos else {},
         client=project.client_spec(),
-        unless_saturated=load.divisor == 1 and study.is_sent_unless_saturated(load.workload),
+        unless_saturated=study.is_sent_unless_saturated(load.workload),
         capacity=study.capacity_of(load.workload),
-        protocol=load.protocol(study.protocol_of(load.workload)),
+        protocol=study.protocol_of(load.workload),
     )
 
 

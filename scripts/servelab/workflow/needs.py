@@ -61,7 +61,7 @@ class Sources:
             workload_id(spec): (spec, project.workloads[load.workload].dataset)
             for project in projects.values()
             for load in loads(project.study)
-            for spec in [load.requests(project.workload_spec(load.workload))]
+            for spec in [project.workload_spec(load.workload)]
         } | {
             workload_id(spec): (spec, project.questions_dataset)
             for project in projects.values()

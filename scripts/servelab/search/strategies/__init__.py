@@ -133,8 +133,7 @@ def stage_names(study: Study) -> list[str]:
 
 def loads(study: Study) -> list[Load]:
     """All loads that runs of the study may have."""
-    whole = [Load(workload=workload) for workload in study.workloads]
-    return [*whole, *strategy_of(study).loads(study)]
+    return [Load(workload=workload) for workload in study.workloads]
 
 
 def plan(project: Project, stage: str, past: Sequence[PastStage], first: FirstPairs | None = None) -> Plan:

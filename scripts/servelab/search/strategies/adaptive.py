@@ -1,4 +1,4 @@
-"""Adaptive: a few combinations of many changes, then those that a model of all of them expects to be best.
+"""Adaptive: many changes at once, one change of each option, then what a model of all of them expects to be best.
 
 No option is decided while the others are at the baseline, so options that only help together are found. What is
 measured stays in the plan: each stage decides on everything that was measured before it.
@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from servelab.metrics.definitions import METRICS
-from servelab.search.decide import decide_stage, undecided
+from servelab.search.decide import decide_stage
 from servelab.search.decision import Choice, Decision, Verdict
 from servelab.search.failures import probability_of_failure
 from servelab.search.options_space import Knowledge, Space, space_of
@@ -23,7 +23,7 @@ from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
 from servelab.search.surrogate import Floats, Levels, design
-from servelab.study.configuration import Incumbent, Load, Variant, baseline, difference
+from servelab.study.configuration import Incumbent, Variant, baseline, difference, key_of
 from servelab.study.plan import Plan
 from servelab.study.project import Project
 from servelab.study.study import Study
@@ -84,10 +84,6 @@ class Adaptive:
             return f"search: adaptive, all {count} combinations"
         return f"search: adaptive, {first} of {count} combinations, then up to {visits - first} that promise most"
 
-    def loads(self, study: Study) -> list[Load]:
-        """See `Strategy.loads`."""
-        return []
-
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
         """See `Strategy.plan`. A stage's candidates are all that earlier ones measured, and what it adds."""
         study, space = project.study, space_of(project.study)
@@ -105,9 +101,11 @@ class Adaptive:
         knowledge = Knowledge(study, space, last.plan, last.table)
         visits = most_visits(study, len(knowledge.failed_with([])))
         most = min(measured + _batch(study), visits)
-        chooser: _Design | _Promising = _Promising(space, knowledge, study.objective.margin_percent, visits)
+        chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
         if measured < _SPREAD and not knowledge.failed_with([]):
             chooser, title = _Design(space), _spread_title(len(past))
+        elif visits >= len(space.counts) + _SPREAD and _baseline_led(study, past) and _one_change(space, positions):
+            chooser, title = _OneChange(space, knowledge), _one_change_title(len(past))
         plan = _filled(project, stage, title, last.winner, positions, chooser, most)
         if len(plan.candidates) > len(positions):
             return plan
@@ -125,10 +123,6 @@ class Adaptive:
         if not plan.applies or not knowledge.fit or not knowledge.is_open:
             return decision
         return _choose(study, plan, decision, knowledge)
-
-    def assume(self, study: Study, plan: Plan) -> Decision:
-        """See `Strategy.assume`."""
-        return undecided(study, plan)
 
 
 STRATEGIES.register(Adaptive.name, Adaptive())
@@ -180,6 +174,38 @@ class _Design:
             some = np.array([*accepted, *np.sort(drawn)])
         known = [int(np.flatnonzero(some == at)[0]) for at in accepted]
         return [int(some[at]) for at in design(levels[some], self.space.counts, count, known, likely[some])]
+
+
+class _OneChange:
+    """Chooses for each option one change of the baseline alone, the one that promises most."""
+
+    def __init__(self, space: Space, knowledge: Knowledge) -> None:
+        self.space, self._knowledge = space, knowledge
+
+    def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
+        """As `_Design.choose`; fewer if there are no more such changes."""
+        model, levels = self._knowledge.surrogate, self.space.levels
+        gains = self._knowledge.probability_of_working(levels, refused)
+        if model is not None:
+            gains *= model.expected_gains(levels, self._knowledge.best())
+        found: list[int] = []
+        while len(found) < count and (left := _one_change(self.space, [*taken, *found])):
+            found.append(max(left, key=lambda at: float(gains[at])))
+        return found
+
+
+def _baseline_led(study: Study, past: Sequence[PastStage]) -> bool:
+    """Whether the baseline was better than the first combinations of many changes: choices may spoil each other."""
+    first = next((stage for stage in past if len(stage.plan.candidates) >= _SPREAD), None)
+    return first is not None and key_of(first.winner.configuration) == key_of(baseline(study).configuration)
+
+
+def _one_change(space: Space, taken: Sequence[int]) -> list[int]:
+    """Positions that change the baseline in one option only, of the options that none of `taken` changes so."""
+    is_one = (space.levels > 0).sum(1) == 1
+    options = space.levels.argmax(1)
+    done = {int(options[at]) for at in taken if is_one[at]}
+    return [int(at) for at in np.flatnonzero(is_one) if int(options[at]) not in done]
 
 
 class _Promising:
@@ -249,13 +275,16 @@ class _Promising:
         return alone & (works >= _AS_LIKELY * likeliest)
 
 
+_Chooser = _Design | _OneChange | _Promising
+
+
 def _filled(
     project: Project,
     stage: str,
     title: str,
     incumbent: Incumbent,
     positions: Sequence[int],
-    chooser: _Design | _Promising,
+    chooser: _Chooser,
     most: int,
 ) -> Plan:
     """A plan of the combinations at `positions` and of others that are chosen, `most` configurations together.
@@ -342,6 +371,10 @@ def _refinement(number: int) -> str:
 
 def _title(number: int) -> str:
     return f"Refinement {number}: what a model of the runs so far expects to be best"
+
+
+def _one_change_title(number: int) -> str:
+    return f"Refinement {number}: one change of the baseline for each option"
 
 
 def _spread_title(number: int) -> str:

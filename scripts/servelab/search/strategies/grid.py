@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import pandas as pd
 
 from servelab.search.among_many import decide_among_many
-from servelab.search.decide import undecided
 from servelab.search.decision import Decision
 from servelab.search.planning import make_plan
 from servelab.search.product import product
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
-from servelab.study.configuration import Load, baseline
+from servelab.study.configuration import baseline
 from servelab.study.plan import Plan
 from servelab.study.project import Project
 from servelab.study.study import Study
@@ -39,10 +38,6 @@ class Grid:
         """See `Strategy.summary`."""
         return f"search: grid, {study.search.incumbent_starts + len(product(study))} runs"
 
-    def loads(self, study: Study) -> list[Load]:
-        """See `Strategy.loads`."""
-        return []
-
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
         """See `Strategy.plan`."""
         return make_plan(project, _NAME, _TITLE, baseline(project.study), product(project.study))
@@ -50,10 +45,6 @@ class Grid:
     def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
         """See `decide_among_many`."""
         return decide_among_many(study, plan, table)
-
-    def assume(self, study: Study, plan: Plan) -> Decision:
-        """See `Strategy.assume`."""
-        return undecided(study, plan)
 
 
 STRATEGIES.register(Grid.name, Grid())

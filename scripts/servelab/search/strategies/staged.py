@@ -13,12 +13,12 @@ import pandas as pd
 from servelab.core.run_spec import Strict
 from servelab.metrics.capacity import probe
 from servelab.metrics.objective import per_basis
-from servelab.search.decide import decide_stage, gain_percent, undecided, unfit
+from servelab.search.decide import decide_stage, gain_percent, unfit
 from servelab.search.decision import Decision
 from servelab.search.planning import ProbeOf, make_plan, obstacle_to, plan_stage
 from servelab.search.strategies import STRATEGIES
 from servelab.search.strategy import Outline, PastStage
-from servelab.study.configuration import Configuration, Incumbent, Load, Variant, apply, baseline, difference, key_of
+from servelab.study.configuration import Configuration, Incumbent, Variant, apply, baseline, difference, key_of
 from servelab.study.plan import Plan
 from servelab.study.project import Project
 from servelab.study.study import RECHECK, Overrides, Study
@@ -110,10 +110,6 @@ class Staged:
         """See `Strategy.summary`."""
         return None
 
-    def loads(self, study: Study) -> list[Load]:
-        """See `Strategy.loads`."""
-        return []
-
     def plan(self, project: Project, stage: str, past: Sequence[PastStage]) -> Plan:
         """See `Strategy.plan`."""
         incumbent = past[-1].winner if past else baseline(project.study)
@@ -141,10 +137,6 @@ class Staged:
         if decision.changed:
             return decision.model_copy(update={"reason": f"{decision.reason}; the choice is dropped"})
         return _drop_what_no_longer_helps(study, decision)
-
-    def assume(self, study: Study, plan: Plan) -> Decision:
-        """See `Strategy.assume`."""
-        return undecided(study, plan)
 
 
 STRATEGIES.register(Staged.name, Staged())
