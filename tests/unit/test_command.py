@@ -145,9 +145,6 @@ def completed(checkout, *words):
     [
         (["co"], {"plain,compare", "plain,completion"}),
         (["run", "cpu-s"], {"plain,cpu-smollm2"}),
-        (["run", "--rerun-inc"], {"plain,--rerun-incomplete"}),
-        (["compare", "--fail"], {"plain,--fail-if"}),
-        (["compare", "--of", "a"], {"plain,answers"}),
         (["verify", "x"], {"file,"}),
     ],
 )

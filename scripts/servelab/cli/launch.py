@@ -70,27 +70,6 @@ def _named(root: Path, name: Path) -> str:
     return str(found.relative_to(root) if found.is_relative_to(root) else found)
 
 
-FILE = CompletionItem("", type="file")
-"""Asks the shell to complete the name of a file."""
-
-
-def completions(parser: argparse.ArgumentParser, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
-    """What may follow the words `before`: options, the values of one, or names of files."""
-    if incomplete.startswith("-"):
-        return [
-            CompletionItem(name, help=" ".join((action.help or "").split()))
-            for action in parser._actions
-            if action.help != argparse.SUPPRESS
-            for name in action.option_strings
-            if name.startswith(incomplete if len(incomplete) > 1 else "--")
-        ]
-    last = before[-1] if before else ""
-    for action in parser._actions:
-        if last in action.option_strings and action.choices:
-            return [CompletionItem(str(each)) for each in action.choices if str(each).startswith(incomplete)]
-    return [FILE]
-
-
 def read_from(parser: argparse.ArgumentParser, arguments: Sequence[str], here: Path, root: Path) -> argparse.Namespace:
     """The arguments, typed in the folder `here`, with every path relative to `root`, where the program will run.
 
@@ -124,7 +103,7 @@ class Delegated(click.Command, ABC):
                     nargs=-1,
                     type=click.UNPROCESSED,
                     metavar=usage,
-                    shell_complete=lambda ctx, _, incomplete: self.shell_complete(ctx, incomplete),
+                    shell_complete=lambda ctx, _, incomplete: self.complete(ctx.params.get("words") or (), incomplete),
                 )
             ],
             help=text,
@@ -132,10 +111,6 @@ class Delegated(click.Command, ABC):
             add_help_option=False,
             context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
         )
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What may be typed next."""
-        return self.complete(ctx.params.get("words") or (), incomplete)
 
     def invoke(self, ctx: click.Context) -> None:
         """Runs it; an error that the user can fix is one line."""
@@ -145,9 +120,9 @@ class Delegated(click.Command, ABC):
     def start(self, root: Path, words: Sequence[str]) -> None:
         """Does it in a checkout or a folder of studies, with the words after the subcommand."""
 
-    @abstractmethod
     def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
-        """What may follow these words of the subcommand."""
+        """What may follow these words of the subcommand: a file, which the shell completes."""
+        return [CompletionItem("", type="file")]
 
 
 class Script(Delegated):
@@ -168,10 +143,6 @@ class Script(Delegated):
         arguments = read_from(self._parser, words, Path.cwd(), root)
         os.chdir(root)
         importlib.import_module(self._script).main(arguments)
-
-    def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
-        """See `Delegated.complete`."""
-        return completions(self._parser, before, incomplete)
 
 
 class Workflow(Delegated):
@@ -205,13 +176,11 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
         os.execve(sys.executable, [sys.executable, "-m", "snakemake", *line], {**os.environ, "PATH": path})  # noqa: S606
 
     def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
-        """See `Delegated.complete`."""
+        """Names of studies."""
         root = find_studies(Path.cwd())
-        if root and not incomplete.startswith("-") and not any(word.startswith("-") for word in before):
-            return [CompletionItem(name) for name in study_names(root) if name.startswith(incomplete)]
-        from snakemake.cli import get_argument_parser
-
-        return completions(get_argument_parser(), before, incomplete)
+        if root is None or any(word.startswith("-") for word in before):
+            return super().complete(before, incomplete)
+        return [CompletionItem(name) for name in study_names(root) if name.startswith(incomplete)]
 
 
 def study_names(root: Path) -> list[str]:
