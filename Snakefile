@@ -21,7 +21,7 @@ include: "rules/recorded.smk"
 include: "rules/aggregate.smk"
 include: "rules/history.smk"
 include: "rules/report.smk"
-include: "rules/compare.smk"
+include: "rules/index.smk"
 include: "rules/archive.smk"
 include: "rules/publish.smk"
 include: "rules/cluster.smk"
@@ -33,5 +33,4 @@ rule all:
         # what was deleted is made again: a table of a stage, or a run, also where the report is still there
         made=[file for search in STUDIES.searches for file in FILES.made(search)],
         runs=lambda wildcards: RUNS.all_to_wait_for(),
-        comparisons=COMPARISONS.made(),
         index=["results/index.html", "results/index.md"],

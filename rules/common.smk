@@ -26,7 +26,6 @@ from servelab.measure.sealed_runs import SealedRuns
 from servelab.study.project import study_file
 from servelab.workflow.call import SHOWN, call, rule_files
 from servelab.workflow.code_digest import digest_code
-from servelab.workflow.study_files import Comparisons
 from servelab.workflow.stage_runs import ForeseenPlans
 from servelab.workflow.imports import shared_runs
 from servelab.workflow.coordination import end_with_parent
@@ -69,7 +68,6 @@ try:
     FILES = StudyFiles(STUDIES)
     SOURCES = Sources(STUDIES.live)
     JOBS = MeasuringJobs(PLANS, SEALED, SOURCES.check_of)
-    COMPARISONS = Comparisons(CONFIG.compare, STUDIES, RESULTS)
     PLACEMENTS = Placements(workflow, CONFIG, STUDIES, JOBS, RESULTS / "runs")
     SIGNING = Signing(CONFIG, PLACEMENTS.site)
 except ServelabError as error:

@@ -21,7 +21,6 @@ rule parse_stage:
         "results/logs/parse_stage/{study}-{stage}.log",
     conda:
         "../envs/workflow.yaml"
-    threads: min(workflow.cores or 1, 8)
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),

@@ -1,10 +1,9 @@
-"""Parses the raw records of a stage's runs into Parquet tables; a run whose figures were kept is not parsed again."""
+"""Parses the raw records of a stage's runs into Parquet tables."""
 
 from pathlib import Path
 
 from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
-from servelab.results.kept_figures import KeptFigures
 from servelab.results.parse import parse_plan
 from servelab.study.plan import Plan
 from servelab.study.study import load_study
@@ -12,8 +11,7 @@ from servelab.study.study import load_study
 
 def main(rule: RuleJob) -> None:
     study, plan = load_study(rule.input.study), Plan.read(rule.input.plan)
-    kept = KeptFigures.of(study, Path("results/parsed") / study.study)
-    for name, table in parse_plan(study, plan, Path("results/runs"), kept, rule.threads).items():
+    for name, table in parse_plan(study, plan, Path("results/runs")).items():
         write_table(table, rule.output[name])
 
 

@@ -15,12 +15,12 @@ import yaml
 from made_results import write_study
 from made_study import demo_study
 
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.log_tables import parse_recorded
 from servelab.report.compare.comparison_table import compare_studies
-from servelab.report.compare.conditions import names_of, wanted_pairs
+from servelab.report.compare.conditions import names_of
 from servelab.report.compare.facts import live_facts
 from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side
@@ -358,23 +358,6 @@ def test_an_unfinished_study_is_named(base, tmp_path):
         [sys.executable, SCRIPT, base.folder, tmp_path / "nothing"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "nothing: no such folder, and no study" in done.stderr
-
-
-def test_what_the_configuration_asks_to_compare(base, tmp_path):
-    results = base.folder.parents[1]
-    searches = ["studies/x", "recorded/x", "recorded/y"]
-    pairs = wanted_pairs([["x", "recorded/x"], ["y", str(base.folder)], ["cpu-smollm2", "x"]], searches, results)
-    assert [(one.name, one.search, other.name) for one, other in pairs[:1]] == [("x", "studies/x", "recorded-x")]
-    assert pairs[1][0].search == "recorded/y" and pairs[1][1].search is None
-    assert pairs[2][0].folder == base.folder and pairs[2][0].name == "cpu-smollm2"
-    for wrong, said in (
-        ("x", "give pairs"),
-        ([["x"]], "give pairs"),
-        ([["x", "nothing"]], "`nothing` is no study of this configuration"),
-        ([["x", "y"], ["x", "y"]], "is given twice"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            wanted_pairs(wrong, searches, results)
 
 
 def test_studies_of_one_name_are_called_by_their_folders():

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from servelab.report.forms import FORMS, Deployment, forms_in_order
+from servelab.report.forms import Deployment, command_forms
 
 COMMAND = (
     "VLLM_USE='a b' OMP=1 vllm serve Qwen/Qwen3-32B -tp 4 --speculative-config '{\"method\":\"mtp\"}' --note 'x $HOME'"
@@ -19,6 +19,18 @@ WORDS = shlex.split(COMMAND)[2:]
 VARIABLES = {"VLLM_USE": "a b", "OMP": "1"}
 IMAGE = "docker.io/vllm/vllm-openai@sha256:" + "0123456789abcdef" * 4
 DEPLOYMENT = Deployment("qwen3_32b.h100", COMMAND, "vllm", "0.32.0", "nvidia", 4, True, None)
+
+
+TITLES = {
+    "here": "On this machine, as it was measured",
+    "bare": "With the model's name in place of its path",
+    "docker": "Docker",
+    "slurm": "Slurm script",
+}
+
+
+def form(name, **changes):
+    return command_forms(replace(DEPLOYMENT, **changes)).get(TITLES[name])
 
 
 def run_with_doubles(script: str, folder, program: str) -> dict:
@@ -32,10 +44,10 @@ def run_with_doubles(script: str, folder, program: str) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", FORMS.names())
+@pytest.mark.parametrize("name", TITLES)
 @pytest.mark.parametrize("image", [None, IMAGE])
 def test_a_form_has_the_whole_command_and_nothing_to_fill_in(name, image):
-    text = FORMS.get(name).build(replace(DEPLOYMENT, image=image))
+    text = form(name, image=image)
     if name == "here" or (name == "docker" and image is None):
         assert text is None
         return
@@ -46,19 +58,18 @@ def test_a_form_has_the_whole_command_and_nothing_to_fill_in(name, image):
 
 
 def test_weights_that_were_made_here_have_the_command_only():
-    made_here = replace(DEPLOYMENT, image=IMAGE, model_has_name=False)
-    assert [form.name for form in forms_in_order() if form.build(made_here)] == ["bare"]
+    assert list(command_forms(replace(DEPLOYMENT, image=IMAGE, model_has_name=False))) == [TITLES["bare"]]
 
 
 @pytest.mark.parametrize(("has_name", "first"), [(True, COMMAND), (False, "python -m server --model /a/b")])
 def test_the_first_form_starts_as_it_is_printed(has_name, first):
     launched = replace(DEPLOYMENT, model_has_name=has_name, launch_command="python -m server --model /a/b")
-    built = [text for form in forms_in_order() if (text := form.build(launched))]
+    built = list(command_forms(launched).values())
     assert built[0] == first and (COMMAND in built) == has_name
 
 
 def test_docker_is_given_image_devices_variables_and_the_command(tmp_path):
-    words = run_with_doubles(FORMS.get("docker").build(replace(DEPLOYMENT, image=IMAGE)), tmp_path, "docker")["words"]
+    words = run_with_doubles(form("docker", image=IMAGE), tmp_path, "docker")["words"]
     assert words[0] == "run"
     assert words[words.index("--gpus") + 1] == '"device=0,1,2,3"'
     assert "/home/somebody/.cache/huggingface:/root/.cache/huggingface" in words
@@ -68,18 +79,18 @@ def test_docker_is_given_image_devices_variables_and_the_command(tmp_path):
 
 
 def test_docker_is_given_nodes_and_driver_of_npus(tmp_path):
-    text = FORMS.get("docker").build(replace(DEPLOYMENT, device="ascend", accelerators=2, image=IMAGE))
+    text = form("docker", device="ascend", accelerators=2, image=IMAGE)
     words = run_with_doubles(text, tmp_path, "docker")["words"]
     assert {"/dev/davinci0", "/dev/davinci1", "/dev/davinci_manager"} <= set(words)
     assert any(word.startswith("/usr/local/Ascend/driver:") and word.endswith(":ro") for word in words)
 
 
 def test_slurm_asks_for_the_accelerators_and_starts_the_command(tmp_path):
-    text = FORMS.get("slurm").build(DEPLOYMENT)
+    text = form("slurm")
     assert "#SBATCH --gres=gpu:4\n" in text
     found = run_with_doubles(text, tmp_path, "srun")
     assert found["words"] == WORDS
     assert VARIABLES.items() <= found["env"].items()
-    inside = run_with_doubles(FORMS.get("slurm").build(replace(DEPLOYMENT, image=IMAGE)), tmp_path, "srun")["words"]
+    inside = run_with_doubles(form("slurm", image=IMAGE), tmp_path, "srun")["words"]
     assert inside == ["apptainer", "exec", "--nv", f"docker://{IMAGE}", *WORDS]
-    assert "#SBATCH --exclusive\n" in FORMS.get("slurm").build(replace(DEPLOYMENT, device="cpu", accelerators=1))
+    assert "#SBATCH --exclusive\n" in form("slurm", device="cpu", accelerators=1)

@@ -195,13 +195,3 @@ def test_a_broken_run_folder_is_named(stage, name):
     (runs / plan.run_ids()[0] / name).write_text("no")
     with pytest.raises(ServelabError, match=rf"{plan.run_ids()[0]}: not a complete run .* remove the folder"):
         parse_plan(*stage)
-
-
-def test_several_processes_parse_as_one_does(stage, monkeypatch):
-    alone = parse_plan(*stage)
-    monkeypatch.setattr("servelab.results.parse._BYTES_PER_PROCESS", 1)
-    assert parse_plan(*stage, processes=2) == alone
-    _, plan, runs = stage
-    (runs / plan.run_ids()[0] / "requests.parquet").write_text("no")
-    with pytest.raises(ServelabError, match=f"{plan.run_ids()[0]}: not a complete run"):
-        parse_plan(*stage, processes=2)

@@ -27,7 +27,7 @@ from servelab.workflow.placement import Placements
 from servelab.workflow.plan_index import Plans
 from servelab.workflow.stage_runs import StageRuns
 from servelab.workflow.studies import Studies, WorkflowConfig
-from servelab.workflow.study_files import Comparisons, StudyFiles
+from servelab.workflow.study_files import StudyFiles
 
 SEARCH = "studies/cpu-smollm2"
 
@@ -311,21 +311,6 @@ def test_a_dataset_that_is_edited_under_its_name_is_another_file(project):
         sources = Sources({"a": replace(project, workloads=edited)})
         files += [file for workload in sources._workloads for file in sources.datasets(workload)]
     assert set(files) == {f"results/datasets/mine-{digit * 12}/dataset.json" for digit in "ab"}
-
-
-def test_comparisons_are_named_by_their_sides(studies, tmp_path):
-    with pytest.raises(ConfigError, match="other: no such comparison"):
-        Comparisons([], studies, tmp_path).inputs("other")
-    other = tmp_path / "other"
-    (other / "stages/one").mkdir(parents=True)
-    for name in ("study.json", "stages/one/plan.json"):
-        (other / name).write_text("{}")
-    compared = Comparisons([["cpu-smollm2", str(other)]], studies, tmp_path)
-    name = compared.made()[0].split("/")[2]
-    before = compared.elsewhere(name)
-    assert f"results/{SEARCH}/study.json" in compared.inputs(name) and str(other) in compared.folders(name)
-    (other / "stages/one/plan.json").write_text('{"another": 1}')
-    assert compared.elsewhere(name) != before
 
 
 class Rule(SimpleNamespace):

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -42,8 +44,11 @@ def everything(finished, tmp_path_factory):
     @cache
     def make():
         workspace = finished.copy(tmp_path_factory.mktemp("output") / "copy")
-        workspace.write("config/config.yaml", "studies: [tiny]\nrecorded: [example]\ncompare: [[tiny, example]]\n")
+        workspace.write("config/config.yaml", "studies: [tiny]\nrecorded: [example]\n")
         workspace.snakemake()
+        command = [sys.executable, "scripts/compare_studies.py", "tiny", "results/recorded/example"]
+        subprocess.run(command, cwd=workspace.folder, env=workspace.environment(), check=True)
+        workspace.snakemake("results/index.html", "--forcerun", "render_index")
         return workspace.folder / "results"
 
     return make
@@ -103,9 +108,9 @@ def test_every_quantity_has_a_unit(name):
 def test_the_index_lists_both_studies_and_the_comparison(everything):
     left = everything()
     page = (left / "index.html").read_text()
-    for link in ("studies/tiny/report.html", "recorded/example/report.html", "tiny--recorded-example/comparison.html"):
+    for link in ("studies/tiny/report.html", "recorded/example/report.html", "tiny--example/comparison.html"):
         assert f'{link}"' in page and list(left.glob(f"**/{link}"))
-    table = pd.read_parquet(left / "comparisons/tiny--recorded-example/comparison.parquet")
+    table = pd.read_parquet(left / "comparisons/tiny--example/comparison.parquet")
     assert set(table["verdict"]) <= {"only in a", "only in b", "not comparable"}
 
 

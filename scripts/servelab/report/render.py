@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section
-from servelab.report.forms import Deployment, forms_in_order
+from servelab.report.forms import Deployment, command_forms
 from servelab.report.improvement_tables import (
     accelerators_text,
     answer_lines,
@@ -44,14 +44,6 @@ from servelab.study.study import AFTER_SEARCH, CONFIRM
 SEARCH_REMARK = "These figures chose what to prove, most of them on a single {}. They are no claim."
 PAIR_OF_STARTS = "a fresh server start of each side, one after the other on the same devices"
 PAIR_OF_VISITS = "a visit of each side, one after the other"
-
-
-@dataclass(frozen=True)
-class CommandForm:
-    """The recommended command in one form, ready to copy."""
-
-    title: str
-    text: str
 
 
 def report_content(
@@ -93,7 +85,7 @@ def report_content(
         "study": study,
         "recommended": recommended,
         "forms": forms,
-        "card": answer_card(study, recommended, head, forms[0].text, doubts if head_mark else ""),
+        "card": answer_card(study, recommended, head, next(iter(forms.values())), doubts if head_mark else ""),
         "guards": guard_section(recommended),
         "proof": proof and replace(proof, pairs=marks.on(proof.pairs)),
         "headline": head,
@@ -151,7 +143,7 @@ def report_markdown(content: dict[str, Any]) -> str:
     return render_markdown("report.md.j2", content)
 
 
-def _forms(study: StudySummary, recommended: Recommended, origin: Origin) -> list[CommandForm]:
+def _forms(study: StudySummary, recommended: Recommended, origin: Origin) -> dict[str, str]:
     deployment = Deployment(
         study=study.study,
         command=recommended.command,
@@ -164,7 +156,7 @@ def _forms(study: StudySummary, recommended: Recommended, origin: Origin) -> lis
         image=origin.image(recommended.run_id),
         launch_command=recommended.launch_command,
     )
-    return [CommandForm(form.title, text) for form in forms_in_order() if (text := form.build(deployment))]
+    return command_forms(deployment)
 
 
 def _marked(stage: StageSection, marks: Marks) -> StageSection:

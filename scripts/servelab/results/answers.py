@@ -23,7 +23,7 @@ from servelab.engines.adapters import ENGINES, Engine
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_bytes
-from servelab.results.kept_figures import incomplete
+from servelab.results.run_records import incomplete
 from servelab.study.configuration import Configuration, baseline, should_keep_answers
 from servelab.study.plan import Plan, PlannedRun
 from servelab.study.study import Study

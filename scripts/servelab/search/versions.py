@@ -26,9 +26,9 @@ from servelab.measure.run_files import place_brief, place_digest
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, mean_ci95
 from servelab.metrics.tables import comparison_schemas as compared_schemas
-from servelab.results.kept_figures import incomplete
-from servelab.results.parse import Start, columns_of_starts, parse_run, read_run
+from servelab.results.parse import Start, columns_of_starts
 from servelab.results.past_runs import configuration_id, past_runs
+from servelab.results.run_records import incomplete, parse_run, read_run
 from servelab.search.decide import StartNoise, unfit
 from servelab.search.decision import too_many_failed
 from servelab.search.kept_answers import Answer, question_id, study_versions, versions_id

@@ -107,10 +107,6 @@ FILES: tuple[OutputFile, ...] = (
     ),
     OutputFile("runs/set-aside/", "runs whose files were not those of their seal; may be deleted at any time"),
     OutputFile(
-        "parsed/<study>/<run_id>.json",
-        "figures parsed from a run, kept so that it is parsed once; may be deleted at any time",
-    ),
-    OutputFile(
         "studies/<study>/preflight.json",
         "what could be told before it was measured: a list, a row a check and candidate",
     ),
