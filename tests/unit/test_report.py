@@ -22,9 +22,8 @@ from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS
 from servelab.report.charts.write import study_charts, write_chart
 from servelab.report.measured_runs import MeasuredRuns, checks_table
-from servelab.report.page import Cell, ShownMeasurement, Table
+from servelab.report.page import Cell, ShownMeasurement, Table, frame, tables_of, write_tables
 from servelab.report.render import report_content, report_html, report_markdown
-from servelab.report.side_files import frame, tables_of, write_tables
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from servelab.report.charts.write import add_decisions
 from servelab.report.claims_section import audit_section
 from servelab.report.forms import Deployment, command_forms
 from servelab.report.improvement_tables import (
+    Headline,
     accelerators_text,
     answer_lines,
     answers_table,
@@ -31,9 +32,8 @@ from servelab.report.improvement_tables import (
     place_warning,
 )
 from servelab.report.measured_runs import Marks, MeasuredRuns, checks_summary, checks_table, startup_lines
-from servelab.report.page import Cell, ShownMeasurement, Table, render_html, render_markdown
+from servelab.report.page import Cell, ShownMeasurement, Table, render_html, render_markdown, write_tables
 from servelab.report.proof_section import proof_section
-from servelab.report.side_files import answer_card, write_tables
 from servelab.report.stages_section import Origin, StageSection, search_cost, stage_sections
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
@@ -44,6 +44,41 @@ from servelab.study.study import AFTER_SEARCH, CONFIRM
 SEARCH_REMARK = "These figures chose what to prove, most of them on a single {}. They are no claim."
 PAIR_OF_STARTS = "a fresh server start of each side, one after the other on the same devices"
 PAIR_OF_VISITS = "a visit of each side, one after the other"
+
+
+@dataclass(frozen=True)
+class Card:
+    """The answer for a pull request or a chat."""
+
+    title: str
+    figure: str
+    """The answer as figures, or that the baseline stays."""
+    lines: list[str]
+    command: str
+
+    @property
+    def markdown(self) -> str:
+        """The card as GitHub, GitLab and chats show it."""
+        said = "".join(f"- {line}\n" for line in self.lines)
+        return f"**{self.figure}**\n\n{self.title}\n\n{said}\n```bash\n{self.command}\n```\n"
+
+
+def answer_card(study: StudySummary, recommended: Recommended, headline: Headline, command: str, doubts: str) -> Card:
+    """The card of a study; `command` is what its report recommends, `doubts` what its marks mean."""
+    used = recommended.served_on or f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
+    proof = recommended.proof
+    lines = [
+        headline.text if headline.values else "",
+        recommended.answers_text[0],
+        f"Proof: {proof.verdict}. {proof.why}" if proof else f"Evidence: {recommended.evidence}",
+        doubts,
+    ]
+    return Card(
+        title=f"{recommended.model} on {used}, {recommended.engine} {recommended.engine_version}",
+        figure=f"{headline.values} ({headline.figure})" if headline.values else headline.text,
+        lines=[line for line in lines if line],
+        command=command,
+    )
 
 
 def report_content(
