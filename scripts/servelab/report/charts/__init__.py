@@ -137,7 +137,7 @@ def is_extrapolated(row: Mapping[Any, Any]) -> bool:
 
 def side_colour(more: Mapping[str, str] = MappingProxyType({})) -> alt.Color:
     """The colour of a column `side` with names from `SIDES`, and `more` names with their colours."""
-    colours = SIDES | more
+    colours = {**SIDES, **more}
     return alt.Color("side:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())))
 
 

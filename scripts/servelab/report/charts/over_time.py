@@ -51,7 +51,8 @@ def _pieces(rows: pd.DataFrame) -> pd.DataFrame:
             "output_tokens_per_s": grouped["output_tokens"].sum() / seconds,
         }
     )
-    shared = rows[["workload", "candidate", "round", "validity"]].iloc[0].to_dict()
+    first = rows.iloc[0]
+    shared = {name: first[name] for name in ("workload", "candidate", "round", "validity")}
     return joined.melt(id_vars="time_s", var_name="metric", value_name="value").assign(**shared)
 
 
