@@ -63,9 +63,6 @@ class WorkflowConfig(Strict):
 
     studies: Names = Field(description="Names of files in config/studies/, without `.yaml`.")
     recorded: Names = Field([], description="Names of folders in config/recorded/.")
-    compare: Any = Field(
-        [], description="Pairs of studies to compare; `servelab.report.compare.conditions` checks them."
-    )
     site: Name | None = Field(None, description="Name of a file in config/sites/, without `.yaml`.")
     site_file: str | None = Field(None, description="The site's file, if a profile names one elsewhere.")
     use_imported_runs: Annotated[StrictBool, BeforeValidator(_switch)] = Field(
