@@ -9,12 +9,8 @@ from pathlib import Path
 import pytest
 
 from servelab.core.yaml_file import read_config
-from servelab.engines.adapters import ENGINES
-from servelab.recorded.logs import Logs
-from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.project import load_project
-from servelab.search.strategies import stage_names
 from servelab.study.configuration import baseline
 from servelab.study.plan import winner_of
 from servelab.study.recorded.study import RecordedStudy
@@ -50,22 +46,6 @@ def test_every_published_study_is_here():
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_first_stage_is_planned_and_forecast(study, tmp_path):
-    project = live(study)
-    plan = plan_stage(project, stage_names(project.study)[0], baseline(project.study))
-    assert [candidate.refused for candidate in plan.candidates] == [None] * len(plan.candidates)
-    assert len(plan.run_ids()) == len(plan.candidates) + 1  # the baseline is measured on two server starts
-    total, *lines = forecast(project, tmp_path).lines()
-    assert lines.pop(len(project.study.engines)).startswith(f"  certain by now: {len(plan.run_ids())} runs in ")
-    engines, (heading, *commands) = lines[: len(project.study.engines)], lines[len(project.study.engines) :]
-    assert total.startswith(f"{study}: at most ")
-    assert total.endswith(" accelerator-hours")
-    assert [line.split()[0] for line in engines] == list(project.study.engines)
-    assert heading.endswith(plan.title)
-    assert [line.split(": ", 1)[1] for line in commands] == [candidate.command for candidate in plan.candidates]
-
-
-@pytest.mark.parametrize("study", STUDIES)
 def test_published_commands_come_out_token_for_token(study):
     """Stage by stage along the page: each starts from what the page chose in the one before."""
     project, page = live(study), recorded(study)
@@ -94,23 +74,6 @@ def test_published_commands_come_out_token_for_token(study):
         if (study, chosen.get(stage.name)) in NOT_OF_ITS_SECTION:
             winners[chosen[stage.name]] = winner_of(plan, plan.candidates[1].candidate)
         incumbent = winners[chosen[stage.name]] if stage.name in chosen else incumbent
-
-
-@pytest.mark.parametrize(("study", "name"), NOT_OF_ITS_SECTION)
-def test_published_commands_that_are_not_of_their_section(study, name):
-    engine, model = NOT_OF_ITS_SECTION[study, name]
-    stage, candidate = name.split("/")
-    page = recorded(study)
-    found = next(c for s in page.stages if s.name == stage for c in s.candidates if c.name == candidate)
-    assert tokens(ENGINES.get(engine).display_command(model, {}, {}, {})) == tokens(found.command)
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_recommended_command_of_the_page_is_among_them(study):
-    page = recorded(study)
-    names = (page.model.id, *page.model.names)
-    printed = {tokens(c.command, names) for stage in page.stages for c in stage.candidates}
-    assert {tokens(claim.command, names) for claim in page.claims if claim.kind == "recommended"} <= printed
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -150,18 +113,3 @@ def test_loads_are_those_of_the_page(study):
         given = dict(pairwise(of_command))
         assert given.get("--num-prompts", str(workload.prompts)) == str(sent[name][0]["num_requests"])
         assert given.get("--seed", "42") == str(sent[name][0]["seed"])
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_limits_in_flight_are_those_of_the_logs(study):
-    """A tool that reports its limit, and was slower than the rate it was asked for, ran into that limit."""
-    page = recorded(study)
-    logs, reported = Logs(page, ROOT / f"config/recorded/{study}"), {}
-    for reference, workload, _ in page.log_files():
-        asked = float(page.workloads[workload].request_rate)
-        for block in logs.rounds(reference, workload):
-            limit = block.settings.get("max_concurrency")
-            if limit is not None and block.value("requests_per_s") < 0.9 * asked:
-                reported.setdefault(workload, set()).add(int(limit))
-    limits = {name: {workload.max_concurrency} for name, workload in page.workloads.items()}
-    assert reported == {name: limit for name, limit in limits.items() if limit != {None}}

@@ -203,30 +203,6 @@ def test_prompts_of_each_point(study):
             study([in_files(1), in_files(2)], {"max_concurrency": [1, 4]}, "sharegpt-c4", prompts=prompts)
 
 
-@pytest.mark.parametrize(
-    "load, said",
-    [
-        ({"max_concurency": [1]}, "max_concurrency"),
-        ({"max_concurrency": [4, 4]}, "twice"),
-        ({"capacity": {"of": "request_rate"}}, "capacity"),
-    ],
-)
-def test_a_load_that_is_none(load, said, study):
-    with pytest.raises(ConfigError, match=said) as caught:
-        study([in_files(1), in_files(2)], load, "sharegpt")
-    assert "\n" not in str(caught.value)
-
-
-def test_the_workload_that_decides_is_a_point(study):
-    with pytest.raises(ConfigError, match=r"objective.on: unknown workload `sharegpt`; did you mean `sharegpt-c"):
-        study([in_files(1), in_files(2)], {"max_concurrency": [1, 4]}, "sharegpt")
-
-
-def test_a_file_of_two_candidates_is_a_mistake(study):
-    with pytest.raises(ConfigError, match="already the log of parallelism/tp8"):
-        study([in_one_list(1), in_one_list(1)], {"max_concurrency": [1, 4]}, "sharegpt-c4")
-
-
 def made(found, folder):
     """Curves, and the answer with its map, of the example's stage and comparison."""
     plans, tables, points, decisions, incumbent = [], [], [], [], found.baseline
@@ -278,27 +254,3 @@ def test_a_sweep_has_curves_and_a_map_without_intervals(study):
         "sharegpt, Output tokens/s per node by load. By its logs alone (one run a point, so there is no interval) the "
         "best was baseline at 1 to 4 (suspect); winner at 16 (suspect) in flight."
     )
-
-
-def test_a_candidate_that_did_not_win_is_in_curves_and_map_too(study):
-    slower = planted({1: 0.75, 4: 0.6, 16: 0.35})
-    curves, answer = made(*study([in_files(1), slower], {"max_concurrency": [1, 4, 16]}, "sharegpt-c16"))
-    assert not answer.changed
-    assert set(zip(curves["stage"], curves["candidate"], strict=True)) == {
-        (COMPARISON, "baseline"),
-        ("parallelism", "FP8 on 4"),
-    }
-    assert "the best was FP8 on 4 at 1 to 4 (suspect); baseline at 16 (suspect) in flight" in answer.winner_maps[0].text
-
-
-def test_what_runs_do_not_tell_apart_is_named_together(study):
-    """Two runs a point have intervals: where they overlap, both are named."""
-    times = {"a": (0.9, 1.1), "b": (0.52, 0.6)}
-    logs = [
-        {f"{name}-{number}.json": json.dumps([vllm(level, each) for level in LEVELS]) for number, each in enumerate(of)}
-        for name, of in times.items()
-    ]
-    curves, answer = made(*study(logs, {"max_concurrency": [1, 4, 16]}, "sharegpt-c16"))
-    assert (curves["starts"] == 2).all() and curves["objective_ci95_low"].notna().all()
-    assert all(len(each.candidates) == 2 for each in answer.winner_maps[0].explored)
-    assert "2 runs a point or more" in answer.winner_maps[0].text
