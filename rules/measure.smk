@@ -16,7 +16,6 @@ rule measure:
         manifest=update("results/runs/{run_id}/manifest.json"),
     log:
         "results/logs/measure/{run_id}.log",
-    priority: lambda wildcards: JOBS.priority(wildcards.run_id)
     # a job on a cluster fails at once: the workflow tries again, with a job of its own
     retries: 2 if workflow.is_main_process else 0
     conda:

@@ -204,7 +204,7 @@ def text_file(path, text):
 
 
 SAID = {
-    "a value": (".parquet", table_file, [1.0, 2.0], [1.0, 2.5], "row 1, column value: 2.0; recomputed, 2.5"),
+    "a value": (".parquet", table_file, [1.0, 2.0], [1.0, 2.5], "column value[1]: 2.0; recomputed, 2.5"),
     "the last digit": (".parquet", table_file, [1.0, 0.1 + 0.2], [1.0, 0.3], None),
     "a key": (".json", text_file, '{"a": {"b": 1}}', '{"a": {"c": 1}}', "a: b, c is in one of the two"),
     "an entry": (".json", text_file, '{"a": [1, 2]}', '{"a": [1, 3]}', "a[1]: 2; recomputed, 3"),

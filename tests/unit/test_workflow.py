@@ -127,17 +127,6 @@ def test_a_job_is_the_json_of_its_runs_with_their_files(planned):
     assert found["requests"].startswith("results/workloads/") and found["model"].endswith("model.json")
 
 
-def test_what_may_be_fastest_is_measured_first(study_content, make_project, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    study_content["stages"] = [{"name": "weights", "candidates": [{"model": "q8_0"}, {"model": "q4_0"}]}]
-    project = make_project(study_content)
-    plan = write(plan_stage(project, "weights", baseline(project.study)))
-    needed, priorities = measuring(), {}
-    for candidate in plan.candidates:
-        priorities[candidate.configuration.model] = needed.priority(candidate.runs[0].run_id)
-    assert priorities["q4_0"] > priorities["q8_0"] > 0
-
-
 def test_missing_runs_are_jobs_and_complete_ones_are_files(planned, studies):
     runs = stage_runs(studies, plans())
     study, stage, ids = name_of(SEARCH), planned.stage, list(dict.fromkeys(planned.run_ids()))

@@ -48,15 +48,10 @@ def _of_tables(table: pa.Table, again: pa.Table) -> str | None:
         return f"columns {', '.join(other) or 'are in another order'}"
     if not table.schema.equals(again.schema):  # descriptions of columns are no result
         return "the types of its columns"
-    if table.num_rows != again.num_rows:
-        return f"{table.num_rows} rows; recomputed, {again.num_rows}"
-    for name in names:
-        if not table.column(name).equals(again.column(name)):
-            pairs = zip(table.column(name).to_pylist(), again.column(name).to_pylist(), strict=True)
-            for row, (value, other_value) in enumerate(pairs):
-                if found := _of_json(value, other_value):
-                    return f"row {row}, column {name}: {found}"
-    return None
+    pairs = zip(names, table.columns, again.columns, strict=True)
+    changed = [(name, one, other) for name, one, other in pairs if not one.equals(other)]
+    found = (_of_json(one.to_pylist(), other.to_pylist(), f"column {name}") for name, one, other in changed)
+    return next(filter(None, found), None)
 
 
 def _of_json(value: Any, again: Any, path: str = "") -> str | None:

@@ -1,30 +1,21 @@
-"""Redacts files: JSON and Parquet by their values, text by blocks of lines, in little memory.
-
-A file in which nothing changes keeps its bytes.
-"""
+"""Redacts files: JSON and Parquet by their values, text as a whole. A file in which nothing changes keeps its bytes."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servelab.core.credential_forms import PRIVATE_KEY_BEGINS, PRIVATE_KEY_ENDS
 from servelab.core.errors import ServelabError
 
 _SNIFFED_BYTES = 8192
-_BLOCK_CHARACTERS = 1 << 20
-_MOST_CHARACTERS = 1 << 24
-MOST_LINE_BYTES = 1 << 24
-"""Size of a line of text; a file with a longer one is not archived."""
-_NEAR_LINES = 8
-"""Lines before and behind the end of a block in which a credential could be cut by it."""
+MOST_BYTES = 1 << 30
+"""A larger text or JSON file is not archived, because it is searched for secrets as a whole."""
 
 
 class _OfJson(Protocol):
@@ -40,7 +31,7 @@ def redact_file(
     elif source.suffix == ".json":
         changed = _redact_json(source, scratch, json)
     elif _is_text(source):
-        changed = _redact_lines(source, scratch, text)
+        changed = _redact_text(source, scratch, text)
     else:
         refuse(source)
         return source
@@ -52,7 +43,7 @@ def redact_file(
 def texts_of(source: Path, is_suspect: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
     """Texts of a file: the place, the key (in JSON), and the text.
 
-    Of a text file only blocks of lines that are suspect: first each line, then each two lines, then the whole block.
+    Of a text file, if it is suspect: first each line, then each two lines, then the whole.
     """
     if source.suffix == ".parquet":
         with pq.ParquetFile(source) as file:
@@ -62,75 +53,27 @@ def texts_of(source: Path, is_suspect: Callable[[str], bool]) -> Iterator[tuple[
                     yield from ((f"column {name}", "", value) for value in _texts(batch.column(0).to_pylist()))
     elif source.suffix == ".json":
         yield from _texts_of_json(_read_json(source), "", "")
-    else:
-        for first, lines in _overlapping(source):
-            if is_suspect(block := "".join(lines)):
-                yield from ((f"line {number}", "", line) for number, line in enumerate(lines, first))
-                for number, (line, following) in enumerate(pairwise(lines), first):
-                    yield f"lines {number} and {number + 1}", "", line + following
-                yield f"lines {first} to {first + len(lines) - 1}", "", block
+    elif is_suspect(text := _read(source)):
+        lines = [f"{line}\n" for line in text.split("\n")]
+        yield from ((f"line {number}", "", line) for number, line in enumerate(lines, 1))
+        for number, (line, following) in enumerate(pairwise(lines), 1):
+            yield f"lines {number} and {number + 1}", "", line + following
+        yield f"lines 1 to {len(lines)}", "", text
 
 
-def _overlapping(source: Path) -> Iterator[tuple[int, list[str]]]:
-    """Blocks of lines with the number of the first one; each begins with the last line of the one before."""
-    first, size, lines = 1, 0, list[str]()
-    with source.open("rb") as file:
-        for raw in _lines(source, file):
-            lines.append(raw.decode(errors="surrogateescape"))
-            size += len(raw)
-            if size > _BLOCK_CHARACTERS:
-                yield first, lines
-                first, size, lines = first + len(lines) - 1, 0, lines[-1:]
-    yield first, lines
+def _read(source: Path) -> str:
+    if (size := source.stat().st_size) > MOST_BYTES:
+        most = f"has {size >> 20} MiB, more than the {MOST_BYTES >> 20} that are searched for secrets"
+        raise ServelabError(f"{source}: {most}; archive without the run that it is of")
+    return source.read_bytes().decode(errors="surrogateescape")
 
 
-def _lines(source: Path, file: BinaryIO) -> Iterator[bytes]:
-    """The lines of an open file, in bounded memory; `ServelabError` if one is too long to be searched for secrets."""
-    for number in count(1):
-        line = file.readline(MOST_LINE_BYTES + 1)
-        if len(line) > MOST_LINE_BYTES:
-            most = f"{MOST_LINE_BYTES >> 20} MiB, too long to be searched for secrets"
-            raise ServelabError(f"{source}: line {number} has more than {most}; archive without the run that it is of")
-        if not line:
-            return
-        yield line
-
-
-def _redact_lines(source: Path, scratch: Path, text: Callable[[str], str]) -> bool:
-    changed = False
-    with scratch.open("wb") as after:
-        for given in _blocks(source, text):
-            made = text(given)
-            changed |= made != given
-            after.write(made.encode(errors="surrogateescape"))
-    return changed
-
-
-def _blocks(source: Path, text: Callable[[str], str]) -> Iterator[str]:
-    """A file in pieces of whole lines, cut where nothing that is replaced crosses the cut."""
-    lines: list[str] = []
-    size = 0
-    with source.open("rb") as file:
-        for raw in _lines(source, file):
-            line = raw.decode(errors="surrogateescape")
-            if size > _BLOCK_CHARACTERS and (size > _MOST_CHARACTERS or not _crossed(lines, line, text)):
-                yield "".join(lines)
-                lines, size = [], 0
-            lines.append(line)
-            size += len(line)
-    yield "".join(lines)
-
-
-def _crossed(lines: list[str], line: str, text: Callable[[str], str]) -> bool:
-    near = "".join(lines[-_NEAR_LINES:])
-    if text(near + line) != text(near) + text(line):
-        return True
-    block = "".join(lines)  # a private key has more lines
-    return _last_end(PRIVATE_KEY_BEGINS, block) > _last_end(PRIVATE_KEY_ENDS, block)
-
-
-def _last_end(pattern: re.Pattern[str], text: str) -> int:
-    return max((match.end() for match in pattern.finditer(text)), default=0)
+def _redact_text(source: Path, scratch: Path, text: Callable[[str], str]) -> bool:
+    before = _read(source)
+    after = text(before)
+    if after != before:
+        scratch.write_bytes(after.encode(errors="surrogateescape"))
+    return after != before
 
 
 def _redact_json(source: Path, scratch: Path, redact: _OfJson) -> bool:

@@ -1,7 +1,6 @@
 """The physical limit of a run: how fast its devices could serve the same requests with this model at most.
 
-It decides nothing; a figure above it is impossible (`servelab.results.checks.server`). What waits to be measured is
-ordered by the little of it that is known before (`servelab.study.order_of_limits`).
+It decides nothing; a figure above it is impossible (`servelab.results.checks.server`).
 """
 
 from __future__ import annotations

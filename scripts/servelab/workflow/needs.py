@@ -18,7 +18,6 @@ from servelab.machine.devices import DEVICES
 from servelab.measure.environment_gate import settings_id
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.strategies import loads
-from servelab.study.order_of_limits import order_of_limit
 from servelab.study.project import Project
 from servelab.study.spec_builder import served_settings
 from servelab.workflow.plan_index import Job, Plans
@@ -198,10 +197,6 @@ class MeasuringJobs:
     def hardware(self, last: str) -> HardwareSpec:
         """The hardware of the job: that of the run with the most accelerators."""
         return max((self.plans.spec(run).hardware for run in self.runs(last)), key=lambda hardware: hardware.count)
-
-    def priority(self, last: str) -> float:
-        """What may be fastest is measured first, so that it is measured if the time is short."""
-        return order_of_limit(self.plans.content(last))
 
     def json(self, last: str) -> str:
         """The job as its script reads it."""
