@@ -1,4 +1,6 @@
-"""Begins a study: writes a checked file for a model, hardware, engines and a question, to be edited and run.
+"""Begins a study for a model as an engine serves it by itself, with candidates and a reason for each.
+
+`servelab tune` does the same from your own command.
 
 On a terminal it asks for what is not given; elsewhere the defaults below count, and --model must be given.
 """
@@ -6,22 +8,18 @@ On a terminal it asks for what is not given; elsewhere the defaults below count,
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
+from tune_command import write
 
-from servelab.cli.first_study import (
-    AskedHardware,
-    AskedStudy,
-    first_model,
-    found_hardware,
-    known_engines,
-    write_first_study,
-)
+from servelab.cli.first_study import asked_hardware, first_model, known_engines
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.machine.devices import DEVICES
-from servelab.metrics.definitions import METRICS
+from servelab.tune.begin import TuneRequest, begin
+from servelab.tune.typed_command import TypedCommand
 
 
 def options() -> argparse.ArgumentParser:
@@ -63,38 +61,40 @@ def main(arguments: argparse.Namespace) -> None:
         raise ConfigError(
             "--model: give a repository of the hub, as owner/name, a package, as name==version, or a path"
         )
-    hardware = _hardware(arguments)
+    hardware = asked_hardware(arguments.hardware, arguments.device, arguments.per_node)
+    if not arguments.hardware:
+        print(
+            f"Hardware: {hardware.per_node} × {hardware.accelerator}, found on this machine; --hardware names another"
+        )
     known = sorted(known_engines(root, hardware.device))
     if not known:
         raise ConfigError(f"--device {hardware.device}: no study of this checkout has such hardware; write one by hand")
     engines = arguments.engines or _asked(f"Engines, of {', '.join(known)}", known[0]).replace(",", " ").split()
-    metrics = METRICS.names()
+    if engines[0] not in known:
+        raise ConfigError(f"--engines {engines[0]}: not known on {hardware.device}{nearest(engines[0], known)}")
     metric = arguments.question or _asked("Question: the metric to improve", "total_tokens_per_s")
-    if metric not in metrics:
-        raise ConfigError(f"--question {metric}: unknown metric{nearest(metric, metrics)}")
-    asked = AskedStudy(
+    options = {
+        "tensor_parallel_size": arguments.accelerators if arguments.accelerators > 1 else None,
+        "context_length": arguments.context,
+    }
+    request = TuneRequest(
         name=arguments.name,
-        model=first_model(model, arguments.revision, arguments.gguf),
+        command=TypedCommand(
+            engine=engines[0],
+            model=model,
+            options={name: value for name, value in options.items() if value is not None},
+        ),
         hardware=hardware,
-        engines=engines,
         metric=metric,
         workload=arguments.workload,
-        accelerators=arguments.accelerators,
-        context_length=arguments.context,
+        engines=engines[1:],
+        revision=arguments.revision,
     )
-    print(f"{write_first_study(asked, root)}: written and checked. Edit its stages, then:")
-    for command in ("check", "plan", "run"):
-        print(f"    servelab {command} {asked.name}")
 
+    def ask_model(model: str, revision: str | None) -> dict[str, Any]:
+        return first_model(model, revision, arguments.gguf)
 
-def _hardware(arguments: argparse.Namespace) -> AskedHardware:
-    if arguments.hardware:
-        return AskedHardware(arguments.device or "nvidia", arguments.hardware, arguments.per_node or 1)
-    if arguments.device:
-        raise ConfigError("--device: give --hardware too, the name of the accelerator")
-    found = found_hardware()
-    print(f"Hardware: {found.per_node} × {found.accelerator}, found on this machine; --hardware names another")
-    return AskedHardware(found.device, found.accelerator, arguments.per_node or found.per_node)
+    write(arguments.name, begin(request, root, ask_model), root)
 
 
 def _asked(question: str, default: str | None) -> str | None:

@@ -9,12 +9,13 @@ import json
 import sys
 from pathlib import Path
 
-from servelab.cli.first_study import AskedHardware, first_model, found_hardware, write_study
+from servelab.cli.first_study import asked_hardware, first_model, write_study
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.machine.devices import DEVICES
 from servelab.tune.begin import Begun, TuneRequest, begin
 from servelab.tune.study_text import explained
+from servelab.tune.typed_command import read_command
 
 
 class Parser(argparse.ArgumentParser):
@@ -65,8 +66,8 @@ def main(arguments: argparse.Namespace) -> None:
         )
     asked = TuneRequest(
         name=arguments.name,
-        words=words,
-        hardware=_hardware(arguments),
+        command=read_command(words),
+        hardware=asked_hardware(arguments.hardware, arguments.device, arguments.per_node),
         metric=arguments.question,
         users=arguments.users,
         rate=arguments.rate,
@@ -83,26 +84,20 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(begun.as_json(), indent=1, ensure_ascii=False))
         return
-    file = write_study(arguments.name, begun.text(), arguments.root, begun.workloads_text)
-    _print(begun)
-    print(f"{file}: written and checked. Then:")
-    for command in ("check", "plan", "run"):
-        print(f"    servelab {command} {arguments.name}")
+    write(arguments.name, begun, arguments.root)
 
 
-def _print(begun: Begun) -> None:
+def write(name: str, begun: Begun, root: Path) -> None:
+    """Writes a study, and prints its candidates with their reasons."""
+    file = write_study(name, begun.text(), root, begun.workloads_text)
     for line in begun.notes:
         print(line)
     print(f"{len(begun.proposed.candidates)} candidates:")
     for lever, proposal in begun.proposed.candidates:
         print(f"  {proposal.label:32} {explained(lever, proposal)}")
-
-
-def _hardware(arguments: argparse.Namespace) -> AskedHardware:
-    if arguments.hardware:
-        return AskedHardware(arguments.device or "nvidia", arguments.hardware, arguments.per_node or 1)
-    found = found_hardware()
-    return AskedHardware(found.device, found.accelerator, arguments.per_node or found.per_node)
+    print(f"{file}: written and checked. Then:")
+    for command in ("check", "plan", "run"):
+        print(f"    servelab {command} {name}")
 
 
 if __name__ == "__main__":

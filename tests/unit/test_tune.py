@@ -25,6 +25,11 @@ COMMIT = "9216db5781bf21249d130ec9da846c4624c16137"
 H100 = ("--hardware", "NVIDIA H100 80GB HBM3")
 
 
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     """What `servelab tune --json` prints."""
     tune_command.main(tune_command.options().parse_args(["mine", "--json", *words]))

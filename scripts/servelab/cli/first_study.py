@@ -1,8 +1,4 @@
-"""A first study for a model on some hardware: what it needs is taken from the checkout's studies on such hardware.
-
-Engines with their versions and locks, the workload and the protocol are those of an existing study; model, hardware and
-question are the user's. The stages ask what is worth asking of every engine. All of it is there to be edited.
-"""
+"""What a first study takes from the machine, from the checkout's studies on such hardware, and from the hub."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-import yaml
 from packaging.version import Version
 from pydantic import ValidationError
 
@@ -23,18 +18,12 @@ from servelab.assets.sources.package import pin_model
 from servelab.cli.checkout import CONFIG, STUDIES
 from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.files import CHECKOUT, own_or_shipped, write_text
-from servelab.core.registry import nearest
 from servelab.core.yaml_file import read_yaml
 from servelab.machine.devices import DEVICES
 from servelab.search.project import load_project
 from servelab.study.study import Study, load_study
 
 _SCHEMA = "schema/study.schema.json"
-_SEQUENCES = (16, 64, 256)
-_HEAD = """\
-# yaml-language-server: $schema={schema}
-# Begun by `servelab init`; docs/studies.md explains every key. Edit the stages: they are the questions of this study.
-"""
 
 
 @dataclass(frozen=True)
@@ -47,31 +36,16 @@ class AskedHardware:
     per_node: int
 
 
-@dataclass(frozen=True)
-class AskedStudy:
-    """What the user decides."""
-
-    name: str
-    model: dict[str, Any]
-    """The study's `model`."""
-    hardware: AskedHardware
-    engines: Sequence[str]
-    """The first serves the baseline."""
-    metric: str
-    workload: str | None = None
-    """None: that of the existing study."""
-    accelerators: int = 1
-    """For each server."""
-    context_length: int | None = None
-    """Longest sequence in tokens; None: the engine's default."""
-
-
-def found_hardware() -> AskedHardware:
-    """The accelerators of this machine, or else its CPU."""
+def asked_hardware(name: str | None, device: str | None, per_node: int | None) -> AskedHardware:
+    """The accelerators that are named, or those of this machine, or else its CPU."""
+    if name:
+        return AskedHardware(device or "nvidia", name, per_node or 1)
+    if device:
+        raise ConfigError("--device: give --hardware too, the name of the accelerator")
     for kind in sorted(DEVICES, key=lambda each: not each.gres):  # those that batch systems allocate come first
         with suppress(Outage):
             if devices := kind.find():
-                return AskedHardware(kind.name, devices[0].name if kind.gres else kind.name, len(devices))
+                return AskedHardware(kind.name, devices[0].name if kind.gres else kind.name, per_node or len(devices))
     raise ConfigError("no device was found on this machine; give --hardware and --device")
 
 
@@ -84,12 +58,6 @@ def known_engines(root: Path, device: str) -> dict[str, dict[str, Any]]:
             if engine.engine is None and (before is None or Version(before["version"]) < Version(engine.version)):
                 found[alias] = engine.model_dump(mode="json", exclude_defaults=True)
     return found
-
-
-def write_first_study(asked: AskedStudy, root: Path) -> Path:
-    """Writes config/studies/<name>.yaml of the folder `root`; its path; `ConfigError` and no file if it is wrong."""
-    text = _HEAD + yaml.safe_dump(first_study(asked, root), sort_keys=False, allow_unicode=True, width=120)
-    return write_study(asked.name, text.replace("'on':", "on:"), root)  # a word of its own only to other readers
 
 
 def write_study(name: str, text: str, root: Path, workloads: str | None = None) -> Path:
@@ -125,63 +93,6 @@ def write_study(name: str, text: str, root: Path, workloads: str | None = None) 
     return file
 
 
-def first_study(asked: AskedStudy, root: Path) -> dict[str, Any]:
-    """The study as plain data; `ConfigError` if no study of the checkout has such an engine on such hardware."""
-    device = asked.hardware.device
-    known = known_engines(root, device)
-    for name in asked.engines:
-        if name not in known:
-            raise ConfigError(
-                f"--engines {name}: no study in {root / STUDIES} uses it on {device}{nearest(name, list(known))}. "
-                "For another one see 'Another version' in docs/engines.md"
-            )
-    example = closest_study(root, device, asked.engines)
-    options: dict[str, Any] = {"context_length": asked.context_length} if asked.context_length else {}
-    if asked.accelerators > 1:
-        options["tensor_parallel_size"] = asked.accelerators
-    baseline = {
-        "engine": asked.engines[0],
-        **({"options": options} if options else {}),
-        **({"accelerators": asked.accelerators} if asked.accelerators > 1 else {}),
-    }
-    workload = asked.workload or example.objective.on
-    return {
-        "study": asked.name,
-        "title": f"{asked.model['id']} on {asked.hardware.accelerator}",
-        "model": asked.model,
-        "hardware": {
-            "accelerator": asked.hardware.accelerator,
-            "device": device,
-            "per_node": asked.hardware.per_node,
-        },
-        "engines": {name: known[name] for name in asked.engines},
-        "objective": {"metric": asked.metric, "on": workload},
-        "protocol": example.protocol.model_dump(mode="json", exclude_defaults=True),
-        "answers": {},
-        "search": {"strategy": "staged"},
-        "baseline": baseline,
-        "stages": _stages(asked.engines, root, workload),
-        "workloads": [workload],
-    }
-
-
-def _stages(engines: Sequence[str], root: Path, workload: str) -> list[dict[str, Any]]:
-    """Questions that every engine has an answer to; not more sequences than the workload has requests."""
-    known = read_yaml(own_or_shipped(root, "config/workloads.yaml"))
-    requests = known.get(workload, {}).get("parameters", {}).get("num_requests", _SEQUENCES[-1])
-    sequences = [each for each in _SEQUENCES if each <= requests] or [requests]
-    stages: list[dict[str, Any]] = []
-    if len(engines) > 1:
-        others = [{"engine": name} for name in engines[1:]]
-        stages.append({"name": "engine", "title": "Which engine", "candidates": others})
-    for name, title, option, values in (
-        ("sequences", "How many sequences at once", "max_num_seqs", sequences),
-        ("batched-tokens", "Tokens in one step", "max_num_batched_tokens", (2048, 8192)),
-    ):
-        stages.append({"name": name, "title": title, "candidates": [{"options": {option: value}} for value in values]})
-    return stages
-
-
 def _examples(root: Path, device: str) -> list[Study]:
     """Studies of the folder and of the checkout on a kind of device, by name; those with a mistake are skipped."""
     found = []
@@ -207,7 +118,7 @@ def closest_study(root: Path, device: str, engines: Sequence[str]) -> Study:
     )
 
 
-def first_model(given: str, revision: str | None, gguf: str | None) -> dict[str, Any]:
+def first_model(given: str, revision: str | None, gguf: str | None = None) -> dict[str, Any]:
     """The study's `model` for a path, for the GGUF file in a package `name==version` (in parts in several, with
     commas), or for `owner/name` of the hub.
 

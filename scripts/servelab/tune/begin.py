@@ -27,15 +27,15 @@ from servelab.study.study import Model as ModelKeys
 from servelab.tune.proposals import Proposed, effective_differences, idle_settings, propose
 from servelab.tune.situation import ExpectedLoad, Situation, known_model
 from servelab.tune.study_text import candidate, explained, study_text
-from servelab.tune.typed_command import TypedCommand, read_command, unknown_flags
+from servelab.tune.typed_command import TypedCommand, unknown_flags
 
 WORKLOADS = Path("config/workloads.yaml")
 _PROBE_S = 10.0
 _USERS, _CHAT = 256, (220, 200)
 """Requests in flight, and tokens of prompt and answer, where nothing says them."""
 
-AskModel = Callable[[str, str | None, str | None], dict[str, Any]]
-"""(name or path, revision, GGUF file) → the study's `model`; asks the hub for a commit where none is given."""
+AskModel = Callable[[str, str | None], dict[str, Any]]
+"""(name or path, revision) → the study's `model`; asks the hub for a commit where none is given."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,19 @@ class TuneRequest:
     """What the user gave."""
 
     name: str
-    words: Sequence[str]
+    command: TypedCommand
     hardware: AskedHardware
     metric: str
-    users: int | None
-    rate: float | None
-    prompt_tokens: int | None
-    answer_tokens: int | None
-    workload: str | None
-    limits: Sequence[str]
-    engines: Sequence[str]
-    all_engines: bool
-    most: int
-    revision: str | None
+    users: int | None = None
+    rate: float | None = None
+    prompt_tokens: int | None = None
+    answer_tokens: int | None = None
+    workload: str | None = None
+    limits: Sequence[str] = ()
+    engines: Sequence[str] = ()
+    all_engines: bool = False
+    most: int = 12
+    revision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     """The study of a command; without `ask_model` no network is used, and the model's revision stays open."""
     if asked.metric not in METRICS.names():
         raise ConfigError(f"--question {asked.metric}: unknown metric{nearest(asked.metric, METRICS.names())}")
-    command = read_command(asked.words)
-    device = asked.hardware.device
+    command, device = asked.command, asked.hardware.device
     entries = _newest(known_engines(root, device), root)
     command = replace(command, engine=_here(command.engine, entries, device))
     entry = _of_image(entries[command.engine], command, root)
@@ -113,7 +112,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         raise ConfigError(f"--engines {unknown[0]}: not known on {device}{nearest(unknown[0], list(entries))}")
     model_keys = {"id": command.model, "revision": asked.revision or command.revision}
     if ask_model:
-        model_keys = ask_model(command.model, asked.revision or command.revision, None)
+        model_keys = ask_model(command.model, asked.revision or command.revision)
     model = known_model(command.model, _facts(command.model, model_keys, is_online=ask_model is not None))
     example = closest_study(root, device, [command.engine])
     workload, added = _workload(asked, root, example.objective.on)
@@ -134,6 +133,8 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     )
     proposed = propose(now, asked.most)
     variants = _variants(proposed, model_keys, ask_model)
+    if not proposed.candidates:
+        raise ConfigError("no lever applies to this command and load; write its stages by hand: docs/studies.md")
     protocol = example.protocol.model_dump(mode="json", exclude_defaults=True) | {"max_concurrency": users}
     if asked.rate:
         protocol["request_rate"] = asked.rate
@@ -243,7 +244,7 @@ def _variants(proposed: Proposed, keys: dict[str, Any], ask_model: AskModel | No
             continue
         name = proposal.label.split()[0].lower()
         try:
-            found = ask_model(proposal.model, None, None) if ask_model else {"id": proposal.model, "revision": None}
+            found = ask_model(proposal.model, None) if ask_model else {"id": proposal.model, "revision": None}
         except ConfigError as error:
             proposed.candidates.remove(pair)
             proposed.left_out[proposal.label] = str(error).partition(";")[0]

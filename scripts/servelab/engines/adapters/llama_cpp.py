@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
+from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine, flag, switch
 from servelab.engines.options import A_FILE, ADDRESS, METRICS, MODEL, Checked, Owned, Parallel, Typed, argument
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve
@@ -108,6 +109,12 @@ class LlamaCpp(Engine):
     request_body: ClassVar = {"ignore_eos": True}
     variable_prefixes = ("LLAMA_", "GGML_")
     log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
+
+    def defaults(
+        self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
+    ) -> dict[str, ArgumentValue]:
+        """See `Engine.defaults`: common/arg.cpp."""
+        return {"max_num_seqs": _AUTO_SLOTS, "max_num_batched_tokens": 2048, "prefix_caching": True}
 
     def command(self, serve: Serve) -> list[str]:
         base = [str(serve.python), str(_LAUNCHER), "--model", str(serve.model_path), "--alias", serve.model_name]
