@@ -25,7 +25,7 @@ def test_what_cannot_change_a_measurement_measures_nothing(workspace):
         "report/charts/tried.py",
         "results/parse.py",
         "report/render.py",
-        "measure/run.py",
+        "measure/visits.py",
         "measure/load/sender.py",
     ):
         file = workspace.folder / "scripts/servelab" / name

@@ -10,8 +10,6 @@ import pandas as pd
 import pytest
 from workspace import NEW, OLD, Workspace, tiny_study
 
-from servelab.results.past_runs import configuration_id
-
 pytestmark = pytest.mark.slow
 
 COSTS = re.compile(
@@ -59,17 +57,6 @@ def upgrade(tmp_path_factory):
 
 def versions(workspace, runs):
     return [workspace.json(f"results/runs/{run}/spec.json")["engine"]["version"] for run in runs]
-
-
-def ends_of_starts(workspace, configuration, version):
-    """When each run of a configuration at a version ended: one of each server start."""
-    runs = [workspace.folder / "results/runs" / run for run in workspace.runs()]
-    specs = {run: workspace.json(f"results/runs/{run.name}/spec.json") for run in runs}
-    return [
-        workspace.json(f"results/runs/{run.name}/status.json")["finished_at"]
-        for run, spec in specs.items()
-        if configuration_id(spec) == configuration and spec["engine"]["version"] == version
-    ]
 
 
 def test_an_upgrade_measures_exactly_the_engines_runs_and_keeps_the_old(upgrade):
