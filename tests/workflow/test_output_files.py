@@ -16,7 +16,8 @@ from workspace import Workspace, tiny_study
 
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
-from servelab.report.docs.output_files import keys, named, unit
+from servelab.report.docs.files_page import keys, unit
+from servelab.report.docs.output_files import named
 
 SHARED = ("datasets", "envs", "models")
 

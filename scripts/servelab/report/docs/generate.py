@@ -13,7 +13,7 @@ from servelab.core.run_spec import HubSource, PackageSource, PathSource, Protoco
 from servelab.core.ssh_signature import SigningKey
 from servelab.metrics.definitions import render_docs as render_metrics
 from servelab.report.docs.engine_options import render_docs as render_options
-from servelab.report.docs.output_files import render_docs as render_files
+from servelab.report.docs.files_page import render_docs as render_files
 from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.results.checks import render_docs as render_checks
 from servelab.study.recorded.study import RecordedStudy

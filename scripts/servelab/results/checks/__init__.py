@@ -113,8 +113,6 @@ class Check:
     looks_at: str
     rule: str
     """When it fails, with its thresholds."""
-    why: str
-    """Effect of a failure on the figures, and the reason for the threshold."""
     fails_as: tuple[Level, ...]
     """`suspect`, `invalid`, or both if the rule distinguishes them."""
     action: str
@@ -131,7 +129,6 @@ def check(
     *,
     looks_at: str,
     rule: str,
-    why: str,
     fails_as: tuple[Level, ...],
     action: str,
     means_disturbed: bool = False,
@@ -139,7 +136,7 @@ def check(
     """Registers the decorated function as a check; the arguments are the fields of `Check`."""
 
     def register(look: Callable[[Evidence], Saw]) -> Callable[[Evidence], Saw]:
-        CHECKS.register(name, Check(name, looks_at, rule, why, fails_as, action, look, means_disturbed))
+        CHECKS.register(name, Check(name, looks_at, rule, fails_as, action, look, means_disturbed))
         return look
 
     return register

@@ -21,7 +21,6 @@ _SENT_FOR = 0.9
     "in_flight_above_limit",
     looks_at="Most requests in flight at once, by send and end of every request, compared with `max_concurrency`.",
     rule="more were in flight than allowed.",
-    why="The load was heavier than the study asks for, so the figures belong to another load.",
     fails_as=("invalid",),
     action="Report it to the developers of the load client: it ignores its limit.",
 )
@@ -38,8 +37,6 @@ def _in_flight_above_limit(evidence: Evidence) -> Saw:
     "rate_below_capacity",
     looks_at="For an objective that is a rate: how fast requests ended, compared with the rate at which they were due.",
     rule="the middle 80 % of the requests ended at 95 % or more of the rate at which they were due.",
-    why="The server kept up with the load, so the throughput is that of the load and not of the server. On an "
-    "overloaded server requests end more slowly than they arrive.",
     fails_as=("suspect",),
     action="Raise `request_rate`, or use `inf`, until the server falls behind; or choose a latency as objective.",
 )
@@ -66,8 +63,6 @@ def _rate_below_capacity(evidence: Evidence) -> Saw:
     "due, and whether `saturation_in_flight` ended the round.",
     rule="suspect if the middle 80 % of the requests ended at less than 80 % of the rate at which they were due; "
     "invalid if the round was ended because too many requests were in flight.",
-    why="The queue grows as long as the load lasts, so latencies depend on the length of the run. 80 % allows a queue "
-    "that comes and goes. A round that was cut off has no valid figures.",
     fails_as=("suspect", "invalid"),
     action="Lower `request_rate`: the server cannot keep up with it.",
 )
@@ -88,8 +83,6 @@ def _queue_grows(evidence: Evidence) -> Saw:
     looks_at="For an objective that is a rate, in a closed loop: the server's own queue, and how busy the device was.",
     rule="no request ever waited in the server while the accelerators (or the machine's CPUs if it has none) were "
     "less than 50 % busy on average.",
-    why="The server had capacity left, so the limit decided the throughput. An empty queue alone is not a problem: a "
-    "server may run all requests at once and be as fast as it can be.",
     fails_as=("suspect",),
     action="Raise `max_concurrency`, or send more requests.",
 )
@@ -112,7 +105,6 @@ def _concurrency_below_capacity(evidence: Evidence) -> Saw:
     "shorter_than_asked",
     looks_at="When the last request of each round was sent, compared with `duration_s`.",
     rule="the requests ran out before 90 % of the duration.",
-    why="The load ended too early: rates are too low, and latencies are those of an idle server.",
     fails_as=("suspect",),
     action="Give the workload more requests, or shorten the duration.",
 )
@@ -150,8 +142,6 @@ _SLOWDOWN_REASONS = 0x8 | 0x20 | 0x40 | 0x80
     looks_at="The objective's value in each round after the first, from three rounds on.",
     rule="one round is more than 20 % from the median of the others, and more than four times as far as they are from "
     "one another.",
-    why="Something disturbed that round and not the others: the mean is off and the interval is wide. Rounds that all "
-    "scatter do not fail; their interval shows it.",
     fails_as=("suspect",),
     action="Look at the telemetry of the round, and measure the run again on a quiet machine.",
     means_disturbed=True,
@@ -165,7 +155,6 @@ def _disturbed_round(evidence: Evidence) -> Saw:
     looks_at="The objective's value in the first round, from three rounds on.",
     rule="it is more than 20 % from the median of the others, and more than four times as far as they are from one "
     "another.",
-    why="The first round paid one-time costs: compilation, page faults, allocation of caches.",
     fails_as=("suspect",),
     action="Raise `warmup_requests` or `settle_requests`, and measure again.",
 )
@@ -178,7 +167,6 @@ def _still_warming_up(evidence: Evidence) -> Saw:
     looks_at="CPU time of processes other than server and client, and time stolen by the hypervisor, during the load.",
     rule="averaged over any round, other processes used more than `protocol.max_others_cpu_percent` of the machine's "
     "CPUs (10 % by default), or more than half as much was stolen.",
-    why="Other processes also compete for caches and memory. An idle system itself uses less than 10 %.",
     fails_as=("suspect",),
     action="Stop other programs on the machine, and measure again.",
     means_disturbed=True,
@@ -194,7 +182,6 @@ def _busy_machine(evidence: Evidence) -> Saw:
     looks_at="NVML's reasons for reduced clocks, during the load.",
     rule="more than 5 % of the samples have a thermal or hardware slowdown or a power brake. The board's power cap is "
     "its normal limit and is not counted.",
-    why="A GPU that is hot or short of power is slower than at another time, and gets slower during the study.",
     fails_as=("suspect",),
     action="Check cooling and power supply, and measure again.",
 )

@@ -21,8 +21,6 @@ _EVENTS_SUSPECT = 0.01
     "failed_requests",
     looks_at="Requests that ended in an error.",
     rule="suspect if any counted request failed; invalid if more than 5 % failed, or if none was counted.",
-    why="Figures come from the successful requests, which are faster when others fail. Above 5 % not even the 95th "
-    "percentile of all requests is known.",
     fails_as=("suspect", "invalid"),
     action="Read the errors in requests.parquet and the server's log; lower the load or fix the server.",
 )
@@ -43,7 +41,6 @@ def _failed_requests(evidence: Evidence) -> Saw:
     "timed_out_requests",
     looks_at="Requests that a time limit ended.",
     rule="any counted request's error is a time-out.",
-    why="The slowest requests are cut off, so the latencies of the others look better than they should.",
     fails_as=("suspect",),
     action="Raise `round_timeout_s`, or lower the load.",
 )
@@ -56,8 +53,6 @@ def _timed_out_requests(evidence: Evidence) -> Saw:
     "output_length",
     looks_at="`usage.completion_tokens` of every answer, compared with the requested length.",
     rule="suspect if the length of any answer is off; invalid if all answers together are off by more than 1 %.",
-    why="Another number of tokens is a different amount of work: throughput and latency are not those of the "
-    "workload, and not comparable with an engine that kept to it.",
     fails_as=("suspect", "invalid"),
     action="Make the engine ignore the end-of-sequence token, and make sure that its context length has room for the "
     "answer.",
@@ -82,9 +77,6 @@ def _output_length(evidence: Evidence) -> Saw:
     looks_at="`usage.prompt_tokens` of every successful request, compared with the prompt's length in the workload.",
     rule="the median excess is below 0, or above what a chat template adds (1,024 tokens) or, for completions, a "
     "begin token (8).",
-    why="Total throughput counts these tokens. A template adds the same to each prompt (SmolLM2's 30; templates with "
-    "a long default system prompt some hundred); anything else means a truncated prompt, a wrong tokenizer or a wrong "
-    "count.",
     fails_as=("invalid",),
     action="Compare the served model's tokenizer with the workload's; look for truncation in the server's log.",
 )
@@ -104,8 +96,6 @@ def _input_token_count(evidence: Evidence) -> Saw:
     looks_at="How much the excess of `input_token_count` differs between requests.",
     rule="for more than 1 % of the successful requests it differs from the median by more than 8 tokens and 2 % of "
     "the prompt.",
-    why="A template adds the same number to each prompt, except for a few tokens where it meets the text. Some "
-    "prompts are truncated, or counted differently.",
     fails_as=("suspect",),
     action="Look for truncation in the server's log, and make sure that its context length fits the longest prompt.",
 )
@@ -123,8 +113,6 @@ def _input_token_spread(evidence: Evidence) -> Saw:
     "token_count_varies",
     looks_at="The server's token counts of the same request in different rounds.",
     rule="any request has different input or output counts in two rounds.",
-    why="Every round sends the same bytes, so a count that changes is wrong at least once. Later turns of "
-    "conversations are left out: they hold the server's answers.",
     fails_as=("suspect",),
     action="Look at those requests in requests.parquet; report it to the engine's developers.",
 )
@@ -148,8 +136,6 @@ def _token_count_varies(evidence: Evidence) -> Saw:
     "more_events_than_tokens",
     looks_at="Events with content, compared with `usage.completion_tokens`.",
     rule="more than 1 % of the successful requests have at least two events more than output tokens.",
-    why="An event carries at least one token (except possibly the rest of the text at the end): the server counts too "
-    "few tokens, and the throughput is too low.",
     fails_as=("suspect",),
     action="Count the tokens of some answers with the model's tokenizer; report it to the engine's developers.",
 )
@@ -187,7 +173,6 @@ _SLACK_S = 0.001
     looks_at="Total token throughput of each round, compared with its tokens and its duration.",
     rule="total_tokens_per_s × duration_s and the tokens of the successful requests differ by more than 0.5 % in any "
     "round.",
-    why="This is the definition. A figure that breaks it was not computed from these records.",
     fails_as=("invalid",),
     action="Report it: the metric and the records disagree.",
 )
@@ -209,7 +194,6 @@ def _total_is_tokens_per_duration(evidence: Evidence) -> Saw:
     "tpot_is_decode_time_per_token",
     looks_at="Mean TPOT, compared with (E2EL − TTFT) / (output tokens − 1) from the records, each a mean over rounds.",
     rule="the two differ by more than 0.5 %.",
-    why="This is the definition. It breaks if a reader misses part of the stream, or if a tool includes TTFT in TPOT.",
     fails_as=("invalid",),
     action="Report it: the metric and the records disagree.",
 )
@@ -233,7 +217,6 @@ def _tpot_is_decode_time_per_token(evidence: Evidence) -> Saw:
     looks_at="Send, first token, last token and end of every successful request, and the gaps between its events.",
     rule="any of them is out of order by more than 1 ms, or the gaps do not add up to last − first token within 1 ms "
     "and 0.5 %.",
-    why="Times of one clock cannot run backwards: the client's times are wrong, and so is every latency.",
     fails_as=("invalid",),
     action="Look at those requests in requests.parquet; report it to the load client.",
 )
@@ -255,8 +238,6 @@ def _times_in_order(evidence: Evidence) -> Saw:
     "peak_below_mean",
     looks_at="Peak output token throughput of each round, compared with its mean.",
     rule="the peak is below the mean by more than 0.5 % in any round.",
-    why="The buckets are equally long and without gaps, so the fullest one has at least the mean. A lower peak means "
-    "that the two count different things, for example a chunk of several tokens as one.",
     fails_as=("suspect",),
     action="Compare events with tokens in requests.parquet; do not rely on the peak.",
 )
@@ -277,8 +258,6 @@ def _peak_below_mean(evidence: Evidence) -> Saw:
     looks_at="Successful requests with several output tokens whose events all came at one moment.",
     rule="suspect if more than 1 % of the answers with several tokens have last token = first token; invalid above 50 "
     "%.",
-    why="Their TPOT and ITL are 0 and their TTFT equals E2EL: nothing was streamed, or the client read only the end "
-    "of the stream. A few are possible if a short answer fits into one speculative step.",
     fails_as=("suspect", "invalid"),
     action="Make sure that the server streams, that no proxy buffers the stream, and that reasoning is read as "
     "content.",

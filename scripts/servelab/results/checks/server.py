@@ -18,7 +18,6 @@ _HITS = 0.1
     "server_restarted",
     looks_at="The start time of the server's process during each round's load, and how often the server was started.",
     rule="the process's start time changed within a round, or there were more starts than rounds.",
-    why="A server that died and restarted lost its queue and its caches, and part of the round measured its start.",
     fails_as=("invalid",),
     action="Read the server's log around the restart.",
 )
@@ -42,8 +41,6 @@ def _server_restarted(evidence: Evidence) -> Saw:
     rule="invalid if the share of one round is more than 10 points above that of another; suspect if it is more than "
     "10 points above what the workload's prompts share: nothing, but for `shared_prefix`; those of `prompts` and "
     "`trace` may share any text.",
-    why="Caches are emptied before each round and prompts differ, so the hit rate should be the same in every round. "
-    "A higher rate in one round means that an earlier round was not flushed.",
     fails_as=("suspect", "invalid"),
     action="Make sure that the engine's caches are emptied between rounds.",
 )
@@ -102,8 +99,6 @@ def judge(limit: PhysicalLimit) -> Saw:
     rule="the round was faster. `invalid` by published rates of the devices, if that holds even where all tokens of a "
     "pass use the same experts, else `suspect`. By measured rates of a CPU: `suspect` if it was more than twice as "
     "fast, and the rates have at most 30 % noise.",
-    why="Nothing can be served faster. The duration or the tokens are wrong, prompts came from a cache that nobody "
-    "counted, or another model or device was measured.",
     fails_as=("suspect", "invalid"),
     action="Compare duration and tokens with the client's own output; check model, device and number of accelerators.",
 )
@@ -123,8 +118,6 @@ _UNREAD_MS = 50.0
     looks_at="How late requests started: after their arrival time or, at the concurrency limit, after a request ended.",
     rule="the 99th percentile is above 10 ms and above 2 % of the mean end-to-end latency. The first requests of a "
     "load that starts all at once are not counted.",
-    why="A late client lowers the load without showing it. 10 ms is a common bound; it matters little for answers "
-    "that take seconds.",
     fails_as=("suspect",),
     action="Raise `client_processes`, or reserve cores for the client.",
 )
@@ -143,7 +136,6 @@ def _schedule_delay(evidence: Evidence) -> Saw:
     "client_cpu",
     looks_at="CPU time of the client's processes over the time of the load, in rounds of a second or more.",
     rule="above 80 % of a core per process in any round.",
-    why="A process that needs nearly a full core reads answers late, so its times are late.",
     fails_as=("suspect",),
     action="Raise `client_processes`.",
 )
@@ -164,8 +156,6 @@ def _client_cpu(evidence: Evidence) -> Saw:
     looks_at="How long parts of the answers waited in the kernel before the client read them (the lag of its event "
     "loop).",
     rule="the 99th percentile is above 50 ms and above the mean inter-token latency in any round.",
-    why="A client that is a token behind falls further behind: it sends the next request late, and unread answers "
-    "slow the server. The times are still correct if they come from the kernel's timestamps.",
     fails_as=("suspect",),
     action="Raise `client_processes`, or reserve cores for the client.",
 )
