@@ -90,28 +90,11 @@ class PairedShare(NamedTuple):
     low: float
     high: float
 
-    def figure(
-        self,
-        instrument: str,
-        name: str,
-        questions: int,
-        *,
-        unit: str = "percent",
-        floor: float | None = None,
-        allowed: float | None = None,
-    ) -> Figure:
+    def figure(self, instrument: str, name: str, questions: int, unit: str = "percent", **more: float | None) -> Figure:
         """The share as an instrument's figure, in percent."""
         value, low, high = (100 * each for each in self)
         return Figure(
-            instrument=instrument,
-            name=name,
-            unit=unit,
-            value=value,
-            low=low,
-            high=high,
-            floor=floor,
-            allowed=allowed,
-            questions=questions,
+            instrument=instrument, name=name, unit=unit, value=value, low=low, high=high, questions=questions, **more
         )
 
 

@@ -6,7 +6,7 @@ Another start of the same baseline gives the floor: what nondeterminism alone ch
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from servelab.answers.comparison import (
     CANNOT_TELL,
@@ -105,24 +105,22 @@ def _judge(share: PairedShare, limit: float) -> tuple[str, str]:
 
 def _distances(comparison: Comparison) -> list[Figure]:
     """Edit distance over all answers that are there, and the first differing position over those that differ."""
-    shares: list[float] = []
-    positions: list[float] = []
-    for key in comparison.questions:
-        if key not in comparison.candidate:
-            continue
-        one, other = comparison.baseline[key].text, comparison.candidate[key].text
-        shares.append(100 * difference_share(one, other))
-        if (position := first_difference(one, other)) is not None:
-            positions.append(position)
-    figures: list[tuple[str, str, Callable[[Sequence[float]], float], list[float]]] = [
-        ("mean_edit_distance", "percent", statistics.fmean, shares),
-        ("median_first_difference", "characters", statistics.median, positions),
-    ]
-    return [
-        Figure(instrument="agreement", name=name, unit=unit, value=middle(values), questions=len(values))
-        for name, unit, middle, values in figures
-        if values
-    ]
+    given = [key for key in comparison.questions if key in comparison.candidate]
+    pairs = [(comparison.baseline[key].text, comparison.candidate[key].text) for key in given]
+    shares = [100 * difference_share(*pair) for pair in pairs]
+    positions = [at for pair in pairs if (at := first_difference(*pair)) is not None]
+    figures = []
+    if shares:
+        mean = statistics.fmean(shares)
+        figures.append(_figure("mean_edit_distance", "percent", mean, len(shares)))
+    if positions:
+        middle = statistics.median(positions)
+        figures.append(_figure("median_first_difference", "characters", middle, len(positions)))
+    return figures
+
+
+def _figure(name: str, unit: str, value: float, questions: int) -> Figure:
+    return Figure(instrument="agreement", name=name, unit=unit, value=value, questions=questions)
 
 
 def difference_share(one: str, other: str) -> float:

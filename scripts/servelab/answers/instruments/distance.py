@@ -74,16 +74,16 @@ class Distance:
             if interval is not None and interval.low is not None:
                 smallest = limit + interval.value - interval.low
         mean = _interval(values, 0.95)
+        ends = {} if mean is None else {"low": mean.low, "high": mean.high}
         figure = Figure(
             instrument="distance",
             name="first_token_kl",
             unit="nats",
             value=None if mean is None else mean.value,
-            low=None if mean is None else mean.low,
-            high=None if mean is None else mean.high,
             floor=statistics.fmean(floor) if floor else None,
             allowed=limit,
             questions=len(values),
+            **ends,
         )
         value = "no figure" if mean is None else f"{mean.value:.3g} nats"
         return InstrumentFinding(
