@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from packaging.version import Version
 
@@ -38,6 +38,7 @@ from servelab.engines.options import (
 )
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 
+T = TypeVar("T")
 FlagsOf = Callable[[Any, Options], list[str]]
 """(an option's value, all options) → the engine's flags for it."""
 VariablesOf = Callable[[Any], dict[str, str]]
@@ -113,7 +114,7 @@ class Engine(ABC):
     """Those of `answer_settings` that should leave greedy answers as they are: a difference is a warning."""
     logprob_fields: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Endpoint → fields of a request that make it print the likeliest first tokens, by id, with log-probabilities."""
-    request_body: ClassVar[Mapping[str, Any]]
+    request_body: ClassVar[Mapping[str, Any]] = {"ignore_eos": True}
     """Fields of every request that make it generate exactly `max_tokens` tokens."""
     failure_signs: ClassVar[list[Sign]] = []
     """Signs that no other engine has, the most specific first; `servelab.engines.failure_signs` has the others."""
@@ -132,9 +133,9 @@ class Engine(ABC):
     def command(self, serve: Serve) -> list[str]:
         """Command that serves (one node's part with `serve.span`); `ConfigError` if it cannot with these options."""
 
-    @abstractmethod
     def version_command(self, python: Path) -> list[str]:
-        """Command that prints the engine's version."""
+        """Command that prints the engine's version; importing the package may look for a GPU."""
+        return [str(python), "-c", f"from importlib.metadata import version; print(version('{self.packages[0]}'))"]
 
     def has_reset(self, answer: bytes) -> bool:
         """Whether an answer with status 200 to `cache_reset` says that the caches are empty."""
@@ -347,6 +348,27 @@ def flag(*names: str) -> FlagsOf:
 def switch(on: str, off: str | None = None) -> FlagsOf:
     """An option that is true or false: a flag for each; no flag for false if `off` is None."""
     return lambda value, options: [on] if value else [off] if off else []
+
+
+def experts(name: str) -> FlagsOf:
+    """`expert_parallel` by a flag for the number of accelerators that share the experts: all that share a layer."""
+    return lambda value, options: [name, str(options.get("tensor_parallel_size") or 1)] if value else []
+
+
+def setting(name: str) -> SettingsOf:
+    """An option that is one setting of the configuration file."""
+    return lambda value, options: {name: value}
+
+
+def drafted(nothing: T) -> Callable[[Any, Options], T]:
+    """`speculative_tokens` where it is a part of `speculative_decoding`, so that `nothing` is set by itself."""
+
+    def part(value: Any, options: Options) -> T:
+        if options.get("speculative_decoding") is None:
+            raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
+        return nothing
+
+    return part
 
 
 def shown(settings_of: SettingsOf) -> FlagsOf:

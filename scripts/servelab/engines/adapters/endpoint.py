@@ -33,7 +33,6 @@ class Endpoint(Engine):
     owned = (Owned("the server already runs, and its variables are its own", variables=("*",)),)
     answer_settings = ("url", "model", "state", "request-fields")
     lossless_settings = ()
-    request_body: ClassVar = {"ignore_eos": True}
     log_prefix: ClassVar = re.compile(r"")
 
     def command(self, serve: Serve) -> list[str]:
@@ -81,10 +80,7 @@ class Endpoint(Engine):
         options: Options,
         arguments: Mapping[str, ArgumentValue],
         environment_variables: Mapping[str, str],
-        *,
-        joined: bool = False,
-        nodes: int = 1,
-        count: int = 1,
+        **more: Any,
     ) -> str:
         """A command that asks it for its models: there is none that starts it."""
         address = self.address(arguments)

@@ -106,7 +106,6 @@ class LlamaCpp(Engine):
     )
     lossless_settings = (*Engine.lossless_settings, "model-draft", "draft*", "spec-*")
     logprob_fields: ClassVar = {"completions": {"n_probs": 20}, "chat": {"logprobs": True, "top_logprobs": 20}}
-    request_body: ClassVar = {"ignore_eos": True}
     variable_prefixes = ("LLAMA_", "GGML_")
     log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, shown
+from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, drafted, setting, shown
 from servelab.engines.failure_signs import signs
 from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, Checked, Owned
 from servelab.engines.options import MINDIE as MINDIE_VARIABLES
@@ -75,10 +75,6 @@ _DRAFTS = "mtp"
 _CONFIG_FILE = "mindie.json"
 
 
-def _setting(name: str) -> SettingsOf:
-    return lambda value, options: {name: value}
-
-
 def _data_parallel(value: int, options: Options) -> dict[str, Any]:
     return {"ModelConfig.dp": value, "ModelConfig.tp": _size(options, "tensor_parallel_size")}
 
@@ -104,13 +100,6 @@ def _speculative(value: str, options: Options) -> dict[str, Any]:
     return _plugins(options)
 
 
-def _speculative_tokens(value: int, options: Options) -> dict[str, Any]:
-    """Part of `plugin_params`."""
-    if options.get("speculative_decoding") is None:
-        raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
-    return {}
-
-
 def _plugins(options: Options) -> dict[str, Any]:
     """All plugins that the options need, in the one text that MindIE reads."""
     names = [
@@ -127,13 +116,13 @@ OPTION_SETTINGS: dict[str, SettingsOf] = {
     "tensor_parallel_size": lambda value, options: {},  # `worldSize`, always the number of accelerators
     "data_parallel_size": _data_parallel,
     "expert_parallel": _expert_parallel,
-    "context_length": _setting("ModelDeployConfig.maxSeqLen"),
-    "max_num_seqs": _setting("ScheduleConfig.maxBatchSize"),
-    "max_num_batched_tokens": _setting("ScheduleConfig.maxPrefillTokens"),
+    "context_length": setting("ModelDeployConfig.maxSeqLen"),
+    "max_num_seqs": setting("ScheduleConfig.maxBatchSize"),
+    "max_num_batched_tokens": setting("ScheduleConfig.maxPrefillTokens"),
     "prefix_caching": _prefix_caching,
     "chunked_prefill": _chunked_prefill,
     "speculative_decoding": _speculative,
-    "speculative_tokens": _speculative_tokens,
+    "speculative_tokens": drafted({}),
 }
 
 
@@ -186,7 +175,6 @@ class Mindie(Engine):
         *Engine.answer_settings,
         *("ModelConfig.plugin*", "*plugin_params*", "*quant*", "*dtype*", "ATB_*", "MINDIE_*"),
     )
-    request_body: ClassVar = {"ignore_eos": True}
     variable_prefixes = ("MINDIE_", "MIES_")
     host_variables = MINDIE_VARIABLES
     log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,.+]+\] (\[[^\]]*\] )*(: )?")
@@ -313,8 +301,8 @@ def _longest_of_model(serve: Serve) -> int:
 
 def _document(name: str, serve: Serve, chosen: Mapping[str, Any]) -> dict[str, Any]:
     sections: dict[str, dict[str, Any]] = {}
-    for setting, value in chosen.items():
-        section, key = setting.split(".")
+    for named, value in chosen.items():
+        section, key = named.split(".")
         sections.setdefault(section, {})[key] = value
     model = {
         "modelInstanceType": "Standard",

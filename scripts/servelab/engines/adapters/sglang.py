@@ -11,7 +11,7 @@ from typing import ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
-from servelab.engines.adapters import ENGINES, Engine, flag, switch
+from servelab.engines.adapters import ENGINES, Engine, experts, flag, switch
 from servelab.engines.options import (
     A_FILE,
     ADDRESS,
@@ -33,11 +33,6 @@ _PARALLEL = {
 }
 
 
-def _expert_parallel(value: bool, options: Options) -> list[str]:
-    """SGLang's flag takes the number of accelerators that share the experts: all that share a layer, as in vLLM."""
-    return ["--ep-size", str(options.get("tensor_parallel_size") or 1)] if value else []
-
-
 def _node_flags(span: Span) -> list[str]:
     meet = f"{span.addresses[0]}:{span.port}"
     return ["--nnodes", str(len(span.addresses)), "--node-rank", str(span.rank), "--dist-init-addr", meet]
@@ -56,7 +51,7 @@ class Sglang(Engine):
         "tensor_parallel_size": flag("--tp-size"),
         "pipeline_parallel_size": flag("--pp-size"),
         "data_parallel_size": flag("--dp-size"),
-        "expert_parallel": _expert_parallel,
+        "expert_parallel": experts("--ep-size"),
         "attention_backend": flag("--attention-backend"),
         "kv_cache_dtype": flag("--kv-cache-dtype"),
         "memory_share": flag("--mem-fraction-static"),
@@ -153,7 +148,6 @@ class Sglang(Engine):
         *("*gemm*-backend", "moe-*", "sampling-backend", "enable-torch-compile", "lora-*", "json-model-override-args"),
         *("SGLANG_*GEMM*", "SGLANG_*FUSED*", "SGLANG_*ATTN*"),
     )
-    request_body: ClassVar = {"ignore_eos": True}
     more_ports = 1
     # Set with setproctitle; up to 0.5.9 nothing watches them (SGLang's issue 18421).
     worker_names: ClassVar = re.compile(r"sglang::(scheduler|detokenizer|data_parallel_controller)\w*")
@@ -206,10 +200,6 @@ class Sglang(Engine):
         """See `Engine.parallel`; with data-parallel attention, copies run on the tensor-parallel accelerators."""
         sizes = super().parallel(options, arguments, count)
         return replace(sizes, data=1) if argument(arguments, "--enable-dp-attention") else sizes
-
-    def version_command(self, python: Path) -> list[str]:
-        """See `Engine.version_command`; importing the package would look for a GPU."""
-        return [str(python), "-c", "from importlib.metadata import version; print(version('sglang'))"]
 
     def display_base(self, model_id: str) -> list[str]:
         return ["python3", "-m", "sglang.launch_server", "--model-path", model_id]

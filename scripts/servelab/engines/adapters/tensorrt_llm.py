@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
-from servelab.engines.adapters import ENGINES, Engine, SettingsOf, flag, shown, switch
+from servelab.engines.adapters import ENGINES, Engine, SettingsOf, drafted, experts, flag, setting, shown, switch
 from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, TENSORRT_LLM, Checked, Owned, Typed, argument
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 
@@ -22,15 +22,6 @@ _PARALLEL = {
 }
 
 
-def _expert_parallel(value: bool, options: Options) -> list[str]:
-    """The flag takes the number of accelerators that share the experts: all that share a layer, as in vLLM."""
-    return ["--ep_size", str(options.get("tensor_parallel_size") or 1)] if value else []
-
-
-def _setting(name: str) -> SettingsOf:
-    return lambda value, options: {name: value}
-
-
 def _speculative(value: str, options: Options) -> dict[str, Any]:
     tokens = options.get("speculative_tokens")
     if tokens is None:
@@ -38,19 +29,12 @@ def _speculative(value: str, options: Options) -> dict[str, Any]:
     return {"speculative_config.decoding_type": value, "speculative_config.max_draft_len": tokens}
 
 
-def _speculative_tokens(value: int, options: Options) -> dict[str, Any]:
-    """Part of `speculative_config`."""
-    if options.get("speculative_decoding") is None:
-        raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
-    return {}
-
-
 OPTION_SETTINGS: dict[str, SettingsOf] = {
-    "attention_backend": _setting("attn_backend"),
-    "kv_cache_dtype": _setting("kv_cache_config.dtype"),
-    "prefix_caching": _setting("kv_cache_config.enable_block_reuse"),
+    "attention_backend": setting("attn_backend"),
+    "kv_cache_dtype": setting("kv_cache_config.dtype"),
+    "prefix_caching": setting("kv_cache_config.enable_block_reuse"),
     "speculative_decoding": _speculative,
-    "speculative_tokens": _speculative_tokens,
+    "speculative_tokens": drafted({}),
     "enforce_eager": lambda value, options: {"cuda_graph_config": None} if value else {},
 }
 """Options that are not flags: they are written to the YAML file of the flag `--extra_llm_api_options`."""
@@ -94,7 +78,7 @@ class TensorrtLlm(Engine):
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tp_size"),
         "pipeline_parallel_size": flag("--pp_size"),
-        "expert_parallel": _expert_parallel,
+        "expert_parallel": experts("--ep_size"),
         "context_length": flag("--max_seq_len"),
         "max_num_batched_tokens": flag("--max_num_tokens"),
         "max_num_seqs": flag("--max_batch_size"),
@@ -137,7 +121,6 @@ class TensorrtLlm(Engine):
         *("attn-backend", "attn_backend", "kv_cache_config.dtype", "kv-cache-config.dtype", "kv_cache_dtype"),
         *("quant*", "speculative*", "moe*config*", "sparse*", "dtype", "backend", "TRTLLM_*"),
     )
-    request_body: ClassVar = {"ignore_eos": True}
     # The parallel job ends with one of them, but the program that started it gets no report (its pull request 16338).
     worker_names: ClassVar = re.compile(r"mpi4py\.futures\.server")
     variable_prefixes = ("TRTLLM_", "TLLM_", "TRT_")
@@ -199,10 +182,6 @@ class TensorrtLlm(Engine):
 
     def help_commands(self, python: Path) -> list[list[str]]:
         return [[str(python), "-m", "tensorrt_llm.commands.serve", "serve", "--help"]]
-
-    def version_command(self, python: Path) -> list[str]:
-        """See `Engine.version_command`; importing the package would look for a GPU."""
-        return [str(python), "-c", "from importlib.metadata import version; print(version('tensorrt_llm'))"]
 
     def display_base(self, model_id: str) -> list[str]:
         return ["trtllm-serve", model_id]

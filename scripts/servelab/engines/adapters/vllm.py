@@ -14,7 +14,7 @@ from packaging.version import Version
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
-from servelab.engines.adapters import ENGINES, Engine, flag, switch
+from servelab.engines.adapters import ENGINES, Engine, drafted, flag, switch
 from servelab.engines.options import A_FILE, ADDRESS, MODEL, ONE_NODE, Checked, Owned, Typed, argument
 from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Options, Serve, Span
 
@@ -39,13 +39,6 @@ def _speculative(value: str, options: Options) -> list[str]:
     if (tokens := options.get("speculative_tokens")) is not None:
         settings["num_speculative_tokens"] = tokens
     return ["--speculative-config", json.dumps(settings, separators=(",", ":"))]
-
-
-def _speculative_tokens(value: int, options: Options) -> list[str]:
-    """Part of `--speculative-config`."""
-    if options.get("speculative_decoding") is None:
-        raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
-    return []
 
 
 def _node_flags(span: Span) -> list[str]:
@@ -79,7 +72,7 @@ class Vllm(Engine):
         "prefix_caching": switch("--enable-prefix-caching", "--no-enable-prefix-caching"),
         "chunked_prefill": switch("--enable-chunked-prefill", "--no-enable-chunked-prefill"),
         "speculative_decoding": _speculative,
-        "speculative_tokens": _speculative_tokens,
+        "speculative_tokens": drafted([]),
         "context_length": flag("--max-model-len"),
         "max_num_batched_tokens": flag("--max-num-batched-tokens"),
         "max_num_seqs": flag("--max-num-seqs"),
@@ -212,7 +205,6 @@ class Vllm(Engine):
         "completions": {"logprobs": 20, "return_tokens_as_token_ids": True},
         "chat": {"logprobs": True, "top_logprobs": 20, "return_tokens_as_token_ids": True},
     }
-    request_body: ClassVar = {"ignore_eos": True}
     # Process (in colour up to 0.11), level, time, source line.
     variable_prefixes = ("VLLM_",)
     log_prefix: ClassVar = re.compile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 from servelab.engines.adapters import ENGINES
@@ -30,9 +29,6 @@ class VllmAscend(Vllm):
         "prefix_cache_query_tokens_total": ("vllm:gpu_prefix_cache_queries_total",),
     }
     host_variables = CANN
-
-    def version_command(self, python: Path) -> list[str]:
-        return [str(python), "-c", "from importlib.metadata import version; print(version('vllm-ascend'))"]
 
 
 ENGINES.register("vllm-ascend", VllmAscend())
