@@ -37,10 +37,14 @@ def highest_share(found: Beyond) -> float:
 
     It is the share with which so few beyond the limit, or fewer, have a probability of 5 %; 1 if all are beyond it.
     """
-    from scipy.special import betaincinv  # takes half a second of CPU time to import, and few studies have a limit
-
     observations, beyond = found
-    return 1.0 if beyond >= observations else float(betaincinv(beyond + 1, observations - beyond, CONFIDENCE))
+    if beyond >= observations:
+        return 1.0
+    low, high = beyond / observations, 1.0
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _at_most(beyond, observations, middle) > 1 - CONFIDENCE else (low, middle)
+    return high
 
 
 def lowest_share(found: Beyond) -> float:
@@ -50,15 +54,24 @@ def lowest_share(found: Beyond) -> float:
 
 def observations_needed(allowed: float, beyond: int = 0) -> int:
     """Fewest observations that show a limit to hold if `beyond` of them are beyond it: 299 for p99 and none."""
-    from scipy.special import bdtr
-
     low, high = beyond, beyond + 1
-    while bdtr(beyond, high, allowed) > 1 - CONFIDENCE:
+    while _at_most(beyond, high, allowed) > 1 - CONFIDENCE:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if bdtr(beyond, middle, allowed) > 1 - CONFIDENCE else (low, middle)
+        low, high = (middle, high) if _at_most(beyond, middle, allowed) > 1 - CONFIDENCE else (low, middle)
     return high
+
+
+def _at_most(successes: int, trials: int, probability: float) -> float:
+    """The binomial distribution's probability of at most so many successes, fewer than `trials`, in so many trials."""
+    if probability >= 1:
+        return 0.0
+    counts = np.arange(1, successes + 1)
+    ratios = np.log((trials - counts + 1) / counts) + math.log(probability / (1 - probability))
+    logarithms = trials * math.log1p(-probability) + np.concatenate([[0.0], np.cumsum(ratios)])
+    most = float(logarithms.max())
+    return min(1.0, math.exp(most) * float(np.exp(logarithms - most).sum()))
 
 
 def count_beyond(run: RunData, constraints: Mapping[str, Mapping[Statistic, float]]) -> list[dict[str, object]]:
