@@ -9,9 +9,9 @@ from servelab.core.files import CHECKOUT
 
 SNAKEFILE = Path("Snakefile")
 COMMAND = Path("scripts/servelab_command.py")
-"""What a checkout is recognised by, beside its `Snakefile`, and what is run of it."""
+"""Program of a checkout; a folder that has it and a `Snakefile` is a checkout."""
 CONFIG = Path("config/config.yaml")
-"""What a folder of studies is recognised by, with `STUDIES` beside it."""
+"""A folder that has it and `STUDIES` is a folder of studies."""
 STUDIES = Path("config/studies")
 
 

@@ -1,4 +1,4 @@
-"""What `servelab` is once installed: it runs the command of the checkout that the current folder is in.
+"""The installed `servelab`: runs the command of the checkout that the current folder is in.
 
 Elsewhere it is that of the checkout that it was installed from, if it was installed with `--editable`. So the command,
 its scripts and the workflow are always of one version, however the package was installed.
@@ -29,7 +29,7 @@ from servelab.core.registry import nearest
 PROFILE = Path("profiles/default")
 SNAKEFILE = Path("Snakefile")
 _FOUND = ("Snakefile", "workflow/Snakefile")
-"""What Snakemake runs by itself."""
+"""Files that Snakemake finds by itself."""
 _CONFIG = ("--config", "-C")
 
 
@@ -121,7 +121,7 @@ class Delegated(click.Command, ABC):
         """Does it in a checkout or a folder of studies, with the words after the subcommand."""
 
     def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
-        """What may follow these words of the subcommand: a file, which the shell completes."""
+        """Completions after these words of the subcommand: files, which the shell completes."""
         return [CompletionItem("", type="file")]
 
 

@@ -1,4 +1,4 @@
-"""What the rules need besides Snakemake: which files belong together, what a run needs, which code decides an output.
+"""The workflow beside Snakemake's rules: files of a study, measuring jobs, where they run, what users see.
 
 May import archive and the rooms below it. Of Snakemake it knows what the rules pass in.
 """

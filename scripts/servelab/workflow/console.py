@@ -1,4 +1,4 @@
-"""What a user sees of a run of the workflow: a line for each job that ends, three for one that fails.
+"""Lines that a user sees while the workflow runs: one for each job that ends, three for one that fails.
 
 Snakemake tells its events as records with attributes; `Console.lines` turns those of a job into text. Everything else
 keeps Snakemake's own words.
@@ -51,7 +51,7 @@ class Console:
         return [f"{self._time()} {total} jobs are planned; a stage that is decided may add some"] if total else []
 
     def said(self, text: str) -> list[str]:
-        """What Snakemake says beside its events, without what nobody acts on."""
+        """Other messages of Snakemake, without those that nobody acts on."""
         return [] if not text.strip() or text.startswith(_CHATTER) else [text]
 
     def error(self, event: Event) -> list[str]:
@@ -60,7 +60,7 @@ class Console:
         return [] if event.get("exception") == "RuleException" and "returned non-zero exit status" in text else [text]
 
     def job_begins(self, event: Event) -> list[str]:
-        """A line for a job that reserves accelerators, because it takes minutes; of others the end is told only."""
+        """A line for a job that reserves accelerators, because it takes minutes; none for others."""
         job = _Job(_name(event), event["log"], self._clock())
         self._jobs[event["jobid"]] = job
         resources = dict(event["resources"].items())
@@ -84,7 +84,7 @@ class Console:
         return lines
 
     def job_fails(self, event: Event) -> list[str]:
-        """What failed, why by the last line of its log, and the file to open; each cause on a line of its own."""
+        """Three lines: the job, the last line of its log, and the file to open."""
         job = self._jobs.get(event["jobid"])
         name = job.name if job else event["rule_name"]
         logs = [file for file in event["log"] if Path(file).is_file()] or list(event["log"])

@@ -69,7 +69,7 @@ class Sources:
         }
 
     def environment(self, tool: str, lock_hash: str) -> LockedEnvironment:
-        """What an environment is built from, by what its folder is named for."""
+        """An environment by the tool and the hash in its folder's name."""
         return self._environments[environment_file(tool, lock_hash)]
 
     def check_of(self, spec: RunSpec, files: Mapping[str, str]) -> list[str]:
@@ -150,7 +150,7 @@ def source_id(source: ModelSource) -> str:
 
 
 def run_files(spec: RunSpec) -> dict[str, str]:
-    """What a run is made from, by its name in a job."""
+    """Files that a run is made from, by their names in a job."""
     engine, client = spec.engine, spec.client
     files = {
         "environment": environment_file(engine.name, engine.environment_sha256),

@@ -145,7 +145,7 @@ Request = Mapping[str, str | int]
 
 
 class Placements:
-    """What measuring jobs ask for. `workflow` is Snakemake's, `config` the workflow's configuration.
+    """Resources that measuring jobs ask for. `workflow` is Snakemake's, `config` the workflow's configuration.
 
     A site that lacks a place for the studies' hardware is a `ConfigError`.
     """
@@ -188,7 +188,7 @@ class Placements:
                 )
 
     def job(self, last: str, attempt: int) -> Request:
-        """What a job asks a cluster for, by the run that names it; nothing on one machine."""
+        """Resources that a job asks a cluster for, by the run that names it; none on one machine."""
         if self._workflow.local_exec:
             return {}
         hardware = self._jobs.hardware(last)

@@ -53,7 +53,7 @@ class Plans:
         return self._content[run_id]
 
     def ids(self, plan: Path) -> list[str]:
-        """What one plan asks for, in order."""
+        """Runs of one plan, in order."""
         return self._of(plan).ids
 
     def jobs(self, plan: Path) -> list[Job]:

@@ -1,4 +1,4 @@
-"""The runs of a stage, as Snakemake is to see them: jobs for those that are missing, files for those that are there."""
+"""Runs of a stage for Snakemake: jobs for those that are missing, files for those that are complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servelab.workflow.studies import Studies
 from servelab.workflow.study_files import stage_file
 
 MEASURED = ".snakemake/measured/{study}/{stage}"
-"""The mark that all runs of a stage are there: of one workflow, and no job reads it."""
+"""Mark of one workflow that all runs of a stage are complete; no job reads it."""
 
 
 class StageRuns:
@@ -41,7 +41,7 @@ class StageRuns:
         self._wait_for_plan, self._unplanned, self._foreseen = wait_for_plan, unplanned, foreseen
 
     def missing(self, study: str, stage: str) -> list[str]:
-        """What is to be measured of a stage, once its plan is known: a file for each job.
+        """A file for each measuring job of a stage, once its plan is known.
 
         It is of the last run of the job that is missing: when that is there, all are. Nothing asks for complete runs.
         """
@@ -99,7 +99,7 @@ class StageRuns:
 
 
 def _status(run_id: str) -> str:
-    """What a run that was measured has."""
+    """A file of each run that was measured."""
     return f"results/runs/{run_id}/status.json"
 
 

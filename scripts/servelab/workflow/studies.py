@@ -158,7 +158,7 @@ class Studies:
         return list(dict.fromkeys(found))
 
     def stated_names(self) -> dict[str, StatedName]:
-        """What the live studies state about the names of their accelerators, by accelerator.
+        """Names that the live studies give their accelerators, by accelerator.
 
         Runs are shared by studies that name an accelerator alike, so what one of them states is true for all.
         """
@@ -226,7 +226,7 @@ class Studies:
         *,
         use_imported: bool = True,
     ) -> list[str]:
-        """What each study will run, a text for each.
+        """A text for each study on the runs that it will measure.
 
         `courses` are those of `courses`; `is_complete` says of a run whether it was measured. Times are
         estimated without imported runs unless `use_imported`.

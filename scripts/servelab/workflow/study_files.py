@@ -76,7 +76,7 @@ class StudyFiles:
         }
 
     def referred(self, search: str) -> Files:
-        """What a live study's file refers to; a recorded one's refers to nothing that the script reads.
+        """Files that a live study's file refers to; a recorded study's file refers to none that the script reads.
 
         The locks are those of its engines and its client: their content is part of every run's identity.
         """
@@ -120,7 +120,7 @@ class StudyFiles:
         return [f"results/{search}/report.html", f"results/{search}/report.md"]
 
     def listed(self) -> list[str]:
-        """What the index over all studies is made from."""
+        """Inputs of the index over all studies."""
         names = ("study.json", "recommended.json", "report.html")
         return [f"results/{search}/{name}" for search in self._studies.searches for name in names]
 
@@ -150,6 +150,6 @@ def answers_of_stages(files: StudyFiles, search: str) -> list[str]:
 
 
 def origin(search: str) -> Files:
-    """What a report shows where its figures come from logs: the audit of what was published, and the logs."""
+    """Audit and logs of a recorded study, for its report."""
     folder = f"results/{search}"
     return {} if is_live(search) else {"claims": f"{folder}/claims.parquet", "logs": f"{folder}/logs"}
