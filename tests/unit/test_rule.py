@@ -14,12 +14,12 @@ from servelab.workflow.code_digest import digest_code
 def test_a_script_gets_what_its_rule_has_by_name():
     read = InputFiles(fromdict={"plan": "a b/plan.json", "tables": ["1.parquet", "2.parquet"], "none": [], "code": "x"})
     made = OutputFiles(fromdict={"decision": "decision.json"})
-    files = rule_files(Wildcards(fromdict={"stage": "engine"}), read, made, 3)
+    files = rule_files(Wildcards(fromdict={"stage": "engine"}), read, made)
     command = call("decide_stage", "files", "sign").replace("{params.files:q}", shlex.quote(files))
     words = shlex.split(command.replace("{params.sign:q}", shlex.quote('{"a": "b=c"}')))
     rule = RuleJob(words[2:4])
     assert rule.input == {"plan": Path("a b/plan.json"), "tables": [Path("1.parquet"), Path("2.parquet")], "none": []}
-    assert (rule.output.decision, rule.wildcards.stage, rule.threads) == (Path("decision.json"), "engine", 3)
+    assert (rule.output.decision, rule.wildcards.stage) == (Path("decision.json"), "engine")
     assert rule.params == {"sign": '{"a": "b=c"}'}
 
 

@@ -35,7 +35,6 @@ class RuleJob:
         files = json.loads(self.params.pop("files", "{}"))
         self.input, self.output = _paths(files.get("input", {})), _paths(files.get("output", {}))
         self.wildcards = Named(files.get("wildcards", {}))
-        self.threads = int(files.get("threads", 1))
 
 
 def run_rule(main: Callable[[RuleJob], None], *, without_pandas: bool = False) -> NoReturn:

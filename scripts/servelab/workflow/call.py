@@ -10,7 +10,7 @@ UNREAD = ("code", "runs")
 """Inputs that no script reads by name: the code, and runs, which are found by the ids in a plan."""
 
 
-def rule_files(wildcards: Any, input: Any, output: Any, threads: int) -> str:
+def rule_files(wildcards: Any, input: Any, output: Any) -> str:
     """The parameter `files` of a rule: its files and wildcards by name, as JSON.
 
     Snakemake compares a rule's inputs by themselves, and not a parameter that is computed from them.
@@ -19,7 +19,6 @@ def rule_files(wildcards: Any, input: Any, output: Any, threads: int) -> str:
         "input": {name: _plain(files) for name, files in input.items() if name not in UNREAD},
         "output": {name: _plain(files) for name, files in output.items()},
         "wildcards": dict(wildcards.items()),
-        "threads": threads,
     }
     return json.dumps(found)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from servelab.archive.contents import made_of
 from servelab.core.files import own_or_shipped
 from servelab.core.identity import file_sha256
+from servelab.results.parse import TABLES
 from servelab.search.kept_answers import study_versions, versions_id
 from servelab.study.project import LIVE, RECORDED, is_live, name_of, study_file, study_path
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
@@ -15,13 +16,10 @@ from servelab.workflow.studies import Studies
 Files = dict[str, str | list[str]]
 """Files by the names that a rule gives its inputs."""
 
-STAGE_TABLES = ("table", "points", "metrics", "rounds", "checks", "timeline")
-LIVE_STAGE_TABLES = (*STAGE_TABLES, "answers")
-
 
 def stage_tables(search: str) -> dict[str, str]:
     """The tables of each stage by name, as outputs of the rule that parses the stages of a study."""
-    names = LIVE_STAGE_TABLES if is_live(search) else STAGE_TABLES
+    names = [name for name in TABLES if name != "answers" or is_live(search)]  # nothing was asked where logs are read
     return {name: stage_file(search, "{stage}", f"{name}.parquet") for name in names}
 
 
