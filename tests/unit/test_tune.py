@@ -164,7 +164,7 @@ def test_every_lever_proposes_somewhere_and_declines_somewhere(capsys):
         proposed |= {each["lever"] for each in said["candidates"]}
         declined |= {lever.name for lever in LEVERS if lever.title in said["left_out"]}
     command = ("vllm", "serve", "Qwen/Qwen3-32B", "--gpu-memory-utilization", "0.95")
-    full = asked(capsys, *H100, "--prompt", "512", "--answer", "64", "--", *command)
+    full = asked(capsys, *H100, "--prompt", "128", "--answer", "4", "--", *command)
     proposed |= {each["lever"] for each in full["candidates"]}
     declined |= {lever.name for lever in LEVERS if lever.title in full["left_out"]}
     assert proposed == {lever.name for lever in LEVERS}

@@ -64,13 +64,13 @@ def refused(now: Situation, proposal: Proposal) -> str | None:
 def idle_settings(now: Situation) -> dict[str, str]:
     """Settings of the command that do nothing for its speed → why."""
     found = {name: "says how answers are written, not how fast" for name in now.arguments if name in _STYLE}
-    bare = {name: value for name, value in now.options.items() if value is not None}
-    for name, value in bare.items():
+    typed = {name: value for name, value in {**now.options, **now.arguments}.items() if value is not None}
+    for name, value in typed.items():
         others = {other: each for other, each in now.options.items() if other != name}
-        default = now.engine.defaults(now.version, now.board, others, now.arguments).get(name)
-        if default == value:
+        more = {other: each for other, each in now.arguments.items() if other != name}
+        if now.engine.defaults(now.version, now.board, others, more).get(name) == value:
             found[name] = f"{value} is what {now.engine.name} {now.version} does by itself here"
-    if now.number("max_num_seqs") > now.users_each and "max_num_seqs" in bare and "max_num_seqs" not in found:
+    if now.number("max_num_seqs") > now.users_each and "max_num_seqs" in typed and "max_num_seqs" not in found:
         found["max_num_seqs"] = f"{now.users_each} requests are in flight at a server, fewer than the limit"
     return found
 

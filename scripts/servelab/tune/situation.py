@@ -20,6 +20,8 @@ from servelab.engines.roofline import GIB, kv_bytes_each, kv_number_bytes
 
 RUNTIME_GIB = 2.3
 """Activations, graphs and runtime of a server beside weights and KV cache: 1 to 2.5 GiB in published start-up lines."""
+_FP8_OWNERS = ("Qwen", "zai-org")
+"""Owners on the hub that publish FP8 weights of their models as `<model>-FP8`; the hub is asked before one is used."""
 _BITS = {"fp8": 8, "int8": 8, "int4": 4.5, "mxfp4": 4.25, "nvfp4": 4.5}
 
 
@@ -81,6 +83,8 @@ def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
     if weights is None and entry.get("billion"):
         weights = entry["billion"] * 1e9 * _BITS.get(number_format, 16) / 8 / GIB
     others = {kind: entry[kind] for kind in _BITS if entry.get(kind, model) != model and kind != number_format}
+    if number_format == "bf16" and model.partition("/")[0] in _FP8_OWNERS:
+        others["fp8"] = f"{model}-FP8"
     context = facts.shape.max_positions if facts.shape else None
     return KnownModel(
         id=model,
@@ -156,6 +160,13 @@ class Situation:
         if free is None or shape is None or size is None:
             return None
         return int(max(free, 0.0) * GIB / kv_bytes_each(shape, 1000, size, parallel) * 1000)
+
+    @property
+    def least_weights_gib(self) -> float | None:
+        """GiB of the smallest weights that may be tried on this board."""
+        formats = ["fp8"] if self.board.has_fp8 else ["int8"]
+        sizes = [self.model.weights_in(each) for each in formats if each in self.model.others]
+        return min([size for size in sizes if size is not None], default=self.model.weights_gib)
 
     def fits(self, tensor: int, weights_gib: float | None = None) -> bool | None:
         """Whether weights and one request of the load fit on so many accelerators; None if it cannot be told."""

@@ -175,7 +175,7 @@ class Engine(ABC):
     def defaults(
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
     ) -> dict[str, ArgumentValue]:
-        """What a release sets by itself on a board beside these settings, by option; without what is not known."""
+        """What a release sets by itself on a board beside these settings, by option or argument, as far as known."""
         return {}
 
     def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:

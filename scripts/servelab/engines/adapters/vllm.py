@@ -263,6 +263,9 @@ class Vllm(Engine):
             "chunked_prefill": True,
             "enforce_eager": False,
             "expert_parallel": False,
+            "async-scheduling": release >= Version("0.17"),
+            "performance-mode": "balanced",
+            "stream-interval": 1,
             **dict.fromkeys(_PARALLEL, 1),
         }
 

@@ -15,7 +15,7 @@ def tokens(now: Situation) -> Sequence[Proposal] | str:
     default = now.number("max_num_batched_tokens")
     if not default:
         return "the engine's own limit is not known here"
-    if now.load.prompt_tokens < 512 and not now.board.is_cpu:
+    if now.load.prompt_tokens < 200 and not now.board.is_cpu:
         return "prompts are short: prefill is a small part of the work"
     if now.load.prompt_tokens * now.users_each < default:
         return f"all prompts in flight are fewer tokens than the limit of {default:,}"

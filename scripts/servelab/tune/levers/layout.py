@@ -17,8 +17,13 @@ def propose(now: Situation) -> Sequence[Proposal] | str:
     heads = now.model.facts.shape.attention_heads if now.model.facts.shape else None
     found = []
     for tensor in (1, 2, 4, 8):
-        divides = heads is None or heads % tensor == 0
-        if tensor > now.per_node or tensor == now.accelerators or not divides or now.fits(tensor) is False:
+        fits = (heads is None or heads % tensor == 0) and now.fits(tensor, now.least_weights_gib) is not False
+        if (
+            tensor > now.per_node
+            or tensor == now.accelerators
+            or not divides
+            or now.fits(tensor, now.least_weights_gib) is False
+        ):
             continue
         servers = now.per_node // tensor
         found.append(
@@ -27,7 +32,10 @@ def propose(now: Situation) -> Sequence[Proposal] | str:
                 f"{servers} server{'s' * (servers > 1)} a node, each on {tensor}: "
                 + ("fewer exchanges between accelerators" if tensor < now.accelerators else "more KV cache each"),
                 "-21 to +80 % a node",
-                "" if servers == 1 else "several servers need a balancer",
+                "; ".join(
+                    ["fits only with smaller weights"] * (now.fits(tensor) is False)
+                    + ["several servers need a balancer"] * (servers > 1)
+                ),
                 options={"tensor_parallel_size": tensor},
                 accelerators=tensor,
                 is_sure=True,
