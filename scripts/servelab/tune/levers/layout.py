@@ -18,12 +18,7 @@ def propose(now: Situation) -> Sequence[Proposal] | str:
     found = []
     for tensor in (1, 2, 4, 8):
         fits = (heads is None or heads % tensor == 0) and now.fits(tensor, now.least_weights_gib) is not False
-        if (
-            tensor > now.per_node
-            or tensor == now.accelerators
-            or not divides
-            or now.fits(tensor, now.least_weights_gib) is False
-        ):
+        if tensor > now.per_node or tensor == now.accelerators or not fits:
             continue
         servers = now.per_node // tensor
         found.append(
