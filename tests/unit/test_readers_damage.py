@@ -18,7 +18,7 @@ from test_readers import PRINTED, SAMPLES, console, core, figures
 from servelab.recorded.readers import Block, ReadError, read_file, scan_file
 
 DETERMINED = {"requests_completed", "duration_s", "input_tokens", "output_tokens", "input_tokens_per_s"}
-DETERMINED |= {"output_tokens_per_s", "total_tokens_per_s", "accepted_tokens", "acceptance_rate_percent"}
+DETERMINED |= {"output_tokens_per_s", "total_tokens_per_s"}
 BLOCKS = [name for name, path in PRINTED.items() if "Serving Benchmark Result" in path.read_text()]
 OWN_RATES = [name for name in BLOCKS if name != "gpustack.txt"]
 """Those whose tokens per second are tokens / duration."""

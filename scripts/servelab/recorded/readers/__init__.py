@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from servelab.recorded.readers.embedded import EmbeddedJson
-from servelab.recorded.readers.frames import Sections, TitledFrames
+from servelab.recorded.readers.blocks import SectionBlocks, TitledBlocks
 from servelab.recorded.readers.lines import decoded
-from servelab.recorded.readers.pieces import ConsoleBlocks, Finder, Piece, ReadError, split
+from servelab.recorded.readers.pieces import EmbeddedJson, Finder, Piece, ReadError, split
 from servelab.recorded.readers.results import READERS, VALUE, Block, PrintedFigure, Reader, UnknownLine
 from servelab.recorded.readers.tables import Tables, gathered
 
@@ -39,8 +38,6 @@ __all__ = [
 
 _MOST_ERRORS = 100
 """Errors of a file; after that it is not read on."""
-_COUNTED = ("json", "grid", "frame")
-"""Forms of pieces that other programs write, too."""
 
 
 class UnknownResultError(ReadError):
@@ -69,10 +66,10 @@ def scan_stream(name: str, file: BinaryIO, notes: list[str] | None = None) -> It
     orders = [(reader.markers, *reader.following) for reader in READERS if reader.form == "grid"]
     objects = EmbeddedJson([reader.markers for reader in READERS if reader.form == "json"])
     tables = Tables([names for order in orders for names in order])
-    finders: list[Finder] = [ConsoleBlocks(_is_console_label), tables, TitledFrames(), Sections(), objects]
+    finders: list[Finder] = [TitledBlocks(_is_console_label), tables, SectionBlocks(), objects]
     errors, found = 0, False
     for piece in gathered(split(name, decoded(file), finders), orders):
-        if piece.form in _COUNTED and not piece.broken and not _fitting(piece):
+        if _is_anothers(piece):
             (objects if piece.form == "json" else tables).others.append(piece.first_line)
             continue
         found = True
@@ -103,6 +100,12 @@ def read_file(path: Path) -> list[Block]:
             raise block
         blocks.append(block)
     return blocks
+
+
+def _is_anothers(piece: Piece) -> bool:
+    """Whether another program has written it; console blocks and saved tables are always results."""
+    is_common = piece.form in ("grid", "frame") or (piece.form == "json" and not piece.broken)
+    return is_common and not _fitting(piece)
 
 
 def _fitting(piece: Piece) -> list[Reader]:

@@ -60,9 +60,6 @@ class Rule(NamedTuple):
     of: Callable[[Ranges], ValueRange]
 
 
-_ONE, _THOUSAND, _HUNDRED = (ValueRange(number, number) for number in (1.0, 1000.0, 100.0))
-
-
 def rate(metric: str, *amounts: str) -> Rule:
     """`metric` is the sum of some amounts over the duration."""
     return Rule(metric, f"({' + '.join(amounts)}) / duration_s", lambda of: total(of, amounts) / of["duration_s"])
@@ -98,19 +95,6 @@ MEAN_TOKENS_RATE = Rule(
 REQUESTS = Rule(
     "requests", "requests_completed + requests_failed", lambda of: of["requests_completed"] + of["requests_failed"]
 )
-CONCURRENCY = Rule(
-    "concurrency",
-    "mean of e2el_ms × requests_completed / (1000 × duration_s)",
-    lambda of: of["mean e2el_ms"] * of["requests_completed"] / of["duration_s"] / _THOUSAND,
-)
-SPECULATION = (
-    Rule(
-        "acceptance_rate_percent",
-        "100 × accepted_tokens / draft_tokens",
-        lambda of: _HUNDRED * of["accepted_tokens"] / of["draft_tokens"],
-    ),
-    Rule("acceptance_length", "1 + accepted_tokens / drafts", lambda of: _ONE + of["accepted_tokens"] / of["drafts"]),
-)
 TOKEN_RATIO = Rule(
     "total_tokens_per_s",
     "output_tokens_per_s × (input_tokens + output_tokens) / output_tokens",
@@ -128,14 +112,6 @@ LOOSE_REQUESTS = Rule(
     lambda of: of["requests_completed"] / of["duration_s"] * ValueRange(1 / 1.5, 1.5),
 )
 """guidellm's request rate is a mean over time: not the number over the duration, but close to it."""
-
-_PARTS = {
-    "requests_completed": "requests",
-    "requests_failed": "requests",
-    "goodput_per_s": "requests_per_s",
-    "accepted_tokens": "draft_tokens",
-}
-"""A part, and the whole that it cannot exceed."""
 
 
 def contradiction(
@@ -156,7 +132,7 @@ def contradiction(
             continue
         if rule.metric in of and not of[rule.metric].meets(must):
             return (rule.metric, "value"), f"{rule.metric} is {of[rule.metric]}, but {rule.formula} is {must}"
-    for low, high in (*_parts(of), *_in_order(ranges), *_within(ranges, within_run)):
+    for low, high in (*_in_order(ranges), *_within(ranges, within_run)):
         if low in ranges and high in ranges and ranges[low].low > ranges[high].high:
             return low, f"{_name(low)} ({ranges[low]}) exceeds {_name(high)} ({ranges[high]})"
     duration = of.get("duration_s")
@@ -168,10 +144,6 @@ def contradiction(
 
 def _name(key: Key) -> str:
     return key[0] if key[1] == "value" else f"{key[1]} of {key[0]}"
-
-
-def _parts(of: Ranges) -> Iterator[tuple[Key, Key]]:
-    yield from (((part, "value"), (whole, "value")) for part, whole in _PARTS.items() if part in of)
 
 
 def _in_order(ranges: Iterable[Key]) -> Iterator[tuple[Key, Key]]:

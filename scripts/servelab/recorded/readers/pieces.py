@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -21,17 +21,18 @@ MOST_JSON_BYTES = 128 << 20
 """Of a file of JSON documents, which are read whole. A console log may have any size."""
 MOST_ROWS, MOST_CHARACTERS = 2000, 1 << 20
 """Lines of a block or table (tools write 20 to 80), and all their characters."""
-TITLE = "Serving Benchmark Result"
 SECTION = re.compile(r"-{2,} ?[^-=].*?[^-=] ?-{2,}|={2,}![A-Z ]+!={2,}")
 """Title of a section, or TensorRT-LLM's warning of failed requests."""
 _MOST_SHOWN = 1000
 """Characters of a message, in which a log may be quoted."""
 _TABLES = ("Metric,", "Performance Parameters,Stage,")
 """How the first line of a saved table begins."""
-_HEADER = re.compile(r"={12} Serving Benchmark Result ={12}(?=\s|$)")
-_HALF_HEADER = re.compile(rf"===\s*{TITLE}|{TITLE}\s*===")
-_FOOTER = "=" * 50
 _VISIBLE = re.compile(r"\S")
+_DECODE = json.JSONDecoder().raw_decode
+_START = re.compile(r'\{\s*(?:"|$)')
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*+)("?)')
+"""A text, and what ends it. One without an end is matched too, so that no character is looked at twice."""
+_CONTINUES = re.compile(r'\s*(?:["\]}\[{]|-?\d|true|false|null|NaN|-?Infinity)')
 
 
 class ReadError(ServelabError):
@@ -159,14 +160,13 @@ def _beginning(texts: Iterator[str]) -> str:
 
 def _documents(file: str, text: str) -> list[Piece]:
     """JSON objects: of a whole file, of lists, of lines; none unless all of the text is JSON."""
-    decode = json.JSONDecoder().raw_decode
     found: list[Piece] = []
     position = counted = 0
     line = 1
     while (match := _VISIBLE.search(text, position)) and len(text) <= MOST_JSON_BYTES:
         start = match.start()
         try:
-            value, position = decode(text, start)
+            value, position = _DECODE(text, start)
         except (RecursionError, ValueError):
             return []
         line += text.count("\n", counted, start)
@@ -190,79 +190,80 @@ def _table(file: str, text: str) -> Piece:
     )
 
 
-class ConsoleBlocks:
-    """Fed the lines of a log, gives each console block when it ends.
+class EmbeddedJson:
+    """Fed the lines of a text, gives each JSON object of a result when it ends.
 
-    `is_known` recognises labels: the end of a block without a header is an error, but a line of 50 `=` in another
-    program's log is not.
+    `results` are the keys by which readers know theirs. Objects of other programs are counted in `others`, by line.
+    An object that ends too early is broken if its text has such keys.
     """
 
-    def __init__(self, is_known: Callable[[str], bool]) -> None:
-        self._is_known = is_known
-        self._first = self._length = self._last = 0
+    def __init__(self, results: Collection[frozenset[str]]) -> None:
+        self._results = results
+        self._parts: list[str] = []
+        self._first = self._depth = self._length = 0
         self._prefix = Prefix("")
-        self._rows: list[BlockRow] = []
+        self.others: list[int] = []
 
     def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
-        """The block that a line ends, if it does."""
-        self._last = number
-        if TITLE in line and _HALF_HEADER.search(line):
-            return list(self._titled(number, line))
-        if self._first:
-            return self._inside(number, line)
-        if _FOOTER in line and before and self._ends_known(line, before[-1][1]):
-            return (block_of("console", number, number, [], "the end of a block whose header is missing"),)
-        return ()
+        """The object that a line ends, if it does."""
+        if not self._parts:
+            return self._begun(number, line) if "{" in line else ()
+        content = self._prefix.rest(line)
+        bare = content.lstrip()
+        if not bare:
+            return ()
+        if _CONTINUES.match(bare) and (len(self._parts) > 1 or bare[0] in '"}'):
+            return self._add(number, content)
+        return (*self._broken("another line stands in it"), *self._begun(number, line))
 
     def end(self) -> Iterable[Piece]:
-        """The block that the end of the log cuts off."""
-        return (self._ended(self._last, "its last line of 50 `=` is missing"),) if self._first else ()
+        """The object that the end of the text cuts off."""
+        return self._broken("it does not end") if self._parts else ()
 
-    def _ends_known(self, line: str, above: str) -> bool:
-        lead, _, rest = line.partition(_FOOTER)
-        end = None if rest.strip() or len(lead) > MOST_PREFIX else Prefix(lead).end(above)
-        return end is not None and self._is_known(_row(0, above[end:].strip()).label)
+    def _begun(self, number: int, line: str) -> Iterable[Piece]:
+        match = _START.search(line)
+        if match is None or match.start() > MOST_PREFIX:
+            return ()
+        self._first, self._depth, self._length = number, 0, 0
+        self._prefix = Prefix(line[: match.start()])
+        content = line[match.start() :]
+        if "}" in content:
+            try:
+                return self._found(_DECODE(content)[0], number)
+            except (RecursionError, ValueError):
+                pass
+        return self._add(number, content)
 
-    def _titled(self, number: int, line: str) -> Iterator[Piece]:
-        if self._first:
-            yield self._ended(number - 1, f"line {number} begins another")
-        header = _HEADER.search(line)
-        if header and not line[header.end() :].strip() and header.start() <= MOST_PREFIX:
-            self._first, self._rows, self._length = number, [], 0
-            self._prefix = Prefix(line[: header.start()])
-        else:
-            why = "the block's header is cut off, or its line breaks are lost"
-            yield block_of("console", number, number, [], why)
-
-    def _inside(self, number: int, line: str) -> Iterable[Piece]:
-        content = self._prefix.rest(line).strip()
+    def _add(self, number: int, content: str) -> Iterable[Piece]:
+        self._parts.append(content)
         self._length += len(content)
-        if content == _FOOTER:
-            return (self._ended(number, None),)
-        if len(self._rows) == MOST_ROWS or self._length > MOST_CHARACTERS:
-            self._rows = []
-            return (self._ended(number, "its last line of 50 `=` does not follow within 2,000 lines and 1 MiB"),)
-        if content:
-            self._rows.append(_row(number, content))
+        if self._length > MOST_JSON_BYTES:
+            return self._broken("it is too long")
+        bare = _STRING.sub(lambda text: '""' if text[2] else text[0], content)
+        self._depth += sum(map(bare.count, "{[")) - sum(map(bare.count, "}]"))
+        if self._depth > 0:
+            return ()
+        try:
+            return self._found(_DECODE("\n".join(self._parts))[0], number)
+        except (RecursionError, ValueError) as error:
+            return self._broken("nested too deeply" if isinstance(error, RecursionError) else str(error))
+
+    def _found(self, document: dict[str, Any], last: int) -> Iterable[Piece]:
+        self._parts = []
+        if self._is_result(document.keys()):
+            lines = dict.fromkeys(document, self._first)
+            return (Piece("json", "", self._first, last, lines, document=document),)
+        self.others.append(self._first)
         return ()
 
-    def _ended(self, last: int, why: str | None) -> Piece:
-        first, self._first = self._first, 0
-        return block_of("console", first, last, self._rows, f"the block is cut off: {why}" if why else None)
+    def _broken(self, why: str) -> Iterable[Piece]:
+        keys = {text for part in self._parts for text, end in _STRING.findall(part) if end}
+        last = self._first + len(self._parts) - 1
+        self._parts = []
+        if self._is_result(keys):
+            return (Piece("json", "", self._first, last, {}, broken=f"JSON is cut off or broken: {why}"),)
+        self.others.append(self._first)
+        return ()
 
-
-def block_of(form: str, first: int, last: int, rows: list[BlockRow], broken: str | None = None) -> Piece:
-    """The piece of some rows."""
-    lines: dict[str, int] = {}
-    for row in rows:
-        if row.label:
-            lines.setdefault(row.label, row.line)
-    return Piece(form, "", first, max([last, *(row.line for row in rows)]), lines, rows=rows, broken=broken)
-
-
-def _row(number: int, content: str) -> BlockRow:
-    label, colon, text = content.partition(":")
-    if not label or not colon or (text and not text[0].isspace()) or SECTION.fullmatch(content):
-        return BlockRow(number, "", "", content)
-    label, text = label.strip(), text.strip()
-    return BlockRow(number, f"{label} (%)" if text.endswith("%") else label, text, content)
+    def _is_result(self, keys: Set[str]) -> bool:
+        return any(markers <= keys for markers in self._results)
