@@ -7,14 +7,25 @@ from this.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any, TypeVar
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
+from servelab.engines.server_to_start import Options
+
+T = TypeVar("T")
+FlagsOf = Callable[[Any, Options], list[str]]
+"""(an option's value, all options) → the engine's flags for it."""
+VariablesOf = Callable[[Any], dict[str, str]]
+"""An option's value → environment variables that set it."""
+SettingsOf = Callable[[Any, Options], dict[str, Any]]
+"""(an option's value, all options) → settings in the engine's configuration file, by dotted name."""
 
 
 @dataclass(frozen=True)
@@ -260,3 +271,44 @@ def refused_variables(owned: Iterable[Owned], taken: Mapping[str, str], variable
         elif given in taken:
             refused[given] = f"is also set by the option `{taken[given]}`; remove one"
     return refused
+
+
+def flag(*names: str) -> FlagsOf:
+    """An option whose value is passed with each of these flags."""
+    return lambda value, options: [part for name in names for part in (name, str(value))]
+
+
+def switch(on: str, off: str | None = None) -> FlagsOf:
+    """An option that is true or false: a flag for each; no flag for false if `off` is None."""
+    return lambda value, options: [on] if value else [off] if off else []
+
+
+def experts(name: str) -> FlagsOf:
+    """`expert_parallel` by a flag for the number of accelerators that share the experts: all that share a layer."""
+    return lambda value, options: [name, str(options.get("tensor_parallel_size") or 1)] if value else []
+
+
+def setting(name: str) -> SettingsOf:
+    """An option that is one setting of the configuration file."""
+    return lambda value, options: {name: value}
+
+
+def drafted(nothing: T) -> Callable[[Any, Options], T]:
+    """`speculative_tokens` where it is a part of `speculative_decoding`, so that `nothing` is set by itself."""
+
+    def part(value: Any, options: Options) -> T:
+        if options.get("speculative_decoding") is None:
+            raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
+        return nothing
+
+    return part
+
+
+def shown(settings_of: SettingsOf) -> FlagsOf:
+    """An option that is not a flag, displayed as `name=value`."""
+
+    def texts(value: Any, options: Options) -> list[str]:
+        settings = settings_of(value, options).items()
+        return [f"{name}={text if isinstance(text, str) else json.dumps(text)}" for name, text in settings]
+
+    return texts

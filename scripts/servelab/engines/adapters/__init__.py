@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from packaging.version import Version
 
@@ -26,10 +25,13 @@ from servelab.engines.options import (
     OPTIONS,
     PARALLEL_OPTIONS,
     Checked,
+    FlagsOf,
     Names,
     Owned,
     Parallel,
+    SettingsOf,
     Typed,
+    VariablesOf,
     argument,
     bare,
     check_option_names,
@@ -37,15 +39,6 @@ from servelab.engines.options import (
     refused_variables,
 )
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
-
-T = TypeVar("T")
-FlagsOf = Callable[[Any, Options], list[str]]
-"""(an option's value, all options) → the engine's flags for it."""
-VariablesOf = Callable[[Any], dict[str, str]]
-"""An option's value → environment variables that set it."""
-SettingsOf = Callable[[Any, Options], dict[str, Any]]
-"""(an option's value, all options) → settings in the engine's configuration file, by dotted name."""
-
 
 PLANNED_MODEL = Path("model")
 """Stands for the model's path in what is planned: there is no file to read."""
@@ -338,47 +331,6 @@ class Engine(ABC):
             if options.get(name) is not None:
                 variables |= variables_of(options[name])
         return variables
-
-
-def flag(*names: str) -> FlagsOf:
-    """An option whose value is passed with each of these flags."""
-    return lambda value, options: [part for name in names for part in (name, str(value))]
-
-
-def switch(on: str, off: str | None = None) -> FlagsOf:
-    """An option that is true or false: a flag for each; no flag for false if `off` is None."""
-    return lambda value, options: [on] if value else [off] if off else []
-
-
-def experts(name: str) -> FlagsOf:
-    """`expert_parallel` by a flag for the number of accelerators that share the experts: all that share a layer."""
-    return lambda value, options: [name, str(options.get("tensor_parallel_size") or 1)] if value else []
-
-
-def setting(name: str) -> SettingsOf:
-    """An option that is one setting of the configuration file."""
-    return lambda value, options: {name: value}
-
-
-def drafted(nothing: T) -> Callable[[Any, Options], T]:
-    """`speculative_tokens` where it is a part of `speculative_decoding`, so that `nothing` is set by itself."""
-
-    def part(value: Any, options: Options) -> T:
-        if options.get("speculative_decoding") is None:
-            raise ConfigError("option `speculative_tokens` needs `speculative_decoding`")
-        return nothing
-
-    return part
-
-
-def shown(settings_of: SettingsOf) -> FlagsOf:
-    """An option that is not a flag, displayed as `name=value`."""
-
-    def texts(value: Any, options: Options) -> list[str]:
-        settings = settings_of(value, options).items()
-        return [f"{name}={text if isinstance(text, str) else json.dumps(text)}" for name, text in settings]
-
-    return texts
 
 
 def _argument(name: str, value: ArgumentValue) -> list[str]:

@@ -10,8 +10,20 @@ from typing import ClassVar
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
 from servelab.engines.accelerator_boards import AcceleratorBoard
-from servelab.engines.adapters import ENGINES, Engine, flag, switch
-from servelab.engines.options import A_FILE, ADDRESS, METRICS, MODEL, Checked, Owned, Parallel, Typed, argument
+from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.options import (
+    A_FILE,
+    ADDRESS,
+    METRICS,
+    MODEL,
+    Checked,
+    Owned,
+    Parallel,
+    Typed,
+    argument,
+    flag,
+    switch,
+)
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve
 
 _LAUNCHER = Path(llama_cpp_server.__file__)

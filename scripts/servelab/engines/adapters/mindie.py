@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine, SettingsOf, drafted, setting, shown
+from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine
 from servelab.engines.failure_signs import signs
-from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, Checked, Owned
+from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, Checked, Owned, SettingsOf, drafted, setting, shown
 from servelab.engines.options import MINDIE as MINDIE_VARIABLES
 from servelab.engines.server_to_start import Options, Serve
 

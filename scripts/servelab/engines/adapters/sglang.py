@@ -11,7 +11,7 @@ from typing import ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
-from servelab.engines.adapters import ENGINES, Engine, experts, flag, switch
+from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import (
     A_FILE,
     ADDRESS,
@@ -23,6 +23,9 @@ from servelab.engines.options import (
     Parallel,
     Typed,
     argument,
+    experts,
+    flag,
+    switch,
 )
 from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Options, Serve, Span
 

@@ -12,8 +12,24 @@ from typing import Any, ClassVar
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
-from servelab.engines.adapters import ENGINES, Engine, SettingsOf, drafted, experts, flag, setting, shown, switch
-from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, TENSORRT_LLM, Checked, Owned, Typed, argument
+from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.options import (
+    ADDRESS,
+    MODEL,
+    ONE_NODE,
+    TENSORRT_LLM,
+    Checked,
+    Owned,
+    SettingsOf,
+    Typed,
+    argument,
+    drafted,
+    experts,
+    flag,
+    setting,
+    shown,
+    switch,
+)
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 
 _PARALLEL = {

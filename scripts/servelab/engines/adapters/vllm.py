@@ -14,8 +14,20 @@ from packaging.version import Version
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
-from servelab.engines.adapters import ENGINES, Engine, drafted, flag, switch
-from servelab.engines.options import A_FILE, ADDRESS, MODEL, ONE_NODE, Checked, Owned, Typed, argument
+from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.options import (
+    A_FILE,
+    ADDRESS,
+    MODEL,
+    ONE_NODE,
+    Checked,
+    Owned,
+    Typed,
+    argument,
+    drafted,
+    flag,
+    switch,
+)
 from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Options, Serve, Span
 
 BEGINS = r"vllm serve|python[\d.]* -m vllm\.entrypoints\.openai\.api_server"

@@ -6,8 +6,8 @@ import re
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.adapters import ENGINES, Engine, shown
-from servelab.engines.options import ALL_ENGINES, HOW_CHECKED, OPTIONS
+from servelab.engines.adapters import ENGINES, Engine
+from servelab.engines.options import ALL_ENGINES, HOW_CHECKED, OPTIONS, shown
 
 HEAD = """\
 <!-- Made by `make docs` from scripts/servelab/engines/adapters/; edit there. -->
