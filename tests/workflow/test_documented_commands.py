@@ -17,7 +17,6 @@ PROGRAMS = ("make", "snakemake", "servelab", "python", "cp", "source", "export",
 IN_CI = {"make demo", "make test", "make gate"}
 """Shown, and run by .ci/run itself."""
 BY_OTHERS = {
-    "servelab.onstart()": "test_foreign_workflow.py",
     "servelab bisect my-study --engine vllm --good 0.30.0 --bad 0.33.0": "test_bisect_releases.py, with llama.cpp",
     "make gpu-test": "nobody: it needs a GPU; test_gpu_target.py has how it ends without one",
     "make gpu-pack PYTHON=python3.12": "nobody: it takes minutes; test_gpu_target.py has its parts",
@@ -111,7 +110,7 @@ def test_shown_command_works(command, workspace):
 
 
 def test_generated_documents_can_be_made(workspace):
-    (workspace.folder / "docs").mkdir()
+    (workspace.folder / "docs/reference").mkdir(parents=True)
     for arguments in ([], ["--check"]):
         subprocess.run(
             ["python", "scripts/generate_docs.py", *arguments],
@@ -119,4 +118,5 @@ def test_generated_documents_can_be_made(workspace):
             env=workspace.environment(),
             check=True,
         )
-    assert (workspace.folder / "docs/studies.md").read_text() == (ROOT / "docs/studies.md").read_text()
+    page = "docs/reference/keys.md"
+    assert (workspace.folder / page).read_text() == (ROOT / page).read_text()
