@@ -9,10 +9,9 @@ import pytest
 from device_tools import DATA, damaged, gpu_key, write_npu_smi, write_nvidia_smi, write_scontrol
 
 from servelab.core.errors import Outage
-from servelab.machine.allocations import ALLOCATIONS, current
+from servelab.machine.allocations import current
 from servelab.machine.allocations.slurm import gres_indices, hostnames
 from servelab.machine.devices import DEVICES
-from servelab.machine.lease import Batch, lease
 
 JOB = """\
 JobId=17 JobName=measure
@@ -55,12 +54,6 @@ def given(kind_name: str) -> list[str]:
     return [device.index for device in current().given(kind, kind.find())]
 
 
-def test_every_batch_system_says_who_gives_what():
-    assert [system.name for system in ALLOCATIONS] == ALLOCATIONS.names()
-    assert current().name == "none"
-    assert current().giver() == "this machine"
-
-
 @pytest.mark.parametrize(
     ("kind", "variable", "value", "indices"),
     [
@@ -84,11 +77,6 @@ def test_a_variable_that_names_no_device_is_an_outage(value, wrong, monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     with pytest.raises(Outage, match=wrong):
         given("nvidia")
-
-
-def test_gpus_of_a_slurm_job(slurm, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")  # without cgroups: numbers of the machine
-    assert given("nvidia") == ["4", "5"]
 
 
 def test_gpus_of_a_confined_slurm_job(slurm, tmp_path, monkeypatch):
@@ -150,37 +138,6 @@ def test_devices_that_slurm_only_counts_are_an_outage(slurm, tmp_path):
     write_scontrol(tmp_path, told("Nodes=npu1 CPU_IDs=0-7 Mem=16000 GRES=npu:ascend910b(CNT:2)"))
     with pytest.raises(Outage, match=r"gave job 17 2 npu, but does not say which.*File="):
         given("ascend")
-
-
-def test_fewer_than_the_run_needs_is_an_outage(slurm, tmp_path):
-    write_scontrol(tmp_path, told("Nodes=npu1 CPU_IDs=0-7 Mem=16000 GRES=npu:ascend910b:2(IDX:0-1)"))
-    with pytest.raises(Outage, match=r"needs 4 ascend device\(s\), Slurm job 17 has 2"), lease("ascend", 4):
-        pass
-
-
-def test_a_job_without_gpus_has_none(slurm, tmp_path):
-    write_scontrol(tmp_path, told("Nodes=npu1 CPU_IDs=0-7 Mem=16000 GRES="))
-    with pytest.raises(Outage, match="Slurm job 17 has 0"), lease("nvidia", 1):
-        pass
-
-
-def test_a_silent_scontrol_is_an_outage(slurm, tmp_path):
-    write_scontrol(tmp_path, "")
-    with pytest.raises(Outage, match="scontrol"):
-        given("ascend")
-
-
-def test_a_users_variable_does_not_replace_what_slurm_gave(slurm, tmp_path, monkeypatch):
-    """`sbatch` passes the environment of whoever submitted on to the job."""
-    write_scontrol(tmp_path, told("Nodes=npu1 CPU_IDs=0-7 Mem=16000 GRES=npu:ascend910b:2(IDX:2-3)"))
-    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0,1")
-    with lease("ascend", 2) as leased:
-        assert leased.environment == {"ASCEND_RT_VISIBLE_DEVICES": "2,3"}
-        assert leased.placement().batch == Batch(system="slurm", job_id="17", node="npu1")
-
-
-def test_the_cpu_is_the_nodes(slurm):
-    assert given("cpu") == ["0"]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import select
-import socket
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -90,45 +87,3 @@ def test_the_others_are_restarted(engine):
 )
 def test_a_server_that_keeps_no_prompts_stays_as_it_is(engine, arguments, reset):
     assert ENGINES.get(engine).cache_reset_with({"prefix_caching": False}, arguments) == reset
-
-
-def without_end(connection, first, each):
-    """Sends until the client has gone."""
-    with contextlib.suppress(OSError), connection:
-        connection.recv(1 << 16)
-        connection.sendall(first)
-        while True:
-            connection.sendall(each)
-            if len(each) == 1 and select.select([connection], [], [], 0.05)[0]:
-                return
-
-
-@pytest.mark.parametrize(
-    ("first", "each"),
-    [
-        (b"HTTP/1.1 200 OK\r\n\r\n", b"x" * (1 << 16)),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n", b"x" * (1 << 16)),
-        (b"HTTP/1.1 200 OK\r\n\r\n", b"x"),
-        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
-        (b"HTTP/1.1 200 OK\r\n", b"X: %s\r\n" % (b"x" * 1000)),
-    ],
-    ids=["body", "long body", "slow body", "slow header", "headers"],
-)
-def test_an_answer_without_end_is_none(first, each):
-    """A limit of each read, as httpx has, would never be reached by a byte now and then."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def accept():
-            without_end(listening.accept()[0], first, each)
-
-        serving = threading.Thread(target=accept, daemon=True)
-        serving.start()
-        assert ask("GET", f"http://127.0.0.1:{listening.getsockname()[1]}/health", 2.0) is None
-        serving.join(60)
-        assert not serving.is_alive()
-
-
-def test_nobody_there_is_no_answer():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    assert ask("GET", f"http://127.0.0.1:{port}/health", 60) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -153,20 +152,6 @@ def test_results_of_other_requests_or_cut_short_are_refused(name, tmp_path):
     (tmp_path / client.results).write_bytes(saved.read_bytes()[: saved.stat().st_size // 2])
     with pytest.raises(ServelabError, match=f"not the results of {name}"):
         client.read(plan(), tmp_path)
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_definitions_are_of_known_metrics(name):
-    assert set(CLIENTS.get(name).definitions) <= set(METRICS.names())
-
-
-def test_a_broken_database_of_aisbench_is_refused(tmp_path):
-    folder = shutil.copytree(DATA / "aisbench/completions", tmp_path / "run")
-    (database,) = folder.rglob("*.db")
-    for broken in (b"no database", database.read_bytes()[:5000]):
-        database.write_bytes(broken)
-        with pytest.raises(ServelabError, match="not the results of aisbench"):
-            CLIENTS.get("aisbench").read(plan(), folder)
 
 
 REFUSED = [

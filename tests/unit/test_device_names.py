@@ -13,16 +13,14 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.identity import run_id
-from servelab.machine.device_names import StatedName, WantedDevices, fits, parse_stated, stated_json
+from servelab.machine.device_names import StatedName, WantedDevices, fits
 from servelab.machine.devices import DEVICES, Device
 from servelab.machine.lease import lease, try_lock
 from servelab.measure.inputs import JobRun, parse_job
 from servelab.measure.visits import measure_job
 from servelab.search.course import Step
-from servelab.search.kept_answers import question_id
 from servelab.search.planning import plan_confirm
-from servelab.study.configuration import Load, baseline
-from servelab.study.spec_builder import run_spec
+from servelab.study.configuration import baseline
 from servelab.workflow.studies import Studies
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -153,10 +151,6 @@ def test_of_a_mixed_machine_only_what_fits_is_leased(monkeypatch):
         pass
 
 
-def test_no_device_at_all_is_still_an_outage():
-    assert wanted("nvidia", "NVIDIA H200").among([], "here") == []
-
-
 def test_a_split_gpu_is_refused_unless_the_study_says_so(tmp_path):
     write_nvidia_smi(tmp_path, 2, mig="Enabled")
     with lease("nvidia", 1) as leased:
@@ -176,37 +170,6 @@ def test_a_job_on_the_wrong_machine_keeps_no_result(monkeypatch, tmp_path):
         measure_job(job, tmp_path / "runs")
     assert error.value.exit_code == 2
     assert not (tmp_path / f"runs/{run_id(spec)}").exists()
-
-
-def test_what_is_stated_survives_a_command_line():
-    stated = {'a "b" ü': StatedName(files=("x.yaml", "y.yaml"), found_as=("c'd",))}
-    assert parse_stated(stated_json(stated)) == stated
-    with pytest.raises(ConfigError, match=r"--names: a\.files"):
-        parse_stated('{"a": {}}')
-
-
-def test_names_as_found_are_no_part_of_identity_and_question(make_project):
-    plain, study = make_project(demo_study()), demo_study()
-    stated = make_project(study | {"hardware": study["hardware"] | {"found_as": ["AMD EPYC"]}})
-    assert stated.study.hardware.found_as == ["AMD EPYC"]
-    ids = [
-        run_id(run_spec(each, baseline(each.study).configuration, Load(workload="cpu-short")))
-        for each in (plain, stated)
-    ]
-    assert ids[0] == ids[1]
-    assert question_id(plain) == question_id(stated)
-
-
-def test_what_studies_state_of_one_name_is_true_for_all(make_project):
-    first, second = demo_study(), demo_study() | {"study": "second"}
-    first["hardware"] |= {"found_as": ["one"]}
-    second["hardware"] |= {"found_as": ["other"]}
-    studies = Studies(live={"cpu-smollm2": make_project(first), "second": make_project(second)}, recorded={})
-    assert studies.stated_names() == {
-        "cpu": StatedName(
-            files=("config/studies/cpu-smollm2.yaml", "config/studies/second.yaml"), found_as=("one", "other")
-        )
-    }
 
 
 def of_another_machine(make_project):

@@ -11,7 +11,7 @@ from device_tools import damaged, gpu_key, nvidia_log, write_npu_smi, write_nvid
 
 from servelab.machine import cpu as cpu_facts
 from servelab.machine.cpu import CpuSettings, cpu_model, cpu_settings
-from servelab.machine.devices import DEVICES, DeviceSettings, ascend, number_or_none, nvidia, value_or_none
+from servelab.machine.devices import DEVICES, DeviceSettings, ascend, nvidia
 from servelab.machine.lease import lease
 
 H100 = DeviceSettings(
@@ -73,22 +73,6 @@ def test_releases_and_boards_that_report_less_or_otherwise(old, new, changes):
     assert nvidia.parse_settings(text) == {gpu_key(0): H100.model_copy(update=changes)}
 
 
-def test_the_power_limit_of_an_old_release():
-    text = nvidia_log(1).replace("gpu_power_readings", "power_readings").replace("current_power_limit", "power_limit")
-    assert nvidia.parse_settings(text)[gpu_key(0)].power_limit_w == 700.0
-
-
-@pytest.mark.parametrize("text", ["", "No devices were found\n", "<nvidia_smi_log>", "<a/>"])
-def test_no_settings_in_what_is_no_log(text):
-    assert nvidia.parse_settings(text) == {}
-
-
-def test_a_tool_that_cannot_be_asked_gives_devices_without_settings(tmp_path):
-    text = (tmp_path / "nvidia-smi").read_text()
-    (tmp_path / "nvidia-smi").write_text(text.replace("-q\\ -x", "--other"))
-    assert [device.settings for device in of_kind("nvidia")] == [None, None]
-
-
 def test_damaged_answers_never_fail():
     draw = Random(18)
     for _ in range(300):
@@ -105,31 +89,6 @@ def test_settings_of_npus(tmp_path, monkeypatch):
     assert [(device.driver, device.settings) for device in found] == [("23.0.5", expected)] * 2
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "toolkit"))
     assert of_kind("ascend")[0].settings == expected.model_copy(update={"runtime": "CANN 8.5.0"})
-
-
-def test_an_old_npu_tool_reports_nothing(tmp_path):
-    for name in ("board", "common", "ecc-enable"):
-        (next(tmp_path.glob(f"npu-smi-{2 + ['board', 'common', 'ecc-enable'].index(name)}.txt"))).write_text("")
-    assert [device.settings for device in of_kind("ascend")] == [DeviceSettings()] * 2
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "number"),
-    [
-        ("700.00 W", "700.00 W", 700.0),
-        (" 1980 MHz ", "1980 MHz", 1980.0),
-        ("[N/A]", None, None),
-        ("N/A", None, None),
-        ("[Insufficient Permissions]", None, None),
-        ("Enabled", "Enabled", None),
-        ("1.2.3 W", "1.2.3 W", None),
-        (".", ".", None),
-        ("٣ W", "٣ W", None),
-        (None, None, None),
-    ],
-)
-def test_values_of_vendors(text, value, number):
-    assert (value_or_none(text), number_or_none(text)) == (value, number)
 
 
 def made_cpus(tmp_path, **files):
@@ -159,30 +118,6 @@ def test_processors_of_bare_metal(tmp_path):
     assert cpu_settings() == CpuSettings(
         microcode="0xa101148", governor="performance, powersave", boost="off", highest_mhz="3707.81", smt="on"
     )
-
-
-def test_intel_counts_boost_the_other_way_round(tmp_path):
-    made_cpus(tmp_path, intel_pstate__no_turbo="0\n")
-    assert cpu_settings().boost == "on"
-
-
-def test_a_virtual_machine_on_arm(tmp_path):
-    """The kernel names no model; newer releases of lscpu nest their fields."""
-    model = {"field": "Model name:", "data": "Neoverse-V2"}
-    lscpu(
-        tmp_path,
-        [
-            {"field": "Vendor ID:", "data": "ARM", "children": [model]},
-            {
-                "field": "Virtualization features:",
-                "data": None,
-                "children": [{"field": "Hypervisor vendor:", "data": "KVM"}],
-            },
-        ],
-    )
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 2000.00\nCPU part\t: 0xd4f\n")
-    assert cpu_model() == "Neoverse-V2"
-    assert cpu_settings() == CpuSettings(hypervisor="KVM")
 
 
 def test_a_machine_that_reports_nothing(tmp_path):

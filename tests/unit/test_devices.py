@@ -47,12 +47,6 @@ def test_every_kind_finds_its_devices(name):
     assert 1 <= kind.threads(8, 1) <= kind.threads(8, 16) <= 8
 
 
-def test_names_and_memory():
-    gpu = DEVICES.get("nvidia").find()[1]
-    assert (gpu.name, gpu.driver, gpu.memory_bytes) == ("NVIDIA H100 80GB HBM3", "570.86.10", 81559 << 20)
-    assert DEVICES.get("ascend").find()[1].name == "Ascend 910B3"
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -72,17 +66,6 @@ def test_names_and_memory():
 )
 def test_mapping_tables_of_all_generations(text, expected):
     assert [(device.index, device.key, device.label) for device in ascend.parse(text)] == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "memory"),
-    [("81559", 81559 << 20), ("[N/A]", None), ("[Insufficient Permissions]", None)],
-)
-def test_lines_of_nvidia_smi(line, memory):
-    text = f"warning: infoROM is corrupted\n0, {gpu_key(0)}, NVIDIA A100, rev. 2, 570.86.10, {line}\n"
-    (gpu,) = nvidia.parse(text)
-    assert (gpu.name, gpu.memory_bytes, gpu.label) == ("NVIDIA A100, rev. 2", memory, "GPU0")
-    assert nvidia.parse("No devices were found\n") == []
 
 
 @pytest.mark.parametrize("parse", [ascend.parse, nvidia.parse])
@@ -119,22 +102,6 @@ def test_instances_of_a_split_gpu_are_leased_by_uuid_and_never_the_gpu(tmp_path)
         pass
 
 
-@pytest.mark.parametrize("value", [instance_key(1, 1), "1:1"])
-def test_an_instance_that_the_shell_names_is_the_only_device(tmp_path, monkeypatch, value):
-    write_nvidia_smi(tmp_path, 2, instances={0: ["7g.80gb"], 1: ["3g.40gb", "1g.10gb"]})
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    with lease("nvidia", 1) as leased:
-        assert [device.key for device in leased.devices] == [instance_key(1, 1)]
-
-
-def test_a_list_of_instances_that_is_damaged_or_old_is_read_as_far_as_it_goes():
-    gpus = [nvidia.Device("0", key="GPU-1", name="A100")]
-    old = "GPU 0: A100 (UUID: GPU-1)\n  MIG 1g.5gb Device 0: (UUID: MIG-GPU-1/7/0)\nGPU 1: B (UUID: GPU-2)\n"
-    assert [part.key for part in nvidia.parse_instances(old, gpus)["GPU-1"]] == ["MIG-GPU-1/7/0"]
-    for text in ("", "No devices were found\n", "  MIG 1g.5gb Device 0: (UUID: MIG-1)\n"):
-        assert nvidia.parse_instances(text, gpus) == {}
-
-
 def test_neighbours_are_leased_and_what_is_near_is_written_down(tmp_path):
     write_nvidia_smi(tmp_path, 4, "nvidia-topo-4-pairs.txt")
     with lease("nvidia", 1) as single:
@@ -157,20 +124,6 @@ def test_a_farther_set_is_taken_rather_than_waited_for(tmp_path):
         assert second.environment["CUDA_VISIBLE_DEVICES"] == "1"
         assert apart.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
         assert [d.index for d in apart.part(1).devices] == ["2"]
-
-
-def test_what_is_not_needed_is_given_back_at_once(tmp_path):
-    write_nvidia_smi(tmp_path, 8, "nvidia-topo-8-a100.txt")
-    with lease("nvidia", 3) as three, lease("nvidia", 5) as five:
-        assert three.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2"
-        assert five.environment["CUDA_VISIBLE_DEVICES"] == "3,4,5,6,7"
-
-
-def test_a_part_is_the_closest_of_the_leased(tmp_path):
-    write_nvidia_smi(tmp_path, 8, "nvidia-topo-8-v100.txt")
-    with lease("nvidia", 4) as leased:
-        assert leased.part(2).environment["CUDA_VISIBLE_DEVICES"] == "0,3"
-        assert leased.part(2).descriptors == leased.descriptors
 
 
 def test_more_than_there_are_is_an_outage():

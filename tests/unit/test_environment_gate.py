@@ -14,12 +14,8 @@ from servelab.core.errors import ConfigError, Outage
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import Environment
 from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Setting
-from servelab.measure import environment_gate
-from servelab.measure.environment_gate import NAMES, check_environment, refuse_failed, settings_id
-from servelab.search.project import load_project
-from servelab.study.spec_builder import served_settings
+from servelab.measure.environment_gate import NAMES, check_environment, refuse_failed
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = """
 import argparse, json
 class Server: pass
@@ -139,12 +135,6 @@ def test_a_release_that_does_not_read_the_key_may_lose_it(place, engine):
     assert place.check(engine, version="2.0")["configuration"] == ("ok", "Loaded")
 
 
-def test_a_missing_driver_says_nothing_of_the_environment(place, engine):
-    place.edit("class Server", 'raise ImportError("libcuda.so.1: cannot open shared object file")\nclass Server')
-    assert place.check(engine, device="nvidia")["application"][0] == "unknown"
-    assert place.check(engine, device="cpu")["application"][0] == "failed"
-
-
 def test_kernels_are_asked_of_the_candidates_that_need_them(place, engine, monkeypatch):
     kernel = Kernel("fast-kernels", ("no_such_kernels",), {"VLLM_BACKEND": "FAST"}, device="cpu")
     monkeypatch.setattr(type(engine), "facts", replace(FACTS, kernels=(kernel,)))
@@ -169,29 +159,6 @@ def test_a_toolkit_is_asked_for_where_kernels_are_built_at_run_time(place, engin
     assert place.check(engine, settings)["toolkit"] == ("ok", "no kernel is built at run time")
 
 
-@pytest.mark.parametrize(
-    ("version", "device", "model", "setting", "asked"),
-    [
-        ("0.17.1", "nvidia", {"model_type": "qwen3_5"}, Setting({}, {}, {}), "model_type: qwen3_5"),
-        ("0.17.1", "nvidia", {"model_type": "qwen3"}, Setting({}, {}, {}), None),
-        ("0.17.1", "cpu", {"model_type": "qwen3_5"}, Setting({}, {}, {}), None),
-        ("0.11.0", "nvidia", {"model_type": "qwen3_5"}, Setting({}, {}, {}), None),
-        ("0.17.1", "nvidia", {"model_type": "qwen3_5"}, Setting({}, {"gdn-prefill-backend": "triton"}, {}), None),
-        ("0.17.1", "nvidia", {}, Setting({"attention_backend": "FLASHINFER"}, {}, {}), "attention_backend: FLASHINFER"),
-        (
-            "0.11.0",
-            "nvidia",
-            {},
-            Setting({}, {"--attention-backend": "flashinfer"}, {}),
-            "attention-backend: flashinfer",
-        ),
-    ],
-)
-def test_vllm_needs_flashinfer_for(version, device, model, setting, asked):
-    found = [kernel.asked_by(version, device, model, [setting]) for kernel in ENGINES.get("vllm").facts.kernels]
-    assert next(filter(None, found), None) == asked
-
-
 def test_a_failed_check_is_an_error_with_a_remedy(place, engine):
     place.edit("class Server", "class Other")
     environment = Environment(
@@ -210,21 +177,3 @@ def test_an_interpreter_that_cannot_be_started_is_an_outage(place, engine):
     place.python.write_bytes(b"\x7fELF no program")
     with pytest.raises(Outage, match="cannot be started"):
         place.check(engine)
-
-
-def test_an_engine_that_cannot_be_looked_into_is_unknown(place):
-    found = place.check(ENGINES.get("mindie"), device="ascend")
-    assert {verdict for verdict, _ in found.values()} == {"unknown"}
-
-
-def test_settings_of_a_study_name_its_check(monkeypatch):
-    project = load_project(ROOT / "config/studies/qwen3-235b-a22b-h100.yaml", ROOT)
-    vllm = served_settings([(project, "vllm")])
-    assert {"VLLM_ATTENTION_BACKEND": "XFORMERS"} in [dict(setting.variables) for setting in vllm]
-    sglang = served_settings([(project, "sglang")])
-    assert [dict(setting.options) for setting in sglang] == [{"tensor_parallel_size": 8}]
-    engine = project.engine("vllm")
-    names = {settings_id(engine, device, settings) for device in ("nvidia", "cpu") for settings in (vllm, vllm[1:])}
-    assert len(names) == 4
-    monkeypatch.setattr(environment_gate, "VERSION", 0)
-    assert settings_id(engine, "nvidia", vllm) not in names

@@ -35,29 +35,6 @@ def test_each_shape_is_read_and_tokens_without_an_id_or_a_figure_are_left_out(lo
     assert list(first_tokens(printed(logprobs)).items()) == list(FOUND.items())  # the likeliest first
 
 
-def test_a_token_that_is_a_part_of_a_character_is_read():
-    assert first_tokens(printed(OBJECTS).replace(b'"token": "a"', b'"token": "\xe2\x82"')) == FOUND
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{}",
-        b"[1]",
-        b"[" * 100_000,
-        b'{"choices": []}',
-        b'{"choices": [{"text": "a", "logprobs": null}]}',
-        printed({"content": []}),
-        printed({"top_logprobs": [None]}),
-        printed({"top_logprobs": [{"a": -0.1}]}),
-        printed({"content": [{"top_logprobs": [{"id": 1, "logprob": "x"}]}]}),
-    ],
-)
-def test_what_has_no_log_probabilities_gives_none(content):
-    assert first_tokens(content) is None
-
-
 @pytest.fixture
 def server():
     """Answers `POST` by the word that the prompt begins with; `sent` are the bodies in order."""
@@ -126,12 +103,6 @@ def test_a_server_without_them_is_asked_once(server, first):
     found = with_first_tokens(answers(first, "good 1", "good 2"), asked(server))
     assert found["first_tokens"].null_count == found["first_logprobs"].null_count == 3
     assert len(server.sent) == 1
-
-
-def test_nothing_is_sent_when_the_time_is_over_or_nothing_was_asked(server):
-    assert with_first_tokens(answers("good 1", "good 2"), asked(server, left_s=-1.0))["first_tokens"].null_count == 2
-    assert with_first_tokens(answers(), asked(server)).num_rows == 0
-    assert server.sent == []
 
 
 def test_engines_that_print_them_ask_for_ids():

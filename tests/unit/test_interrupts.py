@@ -66,21 +66,6 @@ def test_lost_workflow():
     assert (process.returncode, said, error) == (OUTAGE, "cleaned\n", "error: the workflow is gone\n")
 
 
-def test_workflow_lost_before_the_start():
-    with subprocess.Popen(["true"]) as workflow:
-        workflow.wait()
-    with start(SERVELAB_COORDINATOR_PID=str(workflow.pid)) as process:
-        said, error = process.communicate(timeout=30)
-    assert (process.returncode, said, error) == (OUTAGE, "", "error: the workflow is gone\n")
-
-
-def test_wrong_process_id_is_a_clear_error():
-    with start(SERVELAB_COORDINATOR_PID="none") as process:
-        _, error = process.communicate(timeout=30)
-    assert process.returncode == 2
-    assert error == "error: SERVELAB_COORDINATOR_PID must be a process id, not 'none'\n"
-
-
 def test_lost_parent():
     code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {PROGRAM!r}]); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:

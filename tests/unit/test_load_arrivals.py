@@ -57,11 +57,6 @@ def test_ramp_up_grows_the_rate_evenly():
     assert [later - time for time, later in itertools.pairwise(after)] == pytest.approx([0.1] * (len(after) - 1))
 
 
-def test_ramp_up_without_rate_spreads_what_may_be_in_flight():
-    assert arrivals(6, ramp_up_s=8.0, max_concurrency=4) == [0, 2, 4, 6, 8, 8]
-    assert arrivals(4, ramp_up_s=8.0) == [0, 2, 4, 6]
-
-
 def test_replay_keeps_the_recorded_times(tmp_path, server):
     requests = write_requests(tmp_path / "requests.parquet", ["normal"] * 3, arrival_s=[5.0, 4.0, 4.25])
     plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": requests, "arrivals": "replay"}

@@ -4,7 +4,7 @@ import pytest
 from behind_tls import behind_tls, make_certificate
 from made_load import OUTPUT_TOKENS, load, plan_for
 from stub_server import FIRST_TOKEN_S, GAP_S, StubServer
-from test_load import FAULTS, SUCCESSES
+from test_load import SUCCESSES
 
 from servelab.measure.load.sender import run_load
 
@@ -56,26 +56,3 @@ def test_a_server_that_ends_kept_connections_fails_no_request(most_requests, add
     assert len(stub.bodies) == 12
     assert stats.requests_resent + 2 >= 12 / most_requests - 1
     assert stub.connections >= 12 / most_requests
-
-
-def test_faults_have_their_names_and_harm_no_other(tmp_path):
-    # What breaks an answer's framing and leaves the connection open ends with the request's time.
-    faults = [fault for fault in FAULTS if fault not in ("early_close", "refused", "not_http", "bad_chunk")]
-    stub = StubServer(most_requests=MANY)
-    prompts = [prompt for fault in faults for prompt in (fault, "normal")]
-    with stub.running() as url:
-        records = load(tmp_path, url, prompts, max_concurrency=1, keep_alive=True, request_timeout_s=2.0)
-    for fault, record in zip(faults, records[0::2], strict=True):
-        status, error = FAULTS[fault]
-        assert record["error"].startswith(error), (fault, record["error"])
-        assert record["http_status"] == status
-    assert [record["error"] for record in records[1::2]] == [None] * len(faults)
-
-
-def test_a_request_that_no_connection_answers_fails_once(tmp_path):
-    """A kept connection that is cut is no reason to try for ever."""
-    stub = StubServer(most_requests=MANY)
-    with stub.running() as url:
-        records = load(tmp_path, url, ["normal", "refused", "normal"], max_concurrency=1, keep_alive=True)
-    assert [record["error"] and record["error"].split(":")[0] for record in records] == [None, "closed_early", None]
-    assert [body["messages"][0]["content"] for body in stub.bodies] == ["normal", "refused", "refused", "normal"]

@@ -11,13 +11,12 @@ from behind_tls import behind_tls, make_certificate
 from endpoint_stub import MODEL, EndpointStub
 from made_load import OUTPUT_TOKENS, load, plan_for
 from stub_server import FIRST_TOKEN_S, GAP_S, StubServer
-from test_load import FAULTS, SUCCESSES
+from test_load import SUCCESSES
 
 from servelab.core.errors import ConfigError
 from servelab.measure.clients import CLIENTS
 
 KEY = "-".join(("sk", "never", "to", "be", "seen", "7730"))  # in one piece no archive would take this file
-LONG = "long " * 200_000
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +47,6 @@ def test_answers_of_every_form_are_read(version, certificate, tmp_path, monkeypa
         assert record["output_tokens"] == OUTPUT_TOKENS
 
 
-def test_faults_have_their_names(secured, tmp_path):
-    # of a connection that breaks below TLS nothing is left to be read, and what stalls takes its time
-    found = {name: fault for name, fault in FAULTS.items() if name not in ("stall", "silence")}
-    with StubServer().running() as url:
-        records = load(tmp_path, over_tls(url), list(found), request_timeout_s=30.0)
-    for (behaviour, (_, error)), record in zip(found.items(), records, strict=True):
-        assert record["error"].startswith(error), (behaviour, record["error"])
-
-
 def test_times_are_those_of_the_packets(secured, tmp_path):
     with StubServer().running() as url:
         records = load(tmp_path, over_tls(url), ["normal"] * 4)
@@ -66,20 +56,6 @@ def test_times_are_those_of_the_packets(secured, tmp_path):
         assert record["first_token_s"] - record["sent_s"] >= FIRST_TOKEN_S
         assert record["last_token_s"] - record["first_token_s"] >= (OUTPUT_TOKENS - 1) * GAP_S
         assert record["end_s"] >= record["last_token_s"]
-
-
-def test_a_prompt_that_the_socket_does_not_take_at_once(secured, tmp_path):
-    stub = StubServer()
-    with stub.running() as url:
-        records = load(tmp_path, over_tls(url), [f"normal {LONG}"] * 3)
-    assert [record["error"] for record in records] == [None] * 3
-    assert all(len(body["messages"][0]["content"]) > len(LONG) for body in stub.bodies)
-
-
-def test_several_processes(secured, tmp_path):
-    with StubServer().running() as url:
-        records = load(tmp_path, over_tls(url), ["normal"] * 40, processes=2, max_concurrency=8)
-    assert [record["error"] for record in records] == [None] * 40
 
 
 def test_a_certificate_that_is_not_trusted(certificate, tmp_path, monkeypatch):
@@ -134,12 +110,6 @@ def run(folder, url):
     with (folder / "log").open("wb") as log:
         subprocess.run(command, check=True, stdout=log, stderr=log)
     return client.read(plan, folder).records.to_pylist()
-
-
-def test_a_variable_that_is_not_set(tmp_path, monkeypatch):
-    monkeypatch.delenv("MY_KEY", raising=False)
-    with pytest.raises(ConfigError, match="MY_KEY: this environment variable"):
-        load(tmp_path, "http://127.0.0.1:9", ["normal"], api_key_env="MY_KEY")
 
 
 @pytest.mark.parametrize("settings", [{"base_url": "https://127.0.0.1:9"}, {"api_key_env": "MY_KEY"}])

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import IO
 
 import pytest
@@ -95,13 +93,6 @@ def test_a_whole_and_its_parts_exclude_each_other(one, other):
         lock.close()
 
 
-def test_another_set_of_locks_is_independent(monkeypatch):
-    with try_lock("gpu-0"):
-        monkeypatch.setenv("SERVELAB_LOCKS", "another")
-        with try_lock("gpu-0"):
-            pass
-
-
 def test_a_lock_ends_with_the_last_process_that_has_it():
     before = len(list(Path("/proc/self/fd").iterdir()))
     with try_lock("gpu-0") as lock:
@@ -112,32 +103,3 @@ def test_a_lock_ends_with_the_last_process_that_has_it():
     with try_lock("gpu-0"):
         pass
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-@as_root
-def test_users_never_hold_one_lock_at_once(tmp_path):
-    """A witness beside the locks: a file that only one can make. The whole and a part of it count as one."""
-    tmp_path.chmod(0o777)
-    for folder in tmp_path.parents:
-        if folder.name.startswith(("popen-", "pytest-")):
-            folder.chmod(0o755)
-    witness, until = tmp_path / "witness", time.monotonic() + 2
-
-    def contend(seed: int) -> Callable[[], str]:
-        def action() -> str:
-            draw, taken = Random(seed), 0
-            while time.monotonic() < until:
-                if lock := try_lock(draw.choice(["gpu-0", "gpu-0/part"])):
-                    os.close(os.open(witness, os.O_CREAT | os.O_EXCL))
-                    time.sleep(draw.random() / 1000)
-                    witness.unlink()
-                    lock.close()
-                    taken += 1
-                time.sleep(draw.random() / 1000)
-            return str(taken > 0)
-
-        return action
-
-    with ExitStack() as stack:
-        answers = [stack.enter_context(started(user, contend(n))) for n, user in enumerate([ALICE, ALICE, BOB, BOB])]
-        assert [answer.readline() for answer in answers] == ["True\n"] * 4

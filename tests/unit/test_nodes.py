@@ -57,19 +57,6 @@ def test_each_node_has_its_command_or_the_engine_is_refused(name):
     assert any(word.startswith("node0") for word in other)
 
 
-@pytest.mark.parametrize("name", ["sglang", "vllm"])
-def test_copies_of_a_model_on_other_nodes_are_refused(name):
-    engine = ENGINES.get(name)
-    with pytest.raises(ConfigError, match="over several nodes takes"):
-        render_served(engine, serve_of(engine, "m", {"data_parallel_size": 2}, {}, 2, 2), "host", "nvidia")
-
-
-@pytest.mark.parametrize("name", ABLE)
-def test_the_command_to_use_is_for_as_many_nodes(name):
-    shown = ENGINES.get(name).display_command("m", SPLIT, {}, {}, nodes=2, count=16)
-    assert ("--nnodes 2" in shown) or shown.startswith("mpirun -n 16 -H NODE0:8,NODE1:8 ")
-
-
 def study(folder: Path, *, engine=None, hardware=None, baseline=None) -> Path:
     """A study of two nodes with some keys changed."""
     content = demo_study() | {

@@ -6,7 +6,6 @@ import json
 import os
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from device_tools import write_nvidia_smi
 from made_place import AFTER, BEFORE, put_places, upgrade
@@ -17,15 +16,12 @@ from servelab.machine.cpu import CpuSettings
 from servelab.machine.lease import Batch, DevicePlacement, PlacedDevice, lease
 from servelab.measure.outcome import place_of
 from servelab.measure.run_files import ManifestDevice, PlaceFacts, RunManifest, RunStatus, place_brief
-from servelab.metrics.tables import schemas
-from servelab.metrics.tables.io import read_table, write_table
 from servelab.results.checks import place_columns, unequal_places
 from servelab.results.compare_with_baseline import improvements
 from servelab.search.planning import plan_stage
-from servelab.search.proof_plan import judge, promised_percent, promised_places
+from servelab.search.proof_plan import judge
 from servelab.search.strategies import decide
-from servelab.search.strategy import PastStage
-from servelab.study.configuration import Incumbent, baseline
+from servelab.study.configuration import baseline
 from servelab.study.study import CONFIRM
 
 
@@ -47,10 +43,6 @@ def placed(count=1, machine=None, **settings) -> PlaceFacts:
             for d in leased.devices
         ]
         return place_of(manifest(spec(), machine, devices=devices, placement=leased.placement()))
-
-
-def rows_of(table: pd.DataFrame):
-    return table.to_dict("records")
 
 
 def test_a_driver_upgrade_is_another_place(tools):
@@ -79,18 +71,6 @@ def test_settings_that_make_another_place(tools, changed, named):
         write_nvidia_smi(tools, 2, **settings)
         places.append(placed())
     assert unequal_places([{"run_ids": ["a", "b"], **place_columns(places)}]) == named
-
-
-def test_a_tool_that_stops_to_answer_makes_another_place(tools):
-    write_nvidia_smi(tools, 1)
-    known = placed()
-    text = (tools / "nvidia-smi").read_text()
-    (tools / "nvidia-smi").write_text(text.replace("-q\\ -x", "--other"))
-    unknown = placed()
-    assert (unknown.driver, unknown.power_limit) == ("570.86.10", None)
-    assert "power limit 700 (1 run), unknown (1 run)" in str(
-        unequal_places([{"run_ids": ["a", "b"], **place_columns([known, unknown])}])
-    )
 
 
 def test_what_makes_no_other_place(tools):
@@ -129,11 +109,6 @@ def test_a_run_of_an_older_release_has_a_place_as_far_as_it_is_known():
     assert RunStatus.model_validate(stripped).place is None
 
 
-def test_a_fact_that_a_later_release_adds_leaves_known_places_equal():
-    assert BEFORE.digest == PlaceFacts(**BEFORE.facts).digest
-    assert AFTER.model_copy(update={"governor": None}).digest == AFTER.digest
-
-
 @pytest.mark.parametrize(
     ("places", "text"),
     [
@@ -147,23 +122,6 @@ def test_a_fact_that_a_later_release_adds_leaves_known_places_equal():
 def test_what_differs_between_runs(places, text):
     ids = [f"run-{number}" for number in range(len(places))]
     assert unequal_places([{"run_ids": ids, **place_columns(places)}]) == text
-
-
-def test_a_run_in_two_rows_counts_once_and_rows_without_places_are_left_out():
-    row = {"run_ids": ["a", "b"], **place_columns([BEFORE, AFTER])}
-    assert unequal_places([row, row]) == upgrade(1, 1)
-    assert unequal_places([{"run_ids": ["log"], "run_places": [], "places": None}, {"run_ids": ["x"]}]) is None
-    assert unequal_places([]) is None
-
-
-def test_places_survive_the_table_files(tmp_path):
-    made = put_places(stage_rows({"baseline": [100.0], "a": [101.0, 102.0], "b": "refused"})[0], {"a": [BEFORE, AFTER]})
-    whole = made.reindex(columns=schemas.STAGE_TABLE.names).astype({"answers_run_ids": object})
-    write_table(pa.Table.from_pandas(whole, schemas.STAGE_TABLE), tmp_path / "table.parquet")
-    table = read_table(tmp_path / "table.parquet", schemas.STAGE_TABLE)
-    assert [list(places) for places in table["run_places"]] == [[BEFORE.digest], [BEFORE.digest, AFTER.digest], []]
-    assert json.loads(table["places"][1]) == {BEFORE.digest: BEFORE.facts, AFTER.digest: AFTER.facts}
-    assert unequal_places(rows_of(table)) == upgrade(2, 1)
 
 
 def test_a_decision_between_unequal_places_is_marked(study_content, make_project):
@@ -198,23 +156,3 @@ def test_a_proof_and_its_percentages_are_marked(study, winner, text):
     assert ("not measured at one place" in verdict.why) == (text is not None)
     found = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
     assert len(found) and {None if pd.isna(each) else each for each in found["unequal_places"]} == {text}
-
-
-def test_a_promise_across_stages_is_marked(study_content, make_project):
-    """The baseline was measured in the first stage, the winner in the second, after the upgrade."""
-    project = make_project(study_content)
-    past, incumbent = [], baseline(project.study)
-    for stage, places in (("sequences", BEFORE), ("attention", AFTER)):
-        plan = plan_stage(project, stage, incumbent)
-        names = [candidate.candidate for candidate in plan.candidates]
-        table, _ = stage_rows({name: [100.0, 101.0] if name == names[0] else [150.0, 151.0] for name in names}, stage)
-        table = put_places(table, {name: [places] for name in names})
-        decision = decide(project.study, plan, table)
-        assert decision.changed and decision.unequal_places is None
-        chosen = next(each for each in plan.candidates if each.candidate == decision.winner.candidate)
-        incumbent = Incumbent(candidate=chosen.candidate, configuration=chosen.configuration)
-        past.append(PastStage(plan, decision, table))
-    assert promised_percent(project.study, past) == pytest.approx(100 * (301 / 201 - 1))
-    assert promised_places(project.study, past) == upgrade(2, 2)
-    assert promised_places(project.study, past[:1]) is None
-    assert promised_places(project.study, []) is promised_percent(project.study, []) is None

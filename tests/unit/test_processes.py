@@ -75,14 +75,6 @@ def test_return_code_and_output(start, tmp_path):
     assert (tmp_path / "log").read_text() == "said\n"
 
 
-def test_death_by_signal_is_negative(start):
-    assert start("import os; os.kill(os.getpid(), 9)").wait(30) == -signal.SIGKILL
-
-
-def test_running_is_none(start):
-    assert start("import time; time.sleep(600)").wait(0.01) is None
-
-
 def test_stop_is_orderly_first(start, tmp_path):
     orderly = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))"
     process = start(f"import signal, sys, time; {orderly}; print(flush=True); time.sleep(600)")
@@ -168,11 +160,6 @@ def test_signal_to_the_warden_ends_the_tree(number, start, tmp_path):
     psutil.Process(process.pid).parent().send_signal(number)
     assert process.wait(30) == -signal.SIGKILL
     assert is_gone(pid)
-
-
-def test_missing_program_is_an_outage(tmp_path):
-    with pytest.raises(Outage, match="no-such-program: No such file"):
-        Supervised(["no-such-program"], environment=os.environ, log=tmp_path / "log")
 
 
 def test_kept_descriptors_are_the_wardens_alone(start, tmp_path):

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from servelab.core.errors import Outage, ServelabError
-from servelab.core.files import JsonFile, move_folder, replacing, write_text
+from servelab.core.errors import Outage
+from servelab.core.files import JsonFile, move_folder, write_text
 from servelab.core.identity import content_id
-from servelab.core.result_lock import claim, is_claimed, make_if_missing
+from servelab.core.result_lock import claim, is_claimed
 from servelab.core.seal import Seal, seal_of
 from servelab.measure.run_folder import SET_ASIDE, attempts, job_folder, make_once, read_status
 from servelab.metrics.tables.io import write_table
@@ -140,16 +138,6 @@ def test_a_run_whose_status_is_of_another_version_is_set_aside(tmp_path, capsys)
     assert capsys.readouterr().err == f"run {RUN} is broken: {why}; moved to {aside}\n"
 
 
-def test_a_sealed_run_whose_status_lacks_a_key_is_reported_with_it(tmp_path):
-    (tmp_path / RUN).mkdir()
-    (tmp_path / RUN / "spec.json").write_text(SPEC)
-    seal = seal_of(tmp_path / RUN, {"run_id": RUN})
-    (tmp_path / RUN / "status.json").write_text(json.dumps({"run_id": RUN, "seal": seal.model_dump()}))
-    with pytest.raises(ServelabError, match=r"status\.json: by: Field required"):
-        make_once(tmp_path / RUN, make("second"), Status)
-    assert (tmp_path / RUN / "status.json").exists()
-
-
 @pytest.mark.parametrize("change", ["requests changed", "requests removed", "status removed", "a file added", "a file"])
 def test_a_broken_run_is_set_aside_whole_and_made_again(tmp_path, capsys, change):
     output = tmp_path / RUN
@@ -203,13 +191,6 @@ def test_an_attempt_of_another_node_is_left_alone_until_it_is_long_over(tmp_path
     assert alive.exists() and not over.exists()
 
 
-def test_leftovers_that_are_no_run_are_replaced(tmp_path):
-    (tmp_path / RUN).mkdir()
-    (tmp_path / RUN / "requests").write_text("half")
-    assert make_once(tmp_path / RUN, make("whole"), Status).by == "whole"
-    assert [(aside / "requests").read_text() for aside in broken(tmp_path)] == ["half"]
-
-
 def test_an_error_leaves_nothing(tmp_path):
     def fail(folder: Path) -> None:
         (folder / "requests").write_text("half")
@@ -248,23 +229,6 @@ def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
     assert not is_claimed(thing) and list(tmp_path.iterdir()) == []
 
 
-def test_file_is_made_only_if_missing(tmp_path):
-    made = []
-    for _ in range(2):
-        make_if_missing(tmp_path / "model.json", lambda: (made.append(1), (tmp_path / "model.json").touch()))
-    assert made == [1]
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path):
-    file = tmp_path / "table"
-    write_text(file, "old")
-    with pytest.raises(ValueError, match="no"), replacing(file) as temporary:
-        temporary.write_text("half")
-        raise ValueError("no")
-    assert file.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [file]
-
-
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 1 MB."""
@@ -297,24 +261,3 @@ def test_a_full_disk_leaves_nothing_half_done(small_disk):
         make_once(small_disk / RUN, fill, Status)
     assert list(small_disk.iterdir()) == [file]
     assert read_status(small_disk / RUN, Status) is None
-
-
-def test_folders_of_a_file_system_that_syncs_none(tmp_path, monkeypatch):
-    """Some network file systems answer EINVAL to the sync of a folder."""
-
-    def refuse(descriptor: int) -> None:
-        raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr(os, "fsync", refuse)
-    write_text(tmp_path / "file", "text")
-    assert (tmp_path / "file").read_text() == "text"
-
-
-def test_names_of_attempts_are_read_back(tmp_path):
-    started = int(time.time())
-    (tmp_path / f".{RUN}.node-1.example.org.42.{started}.part").mkdir()
-    (tmp_path / f".{RUN}.lock").touch()
-    (tmp_path / RUN).mkdir()
-    (attempt,) = attempts(tmp_path)
-    assert (attempt.id, attempt.host, attempt.pid, attempt.started_s) == (RUN, "node-1.example.org", 42, started)
-    assert attempts(tmp_path / "nothing") == []

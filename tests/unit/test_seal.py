@@ -70,21 +70,10 @@ def test_each_file_that_is_removed_emptied_cut_or_changed_in_one_byte(run, name)
     assert faults_of(run) == []
 
 
-def test_another_runs_records(run, other):
-    shutil.copy2(other / "requests.parquet", run / "requests.parquet")
-    assert faults_of(run) == ["requests.parquet: was changed"]
-
-
 def test_another_runs_records_and_status(run, other):
     for name in ("requests.parquet", "telemetry.parquet", "status.json", "manifest.json"):
         shutil.copy2(other / name, run / name)
     assert faults_of(run) == [f"status.json: is of run {other.name}, in the folder of another"]
-
-
-def test_a_run_under_another_name(run, other):
-    shutil.rmtree(other)
-    shutil.copytree(run, other)
-    assert faults_of(other) == [f"status.json: is of run {run.name}, in the folder of another"]
 
 
 def test_a_specification_of_another_run_that_was_sealed(run):
@@ -130,25 +119,6 @@ def test_a_seal_that_is_none(run, seal, fault):
     file = run / "status.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"seal": seal}))
     assert faults_of(run) == [f"status.json: {fault}"]
-
-
-@pytest.mark.parametrize("content", ["[]", "3", "{", "[" * 100_000, '"' + "x" * 1000, "\udcff"])
-def test_a_status_that_is_none(run, content):
-    (run / "status.json").write_text(content, errors="surrogateescape")
-    assert faults_of(run) == ["status.json: not valid JSON"]
-
-
-def test_a_figure_of_the_status_that_was_changed(run):
-    file = run / "status.json"
-    file.write_text(file.read_text().replace('"success_rate": 1.0', '"success_rate": 0.5'))
-    assert faults_of(run) == ["status.json: was changed"]
-
-
-def test_no_folder_or_a_file_in_its_place(tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "empty").mkdir()
-    for name in ("nothing", "file", "empty"):
-        assert faults_of_seal(tmp_path / name) == ["status.json: missing"]
 
 
 def test_what_an_archive_redacted_is_sealed_again_with_the_digest_it_had(run):

@@ -28,12 +28,6 @@ def look(runs: list[Path]) -> tuple[list[Path], list[str]]:
     return complete, lines
 
 
-def test_an_empty_folder_is_a_missing_run(runs):
-    shutil.rmtree(runs[1])
-    runs[1].mkdir()  # as Snakemake does before a job
-    assert look(runs) == ([runs[0], runs[2]], [])
-
-
 @pytest.mark.parametrize("change", ["in place", "replaced", "exchanged", "removed", "added", "linked"])
 def test_a_change_is_found(runs, change):
     """Its size and its time of modification are put back."""

@@ -11,7 +11,7 @@ from ssh_keys import allow, make_key, signing_key
 
 from servelab.archive.layout import RunPlace
 from servelab.archive.shared_runs import SharedRuns
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ServelabError
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import RunStatus, read_import, sign_run
 from servelab.measure.sealed_runs import SealedRuns
@@ -56,15 +56,6 @@ def test_a_run_is_taken_with_a_mark_of_its_origin(shared, other, tmp_path, lines
     assert read_import(other / "runs" / run_id) is None and left in ids(other)
     assert not list((tmp_path / "results").glob(".fetched-*"))
     assert shared.lines() == [f"{other}: has 1 of the missing runs, which are not measured again"]
-
-
-def test_a_run_that_was_taken_again_keeps_all_its_marks(shared, other, tmp_path, lines):
-    (run_id, _) = ids(other)
-    assert shared.fetch(run_id)
-    third = SharedRuns([RunPlace(place=str(tmp_path / "results"))], tmp_path / "third", tmp_path, lines.append)
-    assert third.fetch(run_id)
-    marks = read_import(tmp_path / "third/runs" / run_id).imports
-    assert [mark.origin for mark in marks] == [str(other), str(tmp_path / "results")]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +124,3 @@ def test_a_place_that_cannot_be_used_is_an_error_with_its_name(tmp_path, monkeyp
     with pytest.raises(ServelabError, match=said) as caught:
         shared_runs(read_configuration({"studies": [], "runs_from": value}), tmp_path, print).has("0" * 20)
     assert "runs_from" in str(caught.value) and "key:secret" not in str(caught.value)
-
-
-def test_places_and_no_imported_runs_contradict_each_other(tmp_path):
-    with pytest.raises(ConfigError, match="use_imported_runs: true"):
-        shared_runs(read_configuration({"studies": [], "runs_from": "x", "use_imported_runs": False}), tmp_path, print)
-    assert shared_runs(read_configuration({"studies": [], "use_imported_runs": False}), tmp_path, print) is None

@@ -8,7 +8,7 @@ import pytest
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
-from servelab.machine.allocations.slurm import Waiting, keys_of, refusal, unsatisfied
+from servelab.machine.allocations.slurm import Waiting, keys_of, unsatisfied
 from servelab.study.site import Site
 from servelab.workflow.placement import SlurmWatch
 
@@ -127,17 +127,6 @@ def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
     assert len(said) == 2 and all("Slurm refuses" in line for line in said)
 
 
-@pytest.mark.parametrize("script", ["exit 0", "echo 'sbatch: Job 1 to start at 2026' >&2", "exit 1"])
-def test_what_slurm_takes_or_does_not_explain_is_no_refusal(slurm, script):
-    slurm("sbatch", script)
-    assert refusal({"slurm_partition": "gpu"}) is None
-
-
-def test_without_slurm_nothing_is_said(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert refusal({"slurm_partition": "gpu"}) is None
-
-
 def test_each_key_and_reason_is_said_once():
     watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print)
     jobs = [Waiting(str(number), "PartitionConfig", "rule_measure_wildcards_abc") for number in range(3)]
@@ -147,11 +136,3 @@ def test_each_key_and_reason_is_said_once():
     assert "Slurm does not start job 0: PartitionConfig" in first
     assert held.startswith("config/sites/ours.yaml: cheap_rules: Slurm does not start job 9: JobHeldUser")
     assert list(watch.waiting(jobs)) == []
-
-
-def test_a_job_of_an_earlier_plan_has_no_hardware():
-    def unknown(run):
-        raise KeyError(run)
-
-    (line,) = SlurmWatch(SITE, Path("s.yaml"), unknown, print).waiting([Waiting("1", "x", "rule_measure_wildcards_a")])
-    assert line.startswith("s.yaml: accelerators or devices.partition: ")

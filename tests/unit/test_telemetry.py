@@ -16,7 +16,6 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
 import pyarrow.compute as pc
 import pynvml
 import pytest
@@ -176,11 +175,6 @@ def test_every_source_tells_all_it_says_it_does(name, nvml, npu_smi_tool, powerc
     assert re.findall(r"`(\w+)`", line) == list(source.metrics)
 
 
-def test_only_sources_with_something_to_watch_are_read():
-    watched = Watched([CPU], VLLM, lambda: None)
-    assert [source.name for source in SOURCES if source.concerns(watched)] == ["psutil", "server"]
-
-
 def test_nvml_gives_figures_in_the_units_of_their_names(nvml):
     readings = SOURCES.get("nvml")(Watched([GPU, CPU], VLLM, lambda: None)).read()
     assert {reading.metric: (reading.value, reading.device) for reading in readings} == {
@@ -306,18 +300,6 @@ def test_cpu_time_is_told_apart_even_of_a_process_that_has_ended(who):
         assert others_s > 0.7
 
 
-def test_server_memory_is_that_of_its_processes_only():
-    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(flush=True); input()'])"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        server.stdout.readline()
-        source = SOURCES.get("psutil")(Watched([], VLLM, lambda: ("", server.pid)))
-        found = {reading.metric: reading.value for reading in source.read()}["server_rss_bytes"]
-        root = psutil.Process(server.pid)
-        expected = sum(process.memory_info().rss for process in [root, *root.children()])
-        server.stdin.close()
-    assert found == pytest.approx(expected, rel=0.05)
-
-
 @pytest.mark.parametrize(
     "answer",
     [hangs, trickles, says_no_http, answers("", "404 Not Found"), answers('vllm:num_preemptions_total{engine="0 x\n')],
@@ -343,33 +325,6 @@ def test_a_server_that_hangs_delays_no_other_source(monkeypatch):
     assert len({row["time_s"] for row in rows_of(table, "psutil")}) >= 5
 
 
-def test_a_server_is_read_again_once_it_tells(capfd):
-    current = [None]
-    with listening(hangs) as bad, listening(answers(PAGE)) as good:
-        with Sampler([CPU], lambda: current[0], VLLM) as sampling:
-            for number, url in enumerate([None, "http://127.0.0.1:1", bad, good]):
-                current[0] = (url, os.getpid()) if url else None
-                sampling.round(number)
-                sampling.sample_now()
-        rows = rows_of(sampling.table({}), "server")
-    assert {row["round"] for row in rows} == {3}
-    assert {row["metric"] for row in rows} == set(VLLM.metric_names)
-    assert len(capfd.readouterr().err.splitlines()) == 1  # none where no server runs, or it does not listen yet
-
-
-def test_a_missing_library_is_said_once_in_a_run_and_the_rest_goes_on(monkeypatch, capfd):
-    monkeypatch.setattr(pynvml, "nvmlLib", None)
-    unknown = Device(index="0", key="GPU-00000000-0000-0000-0000-000000000000", name="none")
-    complained = set()
-    for number in range(2):
-        with Sampler([unknown], lambda: None, VLLM, complained) as sampling:
-            sampling.round(number)
-            sampling.sample_now()
-            sampling.sample_now()
-    assert {row["source"] for row in sampling.table({}).to_pylist()} == {"psutil"}
-    assert capfd.readouterr().err.count("telemetry: a reading of nvml failed") == 1
-
-
 def test_times_are_on_the_rounds_clock():
     """What is read before a round begins is dropped; a round's zero is its load's, or its mark."""
     with Sampler(DEVICES.get("cpu").find(), lambda: None, VLLM) as sampling:
@@ -390,9 +345,3 @@ def test_times_are_on_the_rounds_clock():
     assert times[0][0] >= 0
     assert len(times[1]) == 2
     assert times[1][0] < 0 <= times[1][1]
-
-
-def test_nothing_read_is_an_empty_table():
-    sampling = Sampler([], lambda: None, VLLM)
-    assert sampling.table({}).schema == schemas.TELEMETRY
-    assert sampling.table({}).num_rows == 0
