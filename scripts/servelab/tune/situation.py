@@ -74,8 +74,8 @@ def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
     """A model by its name on the hub, with what its files say."""
     facts = facts or ModelFacts()
     catalogue = _catalogue()
-    entry: Mapping[str, Any] = catalogue.get(model, {})
-    number_format = entry.get("format", "bf16")
+    entry: Mapping[str, Any] = catalogue.get(model) or catalogue.get(model.removesuffix("-FP8"), {})
+    number_format = "fp8" if model.endswith("-FP8") else entry.get("format", "bf16")
     if not entry:  # the weights of another entry in another format
         found = ((each, kind) for each in catalogue.values() for kind in _BITS if each.get(kind) == model)
         entry, number_format = next(found, ({}, "bf16"))
