@@ -3,4 +3,4 @@
 The package knows nothing of Snakemake; `scripts/*.py` are the command lines that the workflow calls.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
