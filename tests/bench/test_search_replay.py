@@ -22,7 +22,7 @@ import yaml
 from servelab.core.identity import canonical_json
 from servelab.core.yaml_file import read_yaml
 from servelab.metrics.statistics import mean_ci95
-from servelab.search.product import product
+from servelab.search.options_space import product
 from servelab.search.project import load_project
 from servelab.search.simulate import Measured, run_search
 from servelab.search.strategies import STRATEGIES

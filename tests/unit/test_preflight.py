@@ -19,10 +19,9 @@ from servelab.core.errors import ConfigError
 from servelab.core.identity import workload_id
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES
-from servelab.search.preflight import CHECKS, Row, preflight
+from servelab.search.preflight import CHECKS, WIDTH, Row, preflight, troubles
 from servelab.search.preflight.candidates import known_candidates
 from servelab.search.preflight.options import Flags, judge, listed_flags
-from servelab.search.preflight.printed_table import WIDTH, troubles
 from servelab.search.project import load_project
 from servelab.workflow.studies import Studies
 

@@ -6,7 +6,7 @@ import pytest
 from made_search import TWO, around, choices, of
 
 from servelab.core.errors import ConfigError
-from servelab.search.product import product
+from servelab.search.options_space import product
 from servelab.search.simulate import Measured, run_search
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import baseline

@@ -7,11 +7,11 @@ from test_parse import write
 
 from servelab.results.checks import CHECKS, check_run, disturbance, verdict
 from servelab.results.parse import parse_plan
-from servelab.search.among_many import decide_among_many
 from servelab.search.candidates_table import CandidatesStage, candidates_table
 from servelab.search.planning import plan_stage
 from servelab.search.recommend import best_by_workload, judge_loss
 from servelab.search.recommended import Improvement
+from servelab.search.strategies.grid import decide_among_many
 from servelab.search.verdict import comparison_row, noise_of_sides
 from servelab.search.verdict import judge as verdict_of_sides
 from servelab.study.configuration import baseline

@@ -52,9 +52,9 @@ class _Causes:
             of = range(len(self._sets)) if size < len(_PRIOR) else np.flatnonzero(fails.any(1)).tolist()
             parts = [each for each in combinations(of, size) if len({self._sets[at][0] for at in each}) == size]
             listed = np.array(parts, dtype=np.int64).reshape(-1, size)
-            is_open = ~works[listed].all(1).any(1)
+            is_open = ~_any_has(works[listed])
             if size == len(_PRIOR):
-                is_open &= fails[listed].all(1).any(1)
+                is_open &= _any_has(fails[listed])
             self._parts.append(listed[is_open])
         likely = np.array([_share(each) for _, each in self._sets])
         found = [prior * likely[each].min(1) for each, prior in zip(self._parts, _PRIOR, strict=True)]
@@ -79,6 +79,12 @@ class _Causes:
     def _has(self, in_sets: Bools) -> Bools:
         """(causes, combinations): which combinations have each cause."""
         return np.concatenate([in_sets[each].all(1) for each in self._parts])
+
+
+def _any_has(parts: Bools) -> Bools:
+    """Of each cause, (causes, parts, combinations): whether any combination has all its parts."""
+    found: Bools = np.any(np.all(parts, axis=1), axis=1)
+    return found
 
 
 def _sets(count: int, scale: Floats | None) -> list[Bools]:

@@ -22,10 +22,9 @@ from servelab.machine.device_names import StatedName, WantedDevices
 from servelab.machine.devices import DEVICES
 from servelab.search.course import Step, follow
 from servelab.search.forecast import forecast
-from servelab.search.preflight import preflight
+from servelab.search.preflight import preflight, troubles
 from servelab.search.preflight.environment import look_at
 from servelab.search.preflight.place import Place
-from servelab.search.preflight.printed_table import troubles
 from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.study.configuration import accelerator_counts

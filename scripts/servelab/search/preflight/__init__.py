@@ -6,7 +6,9 @@ machine, it reports `unknown`, never `ok`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -73,6 +75,71 @@ def preflight(project: Project, results: Path, *, ask: bool = True) -> list[Row]
         for check in CHECKS
         for found in check.look(place)
     ]
+
+
+WIDTH = 120
+_CHECK, _VERDICT, _OF = 12, 7, 34
+_GAP = "  "
+_SAW = WIDTH - _CHECK - _VERDICT - _OF - 3 * len(_GAP)
+_ORDER: tuple[Verdict, ...] = ("error", "warning", "unknown", "ok")
+_NAMED, _NAMED_WRONG = 3, 20
+
+
+def render(study: str, rows: Sequence[Row]) -> str:
+    """The table of one study: findings that differ only by candidate share a row; what to do is below it."""
+    lines = [summary(study, rows), _line("check", "verdict", "of", "seen, and what to do")]
+    for check, verdict, of, saw, action in _merged(rows):
+        names = textwrap.wrap(of, _OF, break_on_hyphens=False)
+        seen = textwrap.wrap(saw, _SAW) + [
+            line for line in textwrap.wrap(f"→ {action}", _SAW, subsequent_indent="  ") if action
+        ]
+        height = max(len(names), len(seen))
+        for number in range(height):
+            first = (check, verdict) if number == 0 else ("", "")
+            lines.append(
+                _line(*first, names[number] if number < len(names) else "", seen[number] if number < len(seen) else "")
+            )
+    return "\n".join(lines)
+
+
+def troubles(rows: Sequence[Row]) -> list[str]:
+    """One line per error and warning of a study, for a log."""
+    return [
+        f"{rows[0].study}: preflight: {verdict} in {check} of {of}: {saw}"
+        for check, verdict, of, saw, _ in _merged(rows)
+        if verdict in ("error", "warning")
+    ]
+
+
+def summary(study: str, rows: Sequence[Row]) -> str:
+    """One line with the number of rows per verdict."""
+    counts = Counter(row.verdict for row in rows)
+    return f"{study}: {', '.join(f'{counts[verdict]} {verdict}' for verdict in _ORDER if counts[verdict])}"
+
+
+def _merged(rows: Sequence[Row]) -> list[tuple[str, Verdict, str, str, str | None]]:
+    """Rows grouped by equal findings, sorted by check; within a check, the worst first."""
+    groups: dict[tuple[str, Verdict, str, str | None], list[str]] = {}
+    for row in rows:
+        groups.setdefault((row.check, row.verdict, row.saw, row.action), []).append(row.of)
+    all_of = Counter(row.check for row in rows)
+    merged = [
+        (check, verdict, _names(of, all_of[check], verdict), saw, action)
+        for (check, verdict, saw, action), of in groups.items()
+    ]
+    return sorted(merged, key=lambda row: (row[0], _ORDER.index(row[1])))
+
+
+def _names(of: Sequence[str], all_of: int, verdict: Verdict) -> str:
+    """Names for a row, not too many: `preflight.json` has them all."""
+    if len(of) == all_of > 1:
+        return f"all {all_of}"
+    named = _NAMED if verdict == "ok" else _NAMED_WRONG
+    return "; ".join(of[:named]) + (f" and {len(of) - named} more" if len(of) > named else "")
+
+
+def _line(check: str, verdict: str, of: str, saw: str) -> str:
+    return _GAP.join([check.ljust(_CHECK), verdict.ljust(_VERDICT), of.ljust(_OF), saw]).rstrip()
 
 
 CHECKS.load(__name__)

@@ -1,17 +1,26 @@
-"""Checks each engine's environment: whether it is built, or why this machine cannot build it."""
+"""Checks what a deployment is made of: environments, weights, accelerators, and a load that shows the objective."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatch
 
+from servelab.assets.model_files import FOLDER_FILES
+from servelab.assets.model_work import ModelShape
+from servelab.assets.sources import Probe
 from servelab.core.errors import ServelabError
 from servelab.core.files import own_or_shipped
+from servelab.core.run_spec import ModelFormat
+from servelab.engines.options import Parallel
+from servelab.engines.roofline import gib
 from servelab.engines.runtimes import RUNTIMES
+from servelab.metrics.definitions import METRICS
 from servelab.search.preflight import CHECKS, Check, Finding
-from servelab.search.preflight.place import Place
+from servelab.search.preflight.place import MODEL_ACTION, Place
+from servelab.study.study import Study
 
 
-def look(place: Place) -> Iterator[Finding]:
+def _environments(place: Place) -> Iterator[Finding]:
     """One finding per engine of the study."""
     for alias in place.project.study.engines:
         yield look_at(place, alias)
@@ -50,4 +59,129 @@ def _remedy(place: Place, alias: str) -> str:
     return "run this where it is installed, or use another runtime (docs/engines.md)"
 
 
-CHECKS.register("environment", Check("environment", "each engine's environment or image: built, or can be built", look))
+CHECKS.register(
+    "environment",
+    Check("environment", "each engine's environment or image: built, or can be built", _environments),
+)
+
+
+def _models(place: Place) -> Iterator[Finding]:
+    """One finding per set of weights of the study."""
+    model = place.project.study.model
+    for name in ["base", *model.variants]:
+        of = f"model {model.variant_id(name)}"
+        if quantization := model.variant(name).quantization:
+            yield Finding(of, "ok", f"converted here from {model.id} to {quantization}")
+            continue
+        source = model.variant_source(name)
+        stored = place.fetched_model(source)
+        probe = None if stored else place.probe(source)
+        if stored:
+            yield Finding(of, "ok", f"in {stored.parent}")
+        elif probe is None:
+            yield Finding(of, "unknown", "not fetched yet")
+        else:
+            yield judge_model(of, probe, model.variant_format(name))
+
+
+def judge_model(of: str, probe: Probe, model_format: ModelFormat) -> Finding:
+    """The finding for a source's answer: a folder must contain all files that an engine needs."""
+    if probe.there is None:
+        return Finding(of, "unknown", probe.saw, probe.action)
+    if not probe.there:
+        return Finding(of, "error", probe.saw, probe.action)
+    patterns = FOLDER_FILES if model_format == "safetensors" else ("*.gguf",)
+    missing = [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in probe.files)]
+    if missing:
+        saw = f"{probe.saw}, without {', '.join(f'`{pattern}`' for pattern in missing)}"
+        return Finding(of, "error", saw, f"name a source with {model_format} files")
+    weights = sum(size for name, size in probe.files.items() if fnmatch(name, patterns[-1]))
+    return Finding(of, "ok", f"{probe.saw}, {gib(weights)} of weights")
+
+
+CHECKS.register("model", Check("model", "each set of weights: fetched, or available at its source", _models))
+
+
+_AT_ONCE = "at rate `inf` without `max_concurrency` all requests are sent at once: {} then measures the queue"
+_IN_TURN = (
+    "at rate `inf` the next request is sent when one ends, so a slow server gets less load: {} depends on "
+    "`max_concurrency`, not on users who arrive"
+)
+_ACTION = "set `request_rate` (of `protocol` or of the workload) to the rate of your users, or `arrivals: replay`"
+
+
+def _load(place: Place) -> Iterator[Finding]:
+    """One finding for the study."""
+    yield judge_load(place.project.study)
+
+
+def judge_load(study: Study) -> Finding:
+    """A warning if latencies or SLOs decide at rate `inf`.
+
+    With `max_concurrency`, a limit on a latency is one at that concurrency: only the objective and SLOs are looked at.
+    """
+    of, protocol = f"objective on {study.objective.on}", study.protocol_of(study.objective.on)
+    if protocol.request_rate != "inf" or protocol.arrivals == "replay":
+        return Finding(of, "ok", "requests arrive at a rate of their own")
+    limited = protocol.max_concurrency is not None
+    metrics = {study.objective.metric: METRICS.get(study.objective.metric)}
+    metrics |= {tag: METRICS.get(tag) for tag in study.objective.constraints}
+    affected = [
+        tag
+        for tag, metric in metrics.items()
+        if metric.needs_slos or (metric.is_latency and (tag == study.objective.metric or not limited))
+    ]
+    if study.search.stop_when.slo_reached is not None and "slo_attainment" not in affected:
+        affected.append("slo_attainment")
+    if affected:
+        return Finding(of, "warning", (_IN_TURN if limited else _AT_ONCE).format(" and ".join(affected)), _ACTION)
+    return Finding(of, "ok", "neither latencies nor SLOs depend on a rate that is not set")
+
+
+CHECKS.register("load", Check("load", "whether latencies and SLOs are asked for at a request rate", _load))
+
+
+def _accelerators(place: Place) -> Iterator[Finding]:
+    """One finding per candidate."""
+    for known in place.candidates:
+        count = known.configuration.accelerators
+        parallel = place.engine(known).parallel(known.configuration.options, known.configuration.arguments, count)
+        shape = place.facts(known.planned.runs[0].spec.model).shape
+        yield judge_accelerators(known.name, count, parallel, shape)
+
+
+def judge_accelerators(of: str, count: int, parallel: Parallel, shape: ModelShape | None) -> Finding:
+    """Parallel sizes must use all accelerators, and heads must be divisible by the tensor parallel size.
+
+    Each accelerator computes whole attention heads. KV heads are distributed, or copied if there are fewer of them than
+    accelerators. vLLM and SGLang check the same when they load a model.
+    """
+    saw = f"{parallel} of {count}"
+    if parallel.accelerators > count:
+        action = f"set `accelerators: {parallel.accelerators}`, or smaller sizes"
+        return Finding(of, "error", f"{parallel} needs {parallel.accelerators} accelerators, it has {count}", action)
+    if parallel.accelerators < count:
+        idle = f"{parallel} uses {parallel.accelerators} of {count} accelerators, the others are idle"
+        action = f"set `accelerators: {parallel.accelerators}`, or data_parallel_size"
+        return Finding(of, "warning" if count % parallel.accelerators == 0 else "error", idle, action)
+    if parallel.accelerators == 1:
+        return Finding(of, "ok", "1 accelerator")
+    if shape is None:
+        return Finding(of, "unknown", f"{saw}; the model's heads are not known here", MODEL_ACTION)
+    if shape.attention_heads % parallel.tensor:
+        saw = f"{shape.attention_heads} attention heads are not divisible by tensor parallel size {parallel.tensor}"
+        return Finding(of, "error", saw, "use a tensor_parallel_size that divides them")
+    few, many = sorted((shape.kv_heads, parallel.tensor))
+    if many % few:
+        saw = f"neither of {shape.kv_heads} KV heads and tensor parallel size {parallel.tensor} divides the other"
+        return Finding(of, "error", saw, "use another tensor_parallel_size")
+    if parallel.pipeline > shape.layers:
+        saw = f"{shape.layers} layers, pipeline parallel size {parallel.pipeline}"
+        return Finding(of, "error", saw, "use a smaller pipeline_parallel_size")
+    return Finding(of, "ok", f"{saw}; {shape.attention_heads} attention heads, {shape.kv_heads} KV heads")
+
+
+CHECKS.register(
+    "accelerators",
+    Check("accelerators", "parallel sizes against accelerators and the model's heads", _accelerators),
+)

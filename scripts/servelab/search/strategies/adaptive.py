@@ -271,8 +271,8 @@ class _Promising:
         if not self._knowledge.failed_with(refused):
             return number > 0
         alone = (number == 1) & (works > 0)
-        likeliest = works[alone].max(initial=0)
-        return alone & (works >= _AS_LIKELY * likeliest)
+        found_open: NDArray[np.bool_] = alone & (works >= _AS_LIKELY * works[alone].max(initial=0))
+        return found_open
 
 
 _Chooser = _Design | _OneChange | _Promising
