@@ -16,7 +16,7 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import CHECKOUT, own_or_shipped
 from servelab.engines import locking
 from servelab.metrics.definitions import METRICS
-from servelab.search.bisect import STUDIES, ReleaseStarts, Search, Skipped, Step, bisect
+from servelab.search.bisect import STUDIES, Bisection, ComparedReleases, ReleaseStarts, Skipped, bisect
 from servelab.search.project import load_project
 
 NAMED, NOT_NAMED = 0, 4
@@ -112,13 +112,13 @@ def _lock(root: Path, engine: str, recipe: str, version: str) -> Path:
     return made
 
 
-def _line(step: Step, metric: str) -> str:
+def _line(step: ComparedReleases, metric: str) -> str:
     low, high = step.change.low, step.change.high
     change = f"{metric} {step.change.value:+.1f} % ({low:+.1f} to {high:+.1f})"
     return f"{step.old} → {step.new}: {change}, {len(step.pairs)} pairs"
 
 
-def _ending(found: Search, metric: str) -> list[str]:
+def _ending(found: Bisection, metric: str) -> list[str]:
     lines = [f"passed over: {version}: {why}" for version, why in found.passed_over.items()]
     if not found.suspects:
         return [*lines, f"{found.releases[-1]} is not shown to be worse than {found.releases[0]}: nothing to search"]

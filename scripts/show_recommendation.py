@@ -6,7 +6,7 @@ from pathlib import Path
 from servelab.core.cli import run
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.results.past_runs import STUDY_FOLDER, finished_studies, study_folder
-from servelab.search.recommend import render_recommendation
+from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
 
 

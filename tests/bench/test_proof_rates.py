@@ -18,7 +18,7 @@ from harness import publish
 from servelab.search.decide import pooled_noise
 from servelab.search.proof import (
     BASELINE,
-    Pair,
+    ProofPair,
     ProofVerdict,
     asked_half_width_percent,
     judge_proof,
@@ -189,12 +189,12 @@ def _study(factors: np.ndarray, gains: np.ndarray) -> tuple[ProofVerdict | None,
     if promised <= MARGIN_PERCENT:
         return None, true
 
-    def pair(number: int) -> Pair:
+    def pair(number: int) -> ProofPair:
         values = {}
         for position, side in enumerate(pair_order(number)):
             start = BASELINE_STARTS + CANDIDATES + 2 * number + position
             values[side] = float(factors[start, 0] * 100 if side == BASELINE else factors[start, 1] * (100 + true))
-        return Pair(**values)
+        return ProofPair(**values)
 
     first = [pair(number) for number in range(FIRST_PAIRS)]
     asked = asked_half_width_percent(promised)

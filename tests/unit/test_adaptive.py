@@ -66,7 +66,7 @@ def test_options_that_only_help_together_are_found(six):
     project = six()
     past, measured = searched(project, together)
     assert chosen(past[-1].winner.configuration).keys() == {"b", "e"}
-    assert len(measured) <= visits_of(project.study) == 16
+    assert len(measured) <= visits_of(project.study) == 18
 
 
 def test_nothing_is_measured_twice_and_the_plan_keeps_what_was_measured(six):
@@ -110,7 +110,7 @@ def test_neighbours_on_a_scale_inform_each_other(six):
     project = six([stage("a", 9), stage("b"), stage("c")])
     past, measured = searched(project, lambda options: 100.0 * 1.3 ** -abs(options.get("a", 1) - 6))
     assert chosen(past[-1].winner.configuration)["a"] == 6
-    assert len(measured) < 14
+    assert len(measured) <= 14 < 40
 
 
 def test_the_first_four_are_those_that_leave_most_open_whatever_they_give(six):
@@ -173,7 +173,7 @@ def test_of_equals_the_one_that_changes_least_wins(six):
 def test_if_all_fails_the_baseline_stays(six):
     past, measured = searched(six(), lambda options: "crashed")
     assert past[-1].winner.configuration == baseline(six().study).configuration
-    assert len(measured) <= 18
+    assert len(measured) <= 20
 
 
 def test_a_baseline_that_fails_is_replaced(six):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from servelab.search.bisect import Skipped, Start, bisect
+from servelab.search.bisect import ReleaseStart, Skipped, bisect
 
 RELEASES = [f"0.30.{number}" for number in range(8)]
 
@@ -36,7 +36,7 @@ class Planted:
         value = 500 * (self.factor if slow else 1) * math.exp(self.random.gauss(0, self.noise))
         days = timedelta(days=RELEASES.index(version) if start in self.old else 100)
         began = datetime(2026, 1, 1, tzinfo=UTC) + days + timedelta(minutes=len(self.order))
-        return Start(value, began, began + timedelta(minutes=1))
+        return ReleaseStart(value, began, began + timedelta(minutes=1))
 
 
 def search(planted, most_pairs=10, higher_is_better=True):

@@ -21,7 +21,14 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
 from servelab.results.parse import parse_plan
 from servelab.results.past_runs import PastTimes, configuration_id, past_runs
-from servelab.search.kept_answers import Answer, make_answer, question_id, read_answers, study_versions, versions_id
+from servelab.search.kept_answers import (
+    StudyAnswer,
+    make_answer,
+    question_id,
+    read_answers,
+    study_versions,
+    versions_id,
+)
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.versions import answers_table, build_history
 from servelab.study.configuration import baseline
@@ -377,4 +384,4 @@ def test_a_broken_answer_is_named(tmp_path):
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(ServelabError, match=r"x\.json: not an answer of a study"):
         read_answers(tmp_path)
-    assert set(Answer.model_fields) >= {"versions", "question", "recommended"}
+    assert set(StudyAnswer.model_fields) >= {"versions", "question", "recommended"}

@@ -9,7 +9,7 @@ import pytest
 
 from servelab.search.decide import StartNoise
 from servelab.search.proof import (
-    Pair,
+    ProofPair,
     asked_half_width_percent,
     half_width_percent,
     pair_order,
@@ -20,12 +20,12 @@ from servelab.search.proof import (
 
 def pairs_of(logs, level=5.0):
     """Pairs of these log ratios, all of the same level."""
-    return [Pair(math.exp(level - log / 2), math.exp(level + log / 2)) for log in logs]
+    return [ProofPair(math.exp(level - log / 2), math.exp(level + log / 2)) for log in logs]
 
 
 def pairs_at(levels, log=0.1):
     """Pairs of these levels, all of the same log ratio."""
-    return [Pair(math.exp(level - log / 2), math.exp(level + log / 2)) for level in levels]
+    return [ProofPair(math.exp(level - log / 2), math.exp(level + log / 2)) for level in levels]
 
 
 def test_order_of_starts_alternates_and_begins_with_the_baseline():
@@ -37,14 +37,14 @@ def test_order_of_starts_alternates_and_begins_with_the_baseline():
 
 
 def test_ratio_and_level_of_a_pair():
-    pair = Pair(baseline=80.0, winner=125.0)
+    pair = ProofPair(baseline=80.0, winner=125.0)
     assert pair.log_ratio == pytest.approx(math.log(125 / 80))
     assert pair.level == pytest.approx(math.log(100))  # √(80 · 125) = 100
 
 
 @pytest.mark.parametrize("wrong", [0.0, -3.0, math.nan, math.inf])
 def test_a_pair_needs_values_above_0(wrong):
-    for pair in (Pair(wrong, 1.0), Pair(1.0, wrong)):
+    for pair in (ProofPair(wrong, 1.0), ProofPair(1.0, wrong)):
         with pytest.raises(ValueError, match="above 0"):
             proved_change([pair])
         with pytest.raises(ValueError, match="above 0"):
@@ -113,7 +113,7 @@ def test_up_to_five_pairs_have_students_interval(logs, half):
 
 
 def test_one_pair_has_no_interval():
-    assert proved_change([Pair(100.0, 90.0)]) == (pytest.approx(-10), None, None)
+    assert proved_change([ProofPair(100.0, 90.0)]) == (pytest.approx(-10), None, None)
     with pytest.raises(ValueError):
         proved_change([])
 
@@ -145,17 +145,17 @@ def test_one_odd_pair_of_eight_neither_makes_the_gain_nor_hides_it():
 @pytest.mark.parametrize("count", [3, 5, 6, 8])
 def test_order_of_pairs_does_not_matter_and_exchanged_sides_mirror_the_change(count):
     draw = random.Random(count)
-    pairs = [Pair(draw.uniform(90, 110), draw.uniform(95, 120)) for _ in range(count)]
+    pairs = [ProofPair(draw.uniform(90, 110), draw.uniform(95, 120)) for _ in range(count)]
     change = proved_change(pairs)
     assert proved_change(pairs[::-1]) == pytest.approx(change)
-    value, low, high = proved_change([Pair(pair.winner, pair.baseline) for pair in pairs])
+    value, low, high = proved_change([ProofPair(pair.winner, pair.baseline) for pair in pairs])
     mirrored = [100 * (1 / (1 + each / 100) - 1) for each in (value, high, low)]
     assert mirrored == pytest.approx(change)
 
 
 def test_what_both_of_a_pair_share_is_not_in_the_change():
     for count in (4, 7):
-        pairs = [Pair(100 * share, 103 * share) for share in (1.0, 0.7, 2.1, 0.4, 1.3, 0.9, 1.1)[:count]]
+        pairs = [ProofPair(100 * share, 103 * share) for share in (1.0, 0.7, 2.1, 0.4, 1.3, 0.9, 1.1)[:count]]
         assert proved_change(pairs) == pytest.approx((3.0, 3.0, 3.0))
 
 

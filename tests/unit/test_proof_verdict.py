@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from servelab.search.proof import VERDICTS, Pair, judge_proof
+from servelab.search.proof import VERDICTS, ProofPair, judge_proof
 
 MIRRORED = {"better": "worse", "worse": "better"}
 
@@ -14,7 +14,7 @@ MIRRORED = {"better": "worse", "worse": "better"}
 def pairs_with(change, half):
     """Three pairs whose change is `change` percent ± `half` percent, both as ratios: t(0.975, 2) / √3 = 2.484136."""
     step = math.log1p(half / 100) / 2.484136
-    return [Pair(50.0, 50.0 * (1 + change / 100) * math.exp(offset)) for offset in (step, 0.0, -step)]
+    return [ProofPair(50.0, 50.0 * (1 + change / 100) * math.exp(offset)) for offset in (step, 0.0, -step)]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_verdict(change, half, margin, verdict):
 
 
 def test_equal_figures_are_the_same():
-    assert judge_proof([Pair(5.0, 5.0)] * 3, margin_percent=0, higher_is_better=True).verdict == "same"
+    assert judge_proof([ProofPair(5.0, 5.0)] * 3, margin_percent=0, higher_is_better=True).verdict == "same"
 
 
 def test_promise_and_finding_are_side_by_side():
@@ -82,7 +82,7 @@ def test_cannot_tell_gives_the_smallest_change_that_could_have_been_seen():
 
 
 @pytest.mark.parametrize(
-    ("pairs", "text"), [([], "sound: the search promised +4.0 %"), ([Pair(100.0, 150.0)], "1 pair of")]
+    ("pairs", "text"), [([], "sound: the search promised +4.0 %"), ([ProofPair(100.0, 150.0)], "1 pair of")]
 )
 def test_without_an_interval_nothing_can_be_told(pairs, text):
     found = judge_proof(pairs, margin_percent=2, higher_is_better=True, promised_percent=4)

@@ -7,7 +7,8 @@ from made_study import stage_rows
 
 from servelab.results.compare_with_baseline import improvements
 from servelab.search.planning import plan_confirm
-from servelab.search.recommend import recommend, render_recommendation
+from servelab.search.recommend import recommend
+from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.plan import LeftOut

@@ -16,7 +16,8 @@ from servelab.results.compare_with_baseline import improvements
 from servelab.search.decision import CHANGES_ANSWERS, Decision
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import BASELINE, WINNER
-from servelab.search.recommend import recommend, render_recommendation
+from servelab.search.recommend import recommend
+from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
 from servelab.search.winner_map import BOTH, Level, Range, load_ranges
 from servelab.study.configuration import Incumbent, apply, baseline

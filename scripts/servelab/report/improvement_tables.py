@@ -12,7 +12,7 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import LATENCIES, THROUGHPUT, measured, on_front
 from servelab.report.charts.curves import AT, LIMITED, SHOWN
 from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
-from servelab.search.recommend import keep_text
+from servelab.search.recommendation_text import keep_text
 from servelab.search.recommended import FROM_LOGS, BestOfWorkload, Recommended
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES

@@ -10,7 +10,7 @@ from servelab.core.yaml_file import MARKS_KEY, interval, is_noise, mark, metric_
 from servelab.measure.run_files import RunStatus, read_import
 from servelab.metrics.definitions import METRICS
 from servelab.report.page import Cell, Page, Section, Table
-from servelab.search.recommend import keep_text
+from servelab.search.recommendation_text import keep_text
 from servelab.search.recommended import FROM_LOGS, Recommended
 from servelab.study.project import StudySummary
 

@@ -32,7 +32,7 @@ from servelab.measure.run_files import RunStatus
 from servelab.metrics.statistics import Interval
 from servelab.metrics.tables.io import read_table
 from servelab.search.project import load_project
-from servelab.search.proof import BASELINE, WINNER, Pair, pair_order, pairs_needed, proved_change
+from servelab.search.proof import BASELINE, WINNER, ProofPair, pair_order, pairs_needed, proved_change
 from servelab.study.plan import Plan
 
 FIRST_PAIRS = 4
@@ -50,7 +50,7 @@ class Skipped(Exception):  # noqa: N818 - a result, not an error
 
 
 @dataclass(frozen=True)
-class Start:
+class ReleaseStart:
     """A server start of a release, measured."""
 
     value: float
@@ -65,17 +65,17 @@ class Releases(Protocol):
     def prepare(self, version: str) -> None:
         """Makes what serving a release needs; `Skipped` if that is not possible."""
 
-    def measure(self, version: str, number: int) -> Start:
+    def measure(self, version: str, number: int) -> ReleaseStart:
         """Start `number` (from 0) of a release, measured now or before; `Skipped` if it cannot be served."""
 
 
 @dataclass(frozen=True)
-class Step:
+class ComparedReleases:
     """Two releases, compared."""
 
     old: str
     new: str
-    pairs: Sequence[Pair]
+    pairs: Sequence[ProofPair]
     change: Interval
     """Of the objective from old to new in percent, with its 95 % interval."""
 
@@ -98,18 +98,18 @@ class Step:
 
 
 @dataclass
-class Search:
+class Bisection:
     """What was found so far, and in the end."""
 
     releases: Sequence[str]
     """In order: the good one first, the bad one last."""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ComparedReleases] = field(default_factory=list)
     passed_over: dict[str, str] = field(default_factory=dict)
     """Why releases were not placed, by their version."""
     last_good: str | None = None
     suspects: list[str] = field(default_factory=list)
     """The releases that may have made it slower, in order; none if good and bad do not differ."""
-    evidence: Step | None = None
+    evidence: ComparedReleases | None = None
     """The guilty release against the one before it."""
 
     @property
@@ -125,19 +125,19 @@ def bisect(
     higher_is_better: bool,
     within_percent: float,
     most_pairs: int,
-    tell: Callable[[Step], None] = lambda step: None,
-) -> Search:
+    tell: Callable[[ComparedReleases], None] = lambda step: None,
+) -> Bisection:
     """Searches `releases`, sorted, at least two, for the one that made the objective worse.
 
     `within_percent` is the half width of the interval that the first comparison, of the first and the last, aims at.
     `tell` gets every step. `Skipped` if the first or the last cannot be measured.
     """
-    found = Search(releases)
+    found = Bisection(releases)
     starts: Counter[str] = Counter()
 
-    def compare(old: str, new: str, asked_percent: float) -> Step:
+    def compare(old: str, new: str, asked_percent: float) -> ComparedReleases:
         measured.prepare(new)
-        pairs: list[Pair] = []
+        pairs: list[ProofPair] = []
         needed = FIRST_PAIRS
         left_out = 0
         while len(pairs) < needed:
@@ -151,10 +151,10 @@ def bisect(
                 if left_out > MOST_LEFT_OUT:
                     raise Skipped(f"{left_out} pairs were measured more than {MOST_BETWEEN} apart")
                 continue
-            pairs.append(Pair(pair[BASELINE].value, pair[WINNER].value))
+            pairs.append(ProofPair(pair[BASELINE].value, pair[WINNER].value))
             if len(pairs) == FIRST_PAIRS:
                 needed = pairs_needed(pairs, asked_percent, most_pairs)
-        step = Step(old, new, pairs, proved_change(pairs))
+        step = ComparedReleases(old, new, pairs, proved_change(pairs))
         found.steps.append(step)
         tell(step)
         return step
@@ -187,7 +187,7 @@ def bisect(
     return found
 
 
-def _gap(one: Start, other: Start) -> timedelta:
+def _gap(one: ReleaseStart, other: ReleaseStart) -> timedelta:
     first, second = sorted((one, other), key=lambda start: start.began)
     return second.began - first.ended
 
@@ -235,7 +235,7 @@ class ReleaseStarts:
         if done.returncode != 0:
             raise Skipped(f"no environment: {_reason(done.stdout)}")
 
-    def measure(self, version: str, number: int) -> Start:
+    def measure(self, version: str, number: int) -> ReleaseStart:
         """See `Releases.measure`."""
         self._write(version, starts=number + 1)
         folder = Path("results/studies") / self.name(version) / "stages" / STAGE
@@ -252,7 +252,9 @@ class ReleaseStarts:
         if row["validity"] == "invalid":
             raise Skipped(f"its runs are not valid: {row['validity_note']}")
         value = statistics.fmean(status.objective_rounds)
-        return Start(value, datetime.fromisoformat(status.started_at), datetime.fromisoformat(status.finished_at))
+        return ReleaseStart(
+            value, datetime.fromisoformat(status.started_at), datetime.fromisoformat(status.finished_at)
+        )
 
     def _sha256(self, version: str) -> str:
         file = self._root / STUDIES / f"{self.name(version)}.yaml"

@@ -17,7 +17,7 @@ from servelab.search.recommended import Recommended
 from servelab.study.project import Project
 
 
-class Answer(JsonFile):
+class StudyAnswer(JsonFile):
     """`answers/<versions_id>.json`: what was recommended with these versions."""
 
     versions: dict[str, EngineSpec] = Field(description="Every engine of the study, with version and environment.")
@@ -66,7 +66,7 @@ def question_id(project: Project) -> str:
 
 def make_answer(
     project: Project, recommended: Recommended, winner: str, comparison: pd.DataFrame, runs: Path
-) -> Answer:
+) -> StudyAnswer:
     """The answer of a finished study; `comparison` is the table (schemas.STAGE_TABLE) of the reserved last stage.
 
     `winner` is the label of what the search proposed; it is the answer's only if it is recommended.
@@ -74,7 +74,7 @@ def make_answer(
     row = comparison[comparison["run_id"] == recommended.run_id].iloc[0]
     ids = (recommended.run_id, recommended.baseline_run_id)
     statuses = [RunStatus.read(runs / run_id / "status.json") for run_id in ids]
-    return Answer(
+    return StudyAnswer(
         versions=study_versions(project),
         question=question_id(project),
         winner=winner if recommended.changed else "baseline",
@@ -87,12 +87,12 @@ def make_answer(
     )
 
 
-def read_answers(folder: Path) -> dict[str, Answer]:
+def read_answers(folder: Path) -> dict[str, StudyAnswer]:
     """All answers of a study by the ids of their versions; `ServelabError` names a file that is not an answer."""
     answers = {}
     for file in sorted(folder.glob("*.json")):
         try:
-            answers[file.stem] = Answer.read(file)
+            answers[file.stem] = StudyAnswer.read(file)
         except ServelabError as error:
             raise ServelabError(f"{file}: not an answer of a study ({error}); remove it") from None
     return answers

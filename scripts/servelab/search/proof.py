@@ -37,7 +37,7 @@ SHARE_OF_PROMISE = 1 / 2
 """The interval's half width that a proof aims at, as a share of the promised gain."""
 
 
-class Pair(NamedTuple):
+class ProofPair(NamedTuple):
     """The values of two starts next to each other, for one metric on one workload; same unit, above 0."""
 
     baseline: float
@@ -75,7 +75,7 @@ def asked_half_width_percent(promised_percent: float, within_percent: float | No
     return max(LEAST_ASKED_PERCENT, SHARE_OF_PROMISE * abs(promised_percent))
 
 
-def pairs_needed(first: Sequence[Pair], asked_percent: float, most: int, noise: StartNoise = PRIOR) -> int:
+def pairs_needed(first: Sequence[ProofPair], asked_percent: float, most: int, noise: StartNoise = PRIOR) -> int:
     """How many pairs to measure in all, those of the `first` batch included; never fewer than these.
 
     The smallest n up to `most` with t(0.975, n − 1) · √2 · s / √n within the asked half width, else `most`. s is the
@@ -91,7 +91,7 @@ def pairs_needed(first: Sequence[Pair], asked_percent: float, most: int, noise: 
     return max(len(first), next(fits, most))
 
 
-def proved_change(pairs: Sequence[Pair]) -> Interval:
+def proved_change(pairs: Sequence[ProofPair]) -> Interval:
     """Change of the winner against the baseline in percent, with its 95 % interval: see `change_of_pairs`.
 
     Raises `ValueError` on no pairs.
@@ -147,7 +147,7 @@ class ProofVerdict(JsonPart):
 
 
 def judge_proof(
-    pairs: Sequence[Pair],
+    pairs: Sequence[ProofPair],
     *,
     margin_percent: float,
     higher_is_better: bool,

@@ -19,7 +19,7 @@ from servelab.search.proof import (
     BETTER,
     SAME,
     WORSE,
-    Pair,
+    ProofPair,
     ProofVerdict,
     asked_half_width_percent,
     judge_proof,
@@ -72,7 +72,7 @@ def _changed_answers(study: Study, first: FirstPairs) -> str | None:
     return found[1] if found is not None and found[0] == CHANGES_ANSWERS else None
 
 
-def pairs_of(table: pd.DataFrame, workload: str) -> list[Pair]:
+def pairs_of(table: pd.DataFrame, workload: str) -> list[ProofPair]:
     """The objective of baseline and winner in each pair that counts: both measured, in one job and undisturbed.
 
     `table` is that of a stage of the proof (schemas.STAGE_TABLE).
@@ -82,7 +82,7 @@ def pairs_of(table: pd.DataFrame, workload: str) -> list[Pair]:
         return []
     base, found = (dict(zip(row["start_labels"], start_values(row), strict=True)) for row in (rows[0], rows[-1]))
     return [
-        Pair(base[label], found[label])
+        ProofPair(base[label], found[label])
         for label in paired_labels(rows[0], rows[-1])
         if min(base[label], found[label]) > 0
     ]

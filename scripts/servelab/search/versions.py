@@ -31,7 +31,7 @@ from servelab.results.past_runs import configuration_id, past_runs
 from servelab.results.run_records import incomplete, parse_run, read_run
 from servelab.search.decide import StartNoise, unfit
 from servelab.search.decision import too_many_failed
-from servelab.search.kept_answers import Answer, question_id, study_versions, versions_id
+from servelab.search.kept_answers import StudyAnswer, question_id, study_versions, versions_id
 from servelab.search.verdict import comparison_row, judge, machine_changes, machine_of, noise_of_sides
 from servelab.study.configuration import Load
 from servelab.study.plan import PROOF, Plan, PlannedCandidate, PlannedRun
@@ -210,12 +210,12 @@ def _place(facts: Mapping[str, str]) -> Row:
     return {"place": place_digest(facts) if facts else None, "measured_on": place_brief(facts) or None}
 
 
-def answers_table(project: Project, answers: Mapping[str, Answer]) -> pa.Table:
+def answers_table(project: Project, answers: Mapping[str, StudyAnswer]) -> pa.Table:
     """Schema ANSWERS: one row per set of versions, in order of versions. `answers` is by `versions_id`."""
     study = project.study
     now, question = versions_id(study_versions(project)), question_id(project)
     rows: list[Row] = []
-    before: Answer | None = None
+    before: StudyAnswer | None = None
     for name, answer in sorted(answers.items(), key=lambda entry: _answer_order(entry[1])):
         recommended = answer.recommended
         gain = recommended.improvement(study.objective.on)
@@ -246,11 +246,11 @@ def answers_table(project: Project, answers: Mapping[str, Answer]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=compared_schemas.ANSWERS)
 
 
-def _chosen(answer: Answer) -> object:
+def _chosen(answer: StudyAnswer) -> object:
     return answer.recommended.configuration
 
 
-def _answer_order(answer: Answer) -> tuple[list[tuple[str, bool, Any]], str]:
+def _answer_order(answer: StudyAnswer) -> tuple[list[tuple[str, bool, Any]], str]:
     versions = [(alias, *_version_order(engine.version)) for alias, engine in sorted(answer.versions.items())]
     return versions, answer.measured_at
 

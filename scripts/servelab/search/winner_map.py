@@ -19,7 +19,7 @@ from servelab.metrics.statistics import change_of_pairs
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.search.decide import start_values, unfit
 from servelab.search.decision import CHANGES_ANSWERS, Decision, Row
-from servelab.search.proof import BASELINE, WINNER, Pair, proved_change
+from servelab.search.proof import BASELINE, WINNER, ProofPair, proved_change
 from servelab.search.recommended import Explored, MapCrossing, MapLevel, MapRange, WinnerMap
 from servelab.study.project import SearchedStudy
 from servelab.study.study import CONFIRM, Study
@@ -254,10 +254,10 @@ def _level(study: Study, point: str, table: pd.DataFrame) -> tuple[MapLevel, Lev
     return row, level
 
 
-def _pairs(sides: Mapping[str, Row]) -> dict[str, Pair]:
+def _pairs(sides: Mapping[str, Row]) -> dict[str, ProofPair]:
     """Label → the objective of each pair that counts; a value of 0 has no logarithm and is left out."""
     base, found = (dict(zip(sides[side]["start_labels"], start_values(sides[side]), strict=True)) for side in BOTH)
-    pairs = {label: Pair(base[label], found[label]) for label in paired_labels(sides[BASELINE], sides[WINNER])}
+    pairs = {label: ProofPair(base[label], found[label]) for label in paired_labels(sides[BASELINE], sides[WINNER])}
     return {label: pair for label, pair in pairs.items() if min(pair) > 0}
 
 

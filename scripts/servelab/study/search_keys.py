@@ -56,13 +56,13 @@ class SearchKeys(Strict):
         None,
         ge=2,
         description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
-        "to 100, depending on the number of combinations: 14 of 48, 77 of 1,000.",
+        "to 100, depending on the number of combinations: 15 of 48, 82 of 1,000.",
     )
     batch: int | None = Field(
         None,
         ge=1,
         description="For `adaptive`: configurations that a stage after the design adds, which can run at the same time "
-        "on several accelerators. Default: so many that there are at most fifteen such stages.",
+        "on several accelerators. Default: so many that there are at most eighteen such stages.",
     )
     stop_when: StopWhen = StopWhen()
 

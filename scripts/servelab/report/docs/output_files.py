@@ -12,7 +12,7 @@ from servelab.engines.runtimes import Environment
 from servelab.measure.environment_gate import CheckedEnvironment
 from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus, SignedRun
 from servelab.search.decision import Decision
-from servelab.search.kept_answers import Answer
+from servelab.search.kept_answers import StudyAnswer
 from servelab.search.recommended import Recommended
 from servelab.study.plan import Plan
 from servelab.study.project import StudySummary
@@ -132,7 +132,7 @@ FILES: tuple[OutputFile, ...] = (
     OutputFile(
         "studies/<study>/answers/<versions_id>.json",
         "that answer under each set of versions of the engines",
-        models=(Answer,),
+        models=(StudyAnswer,),
     ),
     OutputFile("studies/<study>/answers.parquet", "these answers, a row each", "answers"),
     OutputFile("studies/<study>/history.parquet", "each configuration at two versions of its engine", "history"),

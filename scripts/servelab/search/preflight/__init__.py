@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Check:
+class PreflightCheck:
     """One check; `look` returns a finding for each engine, model or candidate."""
 
     name: str
@@ -54,7 +54,7 @@ class Row(Strict):
     action: str | None
 
 
-CHECKS: Registry[Check] = Registry("preflight check")
+CHECKS: Registry[PreflightCheck] = Registry("preflight check")
 
 
 def preflight(project: Project, results: Path, *, ask: bool = True) -> list[Row]:

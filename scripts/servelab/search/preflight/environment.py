@@ -15,7 +15,7 @@ from servelab.engines.options import Parallel
 from servelab.engines.roofline import gib
 from servelab.engines.runtimes import RUNTIMES
 from servelab.metrics.definitions import METRICS
-from servelab.search.preflight import CHECKS, Check, Finding
+from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.place import MODEL_ACTION, Place
 from servelab.study.study import Study
 
@@ -61,7 +61,7 @@ def _remedy(place: Place, alias: str) -> str:
 
 CHECKS.register(
     "environment",
-    Check("environment", "each engine's environment or image: built, or can be built", _environments),
+    PreflightCheck("environment", "each engine's environment or image: built, or can be built", _environments),
 )
 
 
@@ -99,7 +99,7 @@ def judge_model(of: str, probe: Probe, model_format: ModelFormat) -> Finding:
     return Finding(of, "ok", f"{probe.saw}, {gib(weights)} of weights")
 
 
-CHECKS.register("model", Check("model", "each set of weights: fetched, or available at its source", _models))
+CHECKS.register("model", PreflightCheck("model", "each set of weights: fetched, or available at its source", _models))
 
 
 _AT_ONCE = "at rate `inf` without `max_concurrency` all requests are sent at once: {} then measures the queue"
@@ -138,7 +138,7 @@ def judge_load(study: Study) -> Finding:
     return Finding(of, "ok", "neither latencies nor SLOs depend on a rate that is not set")
 
 
-CHECKS.register("load", Check("load", "whether latencies and SLOs are asked for at a request rate", _load))
+CHECKS.register("load", PreflightCheck("load", "whether latencies and SLOs are asked for at a request rate", _load))
 
 
 def _accelerators(place: Place) -> Iterator[Finding]:
@@ -183,5 +183,5 @@ def judge_accelerators(of: str, count: int, parallel: Parallel, shape: ModelShap
 
 CHECKS.register(
     "accelerators",
-    Check("accelerators", "parallel sizes against accelerators and the model's heads", _accelerators),
+    PreflightCheck("accelerators", "parallel sizes against accelerators and the model's heads", _accelerators),
 )

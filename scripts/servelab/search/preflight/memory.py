@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from servelab.assets.model_work import ModelFacts, ModelShape
 from servelab.engines.options import Parallel
 from servelab.engines.roofline import MEMORY_SHARE, gib, kv_bytes_each, kv_number_bytes, weights_bytes_each
-from servelab.search.preflight import CHECKS, Check, Finding
+from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.candidates import Known
 from servelab.search.preflight.place import MODEL_ACTION, Memory, Place, Requests
 
@@ -76,7 +76,7 @@ def _longest(name: str, found: Requests) -> str:
 
 
 CHECKS.register(
-    "context", Check("context", "context length against the longest request and the model's own", _contexts)
+    "context", PreflightCheck("context", "context length against the longest request and the model's own", _contexts)
 )
 
 
@@ -186,4 +186,6 @@ def _demand(place: Place, known: Known, shape: ModelShape) -> Demand | None:
     )
 
 
-CHECKS.register("memory", Check("memory", "weights and KV cache, estimated, against an accelerator's memory", look))
+CHECKS.register(
+    "memory", PreflightCheck("memory", "weights and KV cache, estimated, against an accelerator's memory", look)
+)

@@ -18,7 +18,7 @@ from servelab.engines.options import Checked
 from servelab.engines.runtimes import RUNTIMES, Environment, Needs
 from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES
-from servelab.search.preflight import CHECKS, Check, Finding
+from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.candidates import Known
 from servelab.search.preflight.place import Place
 
@@ -236,4 +236,4 @@ def _asked_flags(place: Place, alias: str, engine: Engine) -> Set[str] | str:
 
 
 ASK = "build it on a machine that can run it (`snakemake` with that file as target), then run this again"
-CHECKS.register("options", Check("options", "options and arguments against the release's own --help", look))
+CHECKS.register("options", PreflightCheck("options", "options and arguments against the release's own --help", look))

@@ -71,7 +71,7 @@ def _borne(study: Study, stage: PastStage) -> float | None:
 _RECHECK_TITLE = "Joint re-check: each stage's choice reverted"
 
 
-class Choice(Strict):
+class StageChoice(Strict):
     """The choice of a stage that changed the incumbent."""
 
     stage: str
@@ -142,10 +142,10 @@ class Staged:
 STRATEGIES.register(Staged.name, Staged())
 
 
-def choices_of(past: Sequence[PastStage]) -> list[Choice]:
+def choices_of(past: Sequence[PastStage]) -> list[StageChoice]:
     """Choices of the stages that changed the incumbent, in order."""
     return [
-        Choice(
+        StageChoice(
             stage=stage.plan.stage,
             candidate=candidate.candidate,
             overrides=Overrides.model_validate(candidate.changes),
@@ -157,7 +157,7 @@ def choices_of(past: Sequence[PastStage]) -> list[Choice]:
     ]
 
 
-def _applied(project: Project, choices: Sequence[Choice]) -> Configuration:
+def _applied(project: Project, choices: Sequence[StageChoice]) -> Configuration:
     """The baseline with these choices applied in order; a choice whose stage no longer applies is left out."""
     configuration = baseline(project.study).configuration
     stages = {stage.name: stage for stage in project.study.stages}
