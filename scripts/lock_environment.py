@@ -29,7 +29,7 @@ def main() -> None:
     uv = arguments.uv.absolute() if arguments.uv.parent != Path() else arguments.uv  # it is started in another folder
     recipe = locking.read_recipe(arguments.recipes, arguments.name)
     index = locking.package_index()
-    release = locking.find_release(index, recipe.project, arguments.version)
+    release = locking.find_release(locking.files_of(index, recipe.project), recipe.project, arguments.version)
     cutoff = given_date(arguments.as_of) if arguments.as_of else locking.as_of(release)
     command = locking.uv_command(uv, recipe, cutoff, release.glibc, index, arguments.wheels)
     lock = Path(arguments.lock or arguments.recipes.parent / f"{arguments.name}-{arguments.version}.lock.txt")

@@ -80,13 +80,13 @@ def test_a_release_is_dated_by_its_first_file_and_found_among_others():
         file("vllm-0.11.1.tar.gz", "2025-11-18T00:00:00Z"),
         file("vllm.egg"),
     ]
-    release = locking.release_in(listed, "vllm", "0.11.0")
+    release = locking.find_release(listed, "vllm", "0.11.0")
     assert release.glibc == (2, 34)
     assert locking.as_of(release) == datetime(2025, 10, 5, 1, 39, 32, tzinfo=UTC)
     with pytest.raises(ConfigError, match=r"no vllm 0\.12; its newest are 0\.11\.0, 0\.11\.1"):
-        locking.release_in(listed, "vllm", "0.12")
+        locking.find_release(listed, "vllm", "0.12")
     with pytest.raises(ConfigError, match=r"does not date its files .* AS_OF="):
-        locking.release_in([file("vllm-0.11.0.tar.gz")], "vllm", "0.11.0")
+        locking.find_release([file("vllm-0.11.0.tar.gz")], "vllm", "0.11.0")
 
 
 def test_mistakes_are_one_clear_error_and_leave_the_lock(tmp_path):

@@ -85,20 +85,15 @@ def package_index(variables: Mapping[str, str] = os.environ) -> str:
     return chosen.rstrip("/")
 
 
-def find_release(index: str, project: str, version: str) -> Release:
-    """Looks a release up on an index; `ConfigError` if it is not there or the index has no dates."""
-    return release_in(_files_of(index, project), project, version)
-
-
 def releases_between(index: str, project: str, first: str, last: str) -> list[str]:
     """Releases of a package from `first` to `last`, both included, in order; no others that are for trial only."""
     low, high = Version(first), Version(last)
-    found = {each for file in _files_of(index, project) if (each := _version_of(file["filename"])) is not None}
+    found = {each for file in files_of(index, project) if (each := _version_of(file["filename"])) is not None}
     chosen = {each for each in found if low < each < high and not each.is_prerelease} | {low, high}
     return [str(each) for each in sorted(chosen)]
 
 
-def _files_of(index: str, project: str) -> list[dict[str, Any]]:
+def files_of(index: str, project: str) -> list[dict[str, Any]]:
     """Files of a package, as an index lists them."""
     import httpx  # here: it takes a tenth of a workflow's start
 
@@ -111,8 +106,8 @@ def _files_of(index: str, project: str) -> list[dict[str, Any]]:
     return listed
 
 
-def release_in(listed: list[dict[str, Any]], project: str, version: str) -> Release:
-    """A release among the files that an index lists of a package; see `find_release`."""
+def find_release(listed: list[dict[str, Any]], project: str, version: str) -> Release:
+    """A release among a package's files on an index; `ConfigError` if it is not there or has no dates."""
     wanted = Version(version)
     files = [file for file in listed if _version_of(file["filename"]) == wanted]
     if not files:

@@ -19,6 +19,7 @@ from servelab.engines.runtimes import (
     Environment,
     Runtime,
     Tool,
+    asked_version,
     build_lock,
     read_environment,
 )
@@ -45,7 +46,7 @@ class Venv(Runtime):
             self._install(lock, folder)
             environment = Environment(
                 tool=tool.name,
-                version=_output(tool.version_command(folder.absolute() / _PYTHON)).splitlines()[-1],
+                version=asked_version(tool, tool.version_command(folder.absolute() / _PYTHON)),
                 runtime=self.name,
                 python=_PYTHON,
                 lock_sha256=lock_sha256(lock),
@@ -80,15 +81,11 @@ def _pip(python: Path) -> list[str]:
 
 
 def _packages(python: Path) -> dict[str, str]:
-    listed = json.loads(_output([*_pip(python), "list", "--format", "json"]))
-    return {package["name"]: package["version"] for package in listed}
-
-
-def _output(command: list[str]) -> str:
+    command = [*_pip(python), "list", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Outage(f"the environment does not work: `{' '.join(command[-2:])}` prints {done.stderr.strip()[-500:]}")
-    return done.stdout.strip()
+        raise Outage(f"the environment does not work: `pip list` prints {done.stderr.strip()[-500:]}")
+    return {package["name"]: package["version"] for package in json.loads(done.stdout)}
 
 
 RUNTIMES.register("venv", Venv())
