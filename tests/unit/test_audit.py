@@ -137,16 +137,6 @@ def test_figure(made, printed, metric, verdict, recomputed):
     assert (row["where"], row["line"], row["candidate"], row["source"]) == ("slide 1", 7, FIRST, "publication")
 
 
-@pytest.mark.parametrize(
-    ("printed", "verdict", "recomputed"), [("0.15", "rounded", "0.14756"), ("0.16", "contradicted", "0.15")]
-)
-def test_a_time_printed_in_seconds(made, printed, verdict, recomputed):
-    made.claim(kind="figure", candidate=FIRST, metric="tpot_ms", printed=printed, unit="s")
-    (row,) = made.audit("figure")
-    assert (row["verdict"], row["recomputed"], row["published"]) == (verdict, recomputed, printed)
-    assert (row["published_value"], row["recomputed_value"]) == (1000 * float(printed), 147.56)
-
-
 @pytest.mark.parametrize(("times", "verdict"), [(2, "confirmed"), (4, "contradicted")])
 def test_a_figure_times_deployments_says_that_it_is_extrapolated(made, times, verdict):
     made.claim(kind="figure", candidate=SECOND, printed="7527.80", times=times)
@@ -341,14 +331,6 @@ def test_a_claim_that_rests_on_an_unsound_rate_is_not_confirmed(made, claim, pub
     (row,) = made.audit(claim["kind"])
     assert (row["verdict"], row["published"], row["recomputed"]) == (UNSOUND, published, recomputed)
     assert row["recomputed_value"] == pytest.approx(float(recomputed))
-
-
-def test_an_order_by_unsound_rates_is_taken_again(made):
-    made.log("tp8", GUIDELLM.format(**SOUND | {"duration": "9.90", "total_rate": "5050.51", "output_rate": "2020.20"}))
-    made.log("fp8-tp4", GUIDELLM.format(**SOUND | {"total_rate": "6000.00", "output_rate": "2400.00"}))
-    made.claim(kind="order", candidates=[SECOND, FIRST])
-    (row,) = made.audit("order")
-    assert (row["verdict"], row["recomputed"]) == (UNSOUND, f"{FIRST} > {SECOND}")
 
 
 def test_inflated_percentages_of_a_published_page_are_not_confirmed():

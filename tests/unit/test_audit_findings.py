@@ -36,19 +36,6 @@ def test_a_missing_log_is_listed(made):
     assert (row["candidate"], row["cause"], row["reason"]) == (SECOND, "missing log", "not in logs/")
 
 
-def test_a_claim_on_a_crash_is_unproven(made):
-    made.claim(kind="figure", candidate="attention/flashinfer", printed="1.0")
-    assert [row["verdict"] for row in made.audit("figure")] == ["unproven"]
-
-
-def test_the_command_of_a_crash_is_audited_too(made):
-    crash = made.content["stages"][1]["candidates"][0]
-    crash["command"] = "vllm serve openai/gpt-oss-120b -tp 4"
-    row = made.audit("served_model")[0]
-    assert (row["verdict"], row["candidate"]) == ("contradicted", "attention/flashinfer")
-    assert (row["recomputed"], row["cause"]) == ("openai/gpt-oss-120b", "wrong model in the command")
-
-
 def test_a_published_command_that_never_ran_is_listed(made):
     assert made.audit("never_ran") == []
     ran = made.candidates[1]["command"]
@@ -61,17 +48,6 @@ def test_a_published_command_that_never_ran_is_listed(made):
     assert row["cause"] == "recommended command never ran"
     (row,) = made.audit("recommended", recommended=ran)
     assert (row["verdict"], row["cause"]) == ("contradicted", "recommended command never ran")
-
-
-def test_a_candidate_without_the_workload_that_decides_was_not_run_on_it(made):
-    made.content["workloads"]["short"] = {"title": "Short", "prompts": 1000}
-    made.candidates[1]["logs"] = {"short": made.candidates[1]["logs"]["sharegpt"]}
-    (row,) = made.audit("never_ran")
-    assert (row["candidate"], row["workload"], row["recomputed"]) == (SECOND, "sharegpt", None)
-    assert row["reason"] == "no log of sharegpt, which decides; it ran on short"
-
-
-FIGURES = ("total_tokens_per_s", "output_tokens_per_s", "requests_per_s")
 
 
 def printed(made, candidate, metric):

@@ -119,67 +119,39 @@ def random_lines(*parts: str) -> Made:
 
 
 Made = Callable[[random.Random, int], str | bytes]
-SECTION = "=" * 60 + "\n= REQUEST DETAILS\n" + "=" * 60 + "\n"
 KINDS: dict[str, Made] = {
     # Lines and patterns.
     "spaces": lambda draw, size: " " * size,
     "spaces before a percent": lambda draw, size: " " * size + "50%|",
-    "redrawn progress bars": lambda draw, size: "\r 50%|#####     | 5/10 [00:01<00:01, 5.00it/s]" * (size // 47),
     "equals signs": lambda draw, size: "=" * size,
-    "titles": lambda draw, size: TITLE * (size // 24),
     "headers": lambda draw, size: HEADER * (size // 51),
     "footers": lambda draw, size: ("Mean TTFT (ms): 1\n" + FOOTER) * (size // 69),
-    "dashes": lambda draw, size: line_in_block(draw, "-" * min(size, 900_000) + " a " + "-"),
-    "a prefix of numbers": lambda draw, size: "1 " * 200 + HEADER + ("1" * 10_000 + "\n") * (size // 10_000),
     "long prefixes": lambda draw, size: "".join(f"{draw.random()} " * 24 + HEADER for _ in range(size // 500)),
     "a line without end": lambda draw, size: "x" * size,
-    "a block's line without end": lambda draw, size: HEADER + "Successful requests: " + "1" * size,
     "a block without end": lambda draw, size: HEADER + "a: 1\n" * (size // 5),
-    "carriage returns": lambda draw, size: "\r" * size,
     "no text": lambda draw, size: draw.randbytes(size),
-    "half of UTF-16": lambda draw, size: b"\xff\xfe" + draw.randbytes(size),
     # Figures.
     "6,000 digits": lambda draw, size: line_in_block(draw, "Failed requests: " + "9" * 6000),
     "control characters": lambda draw, size: line_in_block(draw, "Failed requests: \x07\x1b[2J\u202e\x9b5"),
     # JSON.
     "deep lists": lambda draw, size: "[" * size,
     "a deep setting": lambda draw, size: with_key("vllm", f'"backend": {"[" * 700}{"]" * 700}'),
-    "a surrogate as a version": lambda draw, size: json.dumps(
-        json.loads((SAMPLES / JSON["aiperf"]).read_text()) | {"aiperf_version": "\ud800"}
-    ),
-    "empty lists": lambda draw, size: "[" + "[]," * (size // 3) + "[]]",
-    "numbers": lambda draw, size: "[1]\n" * (size // 4),
     "objects of another program": lambda draw, size: "x\n" + '{"a":1}\n' * (size // 8),
-    "a text without end": lambda draw, size: '{"a": "' + "x" * size,
     "thousands of figures": lambda draw, size: with_key(
         "vllm", ",".join(f'"p{n % 100}.{n}_ttft_ms": {n}' for n in range(min(size // 25, 20_000)))
     ),
     # Lines that each begin something.
     "braces": lines_of("{"),
-    "first keys": lines_of('{"'),
-    "prefixes of objects": lambda draw, size: "x\n" + "".join(f'{n:x}g{{"\n' for n in range(size // 9)),
     "a number each line of an object": lines_of("1", before='x\n{"a":[\n"a",\n'),
-    "escaped quotes": lambda draw, size: 'x\n{"a' + '\\"' * min(size // 2, 500_000),
     "rules of a table": lines_of("+---+"),
-    "small tables": lines_of("+-+", "|a|"),
-    "corners of a table": lambda draw, size: "x\n" + "┏" * min(size // 3, 300_000) + " |\n",
     "a rule of a table that does not end": lambda draw, size: "x\n" + "+-" * min(size // 2, 500_000) + "x |\n",
-    "lines of a section": lines_of("a:", before="x\n" + SECTION),
     "numbers in a frame": lines_of("1 " * 990 + "x", before="x\n" + "=" * 30 + " A title " + "=" * 30 + "\n"),
     # Above a result, whose place is looked for.
-    "headings and commands": lines_of("# a", "$ b", result=True),
-    "continued commands": lines_of("$ a \\", "\\", result=True),
-    "a label of asterisks": lambda draw, size: "a" + "*" * min(size, 900_000) + "b\n" + console(draw),
-    "objects, bars and commands": lines_of("$ \\", "%|", "\r", '\\"', '{"a":1}\r', result=True),
     "parts of everything": random_lines(
         '{"', "|", "-|", "| a |", " ===", "# a", "$ a", "\r", "%|", "\x1b[", "a: 1", "```"
     ),
     "damaged vLLM": damaged_json("vllm", 1),
-    "more damaged guidellm": damaged_json("guidellm", 8),
-    "more damaged AIPerf": damaged_json("aiperf", 8),
     # Tables.
-    "a table's NUL": lambda draw, size: table("Request Count,\0\n"),
-    "a table's commas": lambda draw, size: "Metric," + "," * size + "\n",
     "a table's rows": lambda draw, size: table("Other Metric,1\n" * (size // 15)),
     "a table without end": lambda draw, size: "Metric,avg\n" + "x,1\n" * (5 << 18),
 }
@@ -255,31 +227,6 @@ def test_a_long_line_is_cut_and_the_lines_after_it_keep_their_numbers() -> None:
         (5, 1),
     ]
     assert lines[1][1].endswith(CUT)
-
-
-def test_a_progress_bar_drawn_for_hours_hides_no_figure(tmp_path: Path) -> None:
-    text = "".join(f"\r {n % 101}%|#####     | 5/10 [00:01<00:01,  5.00it/s]" for n in range(100_000))
-    (tmp_path / "log").write_text(text + "\n" + (SAMPLES / "vllm-0.32.txt").read_text(), newline="")
-    (found,) = read_file(tmp_path / "log")
-    assert found.metrics() == read_file(SAMPLES / "vllm-0.32.txt")[0].metrics()
-
-
-def test_an_object_of_many_short_lines_is_read_within_a_text(tmp_path: Path) -> None:
-    document = json.loads((SAMPLES / "vllm-0.32.json").read_text())
-    document["input_lens"] = [1000 + number % 1000 for number in range(40_000)]
-    (tmp_path / "log").write_text("a server's line\n" * 100 + json.dumps(document, indent=4) + "\n")
-    (found,) = read_file(tmp_path / "log")
-    assert found.metrics() == read_file(SAMPLES / "vllm-0.32.json")[0].metrics()
-
-
-@pytest.mark.parametrize("name", ["llama-bench.txt", "evalscope-0.x.txt", "evalscope-1.14.txt", "trtllm-bench.txt"])
-def test_bars_drawn_between_the_rows_of_a_table_do_not_end_it(name: str, tmp_path: Path) -> None:
-    bar = "\r 50%|#####     | 5/10 [00:01<00:01,  5.00it/s]\r"
-    lines = (SAMPLES / name).read_text().splitlines()
-    (tmp_path / "log").write_text("".join(f"{bar}{line}\n" for line in lines), newline="")
-    assert [block.metrics() for block in read_file(tmp_path / "log")] == [
-        block.metrics() for block in read_file(SAMPLES / name)
-    ]
 
 
 def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:

@@ -58,11 +58,6 @@ def test_json_within_text_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         assert "log:3: JSON is cut off or broken" in str(found[0])
 
 
-def test_a_log_that_begins_with_a_date_in_brackets_is_no_json(tmp_path: Path) -> None:
-    ((error,), _) = scanned("[2025-11-06 10:00:00,123] [ais_bench] [INFO] ready\n", tmp_path)
-    assert "no result of a load client found" in str(error)
-
-
 def test_docker_json_file_logs_are_unwrapped(tmp_path: Path) -> None:
     lines = [{"log": f"{line}\n", "stream": "stderr", "time": "2026-01-02T03:04:05Z"} for line in CONSOLE.splitlines()]
     half = lines[3]["log"]
@@ -71,17 +66,6 @@ def test_docker_json_file_logs_are_unwrapped(tmp_path: Path) -> None:
     assert isinstance(block, Block)
     assert block.metrics() == read_file(SAMPLES / "sglang-0.5.txt")[0].metrics()
     assert (block.first_line, block.last_line) == (2, len(lines) - 1)
-
-
-def test_vllm_before_0_7_prints_the_rate_of_input_tokens(tmp_path: Path) -> None:
-    text = (SAMPLES / "vllm-0.8.txt").read_text()
-    line = next(line for line in text.splitlines(keepends=True) if "Total Token throughput" in line)
-    old = line.replace("Total Token throughput (tok/s): ", "Input token throughput (tok/s): ").replace(
-        "868.80", "434.40"
-    )
-    ((block,), _) = scanned(text.replace(line, old), tmp_path)
-    assert isinstance(block, Block)
-    assert (block.tool, block.tool_version, block.value("input_tokens_per_s")) == ("vllm-bench", "<0.7.0", 434.4)
 
 
 def test_guidellm_0_3_keeps_its_totals_beside_the_metrics(tmp_path: Path) -> None:

@@ -88,12 +88,6 @@ def test_published_studies_are_whole(published):
     assert Counter(claim.kind for claim in published.claims) == claims
 
 
-def test_every_log_is_named_once(published):
-    named = [file for _, _, file in published.log_files()]
-    there = [path.name for path in (RECORDED / published.study / "logs").iterdir()]
-    assert sorted(named) == sorted(there)
-
-
 def test_commands_can_be_read_and_hold_what_was_printed(published):
     for reference, candidate in published.candidates.items():
         command = read_command(candidate.command)
@@ -234,15 +228,6 @@ def test_several_logs_are_rounds_with_an_interval(example):
     assert table["objective_ci95_low"][0] < 8424.68 < table["objective_ci95_high"][0]
     ttft = metrics[(metrics["run_id"] == table["run_id"][0]) & (metrics["metric"] == "ttft_ms")].iloc[0]
     assert ttft["mean"] == pytest.approx(8730.70) and pd.isna(ttft["p99"])
-
-
-def test_a_log_printed_twice_counts_once(example):
-    content, write = example
-    folder = write()
-    text = (folder / "logs/tp8.txt").read_text()
-    add_log(content, folder, "# the same, further down\n" + text)
-    table, _, _ = tables(write())
-    assert table["rounds"][0] == 1 and pd.isna(table["objective_ci95_low"][0])
 
 
 def test_one_log_keeps_its_percentiles_and_its_definitions():

@@ -178,13 +178,6 @@ def test_each_point_names_its_own_files(study):
     assert evidence.href(run.run_id) == "logs/x2-c4.json"
 
 
-def test_several_results_at_a_load_are_rounds(study):
-    again = {"again.json": json.dumps(vllm(4, 1.5))}
-    found, folder = study([in_one_list(1) | again, in_files(2)], {"max_concurrency": [1, 4]}, "sharegpt-c4")
-    assert len(Logs(found, folder).rounds("parallelism/tp8", "sharegpt-c4")) == 2
-    assert rates(found, folder)["baseline", "sharegpt-c4"] == pytest.approx(1.25 * LEVELS[4])
-
-
 def test_a_point_without_a_result(study):
     found, folder = study([in_files(1), in_files(2)], {"max_concurrency": [4, 8]}, "sharegpt-c4")
     (broken,) = Logs(found, folder).broken("parallelism/tp8", "sharegpt-c8")
