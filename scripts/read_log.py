@@ -1,6 +1,6 @@
 """Reads results that load clients printed or saved, from files, folders and archives.
 
-Prints one JSON object per result, with the headings, label and command above it; or writes a Parquet table of all.
+Prints one JSON object per result, with the headings, label and command above it.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.core.errors import ServelabError
-from servelab.recorded.anything import LineContext, read_anything, write_table
+from servelab.recorded.anything import LineContext, read_anything
 from servelab.recorded.readers import Block
 
 
@@ -20,9 +20,6 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="PATH", help="log, page, saved JSON or CSV; a folder; a zip or tar"
-    )
-    parser.add_argument(
-        "--table", type=Path, metavar="PARQUET", help="write one row per figure to this file, print nothing"
     )
     return parser
 
@@ -32,11 +29,6 @@ def main(arguments: argparse.Namespace) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # a lone surrogate from a log stays an escape of JSON
 
     broken = 0
-    if arguments.table:
-        errors = write_table(arguments.files, arguments.table)
-        for error in errors:
-            print(f"error: {error}", file=sys.stderr)
-        broken, arguments.files = len(errors), []
     for path in arguments.files:
         for found in read_anything(path):
             for error in found.errors:

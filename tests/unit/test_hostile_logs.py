@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from servelab.recorded.anything import write_table
 from servelab.recorded.readers import Block, ReadError, read_file, scan_file
 from servelab.recorded.readers.lines import CUT, MOST_LINE, visible_lines
 
@@ -181,7 +180,6 @@ def test_hostile_logs_are_read_or_refused(tmp_path: Path) -> None:
                 assert message.isprintable() and len(message) <= 1100
             else:
                 assert json.loads(json.dumps([each.metrics(), each.settings, each.tool_version], allow_nan=False))
-    write_table([tmp_path], tmp_path / "table.parquet")
 
 
 @pytest.mark.parametrize(

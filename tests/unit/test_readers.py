@@ -10,11 +10,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from servelab.metrics.definitions import METRICS
-from servelab.recorded import anything
 from servelab.recorded.readers import READERS, Block, ReadError, read_file, scan_file
 
 ROOT = Path(__file__).parents[2]
@@ -373,7 +371,6 @@ def test_other_files_hold_no_result(tmp_path: Path) -> None:
 def test_read_log_prints_what_it_can(tmp_path: Path) -> None:
     cut = tmp_path / "cut.log"
     cut.write_text(console("vllm-speculative.txt")[:400], encoding="utf-8")
-    table = tmp_path / "blocks.parquet"
     files = [str(cut), str(SAMPLES / "gpustack.txt"), str(tmp_path / "none")]
     command = [sys.executable, str(ROOT / "scripts/read_log.py"), *files]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
@@ -383,13 +380,6 @@ def test_read_log_prints_what_it_can(tmp_path: Path) -> None:
     assert (block["tool"], block["first_line"], block["settings"]) == ("gpustack", 1, {"max_concurrency": 512.0})
     assert done.returncode == 1
     assert [line.split(": ")[1].rpartition("/")[2] for line in done.stderr.splitlines()[:2]] == ["cut.log:1", "none"]
-    done = subprocess.run(
-        [*command, "--table", str(table)], capture_output=True, text=True, check=False, env=environment
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    rows = pq.read_table(table)
-    assert rows.equals(anything.blocks_table(read_file(SAMPLES / "gpustack.txt")))
-    assert rows.schema.equals(anything.BLOCKS)
 
 
 def test_tensorrt_llm_json(tmp_path: Path) -> None:

@@ -17,10 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from servelab.core.files import replacing
 from servelab.recorded.readers import Block, ReadError, UnknownResultError, scan_file, scan_stream
 from servelab.recorded.readers.lines import decoded, visible_lines
 
@@ -36,7 +32,7 @@ _CLIENT = re.compile(
 )
 _SPACES = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 _BEFORE_LABEL, _AFTER_LABEL = f">*_#?+!-{_SPACES}", f"*_:：{_SPACES}"
-_MOST_LABEL, _MOST_COMMAND, _MOST_PLACES = 300, 4000, 100_000
+_MOST_LABEL, _MOST_COMMAND = 300, 4000
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class _State:
 
 def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, LineContext]:
     """The place of each of some lines, numbered from 1."""
-    wanted = sorted(set(lines))[:_MOST_PLACES]
+    wanted = sorted(set(lines))
     state = _State()
     found: dict[int, LineContext] = {}
     for number, line in visible_lines(texts):
@@ -244,49 +240,3 @@ def _sort(found: Found, scanned: Iterator[Block | ReadError], *, must: bool) -> 
 def _place(found: Found, file: BinaryIO) -> None:
     at = places(decoded(file), (block.first_line for block, _ in found.blocks))
     found.blocks = [(block, at[block.first_line]) for block, _ in found.blocks]
-
-
-BLOCKS = pa.schema(
-    [
-        ("file", pa.string()),
-        ("block_line", pa.int32()),
-        ("line", pa.int32()),
-        ("tool", pa.string()),
-        ("tool_version", pa.string()),
-        ("metric", pa.string()),
-        ("statistic", pa.string()),
-        ("value", pa.float64()),
-        ("definition", pa.string()),
-    ]
-)
-"""`block_line` is where the block begins, `line` where the figure stands; `value` is null where the tool has none."""
-
-
-def blocks_table(blocks: Iterable[Block]) -> pa.Table:
-    """A row for each figure of some blocks."""
-    rows = [
-        {
-            **figure._asdict(),
-            "file": block.file.encode(errors="backslashreplace").decode(),
-            "block_line": block.first_line,
-            "tool": block.tool,
-            "tool_version": block.tool_version,
-            "definition": block.definitions.get(figure.metric),
-        }
-        for block in blocks
-        for figure in block.figures
-    ]
-    return pa.Table.from_pylist(rows, schema=BLOCKS)
-
-
-def write_table(paths: Iterable[Path], destination: Path) -> list[ReadError]:
-    """Writes a row for each figure of some paths to Parquet, and returns the errors of what could not be read.
-
-    The file appears whole or not at all.
-    """
-    errors: list[ReadError] = []
-    with replacing(destination) as temporary, pq.ParquetWriter(temporary, BLOCKS) as writer:
-        for found in (each for path in paths for each in read_anything(path)):
-            errors += found.errors
-            writer.write_table(blocks_table(block for block, _ in found.blocks))
-    return errors

@@ -84,14 +84,13 @@ _FAILED = {"suspect": suspect, "invalid": invalid}
 
 def check_recorded(run: Run) -> list[dict[str, Any]]:
     """A row of `schemas.CHECKS` for each run rule and for the physical limit, without study, run_id and workload."""
-    rows = []
-    for rule in RUN_RULES:
-        saw = _saw(rule, run)
-        action = rule.action if saw.level in _FAILED else None
-        rows.append({"check": rule.name, "level": saw.level, "saw": saw.text, "action": action})
-    found, limit = judge(limit_of_recorded(run)), CHECKS.get("above_physical_limit")
-    action = limit.action if found.level in _FAILED else None
-    return [*rows, {"check": limit.name, "level": found.level, "saw": found.text, "action": action}]
+    limit = CHECKS.get("above_physical_limit")
+    found = [(rule.name, _saw(rule, run), rule.action) for rule in RUN_RULES]
+    found.append((limit.name, judge(limit_of_recorded(run)), limit.action))
+    return [
+        {"check": name, "level": saw.level, "saw": saw.text, "action": action if saw.level in _FAILED else None}
+        for name, saw, action in found
+    ]
 
 
 def _saw(rule: RunRule, run: Run) -> Saw:
@@ -144,17 +143,15 @@ def parse_recorded(study: RecordedStudy, plan: RecordedPlan, folder: Path) -> di
 
 def _end(logs: Logs, reference: str, run: RecordedRun, blocks: list[Block]) -> Row:
     """Outcome of a run, with its reason and message if it is not `ok`, and its command."""
-    command = {"command": run.spec.command}
-    if run.spec.outcome == "ok" and blocks:
-        return {**command, "outcome": "ok", "reason": None, "message": None}
-    if run.spec.outcome == "ok":
-        broken = "; ".join(f"{each.file}: {each.reason}" for each in logs.broken(reference, run.workload))
-        return {**command, "outcome": "failed", "reason": BROKEN_LOG, "message": broken}
-    if run.spec.outcome == "not run":
+    outcome, reason, message = run.spec.outcome, REASONS.get(run.spec.outcome), None
+    if outcome == "not run":
         message = f"no log of `{run.workload}` under its command"
-        return {**command, "outcome": "not run", "reason": REASONS["not run"], "message": message}
-    message = logs.study.candidates[reference].message or ""
-    return {**command, "outcome": "failed", "reason": REASONS[run.spec.outcome], "message": message}
+    elif outcome != "ok":
+        outcome, message = "failed", logs.study.candidates[reference].message or ""
+    elif not blocks:
+        broken = logs.broken(reference, run.workload)
+        outcome, reason, message = "failed", BROKEN_LOG, "; ".join(f"{each.file}: {each.reason}" for each in broken)
+    return {"command": run.spec.command, "outcome": outcome, "reason": reason, "message": message}
 
 
 def success_rate(study: RecordedStudy, workload: str, block: Block) -> float | None:
