@@ -9,13 +9,11 @@ from servelab.workflow.coordination import (
     ProgressHandler,
     cancel_left_jobs,
     claim_studies,
-    look_when_a_job_ends,
     write_index,
 )
 
 
 onstart:
-    look_when_a_job_ends(workflow.scheduler)
     if set(workflow.dag_settings.targets) != {"preflight"}:
         try:
             SIGNING.check(is_here=workflow.local_exec)

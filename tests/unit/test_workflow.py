@@ -9,8 +9,6 @@ from types import SimpleNamespace
 
 import made_run
 import pytest
-from snakemake.scheduling.job_scheduler import JobRateLimiter
-from snakemake.settings.types import MaxJobsPerTimespan
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from servelab.core.errors import ConfigError, ServelabError
@@ -365,11 +363,3 @@ def test_only_measured_runs_are_reported(project, caplog, monkeypatch):
     for job in (1, 0, 0):
         handler.emit(logging.makeLogRecord({"event": LogEvent.JOB_FINISHED, "job_id": job}))
     assert caplog.messages == ["['first', 'measure'] ended"]
-
-
-def test_the_default_limit_of_jobs_goes_and_a_users_own_stays():
-    for given, stays in (("100/1s", False), ("20/1s", True), ("100/1m", True)):
-        scheduler = SimpleNamespace(job_rate_limiter=JobRateLimiter(MaxJobsPerTimespan.parse_choice(given)))
-        coordination.look_when_a_job_ends(scheduler)
-        assert (scheduler.job_rate_limiter is not None) == stays, given
-    coordination.look_when_a_job_ends(SimpleNamespace(job_rate_limiter=None))  # as where jobs are not run

@@ -31,12 +31,6 @@ def test_nothing_changed_measures_nothing(workspace):
     assert workspace.measured_by() == set()
 
 
-def test_the_scheduler_looks_for_jobs_when_one_ends_and_at_no_other_time(finished):
-    """With Snakemake's default limit of jobs, each job that ends adds a look a second, while others wait to be run."""
-    ended = finished.log.count("Finished jobid:")
-    assert ended > 20 and finished.log.count("Resources before job selection") <= ended
-
-
 @pytest.mark.gate
 def test_add_a_candidate_measures_one(workspace):
     study = workspace.study()

@@ -18,9 +18,6 @@ from servelab.machine.allocations.slurm import cancel_jobs
 from servelab.search.progress import ProgressLines, StudyProgress
 from servelab.study.study import Study
 
-_DEFAULT_LIMIT = (100, 1)
-"""Jobs, and seconds, of Snakemake's `--max-jobs-per-timespan`."""
-
 
 class ProgressHandler(logging.Handler):
     """Follows Snakemake's own events, wherever its jobs run, and logs a line when a job has measured its runs.
@@ -62,18 +59,6 @@ def claim_studies(searches: Iterable[str], results: Path) -> None:
             claims.enter_context(claim(results / search, wait=False))
         except ServelabError as error:
             raise ServelabError(f"{search}: {error}; wait for it, or ask for other studies") from None
-
-
-def look_when_a_job_ends(scheduler: Any) -> None:
-    """Keeps Snakemake's scheduler from looking for jobs all the time.
-
-    Its default limit of 100 jobs a second makes it look again a second after each time it has looked. Each job that
-    ends makes it look once more, so these looks add up: after 1,000 jobs it looks 1,000 times a second and takes a core
-    of the machine that measures. Another limit is the user's and stays.
-    """
-    limit = scheduler.job_rate_limiter
-    if limit is not None and (limit.max_jobs, limit.timespan) == _DEFAULT_LIMIT:
-        scheduler.job_rate_limiter = None
 
 
 def cancel_left_jobs(project: Path) -> list[str]:
