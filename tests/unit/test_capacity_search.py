@@ -83,13 +83,6 @@ def test_the_range_and_the_lowest_load_end_a_search():
     assert capacity_values(None, []) == {}
 
 
-def test_a_load_that_held_by_luck_is_left():
-    steps = [step(1, 0.2), step(2, 0.5), step(4, 0.98), step(8, 2.0), step(6, 1.5), step(5, 1.2), step(4, 1.1)]
-    narrow = RATE.model_copy(update={"within_percent": 30})
-    assert next_load(narrow, steps) == pytest.approx(np.sqrt(8), rel=1e-3)
-    assert find_capacity(narrow, steps).step == 1
-
-
 def test_what_a_load_misses():
     draw = np.random.default_rng(1)
     gaps, work = draw.exponential(1, 800), draw.gamma(2, 0.5, 800)
@@ -215,12 +208,6 @@ def test_a_probe_is_below_what_the_incumbent_bears_and_holds_still(borne):
     assert sum(probe(RATE, borne * (1 + noise / 100)) == first for noise in range(-8, 9)) >= 8
     users = probe(USERS, borne)
     assert users is None or (users == int(users) and 1 < users <= min(0.95 * borne, USERS.highest))
-
-
-def test_a_candidate_that_bears_the_incumbents_capacity_is_searched_from_there():
-    steps = searched(RATE, lambda load: load / 20, first=13.45)
-    assert steps[0].load == 13.45 and find_capacity(RATE, steps).load == pytest.approx(20, rel=1e-3)
-    assert min(each.load for each in steps) == 13.45 and len(steps) < len(searched(RATE, lambda load: load / 20))
 
 
 def test_a_candidate_that_does_not_sustain_it_is_dropped_after_one_step():

@@ -9,7 +9,6 @@ from made_results import write_run, write_study
 from made_study import demo_study
 
 from servelab.core.errors import ConfigError
-from servelab.core.identity import run_id
 from servelab.measure.outcome import Outcome
 from servelab.measure.server import CandidateFailed
 from servelab.measure.visits import Saturated
@@ -23,12 +22,10 @@ from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.proof_plan import judge
 from servelab.search.strategies import _sizes
 from servelab.study.configuration import Incumbent, Load, apply, baseline
-from servelab.study.plan import Plan
 from servelab.study.project import StudySummary
 from servelab.study.spec_builder import run_spec
 from servelab.study.study import Candidate, Study
 from servelab.study.workload_loads import Spaced
-from servelab.workflow.plan_index import Plans
 
 ON = "cpu-sharegpt"
 CLOSED = {"max_concurrency": [4, 1, 16]}
@@ -104,26 +101,6 @@ def test_one_server_start_serves_all_points_the_lowest_first(make_project):
     assert all(levels(candidate.runs) == [4] * len(candidate.runs) for candidate in plan.candidates)
 
 
-def test_the_workflow_reads_the_same_jobs_from_the_plans_file(make_project, tmp_path):
-    plan = first_stage(make_project(with_curve(CLOSED, on=f"{ON}-c4")))
-    file = tmp_path / "studies/x/stages/y/plan.json"
-    file.parent.mkdir(parents=True)
-    plan.write(file)
-    found = Plans(tmp_path, lambda: 0.0).jobs(file)
-    assert [list(visit) for job in found for visit in job] == [
-        [run.run_id for run in visit] for job in plan.jobs() for visit in job
-    ]
-    assert Plan.read(file) == plan
-
-
-def test_a_point_of_a_closed_loop_is_the_run_of_that_load_alone(make_project):
-    curve = first_stage(make_project(with_curve(CLOSED)))
-    content = with_curve(CLOSED) | {"workloads": [{"name": ON, "max_concurrency": 4}]}
-    alone = first_stage(make_project(content))
-    assert alone.run_ids()
-    assert set(alone.run_ids()) < set(curve.run_ids())
-
-
 LOADS = {
     "closed": (CLOSED, [1, 2, 4, 16], [1, 16], ON),
     "closed, a higher one decides": (CLOSED, [1, 4, 16, 32], [1, 4], ON),
@@ -144,13 +121,6 @@ def test_a_point_more_measures_one_run_a_start_and_a_point_less_none(make_projec
     project = make_project(with_curve({of: fewer}, on))
     assert set(first_stage(project).run_ids()) < measured
     assert forecast(project, tmp_path, measured.__contains__).known == 0
-
-
-def test_the_forecast_counts_points(make_project, tmp_path):
-    one = forecast(make_project(with_curve({"max_concurrency": [16]})), tmp_path)
-    three = forecast(make_project(with_curve(CLOSED)), tmp_path)
-    assert (three.known, three.most) == (3 * one.known, 3 * one.most)
-    assert (three.known_jobs, three.most_starts) == (one.known_jobs, one.most_starts)
 
 
 def test_every_pair_of_the_proof_has_every_point_of_both_sides(make_project):
@@ -337,9 +307,3 @@ def test_capacity_is_an_objective_of_searched_loads_only(make_project):
         study["workloads"] = study["workloads"] if metric == "capacity_in_flight" else [ON]
         with pytest.raises(ConfigError, match=f"{metric} needs it on every workload; write"):
             make_project(study)
-
-
-def test_ids_of_points_are_those_of_their_specifications(make_project):
-    plan = first_stage(make_project(with_curve(RATES, f"{ON}-r2")))
-    for run in (run for candidate in plan.candidates for run in candidate.measured_runs):
-        assert run.run_id == run_id(run.spec)

@@ -179,17 +179,6 @@ def test_files(files, tmp_path):
         assert contents(source) == before
 
 
-def test_twice_gives_the_same_bytes_and_then_nothing_more(files, tmp_path):
-    for source in files:
-        name = f"results/runs/r/{source.name}"
-        one, two, three = (tmp_path / f"{number}-{source.name}" for number in range(3))
-        redactor().member(name, source, one)
-        redactor().member(name, source, two)
-        assert one.read_bytes() == two.read_bytes()
-        assert redactor().member(name, one, three) == one
-        assert not three.exists()
-
-
 def test_a_table_keeps_all_else(tmp_path):
     source = write_parquet(tmp_path / "a.parquet", ROWS)
     made = pq.ParquetFile(redactor().member("results/runs/r/requests.parquet", source, tmp_path / "b.parquet"))
@@ -239,13 +228,6 @@ def test_what_is_hashed_is_refused_and_not_changed(name, secret, tmp_path):
         redactor().member(name, source, tmp_path / "scratch")
     assert str(raised.value).startswith(f"{source}: ")
     assert secret not in str(raised.value)
-
-
-def test_a_variable_named_like_a_secret_is_refused_by_its_name(tmp_path):
-    source = tmp_path / "spec.json"
-    source.write_text('{"environment_variables": {"SOME_KEY": "abc"}, "arguments": {"--api-key": "xyz"}}')
-    with pytest.raises(ServelabError, match=r"environment_variables\.SOME_KEY"):
-        neutral().member("results/runs/r/spec.json", source, tmp_path / "scratch")
 
 
 def test_of_prompts_only_what_is_of_here_counts(tmp_path):

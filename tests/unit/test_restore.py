@@ -178,14 +178,6 @@ def test_a_conflict_is_refused_before_anything_is_written(archive, run, tmp_path
     assert mine.read_text() == "another measurement"
 
 
-def test_restored_tables_are_not_older_than_what_they_are_made_of(archive, run, tmp_path):
-    results = tmp_path / "results"
-    restore_verified(results=results, **verified(archive()))
-    raw = (results / f"runs/{run.name}/spec.json").stat().st_mtime_ns
-    made = {path.stat().st_mtime_ns for path in (results / "recorded/small").rglob("*")}
-    assert len(made) == 1 and raw < made.pop()
-
-
 def other_spec(run):
     other = made_run.spec(protocol={"max_concurrency": 8})
     other.write(run / "spec.json")

@@ -1,9 +1,8 @@
 """A lock per result across processes: one process makes the result, the others wait or skip it.
 
-A claim is an `flock` on a file beside the result. The kernel releases it when its process ends, even by a kill. Nodes
-see each other's claims if their file system shares locks (NFS, GPFS, CephFS, Lustre mounted with `flock`). If it does
-not, two processes may make one result at the same time. Their files still do not mix: each writes under its own
-temporary name, and the first to finish wins (`files.move_folder`).
+A claim is an `flock` on a file beside the result; the kernel releases it when its process ends. Nodes see each other's
+claims if their file system shares locks (NFS, GPFS, CephFS, Lustre mounted with `flock`). If it does not, two processes
+may make one result, each under its own temporary name, and the first to finish wins (`files.move_folder`).
 """
 
 from __future__ import annotations

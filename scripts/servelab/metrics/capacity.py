@@ -48,10 +48,8 @@ class Growth(NamedTuple):
 def queue_growth(every: RecordArray) -> Growth | None:
     """Whether the requests in flight kept growing; `every` are the counted requests of a round, late ones included.
 
-    The time from a fifth of the arrivals to the last is cut into 10 pieces. A server that cannot keep up adds to its
-    queue in each, and what it adds in one piece does not depend on the others: Student's test on the 10 increases, one
-    sided, at 5 %. Below saturation an increase is followed by a decrease, so that the test is on the safe side. None of
-    fewer than 40 requests, or if they were not sent over time.
+    Student's test, one-sided at 5 %, on the increases in 10 equal pieces of the time from a fifth of the arrivals to
+    the last. None for fewer than 40 requests, or if they were not sent over time.
     """
     requests = arrived(every)
     if len(requests) < _FEWEST or not is_open_loop(requests):
@@ -156,8 +154,8 @@ def judge(spec: CapacitySpec, load: float, requests: RecordArray) -> CapacitySte
 def probe(spec: CapacitySpec, borne: float) -> float | None:
     """The load that a candidate is sent first, from the one that the incumbent sustains; None if that is the lowest.
 
-    It is below that load by `within_percent` at least, so that chance does not drop a candidate that is no worse, and
-    one of few values (four to a doubling): an incumbent that is measured again mostly gives the same.
+    It is at least `within_percent` below that load, so that chance does not drop an equal candidate, and one of four
+    values to a doubling, so that an incumbent that is measured again mostly gives the same.
     """
     steps = _PER_DOUBLING * math.log2(borne * (1 - spec.within_percent / 100))
     load = min(2 ** (math.floor(steps) / _PER_DOUBLING), spec.highest)

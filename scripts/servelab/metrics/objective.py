@@ -127,11 +127,9 @@ def missed_constraints(
     """Which constraints a run does not keep, and why; None if it keeps all of them.
 
     `by_metric` has the run's rows of schemas.METRICS by metric, `counts` how many observations are beyond each limit on
-    a percentile, by metric and statistic. A percentile keeps its limit only if this holds with 95 % confidence
-    (`servelab.metrics.objective`). The text distinguishes a percentile that is clearly beyond its limit from
-    one that cannot be shown with so few requests. For a run on a part of the workload (`is_part`), which has fewer
-    requests, the latter is not counted. Any other statistic is compared as it is, without its noise. Without `counts`
-    (None: only printed figures are known), a percentile is too. A figure that could not be computed counts as missed.
+    a percentile, by metric and statistic; None if only printed figures are known. With counts, a percentile keeps its
+    limit only with 95 % confidence, or on a part of the workload (`is_part`) unless it is clearly beyond it. Any other
+    statistic is compared without its noise. A figure that could not be computed counts as missed.
     """
     texts = []
     for metric, limits in constraints.items():

@@ -154,7 +154,7 @@ def none_if_named(given: object) -> object:
 MOST_VALUES = 100
 
 
-class ValueRange(Strict):
+class IntegerRange(Strict):
     """Values of an integer option: `{from: 8, to: 64, step: 8}`, or `{from: 1, to: 256, log: 2}`."""
 
     first: int = Field(alias="from", description="The first value.")
@@ -163,7 +163,7 @@ class ValueRange(Strict):
     log: int | None = Field(None, ge=2, description="Each value is this many times the one before.")
 
     @model_validator(mode="after")
-    def _has_values(self) -> ValueRange:
+    def _has_values(self) -> IntegerRange:
         if self.to < self.first:
             raise ValueError(f"`to` is {self.to}, below `from`, {self.first}")
         if self.step is not None and self.log is not None:
@@ -222,9 +222,9 @@ def _items(values: object) -> list[tuple[str, object]]:
     return list(values.items()) if isinstance(values, dict) else []
 
 
-def _range(content: object, key: str) -> ValueRange:
+def _range(content: object, key: str) -> IntegerRange:
     try:
-        return ValueRange.model_validate(content)
+        return IntegerRange.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join([key, *(str(part) for part in first["loc"])])

@@ -28,7 +28,7 @@ from servelab.core.run_spec import (
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
-from servelab.study.search_keys import Answers, ProofKeys, SearchKeys, ValueRange, expand_ranges, none_if_named
+from servelab.study.search_keys import Answers, IntegerRange, ProofKeys, SearchKeys, expand_ranges, none_if_named
 from servelab.study.workload_loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 
 CONFIRM = "confirm"
@@ -248,8 +248,8 @@ class Candidate(Overrides):
 class RangedCandidate(Candidate):
     """A candidate as a study lists it: an integer may be a range."""
 
-    options: dict[str, ArgumentValue | ValueRange] = Candidate.model_fields["options"]  # type: ignore[assignment]
-    arguments: dict[str, ArgumentValue | ValueRange] = Candidate.model_fields["arguments"]  # type: ignore[assignment]
+    options: dict[str, ArgumentValue | IntegerRange] = Candidate.model_fields["options"]  # type: ignore[assignment]
+    arguments: dict[str, ArgumentValue | IntegerRange] = Candidate.model_fields["arguments"]  # type: ignore[assignment]
 
 
 class Stage(Strict):
