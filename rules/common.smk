@@ -22,7 +22,7 @@ sys.path.insert(0, str(SCRIPTS.resolve()))
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import QUANTIZATIONS
 from servelab.machine.device_names import stated_json
-from servelab.measure.sealed_runs import SealedRuns
+from servelab.measure.run_folder import SealedRuns
 from servelab.study.project import study_file
 from servelab.workflow.call import SHOWN, call, rule_files
 from servelab.workflow.code_digest import digest_code

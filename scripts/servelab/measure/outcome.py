@@ -55,12 +55,7 @@ def place_of(manifest: RunManifest) -> PlaceFacts:
         cpus=_all(_number(machine.cpus) for machine in machines),
         cpus_usable=_all(_number(machine.cpus_usable) for machine in machines) if is_whole_machine else None,
         kernel=_all(machine.kernel for machine in machines),
-        microcode=_all(cpu.microcode for cpu in cpus),
-        governor=_all(cpu.governor for cpu in cpus),
-        boost=_all(cpu.boost for cpu in cpus),
-        highest_mhz=_all(cpu.highest_mhz for cpu in cpus),
-        smt=_all(cpu.smt for cpu in cpus),
-        hypervisor=_all(cpu.hypervisor for cpu in cpus),
+        **{name: _all(getattr(cpu, name) for cpu in cpus) for name in CpuSettings.model_fields},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from servelab.measure.sealed_runs import SealedRuns
+from servelab.measure.run_folder import SealedRuns
 from servelab.search.course import Step
 from servelab.study.plan import Plan
 from servelab.study.project import LIVE, is_live, name_of
