@@ -14,7 +14,7 @@ from engines.conftest import MODEL
 from servelab.core.errors import ConfigError
 from servelab.engines.options import OPTIONS as VOCABULARY
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 from servelab.measure.server import CandidateFailed, EnvironmentFault, Killed
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def load(server, requests, body, number):
         timeout_s=120,
         body=dict(body),
     )
-    return run_load(plan)[0].to_pylist()
+    return send_load(plan)[0].to_pylist()
 
 
 def test_serves_exact_lengths_on_loopback_forgets_prompts_and_leaves_nothing(each_release, cached_path, tmp_path):

@@ -21,7 +21,7 @@ from servelab.assets.workloads import WORKLOADS
 from servelab.bench.bench_result import Bench
 from servelab.core.identity import file_sha256
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 from servelab.measure.telemetry import SOURCES, Watched
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def test_a_server_reuses_what_shared_prefixes_share(served, tmp_path):
     pq.write_table(made, requests)
     before = figures()
     plan = {"base_url": server.base_url, "endpoint": "completions", "model": "SmolLM2-135M-Instruct"}
-    records, _ = run_load(
+    records, _, _ = send_load(
         LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
     )
     assert set(records["error"].to_pylist()) == {None}
@@ -123,7 +123,7 @@ def test_a_later_turn_holds_the_servers_answer_and_finds_what_was_said_in_its_ca
     requests = tmp_path / "requests.parquet"
     pq.write_table(made, requests)
     plan = {"base_url": server.base_url, "endpoint": "chat", "model": "SmolLM2-135M-Instruct"}
-    records, _ = run_load(
+    records, _, _ = send_load(
         LoadPlan(**plan, requests=requests, max_concurrency=1, body=dict(installed.engine.request_body))
     )
     assert set(records["error"].to_pylist()) == {None}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 from servelab.metrics.tables import schemas
 
 OUTPUT_TOKENS = 6
@@ -39,7 +39,7 @@ def plan_for(tmp_path: Path, base_url: str, prompts: list, **settings) -> LoadPl
 def load(tmp_path: Path, base_url: str, prompts: list, **settings) -> list[dict]:
     requests = write_requests(tmp_path / "requests.parquet", prompts)
     plan = LoadPlan(**{"base_url": base_url, "endpoint": "chat", "model": "m", "requests": requests} | settings)
-    records, _ = run_load(plan)
+    records, _, _ = send_load(plan)
     assert records.schema.equals(schemas.RUN_REQUESTS)
     assert records["request_index"].to_pylist() == list(range(len(prompts)))
     return records.to_pylist()

@@ -17,7 +17,7 @@ from servelab.assets.datasets import fetch_dataset, load_datasets
 from servelab.assets.workloads import WORKLOADS, load_workloads
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 from servelab.metrics.definitions import RunData, summarise
 from servelab.metrics.tables import schemas
 
@@ -71,7 +71,7 @@ def made(folder: Path, tokenizer, records: list[dict[str, Any]] | str, **changes
 def sent(folder: Path, table: pa.Table, server: str, **settings: Any) -> pa.Table:
     pq.write_table(table, folder / "requests.parquet")
     plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": folder / "requests.parquet"}
-    records, _ = run_load(LoadPlan(**plan, **settings))
+    records, _, _ = send_load(LoadPlan(**plan, **settings))
     assert records.schema.equals(schemas.RUN_REQUESTS)
     return records
 

@@ -20,7 +20,7 @@ from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.connections import resolve
 from servelab.measure.load.records import ERRORS
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 from servelab.metrics.tables import schemas
 
 SUCCESSES = {
@@ -204,23 +204,23 @@ def test_completions_request(prompt, tmp_path, stub, server):
 def test_phase_and_limit(tmp_path, stub, server):
     requests = write_requests(tmp_path / "warmup.parquet", [f"normal {i}" for i in range(5)], phase="warmup")
     plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": requests}
-    assert len(run_load(LoadPlan(**plan, phase="warmup", limit=2, round=4))[0]) == 2
+    assert len(send_load(LoadPlan(**plan, phase="warmup", limit=2, round=4))[0]) == 2
     assert sorted(body["messages"][0]["content"] for body in stub.bodies) == ["normal 0", "normal 1"]
     with pytest.raises(ServelabError, match="has no request of phase `measured`"):
-        run_load(LoadPlan(**plan))
+        send_load(LoadPlan(**plan))
 
 
 def test_requests_that_cannot_be_read(tmp_path):
     requests = tmp_path / "requests.parquet"
     plan = {"base_url": "http://127.0.0.1:9", "endpoint": "chat", "model": "m", "requests": requests}
     with pytest.raises(ServelabError, match=r"requests\.parquet: not a workload's requests"):
-        run_load(LoadPlan(**plan))
+        send_load(LoadPlan(**plan))
     requests.write_text("no parquet")
     with pytest.raises(ServelabError, match=r"requests\.parquet: not a workload's requests"):
-        run_load(LoadPlan(**plan))
+        send_load(LoadPlan(**plan))
     write_requests(requests, [[1, 2]])
     with pytest.raises(ServelabError, match="token ids, which the chat endpoint does not take"):
-        run_load(LoadPlan(**plan))
+        send_load(LoadPlan(**plan))
 
 
 @pytest.mark.parametrize("name", [client.name for client in CLIENTS if client.lock is None])

@@ -10,7 +10,7 @@ from made_load import load, write_requests
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.requests import arrival_times
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 
 
 def arrivals(count: int, recorded_s: list[float] | None = None, **settings) -> list[float]:
@@ -60,9 +60,9 @@ def test_ramp_up_grows_the_rate_evenly():
 def test_replay_keeps_the_recorded_times(tmp_path, server):
     requests = write_requests(tmp_path / "requests.parquet", ["normal"] * 3, arrival_s=[5.0, 4.0, 4.25])
     plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": requests, "arrivals": "replay"}
-    records, _ = run_load(LoadPlan(**plan))
+    records, _, _ = send_load(LoadPlan(**plan))
     assert records["request_index"].to_pylist() == [1, 2, 0]
     assert records["scheduled_s"].to_pylist() == [0.0, 0.25, 1.0]
     write_requests(requests, ["normal"] * 3)
     with pytest.raises(ServelabError, match="no arrival times"):
-        run_load(LoadPlan(**plan))
+        send_load(LoadPlan(**plan))

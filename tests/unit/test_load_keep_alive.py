@@ -6,7 +6,7 @@ from made_load import OUTPUT_TOKENS, load, plan_for
 from stub_server import FIRST_TOKEN_S, GAP_S, StubServer
 from test_load import SUCCESSES
 
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 
 MANY = 10**6
 ENDED_BY_CLOSE = ("ended_by_close",)
@@ -51,7 +51,7 @@ def test_a_server_that_ends_kept_connections_fails_no_request(most_requests, add
     stub = StubServer(most_requests=most_requests)
     with stub.running() as url:
         plan = plan_for(tmp_path, address(url), ["normal"] * 12, max_concurrency=2, keep_alive=True)
-        records, stats = run_load(plan)
+        records, stats, _ = send_load(plan)
     assert records["error"].to_pylist() == [None] * 12
     assert len(stub.bodies) == 12
     assert stats.requests_resent + 2 >= 12 / most_requests - 1

@@ -13,13 +13,13 @@ from stub_server import FIRST_TOKEN_S
 
 from servelab.measure.clients import CLIENTS
 from servelab.measure.load.board import Board, LoadProgress
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_duration_leaves_out_what_was_not_sent(processes, tmp_path, server):
     plan = plan_for(tmp_path, server, ["normal"] * 400, duration_s=0.4, max_concurrency=4, processes=processes)
-    records, stats = run_load(plan)
+    records, stats, _ = send_load(plan)
     assert stats.requests_not_sent == 400 - len(records) > 0
     assert set(records["error"].to_pylist()) == {None}
     assert max(records["started_s"].to_pylist()) < 0.4
@@ -29,7 +29,7 @@ def test_duration_leaves_out_what_was_not_sent(processes, tmp_path, server):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_saturation_ends_the_round(processes, tmp_path, server):
     plan = plan_for(tmp_path, server, ["stall"] * 60, request_rate=200.0, saturation_in_flight=10, processes=processes)
-    records, stats = run_load(plan)
+    records, stats, _ = send_load(plan)
     assert stats.saturated
     assert len(records) == 60
     assert {error.split(":")[0] for error in records["error"].to_pylist()} == {"saturated"}
@@ -40,7 +40,7 @@ def test_saturation_ends_the_round(processes, tmp_path, server):
 @pytest.mark.parametrize("settings", [{}, {"max_concurrency": 7}, {"request_rate": 300.0}])
 def test_processes_together_send_each_request_once(settings, tmp_path, stub, server):
     plan = plan_for(tmp_path, server, [f"normal {index}" for index in range(60)], processes=3, **settings)
-    records, stats = run_load(plan)
+    records, stats, _ = send_load(plan)
     assert stats.processes == 3
     assert set(records["error"].to_pylist()) == {None}
     assert records["request_index"].to_pylist() == list(range(60))
@@ -82,7 +82,7 @@ def test_load_processes_die_with_their_parent(stalled_client):
 
 
 def test_stats_tell_what_it_cost(tmp_path, server):
-    _, stats = run_load(plan_for(tmp_path, server, ["normal"] * 20))
+    _, stats, _ = send_load(plan_for(tmp_path, server, ["normal"] * 20))
     assert stats.processes == 1
     assert 0 < stats.cpu_s < 60
     assert stats.max_rss_bytes > 1 << 20

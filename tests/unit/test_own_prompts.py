@@ -17,7 +17,7 @@ from servelab.assets.datasets import Dataset, fetch_dataset, load_datasets
 from servelab.assets.workloads import WORKLOADS, load_workloads
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
-from servelab.measure.load.sender import run_load
+from servelab.measure.load.sender import send_load
 
 TEXTS = ["normal é\u2028  two  spaces \t\r\n", 'normal "quotes" \\ and \x00 and 日本語 🙂', "normal " + "x" * 5000]
 
@@ -69,7 +69,7 @@ def test_a_server_receives_the_very_text(tmp_path, tokenizer, stub, server):
     requests = tmp_path / "requests.parquet"
     pq.write_table(made(tmp_path, tokenizer, content), requests)
     for endpoint in ("chat", "completions"):
-        run_load(LoadPlan(base_url=server, endpoint=endpoint, model="m", requests=requests))
+        send_load(LoadPlan(base_url=server, endpoint=endpoint, model="m", requests=requests))
     received = [body["prompt"] if "prompt" in body else body["messages"][0]["content"] for body in stub.bodies]
     assert sorted(text.encode() for text in received) == sorted(text.encode() for text in TEXTS * 2)
 
@@ -80,7 +80,7 @@ def test_a_server_receives_all_messages_of_a_line(tmp_path, tokenizer, stub, ser
     assert table["input_tokens"].to_pylist()[:2] == [sum(len(each["content"].encode()) for each in said), 14]
     requests = tmp_path / "requests.parquet"
     pq.write_table(table, requests)
-    records, _ = run_load(LoadPlan(base_url=server, endpoint="chat", model="m", requests=requests))
+    records, _, _ = send_load(LoadPlan(base_url=server, endpoint="chat", model="m", requests=requests))
     assert sorted((body["messages"] for body in stub.bodies), key=len) == [said[1:2], said]
     assert records["error"].to_pylist() == [None, None]
     assert records["turn"].to_pylist() == [None, None]

@@ -140,7 +140,7 @@ class Loop:
                     if exchange.take(room[:size]):
                         self._end(exchange, None)
                     elif exchange.left < 0:
-                        self._too_long(exchange)
+                        self._end(exchange, f"too_long: {len(exchange.ends):,} pieces, and no end")
                 except ValueError as error:
                     self._end(exchange, f"broken_http: {error}")
                 if now >= self._wake:  # a request that is due does not wait for the rest of a long batch
@@ -156,8 +156,6 @@ class Loop:
             select.select([self._epoll.fileno()], [], [], seconds)
             return self._epoll.poll(0)
         return self._epoll.poll(int(min(seconds, 1.0) * 1000 - 1) / 1000)
-
-    # Timers: ticks, time limits, requests that are due.
 
     def _turn(self, now: float) -> None:
         """Does what is due and sets `_wake` to the next time: `inf` when all requests have been sent and have ended."""
@@ -207,11 +205,9 @@ class Loop:
             if self._next is None:
                 self._next = self._queue.take()
             turn_at = self._turns[0][0] if self._turns else float("inf")
+            due_at = turn_at
             if self._next is not None:
-                arrives_at = self._origin + self._requests.scheduled_s[self._next]
-            else:
-                arrives_at = float("inf")
-            due_at = min(turn_at, arrives_at)
+                due_at = min(turn_at, self._origin + self._requests.scheduled_s[self._next])
             if due_at == float("inf"):
                 return due_at
             if self._in_flight >= self._slots:
@@ -225,8 +221,6 @@ class Loop:
                 index, self._next = self._next, None
                 self._start(index)
         return now
-
-    # One request.
 
     def _start(self, index: int) -> None:
         most = most_bytes(int(self._requests.output_tokens[index]))
@@ -345,18 +339,11 @@ class Loop:
             self._write(exchange)
         return exchange.sent_at is not None and events != select.EPOLLOUT
 
-    def _too_long(self, exchange: Exchange) -> None:
-        tokens = int(self._requests.output_tokens[exchange.index])
-        text = f"{len(exchange.body):,} bytes in {len(exchange.ends):,} pieces for {tokens} tokens, and no end"
-        self._end(exchange, f"too_long: {text}")
-
     def _closed(self, exchange: Exchange, error: OSError | None) -> None:
         if self._resend(exchange):
             return
-        if error is None and exchange.ends_by_closing:
-            self._end(exchange, None)
-        else:
-            self._end(exchange, f"closed_early: {error or 'the server closed the connection'}")
+        is_whole = error is None and exchange.ends_by_closing
+        self._end(exchange, None if is_whole else f"closed_early: {error or 'the server closed the connection'}")
 
     def _end(self, exchange: Exchange, error: str | None) -> None:
         exchange.ended_at, exchange.error = clock(), error
@@ -397,8 +384,6 @@ class Loop:
             self._lingering.append((clock() + _LINGER_S, sock))
         else:
             sock.close()
-
-    # All requests.
 
     def _saturate(self) -> None:
         self._send_no_more()

@@ -59,12 +59,6 @@ class Sent(NamedTuple):
     """`schemas.RUN_ANSWERS`, if the plan keeps them."""
 
 
-def run_load(plan: LoadPlan) -> tuple[pa.Table, LoadStats]:
-    """The records and statistics of `send_load`."""
-    sent = send_load(plan)
-    return sent.records, sent.stats
-
-
 def send_load(plan: LoadPlan) -> Sent:
     """Sends a plan's requests.
 
