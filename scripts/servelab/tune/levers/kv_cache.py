@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from servelab.tune.levers import LEVERS, Lever, Proposal
 from servelab.tune.situation import Situation
 
+_MANY = 200_000
+"""Tokens in flight at a server that fill many a KV cache; where the model's shape is not known."""
 _SHARE = {"vllm": 0.95, "vllm-ascend": 0.95, "tensorrt-llm": 0.95, "sglang": 0.88}
 _FP8 = {"vllm": "fp8", "sglang": "fp8_e4m3", "tensorrt-llm": "fp8"}
 
@@ -35,7 +37,7 @@ def dtype(now: Situation) -> Sequence[Proposal] | str:
     if now.effective.get("kv_cache_dtype") not in ("auto", None):
         return "the command sets it"
     need, tokens = now.users_each * (now.load.prompt_tokens + now.load.answer_tokens // 2), now.kv_tokens()
-    if now.load.prompt_tokens < 7000 and (tokens is None or tokens > need):
+    if now.load.prompt_tokens < 7000 and (tokens or _MANY) > need:
         return "prompts are below 7,000 tokens, and the KV cache holds what is in flight, as far as it can be told"
     reason = f"{need:,} tokens are in flight; the KV cache holds twice as many"
     return [
