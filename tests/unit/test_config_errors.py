@@ -32,6 +32,14 @@ def change(path, value):
 DELETE = object()
 
 MISTAKES = {
+    "a flag for an option": (
+        change(["baseline", "options"], {"flash_attn": "on"}),
+        ["baseline.options", "the option of that flag is `attention_backend`"],
+    ),
+    "a list for a value": (
+        change(["baseline", "options"], {"threads": [1, 2]}),
+        ["baseline.options.threads", "takes one value", "write a candidate for each"],
+    ),
     "wrong key": (change(["objectiv"], {}), ["objectiv", "did you mean `objective`?"]),
     "wrong nested key": (change(["protocol", "warmup_request"], 1), ["protocol.warmup_request", "`warmup_requests`"]),
     "wrong key in a list": (

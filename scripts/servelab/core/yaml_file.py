@@ -170,6 +170,10 @@ for _kind in ("bool", "int", "float", "timestamp"):
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|false|False)$"), list("tTfF"))
 
 
+_SCALARS = ("str", "int", "float", "bool")
+"""Members of the union of an option's or argument's values, as pydantic names them."""
+
+
 def describe_validation_error(error: ValidationError, file: str, model: type[Strict]) -> str:
     """One line for a pydantic error: file, key, what is wrong, the nearest valid name; further errors are counted."""
     errors = error.errors(include_url=False)
@@ -180,6 +184,11 @@ def describe_validation_error(error: ValidationError, file: str, model: type[Str
         text = f"unknown key `{location[-1]}`{nearest(str(location[-1]), _valid_keys(model, location[:-1]))}"
     elif first["type"] == "missing":
         text = f"`{location[-1]}` is missing"
+    elif isinstance(first.get("input"), list) and str(location[-1]) in _SCALARS:
+        key = key.rpartition(".")[0]
+        text = f"takes one value (found {first['input']!s:.60}); write a candidate for each, or a range"
+    elif first["type"] == "string_pattern_mismatch" and location[-1] == "revision":
+        text = f"takes a commit, 40 hexadecimal digits, no branch or tag (found {first['input']!s:.60})"
     else:
         text = f"{first['msg'].removeprefix('Value error, ')} (found {first.get('input')!s:.60})"
     more = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""

@@ -19,7 +19,6 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import CapacitySpec, ProtocolSpec
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.endpoint import NOT_KNOWN
-from servelab.engines.options import check_option_names
 from servelab.engines.runtimes import RUNTIMES
 from servelab.machine.devices import DEVICES
 from servelab.machine.devices.elsewhere import RemoteDevices
@@ -319,7 +318,6 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
     _check_credentials(project, key, candidate)
     aliases = [candidate.engine] if candidate.engine else list(study.engines)
     try:
-        check_option_names(candidate.options)
         _check_options(candidate, [(project.engine(alias), study.engines[alias].version) for alias in aliases])
     except ConfigError as error:
         raise error_at(project, f"{key}.options", str(error)) from None
@@ -363,7 +361,7 @@ def _check_options(candidate: Candidate, engines: list[tuple[Engine, str]]) -> N
             except ConfigError as error:
                 refusals.append(error)
         if len(refusals) == len(engines):
-            raise refusals[0]
+            raise min(refusals, key=lambda error: len(str(error)))  # one that knows the flag, where there is one
 
 
 def _check_client(project: Project) -> None:

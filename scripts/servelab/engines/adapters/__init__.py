@@ -6,6 +6,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -227,6 +228,9 @@ class Engine(ABC):
 
     def check_options(self, options: Options, version: str | None = None) -> None:
         """`ConfigError` if the engine, or its release if given, lacks an option, or if a value is wrong."""
+        for name in options.keys() - OPTIONS.keys():
+            if option := self._option_of(name):
+                raise ConfigError(f"unknown option `{name}`; the option of that flag is `{option}`")
         check_option_names(options)
         for name, value in options.items():
             if value is None:
@@ -240,6 +244,14 @@ class Engine(ABC):
             if value not in self.option_values.get(name, (value,)):
                 values = " or ".join(map(str, self.option_values[name]))
                 raise ConfigError(f"engine {self.name}{release}: option `{name}` takes {values}, not {value}")
+
+    def _option_of(self, flag: str) -> str | None:
+        """The option that a flag of this engine sets."""
+        for option, flags_of in self.option_flags.items():
+            with suppress(ConfigError):  # an option that needs another one
+                if any(self.names.of(part) == self.names.of(flag) for part in flags_of(OPTIONS[option].kind(1), {})):
+                    return option
+        return None
 
     @cached_property
     def names(self) -> Names:
