@@ -33,8 +33,8 @@ _FEWEST, _MOST = 8, 100
 _SHARE, _POWER = 1.72, 0.56
 """Visits by default: the share of the number of combinations to this power, between fewest and most: 15 of 48, 82 of
 1,000."""
-_FAILED, _MORE = 3, 2
-"""By default one more configuration is measured for every so many that failed, at most so many more."""
+_FAILED = 3
+"""By default one more configuration is measured if so many failed."""
 _STAGES = 18
 """Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
 is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
@@ -138,9 +138,9 @@ def _default_visits(count: float) -> int:
     return min(_MOST, max(_FEWEST, round(_SHARE * math.pow(count, _POWER))))
 
 
-def most_visits(study: Study, failures: int = _FAILED * _MORE) -> int:
-    """`visits_of`; if `search.visits` is not set, one more for every `_FAILED` failures, at most `_MORE`."""
-    more = 0 if study.search.visits else min(_MORE, failures // _FAILED)
+def most_visits(study: Study, failures: int = _FAILED) -> int:
+    """`visits_of`; if `search.visits` is not set, one more with `_FAILED` failures."""
+    more = not study.search.visits and failures >= _FAILED
     return min(len(space_of(study)), visits_of(study) + more)
 
 
