@@ -5,14 +5,10 @@ import sys
 from pathlib import Path
 
 from servelab.core.cli import run
-from servelab.core.errors import ConfigError
-from servelab.core.files import write_text
 from servelab.metrics.tables.io import write_table
 from servelab.report.compare.comparison_table import compare_studies
 from servelab.report.compare.conditions import (
     EXIT_CODES,
-    github_lines,
-    junit,
     names_of,
     read_condition,
     try_conditions,
@@ -46,16 +42,11 @@ def options() -> argparse.ArgumentParser:
         default="answers",
         help="what is tried: the two recommended configurations, or each that both studies measured (default: answers)",
     )
-    judging.add_argument("--junit", type=Path, help="file for the findings as JUnit XML")
-    judging.add_argument("--github", action="store_true", help="print the findings as annotations of GitHub Actions")
     return parser
 
 
 def main(arguments: argparse.Namespace) -> None:
     conditions = [read_condition(text) for text in arguments.fail_if]
-    if not conditions and (arguments.junit or arguments.github):
-        raise ConfigError("--junit and --github show how conditions were tried: add --fail-if")
-
     studies = [study_folder(study, Path("results")) for study in arguments.studies]
     names = arguments.names or names_of(studies)
     folder = arguments.output or Path("results/comparisons") / "--".join(names)
@@ -77,10 +68,6 @@ def main(arguments: argparse.Namespace) -> None:
     for finding in findings:
         print(f"{finding.word}: {finding.condition}: {finding.configuration} on {finding.workload}: {finding.why}")
     print(f"Verdict: {verdict}")
-    if arguments.junit:
-        write_text(arguments.junit, junit(findings, "--".join(names)))
-    if arguments.github:
-        print("\n".join(github_lines(findings)))
     sys.exit(EXIT_CODES[verdict])
 
 

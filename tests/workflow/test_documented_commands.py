@@ -28,7 +28,7 @@ BY_OTHERS = {
     "make lock ENGINE=vllm VERSION=0.32.0": "test_locking.py runs what it runs",
     "make lock-tools": "nobody: it replaces the packages that the tests run with",
     "python scripts/compare_studies.py old/results/studies/cpu-smollm2 results/studies/cpu-smollm2"
-    " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5% --junit comparison.xml --github": "test_conditions.py",
+    " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5%": "test_conditions.py",
     "servelab bench http://127.0.0.1:8000": "test_bench.py and test_running_servers.py, at other ports",
     "servelab bench http://127.0.0.1:8000 --compare results/bench/2026-11-23T180000Z": "test_bench.py",
     "servelab init my-study --model Qwen/Qwen3-32B --engines vllm": "test_command.py, with a revision: no hub is asked",

@@ -83,10 +83,6 @@ _REMARK = (
     "again between them, so the interval does not include what differs from start to start, which a study measures. "
     "P99 is over the requests of all visits. Metrics and checks are those of docs/reference."
 )
-_CHECKS = (
-    "Those that could not be made need telemetry of the server's machine, the model's tokenizer, three visits, or "
-    "another kind of load."
-)
 
 
 def bench_page(bench: Bench, before: Bench | None = None) -> Page:
@@ -97,7 +93,6 @@ def bench_page(bench: Bench, before: Bench | None = None) -> Page:
     if before is not None:
         sections.append(_comparison(before, bench))
     sections += [
-        Section("Checks", _checked(bench.points), _CHECKS),
         *([Section("Checks that failed", failed)] if (failed := _failed(bench.points)).rows else []),
         Section("What was sent, and what the server says", _facts(bench)),
         Section("What cannot be known of a server that already runs", _unknown(bench)),
@@ -229,15 +224,6 @@ def _failed(points: Sequence[PointResult]) -> Table:
         for each in point.failures
     ]
     return Table(["Load", "Check", "Level", "Found", "What to do"], rows)
-
-
-def _checked(points: Sequence[PointResult]) -> Table:
-    rows = []
-    for point in points:
-        levels = [finding.level for finding in point.findings]
-        counts = (levels.count("ok"), len(point.failures), levels.count("not applicable"))
-        rows.append([Cell(point.name), *(Cell(str(count)) for count in counts)])
-    return Table(["Load", "Held", "Failed", "Could not be made"], rows)
 
 
 def _facts(bench: Bench) -> Table:

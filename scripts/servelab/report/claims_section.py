@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pandas as pd
 from servelab.recorded.audit import VERDICTS
 from servelab.recorded.logs import Logs
 from servelab.report.page import Cell, Table, value_or_none
+from servelab.report.stages_section import Origin
 from servelab.study.project import StudySummary
 from servelab.study.recorded.plan import recorded_run
 from servelab.study.recorded.study import FILE, LOGS, load_recorded
@@ -94,8 +94,8 @@ def _points(row: Row) -> Cell:
     return Cell(f"{points:.3g}" if points and row["verdict"] != "confirmed" else "–")
 
 
-class RecordedLogs:
-    """The logs of the recorded study in `folder`; the report is beside a copy of its `logs/`. An `evidence.Origin`."""
+class RecordedLogs(Origin):
+    """The logs of the recorded study in `folder`; the report is beside a copy of its `logs/`."""
 
     kind = "recorded"
     remark = (
@@ -125,30 +125,6 @@ class RecordedLogs:
     def _is(self, file: str) -> bool:
         """Whether a log is there."""
         return (self._folder / LOGS / file).is_file()
-
-    def failure_href(self, run_id: str) -> str:
-        """Empty: the study file has all that is known of a failure."""
-        return ""
-
-    def commit(self, run_id: str) -> str | None:
-        """None: nothing was measured here."""
-        return None
-
-    def imported(self, run_ids: Sequence[str]) -> str:
-        """Empty: logs are no runs of a results folder."""
-        return ""
-
-    def visited(self, run_ids: Sequence[str]) -> str:
-        """Empty: what published logs say of their servers is all that is known."""
-        return ""
-
-    def model_has_name(self, run_id: str) -> bool:
-        """True: the command is printed as it was published."""
-        return True
-
-    def image(self, run_id: str) -> str | None:
-        """None: logs name no image."""
-        return None
 
     def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
         """Source, engines, workloads, logs, and definitions of a tool that differ from docs/reference/metrics.md."""

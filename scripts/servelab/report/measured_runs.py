@@ -18,6 +18,7 @@ from servelab.core.yaml_file import MARKS, figure, mark
 from servelab.measure.run_files import Import, ManifestEndpoint, ManifestShell, RunManifest, read_import
 from servelab.report.improvement_tables import SIDES
 from servelab.report.page import Cell, Table, value_or_none
+from servelab.report.stages_section import Origin
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 from servelab.study.workload_loads import LOAD_KEYS
@@ -98,18 +99,12 @@ def visited_table(visits: Mapping[str, ManifestEndpoint]) -> Table:
     return Table(["Server", "Runs", "Model", "Version that it says", "Calls itself", "Longest sequence"], rows)
 
 
-def not_known_table(visits: Mapping[str, ManifestEndpoint]) -> Table:
-    """Facts that cannot be known, each with its reason."""
-    found = dict.fromkeys((what, why) for each in visits.values() for what, why in each.not_known.items())
-    return Table(["What", "Why"], [[Cell(what), Cell(why)] for what, why in found])
-
-
 MANIFEST_PARTS = ("devices", "machine", "git")
 """Parts of a manifest that identify the machine and the code of a run."""
 
 
-class MeasuredRuns:
-    """The runs of a live study; `folder` is `results/runs`. See `servelab.report.stages_section.Origin`."""
+class MeasuredRuns(Origin):
+    """The runs of a live study; `folder` is `results/runs`."""
 
     kind = "measured"
     remark = (
@@ -207,7 +202,7 @@ def _tables(study: StudySummary, runs: Path, run_ids: Sequence[str], workload_of
             ],
         ),
         "Machines": machines,
-        **({"Servers that already ran": visited_table(visits), "Not known": not_known_table(visits)} if visits else {}),
+        **({"Servers that already ran": visited_table(visits)} if visits else {}),
         **({"Imported runs": imported_table(imports, len(run_ids))} if imports else {}),
     }
 

@@ -196,8 +196,7 @@ def _forms(study: StudySummary, recommended: Recommended, origin: Origin) -> dic
 
 def _marked(stage: StageSection, marks: Marks) -> StageSection:
     """The section with a mark on each figure of an invalid or suspect run."""
-    details = [replace(each, metrics=each.metrics and marks.on(each.metrics)) for each in stage.details]
-    return replace(stage, table=stage.table and marks.on(stage.table), details=details)
+    return replace(stage, table=stage.table and marks.on(stage.table))
 
 
 def _named(prefix: str, tables: dict[str, Table]) -> dict[str, Table]:

@@ -5,94 +5,70 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import NO_BREAK, duration, estimate, figure, metric_label, percent
+from servelab.core.yaml_file import NO_BREAK, duration, estimate, metric_label, percent
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
-from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
+from servelab.report.page import MOST_ROWS, Cell, ShownMeasurement, Table, change_cell, value_or_none
 from servelab.search.decide import CONSTRAINT_MISSED
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Verdict
 from servelab.study.project import StageOutline, StudySummary
 
 
-class Origin(Protocol):
-    """The evidence behind a study's figures, and how to show it. Links are relative to the report."""
+class Origin:
+    """The evidence behind a study's figures, and how to show it. Links are relative to the report.
 
-    @property
-    def kind(self) -> str:
-        """Kind of the runs, `measured` or `recorded`."""
-        ...
+    The methods here are those of an origin that knows nothing more of its runs.
+    """
 
-    @property
-    def remark(self) -> str:
-        """A sentence that names where the raw figures are."""
-        ...
+    kind: str
+    """`measured` or `recorded`."""
+    remark: str
+    """A sentence that names where the raw figures are."""
+    target: str
+    """Arguments for Snakemake that make the report again."""
 
     def imported(self, run_ids: Sequence[str]) -> str:
         """A sentence that says which of these runs were restored from an archive; empty if none was."""
-        ...
+        return ""
 
     def visited(self, run_ids: Sequence[str]) -> str:
         """A sentence on the servers that already ran, and what cannot be known of them; empty if there was none."""
-        ...
-
-    @property
-    def target(self) -> str:
-        """Arguments for Snakemake that make the report again."""
-        ...
+        return ""
 
     def href(self, run_id: str) -> str:
         """Link to what a run's figures were computed from; empty if there is nothing."""
-        ...
+        raise NotImplementedError
 
     def failure_href(self, run_id: str) -> str:
         """Link to the log of a failure; empty if there is none."""
-        ...
+        return ""
 
     def commit(self, run_id: str) -> str | None:
         """The commit a run was measured at; None if unknown."""
-        ...
+        return None
 
     def model_has_name(self, run_id: str) -> bool:
         """Whether an engine finds the served weights by the name in the command: not if they were made here."""
-        ...
+        return True
 
     def image(self, run_id: str) -> str | None:
         """The container image, by digest, that served a run; None if no container is known."""
-        ...
+        return None
 
     def provenance(self, study: StudySummary, workload_of: dict[str, str]) -> dict[str, Table]:
         """Tables by heading: software, model, workloads, machines; `workload_of` names the workload of each run."""
-        ...
+        raise NotImplementedError
 
 
 Row = dict[Any, Any]
 
 RATES = ("total_tokens_per_s", "output_tokens_per_s", "requests_per_s")
 LATENCIES = ("ttft_ms", "tpot_ms")
-STATISTICS = {"std": "Std", "minimum": "Min", "median": "Median", "p90": "P90", "p95": "P95", "p99": "P99"} | {
-    "maximum": "Max"
-}
-"""Column of schemas.METRICS → heading."""
-
-ROWS_OF_ALL = 600
-DETAILS_OF_ALL = 80
-"""Candidates that all stages together show in their tables, and in detail with command and every metric. The table
-files have all of them. So a report of a thousand runs stays small enough to send."""
-
-
-@dataclass(frozen=True)
-class Details:
-    """One candidate's command, and every metric of its run; None if it was not measured."""
-
-    candidate: str
-    run_id: str | None
-    command: str
-    metrics: Table | None
 
 
 @dataclass(frozen=True)
@@ -110,7 +86,8 @@ class StageSection:
     table: Table | None = None
     failures: Table | None = None
     """Candidates that could not be measured, with the log line that explains the failure."""
-    details: list[Details] = field(default_factory=list)
+    commands: list[tuple[str, str | None, str]] = field(default_factory=list)
+    """Candidate, its run and its command."""
     not_tried: list[tuple[str, str]] = field(default_factory=list)
     """Candidates that were not run, and why."""
 
@@ -124,14 +101,7 @@ def stage_sections(
         if missing := [stage.name for stage in study.stages if stage.name not in known]:
             raise ServelabError(f"no {kind} was given for stage {', '.join(missing)} of study {study.study}")
     return [
-        _section(
-            stage,
-            table[table["stage"] == stage.name],
-            decision_of[stage.name],
-            measured,
-            origin,
-            share=1 / len(study.stages),
-        )
+        _section(stage, table[table["stage"] == stage.name], decision_of[stage.name], measured, origin)
         for stage in study.stages
     ]
 
@@ -142,14 +112,12 @@ def _section(
     decision: Decision,
     measured: ShownMeasurement,
     origin: Origin,
-    share: float,
 ) -> StageSection:
     if not decision.applies:
         not_tried = [(candidate, decision.reason) for candidate in stage.candidates]
         outcome = "Not applicable"
         return StageSection(stage.name, decision.title, False, outcome, decision.reason, not_tried=not_tried)
-    most = max(8, int(ROWS_OF_ALL * share))
-    planned = _in_order(table, decision, most)
+    planned = _in_order(table, decision)
     rows = [row for row in planned if row["outcome"] in ("ok", "failed")]
     verdicts = {verdict.candidate: verdict for verdict in decision.candidates}
     left_out = [
@@ -166,6 +134,7 @@ def _section(
         for candidate in stage.candidates
         if candidate not in seen
     ]
+    commands = [(row["candidate"], value_or_none(row["run_id"]), row["command"]) for row in rows if row["command"]]
     outcome = "Winner" if decision.changed else "The incumbent stays"
     shown = _table(rows, verdicts, measured, origin.kind == "recorded") if rows else None
     return StageSection(
@@ -176,17 +145,19 @@ def _section(
         decision.reason,
         decision.unequal_places or "",
         _effort(table),
-        shown and replace(shown, name=f"stage-{stage.name}", most=min(most, shown.most)),
+        shown and replace(shown, name=f"stage-{stage.name}"),
         _failures(stage.name, rows, origin),
-        [_details(row, measured) for row in rows[: max(2, int(DETAILS_OF_ALL * share))]],
+        [(row["candidate"], value_or_none(row["run_id"]), row["command"]) for row in rows if row["command"]][
+            :MOST_ROWS
+        ],
         left_out + same,
     )
 
 
-def _in_order(table: pd.DataFrame, decision: Decision, most: int) -> list[Row]:
+def _in_order(table: pd.DataFrame, decision: Decision) -> list[Row]:
     """Rows in the order of the stage; if there are too many to show, incumbent, winner and the best come first."""
     table = table.sort_values("position", kind="stable")
-    if len(table) > most:
+    if len(table) > MOST_ROWS:
         higher_is_better = bool(METRICS.get(str(table["objective"].iloc[0])).higher_is_better)
         first = table["is_incumbent"] | (table["candidate"] == decision.winner.candidate)
         others = table[~first].sort_values("objective_value", ascending=not higher_is_better, kind="stable")
@@ -206,26 +177,6 @@ def _failures(stage: str, rows: Sequence[Row], origin: Origin) -> Table | None:
     ]
     columns = ["Candidate", "Failed because of", "Log line that explains it"]
     return Table(columns, cells, name=f"stage-{stage}-failures", most=50) if cells else None
-
-
-def _details(row: Row, measured: ShownMeasurement) -> Details:
-    found = measured.of_run(row["run_id"])
-    cells = [
-        [
-            Cell(metric_label(str(entry["metric"])), note=value_or_none(entry["definition"]) or ""),
-            measured.cell(list(row["run_ids"]), entry["metric"]),
-            *(Cell(figure(value_or_none(entry[statistic]))) for statistic in STATISTICS),
-            Cell("–" if value_or_none(entry["n"]) is None else f"{int(entry['n']):,}"),
-        ]
-        for entry in found
-    ]
-    columns = ["Metric", "Mean", *STATISTICS.values(), "Observations"]
-    return Details(
-        row["candidate"],
-        value_or_none(row["run_id"]),
-        value_or_none(row["command"]) or "",
-        Table(columns, cells) if cells else None,
-    )
 
 
 def _effort(table: pd.DataFrame) -> str:

@@ -20,7 +20,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import altair as alt
-import numpy as np
 import pandas as pd
 import vl_convert
 from markupsafe import Markup
@@ -61,9 +60,6 @@ SIDE_OF = {"baseline": "Baseline", "winner": "Optimized"}
 
 MOST_ROWS = 24
 """Most rows of a chart with one row per candidate: it draws the best, and the table beside it has all."""
-
-MOST_POINTS = 300
-"""Most points of a cloud; of more, an evenly spaced part is drawn."""
 
 Reads = Literal["proof", "search", "curves", "distributions", "series"]
 Section = Literal["answer", "search", "latency", "time"]
@@ -120,14 +116,6 @@ def side_text(base: alt.Chart, y: alt.Y, column: str) -> alt.Chart:
         x=alt.value(PLOT_WIDTH + 10), y=y, text=f"{column}:N"
     )
     return text
-
-
-def spread(frame: pd.DataFrame, column: str, most: int) -> pd.DataFrame:
-    """At most `most` rows, evenly spaced in the order of a column, with its smallest and largest."""
-    if len(frame) <= most:
-        return frame
-    places = np.unique(np.linspace(0, len(frame) - 1, most).astype(int))
-    return frame.sort_values(column, kind="stable").iloc[places]
 
 
 def is_extrapolated(row: Mapping[Any, Any]) -> bool:

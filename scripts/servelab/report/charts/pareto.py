@@ -12,13 +12,11 @@ from servelab.report.charts import (
     CHARTS,
     GREY,
     INK,
-    MOST_POINTS,
     SKY,
     VERMILLION,
     AnyChart,
     Chart,
     finish,
-    spread,
 )
 
 KINDS = {
@@ -36,7 +34,7 @@ MOST_ABOVE = 2.0
 def build(frame: pd.DataFrame) -> AnyChart | None:
     """One panel per latency: mean latency to the right, total tokens/s per accelerator upwards; a line joins the front.
 
-    Of many points behind the front, an evenly spaced part is drawn. An invalid run is on no front, nor is one with too
+    An invalid run is on no front, nor is one with too
     many failed requests. None if one candidate beats all others in both.
     """
     runs = measured(frame)
@@ -60,8 +58,6 @@ def _panel(runs: pd.DataFrame, column: str, title: str) -> AnyChart:
         for row in points.to_dict("records")
     ]
     points = points[["kind", "mark", "latency", THROUGHPUT, "name"]]
-    crowd = points["kind"] == "Other"
-    points = pd.concat([spread(points[crowd], THROUGHPUT, MOST_POINTS), points[~crowd]], ignore_index=True)
     x = alt.X("latency:Q", title=title, scale=alt.Scale(zero=False, padding=12))
     y = alt.Y(f"{THROUGHPUT}:Q", title=["Total tokens/s", "per accelerator"], scale=alt.Scale(zero=False, padding=12))
     colours, shapes = zip(*KINDS.values(), strict=True)

@@ -81,20 +81,18 @@ def live_facts(spec: Mapping[str, Any], workload: str, command: str) -> Facts:
     engine, hardware = spec["engine"], spec["hardware"]
     return Facts(
         complete={_word(name): value for name, value in flat.items()},
-        partial=_partial(
-            engine["name"],
-            engine["version"],
-            spec["model"]["id"],
-            hardware["accelerator"],
-            hardware["count"],
-            command,
-            workload,
-            parameters.get("num_requests"),
-            parameters.get("input_tokens"),
-            parameters.get("output_tokens"),
-            protocol.get("request_rate"),
-            protocol.get("max_concurrency"),
-        ),
+        partial={
+            "engine": engine["name"],
+            "engine version": engine["version"],
+            "model": spec["model"]["id"],
+            "accelerator": hardware["accelerator"],
+            "accelerators": str(hardware["count"]),
+            "command": _options(command),
+            "workload": _lengths(parameters, workload),
+            "requests": str(parameters.get("num_requests")),
+            "request rate": str(protocol.get("request_rate")),
+            "max concurrency": str(protocol.get("max_concurrency")),
+        },
     )
 
 
@@ -103,20 +101,18 @@ def recorded_facts(spec: Mapping[str, Any], workload: str) -> Facts:
     sent = spec["workload"]
     return Facts(
         complete=None,
-        partial=_partial(
-            spec["engine"],
-            spec["engine_version"],
-            spec["model"],
-            spec["accelerator"],
-            spec["accelerators"],
-            spec["command"],
-            workload,
-            sent["prompts"],
-            sent["input_tokens"],
-            sent["output_tokens"],
-            sent["request_rate"],
-            sent["max_concurrency"],
-        ),
+        partial={
+            "engine": spec["engine"],
+            "engine version": spec["engine_version"],
+            "model": spec["model"],
+            "accelerator": spec["accelerator"],
+            "accelerators": str(spec["accelerators"]),
+            "command": _options(spec["command"]),
+            "workload": _lengths(sent, workload),
+            "requests": str(sent["prompts"]),
+            "request rate": str(sent["request_rate"]),
+            "max concurrency": str(sent["max_concurrency"]),
+        },
     )
 
 
@@ -155,34 +151,10 @@ def key(facts: Facts, *, complete: bool, answers: bool = False) -> str:
     )
 
 
-def _partial(
-    engine: str,
-    version: str,
-    model: str,
-    accelerator: str,
-    accelerators: int,
-    command: str,
-    workload: str,
-    requests: int | None,
-    input_tokens: int | None,
-    output_tokens: int | None,
-    request_rate: float | str | None,
-    max_concurrency: int | None,
-) -> dict[str, str]:
-    # of lengths that vary, only the workload's name is known
-    lengths = workload if None in (input_tokens, output_tokens) else f"{input_tokens} in, {output_tokens} out"
-    return {
-        "engine": engine,
-        "engine version": version,
-        "model": model,
-        "accelerator": accelerator,
-        "accelerators": str(accelerators),
-        "command": _options(command),
-        "workload": lengths,
-        "requests": str(requests),
-        "request rate": str(request_rate),
-        "max concurrency": str(max_concurrency),
-    }
+def _lengths(sent: Mapping[str, Any], workload: str) -> str:
+    """Tokens of a request and its answer; of lengths that vary, only the workload's name is known."""
+    lengths = sent.get("input_tokens"), sent.get("output_tokens")
+    return workload if None in lengths else "{} in, {} out".format(*lengths)
 
 
 def _options(command: str) -> str:
