@@ -147,9 +147,7 @@ def _section(
         _effort(table),
         shown and replace(shown, name=f"stage-{stage.name}"),
         _failures(stage.name, rows, origin),
-        [(row["candidate"], value_or_none(row["run_id"]), row["command"]) for row in rows if row["command"]][
-            :MOST_ROWS
-        ],
+        commands[:MOST_ROWS],
         left_out + same,
     )
 
