@@ -17,7 +17,7 @@ from servelab.measure.clients import CLIENTS, client_of
 from servelab.measure.inputs import JobRun, MeasuringJob
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.visits import measure_job
-from servelab.report.measured_runs import not_known_table, visited_sentence, visited_table, visits_of
+from servelab.report.measured_runs import visited_sentence, visited_table, visits_of
 
 ROOT = Path(__file__).parents[2]
 ENDPOINT = ENGINES.get("endpoint")
@@ -99,7 +99,6 @@ def test_two_visits_of_a_server_that_runs_before_and_after(made, tmp_path):
     assert "over visits, not over server starts" in said
     ((server, runs, model, version, *_),) = visited_table(visits).rows
     assert (server.text, runs.text, model.text, version.text) == (url, "2", MODEL, "1.2.3")
-    assert [row[0].text for row in not_known_table(visits).rows] == list(visits[server.run_id].not_known)
     assert visited_sentence({}) == ""
 
 
