@@ -30,6 +30,7 @@ CLEAN = attempt()
 KILLED = attempt(failure=Killed("crashed", "signal 9"))
 FEW_FAILED = attempt(failed=9)
 DISTURBED = attempt(others_percent=30.0)
+LATE = CandidateFailed("round_timeout", "not finished in 60 s")
 
 
 @pytest.fixture
@@ -61,6 +62,9 @@ A, R = "attempt", "restart"
         ([attempt(failure=KilledForMemory("out_of_memory", "signal 9")), CLEAN], [A, R, A]),
         ([attempt(failure=CandidateFailed("crashed", "exit code 1"))], [A]),
         ([attempt(failure=CandidateFailed("crashed", "exit code 1"), others_percent=30.0)], [A]),
+        ([attempt(failure=LATE)], [A]),
+        ([attempt(failure=LATE, others_percent=30.0), CLEAN], [A, R, A]),
+        ([attempt(failure=LATE, others_percent=30.0)] * 3, [A, R, A, R, A]),
         ([FEW_FAILED, CLEAN], [A, R, A]),
         ([FEW_FAILED, FEW_FAILED], [A, R, A]),
         ([attempt(failed=10)], [A]),
@@ -79,6 +83,13 @@ def test_what_is_measured_again(outcomes, expected, measured):
     assert made == expected
     assert kept.outcome is outcomes[-1], "the last attempt is kept"
     assert kept.attempts == len(outcomes)
+
+
+def test_a_warm_up_that_is_late_on_a_busy_machine_is_measured_again(measured):
+    late = attempt(failure=LATE, others_percent=30.0)
+    late.records = []
+    made, kept = measured(late, late, CLEAN)
+    assert (made, kept.disturbed) == ([A, R, A, R, A], None)
 
 
 def test_what_stays_disturbed_says_so(measured):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -122,10 +123,18 @@ class Outcome:
         return any(is_saturated(round.requests) for round in self.data(spec).rounds.values())
 
     def taken(self) -> Taken | None:
-        """What others took of the CPUs under load; None without telemetry of that."""
-        records = pa.concat_tables(self.step_records) if self.step_records else self.table()
-        telemetry = pa.concat_tables(self.step_telemetry) if self.step_telemetry else self.telemetry_table()
-        return cpus_taken(under_load(record_array(records), record_array(telemetry)))
+        """What others took of the CPUs under load; None without telemetry of that.
+
+        Of a round that failed before its load, as in the warm-up, all telemetry counts.
+        """
+        records = record_array(pa.concat_tables(self.step_records) if self.step_records else self.table())
+        telemetry = record_array(
+            pa.concat_tables(self.step_telemetry) if self.step_telemetry else self.telemetry_table()
+        )
+        loaded = under_load(records, telemetry)
+        if self.failure is not None:
+            loaded = np.concatenate([loaded, telemetry[~np.isin(telemetry["round"], records["round"])]])
+        return cpus_taken(loaded)
 
 
 @dataclass(frozen=True)

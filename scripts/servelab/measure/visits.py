@@ -70,6 +70,10 @@ _FEW = 0.01
 """A smaller share of failed requests may be an accident, such as a lost connection; the second attempt counts."""
 
 
+_OF_THE_LOAD = ("saturated", "round_timeout", "requests_failed", "slo_missed", "below_incumbent")
+"""Failures that a busy machine may have caused."""
+
+
 class KeptAttempt(NamedTuple):
     """The attempt that is kept."""
 
@@ -84,7 +88,8 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
 
     - If the server may have been killed from outside, once more on another server start (`restart`).
     - If fewer than 1 % of the requests failed, once more on another server start.
-    - If others took the CPUs, on the same server start, at most `protocol.repeat_disturbed` times.
+    - If others took the CPUs, at most `protocol.repeat_disturbed` times: on the same server start, or on another one if
+      the load failed meanwhile.
 
     An attempt that would not end within `longest_s` of the run, if it takes as long as the last one, is left out;
     `Outage` if that leaves nothing but a server that was killed once.
@@ -107,7 +112,7 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
             break
         left[cause] -= 1
         log_line(f"measured again ({cause}): {outcome.failure or failed_requests(outcome.table()) or disturbed}")
-        if cause != "disturbed":
+        if cause != "disturbed" or outcome.failure:
             restart()
     return KeptAttempt(outcome, attempts, disturbed)
 
@@ -115,7 +120,9 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
 def _causes(outcome: Outcome, disturbed: str | None) -> list[str]:
     """Why an attempt is no fair result, the most serious first; empty if it is one."""
     if outcome.failure is not None:
-        return ["killed"] if isinstance(outcome.failure, Killed) else []
+        if isinstance(outcome.failure, Killed):
+            return ["killed"]
+        return ["disturbed"] if disturbed and outcome.failure.reason in _OF_THE_LOAD else []
     errors = outcome.table()["error"]
     failed = len(errors) - errors.null_count
     return [*(["failed"] if 0 < failed < _FEW * len(errors) else []), *(["disturbed"] if disturbed else [])]
