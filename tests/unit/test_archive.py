@@ -21,9 +21,9 @@ from rocrate_validator.utils.http import HttpRequester
 from servelab.archive.build import build_archive
 from servelab.archive.contents import Contents, WorkflowSource, read_source
 from servelab.archive.layout import MANIFEST, parse_manifest
-from servelab.archive.recompute import difference
 from servelab.archive.records import referenced_runs
 from servelab.archive.redaction import Redactor
+from servelab.archive.verify import difference
 from servelab.core.errors import ServelabError
 
 ROOT = Path(__file__).parents[2]

@@ -21,9 +21,9 @@ from rocrate.rocrate import ROCrate
 
 from servelab.archive.contents import Contents, WorkflowSource
 from servelab.archive.layout import CRATE, DIFF, MANIFEST, README, RESULTS, WORKFLOW, Manifest, Member
-from servelab.archive.recompute import recompute
 from servelab.archive.redaction import Redactor, refuse_secrets
 from servelab.archive.unpack import BLOCK_BYTES, open_archive, unpacked
+from servelab.archive.verify import recompute
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import replacing, write_json
 from servelab.core.seal import resealed

@@ -4,22 +4,225 @@ from __future__ import annotations
 
 import hashlib
 import html
+import json
+import math
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import join, normpath
+from typing import Any
 from urllib.parse import unquote
 
-from servelab.archive.contents import study_files
+import pyarrow as pa
+
+from servelab.archive.contents import made_of, study_files
 from servelab.archive.layout import LIVE, MANIFEST, RESULTS, WORKFLOW, Manifest, parse_manifest
-from servelab.archive.recompute import differences, other_versions, recompute
 from servelab.archive.records import log_faults, record_faults, referenced_runs
 from servelab.archive.unpack import Archive, open_archive, reading, shown, unpacked
 from servelab.core.errors import ServelabError
 from servelab.core.ssh_signature import BadSignatureError
 from servelab.measure.run_files import check_run, is_signed
+from servelab.metrics.tables.io import read_arrow
+from servelab.search.kept_answers import study_versions, versions_id
+from servelab.search.project import load_project
+
+_TOLERANCE = 1e-9
+"""Relative, of numbers with a fraction."""
+_SHOWN = 100
+
+
+def difference(archived: Path, again: Path) -> str | None:
+    """The first difference of a table or JSON file of an archive from the one made again; None if they are the same."""
+    if archived.read_bytes() == again.read_bytes():
+        return None
+    try:
+        if archived.suffix == ".json":
+            return _of_json(json.loads(archived.read_bytes()), json.loads(again.read_bytes()))
+        return _of_tables(read_arrow(archived), read_arrow(again))
+    except (RecursionError, ValueError, pa.ArrowException) as error:
+        return f"cannot be read: {_cut(str(error))}"
+
+
+def _of_tables(table: pa.Table, again: pa.Table) -> str | None:
+    names, other_names = table.column_names, again.column_names
+    if names != other_names:
+        other = [name for name in [*names, *other_names] if (name in names) != (name in other_names)]
+        return f"columns {', '.join(other) or 'are in another order'}"
+    if not table.schema.equals(again.schema):  # descriptions of columns are no result
+        return "the types of its columns"
+    pairs = zip(names, table.columns, again.columns, strict=True)
+    changed = [(name, one, other) for name, one, other in pairs if not one.equals(other)]
+    found = (_of_json(one.to_pylist(), other.to_pylist(), f"column {name}") for name, one, other in changed)
+    return next(filter(None, found), None)
+
+
+def _of_json(value: Any, again: Any, path: str = "") -> str | None:
+    at = f"{path}: " if path else ""
+    if isinstance(value, dict) and isinstance(again, dict):
+        if value.keys() != again.keys():
+            return f"{at}{', '.join(sorted(map(str, value.keys() ^ again.keys())))} is in one of the two"
+        parts = ((value[key], again[key], f"{path}.{key}".lstrip(".")) for key in value)
+        return next((found for part in parts if (found := _of_json(*part))), None)
+    if isinstance(value, list) and isinstance(again, list):
+        if len(value) != len(again):
+            return f"{at}{len(value)} entries; recomputed, {len(again)}"
+        pairs = enumerate(zip(value, again, strict=True))
+        return next((found for number, pair in pairs if (found := _of_json(*pair, f"{path}[{number}]"))), None)
+    if isinstance(value, float) and isinstance(again, float):
+        same = math.isclose(value, again, rel_tol=_TOLERANCE) or (math.isnan(value) and math.isnan(again))
+    else:
+        same = value == again and type(value) is type(again)
+    return None if same else f"{at}{_cut(value)}; recomputed, {_cut(again)}"
+
+
+def _cut(value: Any) -> str:
+    text = repr(value) if not isinstance(value, str) else value
+    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+_CODE = ("Snakefile", "rules", "scripts", "profiles")
+_CONFIGURATION = ("config", "envs")
+_NEVER = (
+    "archive_study",
+    "build_environment",
+    "convert_model",
+    "download_dataset",
+    "download_model",
+    "measure",
+    "prepare_workload",
+    "quantize_model",
+)
+"""Rules that reserve a device, download something, or make the inputs of such rules."""
+_OF_PAGES = ("charts", "tables")
+"""Folders of a study with what its page shows."""
+_ANSWERS = "answers"
+"""Part of a study's folder that cannot be recomputed as a whole: it also has the answers under earlier versions."""
+_LINES = 12
+
+
+def recompute(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> str | None:
+    """Recomputes tables, decisions and answers in `work/results`; returns the reason of a failure, or None.
+
+    `unpacked` is the archive's content, `code` the project's folder whose workflow computes. A study file that cannot
+    be used is a `ServelabError`.
+    """
+    _prepare(unpacked, manifest, code, work)
+    kinds = {
+        kind: [search.split("/")[1] for search in manifest.searches if search.startswith(f"{kind}/")]
+        for kind in ("studies", "recorded")
+    }
+    (work / "config/config.yaml").write_text(json.dumps(kinds) + "\n")  # JSON is YAML
+    targets = [f"{RESULTS}/{search}/{name}" for search in manifest.searches for name in made_of(search)]
+    targets = [name for name in targets if _is_computed(name)]
+    targets += [name for name in _recomputed(unpacked, manifest) if name.split("/")[3] == _ANSWERS]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((code / "rules").glob("*.smk")))
+    rules = sorted(set(re.findall(r"^(?:rule|checkpoint) (\w+):", text, re.MULTILINE)) - set(_NEVER))
+    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/default", "--quiet", "--nolock", *targets]
+    done = subprocess.run(
+        [*command, "--allowed-rules", *rules],
+        cwd=work,
+        env=_environment(work),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return None if done.returncode == 0 else " / ".join(_error_lines(done.stdout))
+
+
+def differences(unpacked: Path, manifest: Manifest, work: Path) -> Iterator[tuple[str, str | None]]:
+    """Each table and JSON file of the studies, in the archive or recomputed, by name, and how it differs, or None."""
+    earlier = _earlier_answers(unpacked, manifest)
+    paths = [path for search in manifest.searches for path in (work / RESULTS / search).rglob("*")]
+    again = {name for path in paths if _is_computed(name := path.relative_to(work).as_posix())} - earlier
+    archived = set(_recomputed(unpacked, manifest))
+    for name in sorted(archived | again):
+        if name not in again:
+            yield name, "no rule of the workflow makes it from the archived records"
+        elif name not in archived:
+            yield name, "is made from the records, but the archive lacks it"
+        else:
+            yield name, difference(unpacked / name, work / name)
+
+
+def _recomputed(unpacked: Path, manifest: Manifest) -> list[str]:
+    """Members that follow from raw records: tables and JSON files of the studies, without earlier versions' answers."""
+    folders = tuple(f"{RESULTS}/{search}/" for search in manifest.searches)
+    found = {name for name in manifest.members if name.startswith(folders) and _is_computed(name)}
+    return sorted(found - _earlier_answers(unpacked, manifest))
+
+
+def _is_computed(name: str) -> bool:
+    """Whether a file of a study is a table or JSON; pages and what they show are not compared."""
+    parts = name.split("/")
+    return name.endswith((".json", ".parquet")) and not any(part in _OF_PAGES or part.startswith(".") for part in parts)
+
+
+def _earlier_answers(unpacked: Path, manifest: Manifest) -> set[str]:
+    """Members that hold a live study's answers under earlier versions of its engines, which nothing recomputes."""
+    found = set()
+    for search in manifest.searches:
+        if search.startswith("studies/"):
+            current = _current_answer(unpacked / WORKFLOW, search)
+            prefix = f"{RESULTS}/{search}/{_ANSWERS}/"
+            found |= {name for name in manifest.members if name.startswith(prefix) and name != f"{prefix}{current}"}
+    return found
+
+
+def other_versions(unpacked: Path, code: Path) -> str:
+    """How the code or the lock that recomputes differs from the archive's; empty if they are the same."""
+    workflow = unpacked / WORKFLOW
+    paths = [path for name in _CODE for path in [workflow / name, *(workflow / name).rglob("*")] if path.is_file()]
+    names = [path.relative_to(workflow) for path in [*paths, workflow / "envs/workflow.lock.txt"] if path.is_file()]
+    other = [name for name in names if not (code / name).is_file() or _differs(code / name, workflow / name)]
+    return f"{len(other)} files of the workflow differ, such as {min(other)}" if other else ""
+
+
+def _differs(one: Path, other: Path) -> bool:
+    return one.read_bytes() != other.read_bytes()
+
+
+def _current_answer(project: Path, search: str) -> str:
+    versions = study_versions(load_project(project / f"config/{search}.yaml", project))
+    return f"{versions_id(versions)}.json"
+
+
+def _prepare(unpacked: Path, manifest: Manifest, code: Path, work: Path) -> None:
+    """A project with the code in `code` and the archive's configuration and raw records."""
+    for name in _CODE:
+        (work / name).symlink_to((code / name).resolve())
+    for name in _CONFIGURATION:
+        shutil.copytree(unpacked / WORKFLOW / name, work / name)
+    shutil.copytree(unpacked / RESULTS, work / RESULTS, ignore=shutil.ignore_patterns("logs"))
+    for search in manifest.searches:
+        folder = work / RESULTS / search
+        for path in folder.iterdir():
+            if path.name != _ANSWERS:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if search.startswith("studies/"):
+            (folder / _ANSWERS / _current_answer(work, search)).unlink(missing_ok=True)
+
+
+def _environment(work: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SNAKEMAKE_", "SERVELAB_"))}
+    programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+    return kept | {"PATH": programs, "PYTHONPATH": str(work / "scripts"), "HOME": str(work)}
+
+
+def _error_lines(output: str) -> Iterable[str]:
+    """The lines of a failed workflow that explain the failure."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"(error|\w*(Error|Exception))\b", line)]
+    return (errors or lines)[-_LINES:]
+
 
 _HREF = re.compile(r'<a\b[^<>]*\bhref="([^"#][^"]*)"')
 _OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:")
