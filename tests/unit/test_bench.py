@@ -142,14 +142,6 @@ def test_answers_that_end_by_themselves(refuses, tmp_path):
     assert {each.check: each.level for each in found.points[0].findings}["output_length"] in ("ok", "not applicable")
 
 
-def test_a_rate(tmp_path):
-    with EndpointStub().running() as url:
-        done = bench(url, tmp_path, "--rate", "40", "--visits", "1", *SMALL, "--warmup", "0")
-    assert done.returncode == 0, done.stderr
-    (point,) = read(tmp_path).points
-    assert (point.name, point.request_rate, point.max_concurrency) == ("40 per second", 40, None)
-
-
 class OneAtATime(EndpointStub):
     """Answers one request after the other, so that the others wait."""
 
@@ -185,14 +177,6 @@ def test_a_capacity_is_searched_in_each_visit(tmp_path):
     assert sum(row["load"] == "capacity" for row in records) == 20 * steps
 
 
-def test_a_server_that_misses_the_limit_at_once(tmp_path):
-    words = ("--concurrency", "1", "--visits", "1", *SMALL, "--slo", "ttft_ms", "mean", "0.001")
-    with EndpointStub().running() as url:
-        done = bench(url, tmp_path / "bench", *words, "--capacity", "concurrency")
-    assert done.returncode == 0, done.stderr
-    assert "No capacity with ttft_ms mean at most 0.001: the lowest load does not hold: 1 in flight" in done.stdout
-
-
 def refused(url, output, *words):
     """The error of a bench that writes nothing."""
     with pytest.raises(ServelabError) as error:
@@ -220,15 +204,6 @@ def test_a_mistake_is_one_line(words, code, said, tmp_path):
     with EndpointStub(longest=4096).running() as url:
         found, text = refused(url, tmp_path / "out", *words)
     assert found == code and said in text and "\n" not in text
-
-
-def test_a_server_that_refuses_every_request(tmp_path):
-    with EndpointStub(refuses=("model",)).running() as url:
-        assert "unknown model" in refused(url, tmp_path / "out", *SMALL)[1]
-
-
-def test_nothing_listens(tmp_path):
-    assert "http://127.0.0.1:9/v1/models: no answer" in refused("http://127.0.0.1:9", tmp_path / "out")[1]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import sample_curves
 import sample_study
 
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import MARKS, MARKS_KEY
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables
@@ -119,11 +119,6 @@ def test_a_front_of_one_point_is_not_drawn(frames, tmp_path):
         {"svg": tmp_path / "c.svg"},
     )
     assert not list(tmp_path.iterdir())
-
-
-def test_missing_columns_are_named(study, tmp_path):
-    with pytest.raises(ConfigError, match="lack stage_title"):
-        draw("tried", read_tables([study / "stages/engine/table.parquet"]), tmp_path)
 
 
 def test_broken_table_is_a_clear_error(tmp_path):

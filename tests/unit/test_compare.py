@@ -20,7 +20,6 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.log_tables import parse_recorded
 from servelab.report.compare.comparison_table import compare_studies
-from servelab.report.compare.conditions import names_of
 from servelab.report.compare.facts import live_facts
 from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side
@@ -118,13 +117,6 @@ def test_two_dates_and_two_machines_are_compared_and_told(base, make_side):
         assert row["verdict"] == "worse"
         assert row["run_id_a"] == row["run_id_b"]  # one specification, measured twice
         assert row["differs"] == "machine: kernel 6.1 → 6.5; date 2026-11-01 → 2026-11-09"
-
-
-def test_two_accelerators_are_compared(base, make_side):
-    other = make_side("other-site", lambda content: content["hardware"].update(accelerator="another cpu"), pace=1.3)
-    found = rows(compare_studies(base, other))
-    assert {row["verdict"] for row in found} == {"better"}
-    assert all(row["differs"].startswith("accelerator ") and "→ another cpu" in row["differs"] for row in found)
 
 
 def test_a_run_that_both_rest_on_is_no_comparison(base):
@@ -358,8 +350,3 @@ def test_an_unfinished_study_is_named(base, tmp_path):
         [sys.executable, SCRIPT, base.folder, tmp_path / "nothing"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "nothing: no such folder, and no study" in done.stderr
-
-
-def test_studies_of_one_name_are_called_by_their_folders():
-    assert names_of([Path("results/studies/a"), Path("results/studies/b")]) == ["a", "b"]
-    assert names_of([Path("march/studies/a"), Path("june/studies/a")]) == ["march-studies-a", "june-studies-a"]

@@ -103,10 +103,3 @@ def test_on_the_front_is_what_no_valid_run_is_as_good_as_and_better_than(seed, l
     }
     assert found <= best
     assert {points[run] for run in found} == {points[run] for run in best}  # of equal runs one stands for all
-
-
-def test_throughput_is_per_accelerator_and_baseline_and_winner_are_told():
-    runs = measured(tried(0))
-    assert (runs[THROUGHPUT] * runs["accelerators"] == runs["total_tokens_per_s"]).all()
-    assert dict(zip(runs["run_id"], runs["role"], strict=True))["r0"] == "Baseline"
-    assert runs["role"].value_counts().to_dict() == {"": 58, "Baseline": 1, "Winner": 1}

@@ -140,12 +140,6 @@ def test_the_starts_of_a_candidate_are_one_row_with_an_interval_over_starts(incu
     assert row["rounds"] == 3 * ROUNDS and row["accelerator_s"] == 90.0 and row["load_accelerator_s"] == 36.0
 
 
-def test_one_start_has_no_interval(stage):
-    table = parsed(stage)["table"]
-    assert list(table["starts"])[1:] == [1] * (len(table) - 1)
-    assert table["objective_ci95_low"][1:].isna().all() and table["total_tokens_per_s_ci95_low"][1:].isna().all()
-
-
 def test_a_start_that_fails_is_the_candidates_finding(incumbent):
     crash = {"outcome": "failed", "reason": "crashed", "message": "the telling line", "success_rate": 0.0}
     row, _ = incumbent({}, {**crash, "requests": 0}, {})
@@ -159,11 +153,6 @@ def test_the_worst_start_decides_the_validity_and_is_named(incumbent):
     row, _ = incumbent({}, {"server_starts": ROUNDS + 2}, {})
     assert row["validity"] == "invalid"
     assert row["validity_note"] == "search-1: server restarted: 5 starts of the server for 3 rounds"
-
-
-def test_success_rate_is_over_all_requests(incumbent):
-    row, _ = incumbent({}, {"requests": 880, "success_rate": 0.5}, {})
-    assert row["success_rate"] == pytest.approx((120 + 440 + 120) / 1120)
 
 
 BUSY = {"others_cpu_percent": 43.0}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import made_run
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from made_run import records
@@ -25,9 +22,7 @@ from servelab.recorded.audit import Run
 from servelab.recorded.log_tables import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
-from servelab.report.charts import CHARTS
 from servelab.report.docs.physical_limit import EXAMPLE
-from servelab.report.improvement_tables import limit_lines
 from servelab.results.checks.server import judge
 from servelab.results.physical_limit import limit_of_run, serving
 from servelab.study.recorded.study import load_recorded
@@ -268,17 +263,6 @@ def test_measured_runs() -> None:
     assert "`CPU`" in live(work=small).note
 
 
-@pytest.mark.parametrize(("others", "least", "most"), [(0.0, 0, 1), (0.6, 59, 61)])
-def test_what_other_programs_took_is_noise_and_no_time_of_the_kernel(others, least, most, monkeypatch):
-    """Two CPUs work for 2 s, and others have a share of them meanwhile."""
-    at = [0.0]
-    monkeypatch.setattr(measured_cpu.time, "perf_counter", lambda: at[0] / (1 - others))
-    monkeypatch.setattr(measured_cpu.time, "process_time", lambda: 2 * at[0])
-    seconds, noise = measured_cpu._timed(lambda: at.__setitem__(0, at[0] + 2.0), 2)
-    assert seconds == pytest.approx(2.0)
-    assert least <= noise <= most
-
-
 def test_rates_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = cpu_rates([])
@@ -293,36 +277,3 @@ def test_rates_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert cpu_rates([]) == quiet
     monkeypatch.setattr(measured_cpu, "SYSTEM", tmp_path)
     assert measured_cpu.cache_bytes([0]) == 2**30  # a kernel that does not report caches
-
-
-def test_a_line_for_each_side_in_the_report() -> None:
-    row = {"stage": "confirm", "workload": "chat", "outcome": "ok", "limit_total_tokens_per_s": 36271.2}
-    known = row | {"candidate": "winner", "share_of_limit": 0.624, "limit_note": "arithmetic of a device"}
-    unknown = row | {"candidate": "baseline", "share_of_limit": None, "limit_note": "the model's size is not known"}
-    study = cast(Any, SimpleNamespace(objective=SimpleNamespace(on="chat"), workloads={"chat": "Chat"}))
-    assert limit_lines(study, pd.DataFrame([known, unknown, known | {"workload": "other"}])) == [
-        "Baseline: no physical limit (the model's size is not known), on Chat.",
-        "Optimized: 62 % of what its devices can do (physical limit 36,271 total tokens/s: arithmetic of a device), "
-        "on Chat.",
-    ]
-
-
-@pytest.mark.parametrize(("limit", "is_drawn"), [(1500.0, True), (5000.0, False), (None, False)])
-def test_a_near_limit_is_a_line_in_the_chart(limit: float | None, is_drawn: bool) -> None:
-    chart = CHARTS.get("pareto")
-    row = dict.fromkeys(chart.columns, None) | {
-        "stage": "s",
-        "is_incumbent": True,
-        "is_winner": False,
-        "outcome": "ok",
-        "validity": "ok",
-        "too_many_failed": False,
-        "accelerators": 1,
-        "limit_total_tokens_per_s": limit,
-    }
-    rows = [
-        row
-        | {"candidate": f"c{number}", "run_id": str(number), "total_tokens_per_s": 900.0 + number, "ttft_ms_mean": 9.0}
-        for number in range(3)
-    ]
-    assert ("physical limit" in json.dumps(chart.build(pd.DataFrame(rows)).to_dict())) == is_drawn

@@ -22,7 +22,7 @@ from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS
 from servelab.report.charts.write import study_charts, write_chart
 from servelab.report.measured_runs import MeasuredRuns, checks_table
-from servelab.report.page import Cell, ShownMeasurement, Table, frame, tables_of, write_tables
+from servelab.report.page import Cell, Table, frame, tables_of, write_tables
 from servelab.report.render import report_content, report_html, report_markdown
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
@@ -173,26 +173,12 @@ def test_every_figure_of_a_run_that_is_not_valid_is_marked_and_no_other(study):
     assert baselines == {"sharegpt": "", "short-128x4": "†", "very-long-32000x100": ""}
 
 
-def test_marks_are_in_both_texts(study, page, markdown):
-    for text in (page.text, Page(MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)).text):
-        assert re.search(r"2,500 ± 37 ?‡", plain(text)) and re.search(r"570 ± 9 ?†", plain(text))
-
-
 def test_a_suspect_headline_is_marked(study):
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
     table.loc[table["run_id"] == sample_study.recommended()["baseline_run_id"], "validity"] = "suspect"
     result = content(study, table=table)
     assert "+121.6 %†" in plain(Page(report_html(result, study / "charts")).text)
     assert "+121.6 %†" in plain(report_markdown(result))
-
-
-def test_valid_runs_have_no_key_of_marks(study):
-    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
-    table["validity"] = table["validity"].where(table["validity"].isna(), "ok")
-    checks = read_tables([study / "checks.parquet"]).assign(level="ok", action=None)
-    result = content(study, table=table, checks=checks)
-    assert not result["marks_key"] and not result["headline_mark"] and not result["checks"].rows
-    assert "45 checks ran on 15 runs: 45 passed." in report_markdown(result)
 
 
 def test_checks_of_a_foreign_run_are_refused(study):
@@ -304,12 +290,6 @@ def test_runs_of_unequal_places_are_marked(study):
     assert all(f"one place: {upgrade(3, 3)}" in cell.mark_why for cell in changes)
 
 
-def test_runs_of_one_place_have_no_such_mark(study):
-    result = content(study)
-    text = report_markdown(result)
-    assert PLACES_MARK not in text and "at one place" not in text and result["place_warning"] == ""
-
-
 def test_figures_of_a_search_have_no_changes(study):
     for stage in content(study)["stages"]:
         if stage.table:
@@ -360,23 +340,6 @@ def test_every_table_of_figures_has_n_means_and_intervals(study):
                     interval = r"[+−].+ % .*95 % [+−].+ to [+−].+ %" if is_change else r"[\d.,]+ ± [\d.,]+"
                     assert re.match(interval, plain(f"{cell.text} {cell.note}")), (column, cell)
     assert figures > 40 and single_rounds > 4
-
-
-def test_a_log_that_does_not_say_how_many_requests_it_is_of():
-    rows = [row | {"n": None} for row in sample_study.metrics() if row["metric"] == "e2el_ms"]
-    measured = ShownMeasurement(pd.DataFrame(rows))
-    runs = [row["run_id"] for row in rows[:2]]
-    assert measured.counts(runs).text == "2 starts, 6 rounds" and measured.counts(runs[:1]).text == "3 rounds"
-    assert plain(measured.cell(runs, "e2el_ms").text) == "10,254 ± 154"
-    assert "±" not in measured.cell(runs[:1], "e2el_ms").text
-    assert measured.counts(["never measured"]).text == "–"
-
-
-def test_bases_that_tell_the_same_are_left_out(study):
-    improvements = read_tables([study / "improvements.parquet"])
-    improvements = improvements.assign(factor=1.0, baseline_factor=1.0, extrapolated=False)
-    columns = content(study, improvements=improvements)["objective_table"].columns
-    assert columns == ["Workload", "Baseline (Total tokens/s)", "Optimized (Total tokens/s)", "Change", "n"]
 
 
 def test_control_characters_of_logs_are_dropped(study):
@@ -455,12 +418,6 @@ def test_versions_have_a_section_with_gains_failures_and_the_answers(study):
     assert "Versions" in shown
 
 
-def test_versions_have_no_section_where_one_was_measured(study):
-    result = content(study, history=sample_history.history().iloc[:0], answers=sample_history.answers().iloc[1:])
-    assert "Versions" not in report_html(result, study / "charts")
-    assert "Versions" not in report_markdown(result)
-
-
 def test_an_answer_under_new_versions_is_shown_though_no_configuration_was_measured_twice(study):
     result = content(study, history=sample_history.history().iloc[:0], answers=sample_history.answers())
     text = plain(Page(report_html(result, study / "charts")).text)
@@ -509,11 +466,6 @@ def test_of_a_large_table_the_best_rows_are_shown_and_the_files_have_all(study):
     assert [row[0].text for row in stage.shown[:3]] == ["baseline", "sglang", "c299"]
     page = plain(Page(report_html(result, study / "charts")).text)
     assert "100 of 303 rows; all of them: CSV Parquet" in page and "c150" not in page.partition("2. ")[0]
-
-
-def test_all_forms_of_the_command_are_in_both_reports(page, markdown):
-    for text in ("#SBATCH --gres=npu:4", "srun"):
-        assert text in page.text and text in markdown
 
 
 FORMULAS = [
