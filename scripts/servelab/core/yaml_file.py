@@ -184,10 +184,10 @@ def describe_validation_error(error: ValidationError, file: str, model: type[Str
         text = f"unknown key `{location[-1]}`{nearest(str(location[-1]), _valid_keys(model, location[:-1]))}"
     elif first["type"] == "missing":
         text = f"`{location[-1]}` is missing"
-    elif isinstance(first.get("input"), list) and str(location[-1]) in _SCALARS:
+    elif isinstance(first.get("input"), list) and key.rpartition(".")[2] in _SCALARS:
         key = key.rpartition(".")[0]
         text = f"takes one value (found {first['input']!s:.60}); write a candidate for each, or a range"
-    elif first["type"] == "string_pattern_mismatch" and location[-1] == "revision":
+    elif first["type"] == "string_pattern_mismatch" and key.rpartition(".")[2] == "revision":
         text = f"takes a commit, 40 hexadecimal digits, no branch or tag (found {first['input']!s:.60})"
     else:
         text = f"{first['msg'].removeprefix('Value error, ')} (found {first.get('input')!s:.60})"
