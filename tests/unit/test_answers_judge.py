@@ -12,7 +12,6 @@ import pytest
 from servelab.answers.comparison import CANNOT_TELL, CHANGES, NOT_MEASURED, SAME, Allowed, Figure
 from servelab.answers.judge import AnswersVerdict, judge
 from servelab.answers.question import Answer
-from servelab.core.errors import ServelabError
 
 
 def answers(right: Sequence[bool | None], *, changed: Sequence[int] = ()) -> list[Answer]:
@@ -93,13 +92,6 @@ def test_nothing_graded_and_no_limit_never_passes():
 )
 def test_nothing_to_compare_never_passes(baseline, candidate, expected):
     assert judge(baseline, candidate, Allowed()).verdict == expected
-
-
-def test_a_question_answered_twice_is_an_error():
-    twice = [*graded(10, 5), *graded(1, 1)]
-    for sides in (({"b": twice}, {"c": graded(10, 5)}), ({"b": graded(10, 5)}, {"c": twice})):
-        with pytest.raises(ServelabError, match=r"start [bc]: id q0000 is there twice"):
-            judge(*sides, Allowed())
 
 
 def test_a_baseline_that_misses_many_answers_cannot_pass_anyone():

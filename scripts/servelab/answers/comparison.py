@@ -100,8 +100,6 @@ class PairedShare(NamedTuple):
 
 def share_interval(count: int, total: int, confidence: float = 0.95) -> PairedShare:
     """A share with Wilson's score interval (Wilson 1927, J. Am. Stat. Assoc. 22, 209), from 0 to 1."""
-    if not 0 <= count <= total or total < 1:
-        raise ValueError(f"a share needs trials, and no more successes than trials (found {count} of {total})")
     square = _quantile(confidence) ** 2
     middle = (count + square / 2) / (total + square)
     half = math.sqrt(square * (count * (total - count) / total + square / 4)) / (total + square)
@@ -124,10 +122,8 @@ def paired_difference(lost: int, gained: int, total: int, confidence: float = 0.
     """Share of questions lost less share gained, from −1 to 1: Tango's score interval for paired proportions.
 
     `lost` and `gained` are the questions that only one side has right. Tango 1998, Statistics in Medicine 17, 891. Its
-    interval keeps its error also where few or no questions changed. Raises `ValueError` on no questions.
+    interval keeps its error also where few or no questions changed.
     """
-    if total < 1 or min(lost, gained) < 0 or lost + gained > total:
-        raise ValueError(f"{lost} lost and {gained} gained of {total} questions cannot be")
     value, z = (lost - gained) / total, _quantile(confidence)
 
     def score(difference: float) -> float:

@@ -44,11 +44,10 @@ def judge(baseline: Starts, candidate: Starts, allowed: Allowed, *, expect_same:
     - `not measured`: one side has no start, or the baseline was asked nothing.
 
     A start without answers to the questions has lost them. `expect_same` is for changes that should leave greedy
-    answers as they are: a difference beyond the floor gives a warning. `ServelabError` if a start answered a question
-    twice.
+    answers unchanged: a difference beyond the floor gives a warning.
     """
-    answered = {start: by_question(answers, start) for start, answers in baseline.items()}
-    given = {start: by_question(answers, start) for start, answers in candidate.items()}
+    answered = {start: by_question(answers) for start, answers in baseline.items()}
+    given = {start: by_question(answers) for start, answers in candidate.items()}
     asked = {answer.question_id for answers in baseline.values() for answer in answers}
     if not asked or not candidate:
         missing = "candidate" if asked else "baseline"

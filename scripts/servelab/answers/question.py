@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from servelab.core.errors import ServelabError
 
 
 @dataclass(frozen=True)
@@ -47,11 +44,8 @@ class Answer:
     """Why there is no answer (a refused request, a time limit); None if there is one, even an empty one."""
 
 
-def by_question(answers: Sequence[Answer], start: str) -> dict[str, Answer]:
-    """A start's answers without failures, by question; `ServelabError` if a question was answered twice."""
-    identity, count = Counter(answer.question_id for answer in answers).most_common(1)[0] if answers else ("", 0)
-    if count > 1:
-        raise ServelabError(f"answers of start {start}: id {identity} is there twice; each question is answered once")
+def by_question(answers: Sequence[Answer]) -> dict[str, Answer]:
+    """The answers of one start by question, without those with a `failure`."""
     return {answer.question_id: answer for answer in answers if answer.failure is None}
 
 
