@@ -249,6 +249,7 @@ READERS.register(
             "TPOT (ms)": FigureForm("tpot_ms"),
             "ITL (ms)": FigureForm("itl_ms"),
         },
+        percentiles=frozenset({"p95", "p99"}),
         settings={"Maximum request concurrency": "max_concurrency"},
         required=(
             "requests_completed",

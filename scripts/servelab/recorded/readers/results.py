@@ -185,6 +185,8 @@ class Reader:
     """Headings, and keys with one entry per request."""
     required: tuple[str, ...]
     """Metrics that every result has, in order."""
+    percentiles: frozenset[str] | None = None
+    """Percentiles that a console block has; None if the user chooses."""
     partial: frozenset[str] = frozenset()
     """Families of a console block without mean or median."""
     rules: tuple[Rule, ...] = ()
@@ -207,7 +209,8 @@ class Reader:
         match = _FAMILY.fullmatch(name)
         if match is None or match[2] not in self.families or (found := statistic_of(match[1])) is None:
             return None
-        return self.families[match[2]], found
+        is_other = self.percentiles is not None and found[0] == "p" and found not in self.percentiles
+        return None if is_other else (self.families[match[2]], found)
 
     def knows(self, name: str) -> bool:
         """Whether its tool writes such a name."""
@@ -218,44 +221,52 @@ class Reader:
         return [self._block(piece, run) for run in self.runs(self, piece)]
 
     def _block(self, piece: Piece, run: ToolRun) -> Block:
-        figures = _Figures(piece)
+        found = _Figures(piece)
         settings = dict(run.settings)
-        unknown: list[UnknownLine] = []
-        seen: dict[tuple[str, str | None], int] = {}
-        for name, value, line, statistic, raw in run.entries:
-            found = self.find(name, statistic)
-            if found or name in self.settings or name in self.ignored:
-                if (name, statistic) in seen:
-                    raise piece.error(f"`{name}` occurs twice, first in line {seen[name, statistic]}", line)
-                seen[name, statistic] = line
-            if found:
-                figures.add(name, value, line, *found)
-            elif name in self.settings:
-                settings[self.settings[name]] = _setting(piece, name, value, line)
-            elif not (name in self.ignored or SECTION.fullmatch(raw) or self._elides(raw)):
-                unknown.append(UnknownLine(line, raw))
-        missing = list(self._missing(figures.found))
+        seen, unknown = self._add_entries(run, found, settings)
+        missing = list(self._missing(found.figures))
         if missing and not (self.may_be_abbreviated and self.required[0] not in missing):
             raise piece.error(f"the line of {missing[0]} is missing: the result is cut off")
-        wrong = contradiction(figures.ranges, self.rules, self.within_run)
+        wrong = contradiction(found.ranges, self.rules, self.within_run)
         if wrong is not None:
-            raise piece.error(f"the result contradicts itself: {wrong[1]}", figures.found[wrong[0]].line)
-        warnings = [*run.warnings, *figures.warnings]
+            raise piece.error(f"the result contradicts itself: {wrong[1]}", found.figures[wrong[0]].line)
+        warnings = [*run.warnings, *found.warnings]
         warnings += [f"line {line}: not read, unknown: {text[:200]}" for line, text in unknown]
         warnings += [f"abbreviated: without {', '.join(missing)}"] if missing else []
-        present = {metric for metric, _ in figures.ranges}
+        present = {metric for metric, _ in found.ranges}
         return Block(
             tool=self.tool,
-            tool_version=run.version or self.version or self._release([name for name, _ in seen]),
+            tool_version=run.version or self.version or self._release(seen),
             file=piece.file,
             first_line=run.line or piece.first_line,
             last_line=run.line or piece.last_line,
-            figures=tuple(figures.found.values()),
+            figures=tuple(found.figures.values()),
             definitions={metric: text for metric, text in self.definitions.items() if metric in present},
             settings={name: _plain(value) for name, value in settings.items()},
             unknown=tuple(unknown),
-            warnings=(*warnings, *_odd(figures.ranges)),
+            warnings=(*warnings, *_odd(found.ranges)),
         )
+
+    def _add_entries(
+        self, run: ToolRun, found: _Figures, settings: dict[str, Any]
+    ) -> tuple[list[str], list[UnknownLine]]:
+        """Adds each figure and setting; the names that its tool writes, and the lines that it does not."""
+        lines: dict[tuple[str, str | None], int] = {}
+        unknown = []
+        for name, value, line, statistic, raw in run.entries:
+            figure = self.find(name, statistic)
+            if figure or name in self.settings or name in self.ignored:
+                if (name, statistic) in lines:
+                    text = f"`{name}` occurs twice, first in line {lines[name, statistic]}"
+                    raise found.piece.error(text, line)
+                lines[name, statistic] = line
+            if figure:
+                found.add(name, value, line, *figure)
+            elif name in self.settings:
+                settings[self.settings[name]] = _setting(found.piece, name, value, line)
+            elif not (name in self.ignored or SECTION.fullmatch(raw) or self._elides(raw)):
+                unknown.append(UnknownLine(line, raw))
+        return [name for name, _ in lines], unknown
 
     def _elides(self, raw: str) -> bool:
         return self.may_be_abbreviated and _ELISION.fullmatch(raw) is not None
@@ -284,7 +295,7 @@ class _Figures:
 
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
-        self.found: dict[Key, PrintedFigure] = {}
+        self.figures: dict[Key, PrintedFigure] = {}
         self.ranges: dict[Key, ValueRange] = {}
         self.warnings: list[str] = []
 
@@ -292,14 +303,14 @@ class _Figures:
         """Adds a figure; `ReadError` if its value is no number as its tool writes it, or contradicts another."""
         key = (form.metric, statistic)
         if value is None or (isinstance(value, str) and value in _ABSENT) or value != value:
-            self.found[key] = PrintedFigure(*key, None, line)
+            self.figures[key] = PrintedFigure(*key, None, line)
             self.warnings.append(f"line {line}: `{name}` has no value")
             return
         number, half_unit = self._number(name, value, line, form)
         each = ValueRange.around(number, half_unit + _EXACT * number)
         if key in self.ranges and not self.ranges[key].meets(each):
             raise self.piece.error(f"the result contradicts itself: `{name}` is a second {statistic} of {key[0]}", line)
-        self.found[key] = PrintedFigure(*key, number, line, half_unit)
+        self.figures[key] = PrintedFigure(*key, number, line, half_unit)
         self.ranges[key] = each
 
     def _number(self, name: str, value: Any, line: int, form: FigureForm) -> tuple[float, float]:

@@ -273,6 +273,7 @@ READERS.register(
         markers=frozenset({"Successful requests", "Backend"}),
         figures=by_label(_SGLANG),
         families={**CONSOLE_FAMILIES, "E2E Latency (ms)": _LATENCY},
+        percentiles=frozenset({"p90", "p95", "p99"}),
         settings={
             "Backend": "backend",
             "Traffic request rate": "request_rate_per_s",
