@@ -104,11 +104,6 @@ def test_npus_of_a_slurm_job(line, indices, slurm, tmp_path):
     assert given("ascend") == list(indices)
 
 
-def test_each_node_of_a_job_has_its_own():
-    lines = [f"Nodes=npu{n} CPU_IDs=0-7 Mem=0 GRES=npu:ascend910b:1(IDX:{n})" for n in (1, 2)]
-    assert [gres_indices(told(*lines), "17", f"npu{n}", ("npu",)) for n in (1, 2)] == [[1], [2]]
-
-
 def test_the_other_tasks_of_an_array_are_not_this_job():
     """Asked for the last task, whose number is the array's, Slurm tells of all of them."""
     other = told("Nodes=npu1 CPU_IDs=0 Mem=0 GRES=npu:1(IDX:0)", job=JOB.replace("JobId=17", "JobId=18 ArrayJobId=17"))

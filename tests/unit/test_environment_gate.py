@@ -94,15 +94,6 @@ def test_an_environment_that_works_passes(place, engine):
     assert found["options"][1].startswith("0 of 1 sets of flags are parsed; refused: --parallel=2 (")
 
 
-def test_flags_that_differ_in_numbers_are_parsed_once(place, engine):
-    settings = [
-        Setting({"max_num_seqs": number, "attention_backend": way}, {}, {})
-        for number in (1, 2)
-        for way in ("on", "off")
-    ]
-    assert place.check(engine, settings)["options"][1].startswith("0 of 2 sets of flags")
-
-
 @pytest.mark.parametrize(
     ("check", "spoil", "saw"),
     [
@@ -128,11 +119,6 @@ def test_what_is_wrong_is_named_by_its_check(place, engine, check, spoil, saw):
     spoil(place)
     verdict, found = place.check(engine)[check]
     assert verdict == "failed" and saw in found
-
-
-def test_a_release_that_does_not_read_the_key_may_lose_it(place, engine):
-    place.edit("**json.load", "**{} and json.load")
-    assert place.check(engine, version="2.0")["configuration"] == ("ok", "Loaded")
 
 
 def test_kernels_are_asked_of_the_candidates_that_need_them(place, engine, monkeypatch):

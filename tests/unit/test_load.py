@@ -201,15 +201,6 @@ def test_completions_request(prompt, tmp_path, stub, server):
     assert stub.bodies[0]["prompt"] == prompt
 
 
-def test_phase_and_limit(tmp_path, stub, server):
-    requests = write_requests(tmp_path / "warmup.parquet", [f"normal {i}" for i in range(5)], phase="warmup")
-    plan = {"base_url": server, "endpoint": "chat", "model": "m", "requests": requests}
-    assert len(send_load(LoadPlan(**plan, phase="warmup", limit=2, round=4))[0]) == 2
-    assert sorted(body["messages"][0]["content"] for body in stub.bodies) == ["normal 0", "normal 1"]
-    with pytest.raises(ServelabError, match="has no request of phase `measured`"):
-        send_load(LoadPlan(**plan))
-
-
 def test_requests_that_cannot_be_read(tmp_path):
     requests = tmp_path / "requests.parquet"
     plan = {"base_url": "http://127.0.0.1:9", "endpoint": "chat", "model": "m", "requests": requests}

@@ -35,10 +35,6 @@ def test_arrivals_are_a_seeded_poisson_process():
     assert times == arrivals(20_000, request_rate=50.0, seed=1) != arrivals(20_000, request_rate=50.0, seed=2)
 
 
-def test_constant_arrivals():
-    assert arrivals(4, request_rate=2.0, arrivals="constant") == [0.0, 0.5, 1.0, 1.5]
-
-
 @pytest.mark.parametrize("burstiness", [0.25, 1.0, 4.0])
 def test_gamma_arrivals_have_the_rate_and_the_burstiness(burstiness):
     times = arrivals(40_000, request_rate=50.0, arrivals="gamma", burstiness=burstiness)

@@ -34,18 +34,6 @@ def test_what_was_just_written_is_cached_and_what_was_dropped_is_not(tmp_path):
     assert cached_share(file) == 1.0
 
 
-def test_the_files_of_a_folder_count_by_their_bytes(tmp_path):
-    (tmp_path / "part").mkdir()
-    one, other = written(tmp_path / "a"), written(tmp_path / "part/b", 3 * SIZE)
-    (tmp_path / "empty").touch()
-    assert cached_share(tmp_path) == 1.0
-    drop(other)
-    if cached_share(other) == 1.0:
-        pytest.skip("this file system keeps its files in memory")
-    assert cached_share(one) == 1.0
-    assert cached_share(tmp_path) == pytest.approx(0.25)
-
-
 def test_what_cannot_be_known_is_none(tmp_path, monkeypatch):
     assert cached_share(tmp_path) is None
     assert cached_share(tmp_path / "nothing") is None

@@ -12,10 +12,9 @@ from made_place import AFTER, BEFORE, put_places, upgrade
 from made_run import manifest, spec, status
 from made_study import stage_rows
 
-from servelab.machine.cpu import CpuSettings
 from servelab.machine.lease import Batch, DevicePlacement, PlacedDevice, lease
 from servelab.measure.outcome import place_of
-from servelab.measure.run_files import ManifestDevice, PlaceFacts, RunManifest, RunStatus, place_brief
+from servelab.measure.run_files import ManifestDevice, PlaceFacts, RunManifest, RunStatus
 from servelab.results.checks import place_columns, unequal_places
 from servelab.results.compare_with_baseline import improvements
 from servelab.search.planning import plan_stage
@@ -85,18 +84,6 @@ def test_what_makes_no_other_place(tools):
     batch = Batch(system="slurm", job_id="17", node="node-9")
     elsewhere = DevicePlacement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
     assert place_of(run.model_copy(update={"placement": elsewhere})) == place_of(run)
-
-
-def test_a_place_on_cpus():
-    settings = CpuSettings(microcode="0xa101148", governor="performance", boost="on", smt="off", hypervisor="KVM")
-    devices = [PlacedDevice(index="0", key="cpu", cpus=None, numa_node=None)]
-    batch = Batch(system="none", job_id=None, node=None)
-    whole = DevicePlacement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
-    run = manifest(spec(), {"cpu_settings": settings, "cpus": 64, "cpus_usable": 32}, placement=whole)
-    place = place_of(run)
-    assert (place.microcode, place.governor, place.boost, place.smt) == ("0xa101148", "performance", "on", "off")
-    assert (place.cpus, place.cpus_usable, place.hypervisor, place.driver) == ("64", "32", "KVM", None)
-    assert place_brief(place.facts) == "a cpu, kernel 6.1"
 
 
 def test_a_run_of_an_older_release_has_a_place_as_far_as_it_is_known():

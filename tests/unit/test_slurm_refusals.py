@@ -8,7 +8,7 @@ import pytest
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
-from servelab.machine.allocations.slurm import Waiting, keys_of, unsatisfied
+from servelab.machine.allocations.slurm import keys_of, unsatisfied
 from servelab.study.site import Site
 from servelab.workflow.placement import SlurmWatch
 
@@ -125,14 +125,3 @@ def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
     said = []
     SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, said.append).start([H100], tmp_path)
     assert len(said) == 2 and all("Slurm refuses" in line for line in said)
-
-
-def test_each_key_and_reason_is_said_once():
-    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print)
-    jobs = [Waiting(str(number), "PartitionConfig", "rule_measure_wildcards_abc") for number in range(3)]
-    jobs += [Waiting("9", "JobHeldUser", "rule_plan_stage_wildcards_x_y")]
-    first, held = watch.waiting(jobs)
-    assert first.startswith("config/sites/ours.yaml: accelerators.H100.partition or gres")
-    assert "Slurm does not start job 0: PartitionConfig" in first
-    assert held.startswith("config/sites/ours.yaml: cheap_rules: Slurm does not start job 9: JobHeldUser")
-    assert list(watch.waiting(jobs)) == []

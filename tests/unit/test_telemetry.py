@@ -190,12 +190,6 @@ def test_nvml_gives_figures_in_the_units_of_their_names(nvml):
     }
 
 
-def test_what_a_gpu_does_not_support_is_left_out(nvml):
-    nvml.lacking = {"nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetCurrentClocksThrottleReasons"}
-    metrics = [reading.metric for reading in SOURCES.get("nvml")(Watched([GPU], VLLM, lambda: None)).read()]
-    assert set(SOURCES.get("nvml").metrics) - set(metrics) == {"energy_j_total", "throttle_reasons"}
-
-
 @pytest.mark.parametrize(
     ("file", "chips"),
     [

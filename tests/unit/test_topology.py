@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from device_tools import DATA, damaged
 
-from servelab.machine.devices import Topology, numa_node, parse_matrix
+from servelab.machine.devices import Topology, parse_matrix
 
 SAMPLES = {
     "nvidia-topo-8-v100.txt": ("GPU", range(8)),
@@ -106,13 +106,3 @@ def test_damaged_text_never_fails(sample):
         topology = parse_matrix(damaged(text, draw), key_of)
         assert set().union(*topology.ways) | set(topology.cpus) <= set(key_of.values())
         assert len(topology.choose(list(key_of.values()), 2)) == 2
-
-
-@pytest.mark.parametrize(
-    ("cpus", "node"), [("0-1", 0), ("2-3", 1), ("3", 1), ("0-3", None), ("8-9", None), (None, None)]
-)
-def test_numa_node(cpus, node, tmp_path):
-    for number, listed in enumerate(("0-1", "2-3")):
-        (tmp_path / f"node{number}").mkdir()
-        (tmp_path / f"node{number}/cpulist").write_text(f"{listed}\n")
-    assert numa_node(cpus, tmp_path) == node
