@@ -4,9 +4,8 @@ from pathlib import Path
 
 from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
-from servelab.search.kept_answers import read_answers
 from servelab.search.project import load_project
-from servelab.search.versions import answers_table, build_history
+from servelab.search.versions import answers_table, build_history, read_answers
 from servelab.study.plan import Plan
 
 

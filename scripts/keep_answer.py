@@ -7,9 +7,9 @@ from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search.decision import Decision
-from servelab.search.kept_answers import make_answer, study_versions, versions_id
 from servelab.search.project import load_project
 from servelab.search.recommended import Recommended
+from servelab.search.versions import make_answer, study_versions, versions_id
 
 
 def main(rule: RuleJob) -> None:

@@ -21,16 +21,17 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
 from servelab.results.parse import parse_plan
 from servelab.results.past_runs import PastTimes, configuration_id, past_runs
-from servelab.search.kept_answers import (
+from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.versions import (
     StudyAnswer,
+    answers_table,
+    build_history,
     make_answer,
     question_id,
     read_answers,
     study_versions,
     versions_id,
 )
-from servelab.search.planning import plan_confirm, plan_stage
-from servelab.search.versions import answers_table, build_history
 from servelab.study.configuration import baseline
 
 OLDER = {"version": "2026.9.11063", "environment_sha256": "0" * 64}

@@ -20,8 +20,8 @@ from servelab.core.identity import workload_id
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES
 from servelab.search.preflight import CHECKS, WIDTH, Row, preflight, troubles
-from servelab.search.preflight.candidates import known_candidates
 from servelab.search.preflight.options import Flags, judge, listed_flags
+from servelab.search.preflight.place import known_candidates
 from servelab.search.project import load_project
 from servelab.workflow.studies import Studies
 

@@ -29,8 +29,8 @@ from servelab.core.errors import ServelabError
 from servelab.core.ssh_signature import BadSignatureError
 from servelab.measure.run_files import check_run, is_signed
 from servelab.metrics.tables.io import read_arrow
-from servelab.search.kept_answers import study_versions, versions_id
 from servelab.search.project import load_project
+from servelab.search.versions import study_versions, versions_id
 
 _TOLERANCE = 1e-9
 """Relative, of numbers with a fraction."""

@@ -7,13 +7,23 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from servelab.answers import comparison
+from servelab.core.identity import canonical_json
 from servelab.metrics.definitions import METRICS
 from servelab.results.checks import unequal_places
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.results.parse import SATURATED
-from servelab.search.decide import StartNoise, natural_lengths, pooled_noise, start_values, unfit
-from servelab.search.decision import CHANGES_ANSWERS, Row, is_barred, rows_of, too_many_failed
-from servelab.search.next_best import next_best
+from servelab.search.decide import (
+    StartNoise,
+    ahead,
+    can_win,
+    natural_lengths,
+    pooled_noise,
+    relative_change,
+    start_values,
+    unfit,
+)
+from servelab.search.decision import CHANGES_ANSWERS, Row, is_barred, rows_of, settle, soundest, too_many_failed
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import (
     BETTER,
@@ -26,10 +36,92 @@ from servelab.search.proof import (
     pairs_needed,
 )
 from servelab.search.strategy import PastStage
-from servelab.study.configuration import Configuration, baseline, key_of
+from servelab.study.configuration import Configuration, Incumbent, baseline, difference, key_of
 from servelab.study.plan import LeftOut, Plan
 from servelab.study.project import Project
 from servelab.study.study import CONFIRM, Study
+
+
+class _Tried(NamedTuple):
+    """A configuration that the search measured under the whole load, and is fit to win."""
+
+    incumbent: Incumbent
+    row: Row
+    """Its last row of schemas.STAGE_TABLE."""
+
+    @property
+    def kept_answers(self) -> bool:
+        """Whether it was asked, and no loss was found."""
+        return self.row.get("answers") in (comparison.SAME, comparison.CANNOT_TELL)
+
+
+def next_best(study: Study, past: Sequence[PastStage], loser: Configuration, noise: StartNoise) -> Incumbent | None:
+    """The best configuration besides `loser` that is better than the baseline by the rule of the search; None if none.
+
+    `loser` changed its answers in the first pairs of its proof, though nobody asked about its settings. So the next
+    best was asked itself, or it has none of the settings that may be to blame.
+
+    `noise` is that of the search's server starts.
+    """
+    start = baseline(study).configuration
+    tried = _tried(study, past)
+    base = tried.pop(key_of(start), None)
+    tried.pop(key_of(loser), None)
+    if base is None or not base.row["objective_value"]:
+        return None
+    suspects = _choices(start, loser)
+    for each in tried.values():
+        if each.kept_answers:
+            suspects = suspects - _choices(start, each.incumbent.configuration)
+    suspects = suspects or _choices(start, loser)  # each alone is sound, so any of them may be to blame
+    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    sound = [
+        each
+        for each in tried.values()
+        if (each.kept_answers or suspects.isdisjoint(_choices(start, each.incumbent.configuration)))
+        and _is_better(study, each.row, base.row, noise, sign)
+    ]
+    rows = [each.row for each in sound]
+    chosen = soundest(study, rows, range(len(rows)))
+    best = max(chosen, key=lambda position: sign * float(rows[position]["objective_value"]), default=None)
+    return None if best is None else sound[best].incumbent
+
+
+def _tried(study: Study, past: Sequence[PastStage]) -> dict[str, _Tried]:
+    """What was measured and is fit, by `key_of`; a configuration that changed answers anywhere is not."""
+    found: dict[str, _Tried] = {}
+    changed = set()
+    for stage in past:
+        if stage.table is None:
+            continue
+        rows: dict[str, Row] = {row["candidate"]: row for row in rows_of(stage.table)}
+        for candidate in stage.plan.candidates:
+            row, key = rows.get(candidate.candidate), key_of(candidate.configuration)
+            if row is None:
+                continue
+            if row.get("answers") == comparison.CHANGES:
+                changed.add(key)
+            elif unfit(study, row) is None:
+                incumbent = Incumbent(candidate=candidate.candidate, configuration=candidate.configuration)
+                found[key] = _Tried(incumbent, row)
+    return {key: each for key, each in found.items() if key not in changed}
+
+
+def _choices(start: Configuration, configuration: Configuration) -> frozenset[str]:
+    """The settings that a configuration has otherwise than the baseline, each with its value."""
+    found = set()
+    for name, value in difference(start, configuration).items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        found |= {canonical_json([name, key, content]) for key, content in parts}
+    return frozenset(found)
+
+
+def _is_better(study: Study, row: Row, base: Row, noise: StartNoise, sign: int) -> bool:
+    if not can_win(study, row, base):
+        return False
+    gain = sign * relative_change(row, base, noise).value
+    return settle(study, row, base, ahead(study, row, base, noise), gain)[0] == "better"
+
 
 LEAST_PAIRS = 2
 """Of the next best: fewer have no interval."""

@@ -8,7 +8,7 @@ from servelab.archive.contents import made_of
 from servelab.core.files import own_or_shipped
 from servelab.core.identity import file_sha256
 from servelab.results.parse import TABLES
-from servelab.search.kept_answers import study_versions, versions_id
+from servelab.search.versions import study_versions, versions_id
 from servelab.study.project import LIVE, RECORDED, is_live, name_of, study_file, study_path
 from servelab.study.study import CONFIRM, CONFIRM_FIRST
 from servelab.workflow.studies import Studies

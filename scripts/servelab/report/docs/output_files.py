@@ -12,8 +12,8 @@ from servelab.engines.runtimes import Environment
 from servelab.measure.environment_gate import CheckedEnvironment
 from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus, SignedRun
 from servelab.search.decision import Decision
-from servelab.search.kept_answers import StudyAnswer
 from servelab.search.recommended import Recommended
+from servelab.search.versions import StudyAnswer
 from servelab.study.plan import Plan
 from servelab.study.project import StudySummary
 from servelab.study.recorded.plan import RecordedPlan

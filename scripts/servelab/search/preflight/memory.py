@@ -9,8 +9,7 @@ from servelab.assets.model_work import ModelFacts, ModelShape
 from servelab.engines.options import Parallel
 from servelab.engines.roofline import MEMORY_SHARE, gib, kv_bytes_each, kv_number_bytes, weights_bytes_each
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
-from servelab.search.preflight.candidates import Known
-from servelab.search.preflight.place import MODEL_ACTION, Memory, Place, Requests
+from servelab.search.preflight.place import MODEL_ACTION, Known, Memory, Place, Requests
 
 TEMPLATE_TOKENS = 64
 """Tokens to leave for a chat template, which workloads do not count; templates take ten to a few dozen."""

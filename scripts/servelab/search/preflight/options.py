@@ -19,8 +19,7 @@ from servelab.engines.runtimes import RUNTIMES, Environment, Needs
 from servelab.engines.server_to_start import Serve
 from servelab.machine.devices import DEVICES
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
-from servelab.search.preflight.candidates import Known
-from servelab.search.preflight.place import Place
+from servelab.search.preflight.place import Known, Place
 
 FLAGS = Path(__file__).parents[2] / "engines" / "flags"
 
