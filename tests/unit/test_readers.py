@@ -337,6 +337,13 @@ def test_broken_blocks_name_file_and_line(old: str, new: str, line: int, says: s
         read_file(log)
 
 
+def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(LLAMA_BENCH.read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8")
+    (error,) = scan_file(log)
+    assert "log:1: a table of llama-bench without rows" in str(error)
+
+
 def test_a_broken_block_hides_no_other(tmp_path: Path) -> None:
     log = tmp_path / "log"
     good, cut = console("sglang-0.5.txt"), console("vllm-speculative.txt").splitlines(keepends=True)

@@ -131,10 +131,13 @@ def _read(piece: Piece) -> list[Block]:
             others = f"a line of {', '.join(owners)}, but the others are from {reader.tool}"
             raise piece.error(f"`{name}` is {others}: lines are missing, or two results are mixed", line)
     try:
-        return reader.read(piece)
+        blocks = reader.read(piece)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
         raise piece.error(f"not a result as {reader.tool} writes it ({why})") from None
+    if not blocks:
+        raise piece.error(f"a table of {reader.tool} without rows")
+    return blocks
 
 
 READERS.load(__name__)
