@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 STUDIES = ("cpu-engines", "qwen3-14b-h100", "guided", "contained")
+SIGNS = "scripts/servelab/engines/failure_signs.py"
 LLAMA, VLLM, SGLANG = (f"scripts/servelab/engines/adapters/{name}.py" for name in ("llama_cpp", "vllm", "sglang"))
 DOCKER, PODMAN, APPTAINER = (
     f"scripts/servelab/engines/runtimes/{name}.py" for name in ("docker", "podman", "apptainer")
@@ -65,7 +66,7 @@ EDITS = {
     "adapter: how caches are emptied": edit(
         SGLANG, 'cache_reset = "/flush_cache"', "cache_reset = None", "sglang", "served.cache_reset"
     ),
-    "adapter: how a failure is recognised": edit(LLAMA, '"bad_alloc"', '"bad_alloc", "no room"'),
+    "adapter: how a failure is recognised": edit(SIGNS, "|bad_alloc|", "|bad_alloc|no room|"),
     "adapter: a comment": edit(VLLM, "# enables /reset_prefix_cache", "# for the caches"),
     "docker, and podman: a flag": edit(
         DOCKER,
