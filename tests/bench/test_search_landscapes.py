@@ -39,7 +39,7 @@ NEAR, FAR = -math.log(0.97), -math.log(0.9)
 """Found is what is truly within 3 % of the best; far is what loses more than 10 %."""
 LARGE = ([4, 5, 5, 5, 2], [10, 5, 5, 2, 2])
 STRATEGIES = ("adaptive", "staged")
-MOST_OF_GRID = 0.46
+MOST_OF_GRID = 0.5
 """Starts of an adaptive study on average, its proof included, against those of a grid."""
 
 

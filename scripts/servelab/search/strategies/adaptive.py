@@ -104,7 +104,7 @@ class Adaptive:
         chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
         if measured < _SPREAD and not knowledge.failed_with([]):
             chooser, title = _Design(space), _spread_title(len(past))
-        elif visits >= len(space.counts) + _SPREAD and _one_change(space, positions):
+        elif visits >= len(space.counts) + _SPREAD and _one_change(space, positions, bool(knowledge.failed_with([]))):
             chooser, title = _OneChange(space, knowledge), _one_change_title(len(past))
         plan = _filled(project, stage, title, last.winner, positions, chooser, most)
         if len(plan.candidates) > len(positions):
@@ -185,20 +185,26 @@ class _OneChange:
     def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
         """As `_Design.choose`; fewer if there are no more such changes."""
         model, levels = self._knowledge.surrogate, self.space.levels
+        has_failed = bool(self._knowledge.failed_with([]))
         gains = self._knowledge.probability_of_working(levels, refused)
         if model is not None:
             gains *= model.expected_gains(levels, self._knowledge.best())
         found: list[int] = []
-        while len(found) < count and (left := _one_change(self.space, [*taken, *found])):
+        while len(found) < count and (left := _one_change(self.space, [*taken, *found], has_failed)):
             found.append(max(left, key=lambda at: float(gains[at])))
         return found
 
 
-def _one_change(space: Space, taken: Sequence[int]) -> list[int]:
-    """Positions that change the baseline in one option only, of the options that none of `taken` changes so."""
+def _one_change(space: Space, taken: Sequence[int], has_failed: bool) -> list[int]:
+    """Positions that change the baseline in one option only, of the options that none of `taken` changes so.
+
+    As long as nothing failed, options with several values on a scale are left out: one value says little of them.
+    """
     is_one = (space.levels > 0).sum(1) == 1
     options = space.levels.argmax(1)
     done = {int(options[at]) for at in taken if is_one[at]}
+    if not has_failed:
+        done |= {at for at, scale in enumerate(space.scales) if scale is not None and np.isfinite(scale).sum() > 2}
     return [int(at) for at in np.flatnonzero(is_one) if int(options[at]) not in done]
 
 
