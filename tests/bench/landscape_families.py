@@ -208,7 +208,7 @@ FAMILIES = {
     "null": Family(null, 1.0),
     "company": Family(company, 0.9, [plain(shape) for shape in SHAPES[1:]], 0.02),
     "worse_company": Family(worse_company, 0.9, [plain(shape) for shape in SHAPES[1:]], 0.03),
-    "rivals": Family(rivals, 0.8, most_far=0.05),
+    "rivals": Family(rivals, 0.8),
     "threshold": Family(threshold, 0.5, [MEMORY]),
     "skewed": Family(skewed, 0.7, [BATCHES], 0.05),
     "inverted": Family(inverted, 0.9, [SWITCHES], 0.02),
