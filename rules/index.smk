@@ -5,9 +5,7 @@ rule render_index:
     input:
         # asked for alone, the index shows what is there, and makes nothing
         listed=lambda wildcards: (
-            FILES.listed()
-            if set(workflow.dag_settings.targets) <= {"all"}
-            else []
+            FILES.listed() if set(workflow.dag_settings.targets) <= {"all"} else []
         ),
         code=CODE,
     output:
