@@ -263,8 +263,7 @@ READERS.register(
         rules=(LOOSE_REQUESTS, TOKEN_RATIO),
         definitions={
             "tpot_ms": "(last token − request start) / output tokens, TTFT included, weighted by output tokens",
-            "itl_ms": "(last − first token) / (output tokens − 1), one value a request, weighted: docs/metrics.md's "
-            "tpot_ms",
+            "itl_ms": "(last − first token) / (output tokens − 1), one value a request, weighted: Servelab's tpot_ms",
             "output_tokens_per_s": "over the time from the first to the last token, not over duration_s",
             "total_tokens_per_s": "over the time from the first to the last token, not over duration_s",
             "input_tokens": "mean of a request × successful requests",
