@@ -84,8 +84,14 @@ def running(installed, requests: Path, folder: Path, wait_for: str, count: int) 
 
 def assert_ended(run: Running) -> None:
     """Nothing of the run is left: no process, no lock, no file."""
-    alive = lambda: [p for p in run.tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]  # noqa: E731
-    until(lambda: not alive(), f"the end of {[process.pid for process in run.tree]}")
+
+    def is_alive(process: psutil.Process) -> bool:
+        try:
+            return process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    until(lambda: not any(map(is_alive, run.tree)), f"the end of {[process.pid for process in run.tree]}")
     with lease("cpu", 1):
         pass
     assert not run.output.exists()

@@ -16,7 +16,7 @@ one_double = pytest.mark.parametrize("doubled", list(doubles.NEWEST)[:1], indire
 
 def measure(runs, run, key):
     """Runs the job without a terminal and without an agent, as on a node of a cluster."""
-    command = [*jobs.command(runs, [run]), "--sign", signing_key(key).model_dump_json()]
+    command = [*jobs.command(runs, [run]), f"sign={signing_key(key).model_dump_json()}"]
     environment = {name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"}
     done = subprocess.run(
         command, cwd=jobs.ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

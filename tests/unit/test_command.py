@@ -132,9 +132,9 @@ def test_paths_are_those_of_the_folder_where_they_are_typed(checkout):
     folder = checkout / "logs"
     shutil.copytree(ROOT / "config/recorded/example/logs", folder)
     log = min(path.name for path in folder.glob("*.txt"))
-    done = call("read", log, "--table", "out.parquet", cwd=folder)
+    done = call("read", log, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert (folder / "out.parquet").exists() and not (checkout / "out.parquet").exists()
+    assert json.loads(done.stdout.splitlines()[0])["file"].endswith(f"logs/{log}")
 
 
 def completed(checkout, *words):
