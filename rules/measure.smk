@@ -31,6 +31,6 @@ rule measure:
         sign=SIGNING.json,
         names=NAMES,
         use_imported=CONFIG.use_imported_runs,
-        runs="results/runs",
+        runs=lambda wildcards, output: str(Path(output.manifest).parents[1]),
     shell:
         call("measure", "job", "names", "sign", "use_imported", "runs", log=SHOWN)
