@@ -105,6 +105,16 @@ def test_flags_that_a_release_lacks_are_named_with_the_nearest():
     assert "--gpu-memory-utilization" in found["--gpu-memory-utilisation"]
 
 
+def test_a_credential_of_the_command_is_left_out(capsys):
+    token = "hf_" + "abcdefghijklmnopqrstuvwxyz123456"
+    command = f"docker run -e HF_TOKEN={token} -e VLLM_X=1 vllm/vllm-openai --model Qwen/Qwen3-32B --hf-token {token}"
+    said = asked(capsys, *H100, "--", *command.split())
+    assert token not in json.dumps(said)
+    assert said["study"]["baseline"]["environment_variables"] == {"VLLM_X": "1"}
+    assert {"HF_TOKEN", "--hf-token"} <= {note.partition(" ")[0] for note in said["notes"]}
+    assert any("shape is not known" in note for note in said["notes"])
+
+
 CASES = {
     "A1": ((*H100, "--all-engines"), "vllm serve Qwen/Qwen3-32B", {"FP8 weights", "sglang at its defaults"}),
     "A8": ((*H100, "--per-node", "8"), "vllm serve Qwen/Qwen3-32B -tp 2", {"FP8 weights", "TP1", "TP4"}),
@@ -199,7 +209,7 @@ def test_the_study_is_written_checked_and_says_why(tmp_path, capsys):
     assert "p99" in str(study.objective.constraints)
     assert file.read_text().count("published: ") >= 5
     assert "reasoning-parser does nothing here" in file.read_text()
-    assert "written and checked" in said
+    assert "written and checked" in said and "gets the workload tokens-2000x200" in said
 
 
 def test_a_wrong_study_leaves_nothing(tmp_path):

@@ -155,7 +155,10 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         "baseline": _baseline(command, sizes),
         "workloads": [workload],
     }
-    return Begun(head, now, proposed, variants, _notes(command, now), added)
+    notes = _notes(command, now)
+    if added:
+        notes.append(f"{WORKLOADS} gets the workload {workload}.")
+    return Begun(head, now, proposed, variants, notes, added)
 
 
 def _here(engine: str, entries: Mapping[str, Any], device: str) -> str:
@@ -185,6 +188,8 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
     found += [f"{why}." for why in unknown_flags(command, now.version).values()]
     if now.fits(now.number("tensor_parallel_size") or 1) is False:
         found.append("The command may not start: weights and one request do not fit into the memory, by an estimate.")
+    if now.model.facts.shape is None:
+        found.append("The model's shape is not known here: what depends on its heads and KV cache is an assumption.")
     if now.model.arch is None:
         found.append(
             f"{now.model.id} is not in the list of known models: levers for its weights and experts are left out."
