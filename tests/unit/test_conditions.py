@@ -99,7 +99,7 @@ def of_200(folder_of, true_percent, conditions, answers=True, sd_percent=2.5, st
                     "total_tokens_per_s": [500 * each for each in faster],
                     "ttft_ms": [80 / each for each in faster],
                 }
-        drawn = type(comparison)(sides[0], sides[1], comparison.table)
+        drawn = compare_studies(*sides)
         counts[verdict_of(try_conditions(drawn, conditions, answers=answers))] += 1
     return counts
 

@@ -11,12 +11,16 @@ import pyarrow as pa
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
-from servelab.metrics.tables import comparison_schemas as compared_schemas
-from servelab.report.compare.facts import NOT_RECORDED, FactDifference, blocking, differences, key
+from servelab.metrics.tables.comparison_schemas import COMPARISON
+from servelab.report.compare.facts import NOT_RECORDED, FactDifference, blocking, differences
 from servelab.report.compare.sides import JudgedRun, StudyRun, StudySide
 from servelab.search.decide import StartNoise
 from servelab.search.verdict import judge, machine_changes, noise_of_sides
 from servelab.study.project import SearchedStudy
+
+Row = dict[str, Any]
+SAME = "same run"
+ONLY = {"a": "only in a", "b": "only in b"}
 
 
 @dataclass(frozen=True)
@@ -33,97 +37,43 @@ class RunPair:
     """For one alone, the most similar run."""
 
     @property
-    def is_comparable(self) -> bool:
-        """Whether they differ only in what a comparison may be about."""
-        return self.a is not None and self.b is not None and not self.blocking
+    def runs(self) -> list[StudyRun]:
+        """The two, or the one."""
+        return [run for run in (self.a, self.b) if run is not None]
+
+    @property
+    def both(self) -> tuple[StudyRun, StudyRun]:
+        """The two of a pair."""
+        assert self.a is not None and self.b is not None
+        return self.a, self.b
 
 
-def pair_runs(a: Sequence[StudyRun], b: Sequence[StudyRun], *, answers: bool = False) -> list[RunPair]:
-    """Puts every run into one pair: comparable runs first, each with the run that differs least from it.
+@dataclass(frozen=True)
+class JudgedPair:
+    """A pair with its verdict by the objective of the first study."""
 
-    Of the others, runs with the same candidate's name and workload form pairs, and the rest have no counterpart.
-    `answers` may also differ in their configuration.
-    """
-    found = _comparable(a, b, answers)
-    found += _namesakes(*_left(a, b, found), answers)
-    alone_a, alone_b = _left(a, b, found)
-    found += [_run_alone(run, None, b, answers) for run in alone_a] + [
-        _run_alone(None, run, a, answers) for run in alone_b
-    ]
-    order = {id(run): position for position, run in enumerate([*a, *b])}
-    return sorted(found, key=lambda pair: order[id(pair.a or pair.b)])
-
-
-def _comparable(a: Sequence[StudyRun], b: Sequence[StudyRun], answers: bool) -> list[RunPair]:
-    complete = all(run.facts.complete is not None for run in [*a, *b])
-    groups: dict[str, list[StudyRun]] = {}
-    for run in b:
-        groups.setdefault(key(run.facts, complete=complete, answers=answers), []).append(run)
-    possible = [
-        _pair(run, other, answers)
-        for run in a
-        for other in groups.get(key(run.facts, complete=complete, answers=answers), [])
-    ]
-    return _each_once(sorted((pair for pair in possible if not pair.blocking), key=lambda pair: len(pair.differences)))
-
-
-def _namesakes(a: Sequence[StudyRun], b: Sequence[StudyRun], answers: bool) -> list[RunPair]:
-    return _each_once(
-        [
-            _pair(run, other, answers)
-            for run in a
-            for other in b
-            if run.workload == other.workload and (answers or run.labels.keys() & other.labels.keys())
-        ]
-    )
-
-
-def _run_alone(a: StudyRun | None, b: StudyRun | None, others: Sequence[StudyRun], answers: bool) -> RunPair:
-    run = a or b
-    assert run is not None
-    pairs = [_pair(run, other, answers) if a else _pair(other, run, answers) for other in others]
-    if not pairs:
-        return RunPair(a, b, [], [])
-    like = min(pairs, key=lambda pair: (len(pair.blocking), len(pair.differences)))
-    return RunPair(a, b, like.differences, like.blocking, nearest=like.b if a else like.a)
-
-
-def _pair(a: StudyRun, b: StudyRun, answers: bool) -> RunPair:
-    found = differences(a.facts, b.facts)
-    return RunPair(a, b, found, blocking(found, answers=answers))
-
-
-def _each_once(pairs: Sequence[RunPair]) -> list[RunPair]:
-    """The pairs in order, without those that share a run with an earlier pair."""
-    taken: set[int] = set()
-    kept = []
-    for pair in pairs:
-        if id(pair.a) not in taken and id(pair.b) not in taken:
-            taken |= {id(pair.a), id(pair.b)}
-            kept.append(pair)
-    return kept
-
-
-def _left(
-    a: Sequence[StudyRun], b: Sequence[StudyRun], pairs: Sequence[RunPair]
-) -> tuple[list[StudyRun], list[StudyRun]]:
-    taken = {id(run) for pair in pairs for run in (pair.a, pair.b)}
-    return [run for run in a if id(run) not in taken], [run for run in b if id(run) not in taken]
-
-
-Row = dict[str, Any]
-SAME = "same run"
-ONLY = {"a": "only in a", "b": "only in b"}
+    pair: RunPair
+    verdict: str
+    why: str
+    change: Interval | None = None
+    """The objective's change in percent; None if the two have none."""
 
 
 @dataclass(frozen=True)
 class StudyComparison:
-    """Two studies and the table that compares them."""
+    """Two studies, and what came of comparing their runs."""
 
     a: StudySide
     b: StudySide
-    table: pa.Table
-    """schemas.COMPARISON."""
+    configurations: list[JudgedPair]
+    answers: list[JudgedPair]
+
+    @property
+    def table(self) -> pa.Table:
+        """schemas.COMPARISON."""
+        kinds = (("configuration", self.configurations), ("answer", self.answers))
+        rows = [row for kind, found in kinds for each in found for row in _rows(self.a, self.b, each, kind)]
+        return pa.Table.from_pylist(rows, schema=COMPARISON)
 
 
 def compare_studies(a: StudySide, b: StudySide) -> StudyComparison:
@@ -132,19 +82,58 @@ def compare_studies(a: StudySide, b: StudySide) -> StudyComparison:
     The metric, its basis and the margin are those of `a`'s objective.
     """
     noise = noise_by_workload(a, b, *a.study.objective.metric_and_basis)
-    rows = [row for pair in pair_runs(a.runs, b.runs) for row in _rows(a, b, pair, "configuration", noise)]
-    answers = pair_runs(a.answer, b.answer, answers=True)
     other_model = _other_model(a, b)
-    rows += [row for pair in answers for row in _rows(a, b, pair, "answer", noise, other_model)]
-    return StudyComparison(a, b, pa.Table.from_pylist(rows, schema=compared_schemas.COMPARISON))
+    return StudyComparison(
+        a,
+        b,
+        configurations=[_judged(a, pair, noise) for pair in pair_runs(a.runs, b.runs)],
+        answers=[_judged(a, pair, noise, other_model) for pair in pair_runs(a.answer, b.answer, answers=True)],
+    )
 
 
-def judged_pair(a: StudySide, b: StudySide, pair: RunPair, *, answers: bool) -> tuple[str, str]:
-    """Verdict and reason of a pair by the objective of `a`, as they stand in the table."""
-    metric, basis = a.study.objective.metric_and_basis
-    refused = _other_model(a, b) if answers else None
-    judged, _ = _judged(a, pair, metric, basis, noise_by_workload(a, b, metric, basis), refused)
-    return judged["verdict"], judged["why"]
+def pair_runs(a: Sequence[StudyRun], b: Sequence[StudyRun], *, answers: bool = False) -> list[RunPair]:
+    """Puts every run into one pair: comparable runs first, each with the run that differs least from it.
+
+    Of the others, runs with the same candidate's name and workload form pairs, and the rest have no counterpart.
+    `answers` may also differ in their configuration.
+    """
+    possible = [_pair(run, other, answers) for run in a for other in b]
+    comparable = sorted((pair for pair in possible if not pair.blocking), key=lambda pair: len(pair.differences))
+    found = _each_once([*comparable, *(pair for pair in possible if _is_namesake(pair, answers))])
+    taken = {id(run) for pair in found for run in pair.runs}
+    found += [_alone(run, None, possible) for run in a if id(run) not in taken]
+    found += [_alone(None, run, possible) for run in b if id(run) not in taken]
+    order = {id(run): position for position, run in enumerate([*a, *b])}
+    return sorted(found, key=lambda pair: order[id(pair.runs[0])])
+
+
+def _pair(a: StudyRun, b: StudyRun, answers: bool) -> RunPair:
+    found = differences(a.facts, b.facts)
+    return RunPair(a, b, found, blocking(found, answers=answers))
+
+
+def _is_namesake(pair: RunPair, answers: bool) -> bool:
+    a, b = pair.both
+    return a.workload == b.workload and (answers or bool(a.labels.keys() & b.labels.keys()))
+
+
+def _each_once(pairs: Sequence[RunPair]) -> list[RunPair]:
+    """The pairs in order, without those that share a run with an earlier pair."""
+    taken: set[int] = set()
+    kept = []
+    for pair in pairs:
+        if taken.isdisjoint(map(id, pair.both)):
+            taken |= set(map(id, pair.both))
+            kept.append(pair)
+    return kept
+
+
+def _alone(a: StudyRun | None, b: StudyRun | None, possible: Sequence[RunPair]) -> RunPair:
+    alike = [pair for pair in possible if pair.a is a or pair.b is b]
+    if not alike:
+        return RunPair(a, b, [], [])
+    like = min(alike, key=lambda pair: (len(pair.blocking), len(pair.differences)))
+    return RunPair(a, b, like.differences, like.blocking, nearest=like.b if a else like.a)
 
 
 def noise_by_workload(a: StudySide, b: StudySide, metric: str, basis: Basis) -> dict[str, StartNoise]:
@@ -170,56 +159,26 @@ def _other_model(a: StudySide, b: StudySide) -> str | None:
     return None if one == other else f"the studies are about different models, {models[0]['id']} and {models[1]['id']}"
 
 
-def _rows(
-    a: StudySide, b: StudySide, pair: RunPair, kind: str, noise: Mapping[str, StartNoise], refused: str | None = None
-) -> Iterator[Row]:
-    metric, basis = a.study.objective.metric_and_basis
-    shared = {"study_a": a.name, "study_b": b.name, "kind": kind} | _differs(pair)
-    shared |= {"workload": (pair.a or pair.b).workload} if pair.a or pair.b else {}  # type: ignore[union-attr]
-    shared |= _run_columns("a", pair.a) | _run_columns("b", pair.b)
-    judged, change = _judged(a, pair, metric, basis, noise, refused)
-    yield shared | judged | _figures(pair, metric, basis, change, is_objective=True)
-    if change is None:
-        return
-    assert pair.a is not None and pair.b is not None
-    for other in METRICS:
-        if other.higher_is_better is None or other.tag == metric or (other.needs_slos and not _same_limits(a, b, pair)):
-            continue
-        # for different numbers of accelerators, a rate is compared per accelerator
-        unlike = other.is_rate and pair.a.accelerators != pair.b.accelerators
-        other_basis: Basis = "accelerator" if unlike else "deployment"
-        values = [run.values(other.tag, other_basis) for run in (pair.a, pair.b)]
-        if all(values) and sum(values[0]) > 0 and _definition(pair, other.tag) is None:
-            yield shared | judged | _figures(pair, other.tag, other_basis, ratio_ci95(*values), is_objective=False)
-
-
-def _same_limits(a: StudySide, b: StudySide, pair: RunPair) -> bool:
-    assert pair.a is not None and pair.b is not None
-    return a.study.slos_of(pair.a.workload) == b.study.slos_of(pair.b.workload)
-
-
-def _judged(
-    a: StudySide, pair: RunPair, metric: str, basis: Basis, noise: Mapping[str, StartNoise], refused: str | None
-) -> tuple[Row, Interval | None]:
-    """Verdict and reason of a pair, and the change of its objective if there is one."""
+def _judged(a: StudySide, pair: RunPair, noise: Mapping[str, StartNoise], refused: str | None = None) -> JudgedPair:
     if pair.a is None or pair.b is None:
-        return {"verdict": ONLY["a" if pair.a else "b"], "why": _alone(pair)}, None
-    if refused or not pair.is_comparable:
+        return JudgedPair(pair, ONLY["a" if pair.a else "b"], _why_alone(pair))
+    if refused or pair.blocking:
         why = refused or "not comparable because of " + "; ".join(each.text for each in pair.blocking)
-        return {"verdict": "not comparable", "why": why}, None
-    if _is_same(pair.a, pair.b):
-        return {"verdict": SAME, "why": "both studies use this run"}, None
+        return JudgedPair(pair, "not comparable", why)
+    # the same specification measured at another time is another run
+    if (pair.a.run_id, pair.a.measured_at) == (pair.b.run_id, pair.b.measured_at):
+        return JudgedPair(pair, SAME, "both studies use this run")
+    metric, basis = a.study.objective.metric_and_basis
     if (definition := _definition(pair, metric)) is not None:
-        return {"verdict": "not comparable", "why": f"{metric} is defined differently: {definition}"}, None
-    sides = [JudgedRun(run, run.values(metric, basis)) for run in (pair.a, pair.b)]
+        return JudgedPair(pair, "not comparable", f"{metric} is defined differently: {definition}")
+    sides = [JudgedRun(run, run.values(metric, basis)) for run in pair.both]
     # `judge` reads only the objective, which a study's summary has too
     study = cast(SearchedStudy, a.study)
-    of_starts = None if has_logs(pair.a) or has_logs(pair.b) else noise[pair.a.workload]
-    verdict, why, change = judge(study, sides[0], sides[1], ("a", "b"), noise=of_starts)
-    return {"verdict": verdict, "why": why}, change
+    of_starts = None if any(map(has_logs, pair.both)) else noise[pair.a.workload]
+    return JudgedPair(pair, *judge(study, sides[0], sides[1], ("a", "b"), noise=of_starts))
 
 
-def _alone(pair: RunPair) -> str:
+def _why_alone(pair: RunPair) -> str:
     other = "b" if pair.a else "a"
     if pair.nearest is None:
         return f"{other} has no run at all"
@@ -227,57 +186,80 @@ def _alone(pair: RunPair) -> str:
     return f"{other} has none like it; the nearest, {pair.nearest.label} on {pair.nearest.workload}, differs in {texts}"
 
 
-def _is_same(a: StudyRun, b: StudyRun) -> bool:
-    """Whether both studies share this run; the same specification measured at another time is another run."""
-    return a.run_id == b.run_id and a.measured_at == b.measured_at
-
-
 def _definition(pair: RunPair, metric: str) -> str | None:
     """How the two clients' definitions of a metric differ; None if they are equal."""
-    assert pair.a is not None and pair.b is not None
-    texts = [run.definitions.get(metric) for run in (pair.a, pair.b)]
+    texts = [run.definitions.get(metric) for run in pair.both]
     if texts[0] == texts[1]:
         return None
     usual = "as in docs/reference/metrics.md"
     return "; ".join(f"{side}: {text or usual}" for side, text in zip("ab", texts, strict=True))
 
 
+def _rows(a: StudySide, b: StudySide, judged: JudgedPair, kind: str) -> Iterator[Row]:
+    """The objective's row, and one for each other metric of a pair that has a change."""
+    pair, (metric, basis) = judged.pair, a.study.objective.metric_and_basis
+    shared = {"study_a": a.name, "study_b": b.name, "kind": kind, "workload": pair.runs[0].workload} | _differs(pair)
+    shared |= {"verdict": judged.verdict, "why": judged.why}
+    for side, run in (("a", pair.a), ("b", pair.b)):
+        shared |= {f"{name}_{side}": value for name, value in _run_columns(run).items()}
+    yield shared | _figures(pair, metric, basis, judged.change) | {"is_objective": True}
+    for other in METRICS if judged.change is not None else ():
+        if other.higher_is_better is None or other.tag == metric or (other.needs_slos and not _same_limits(a, b, pair)):
+            continue
+        other_basis = basis_of(a, other.tag, pair)
+        values = [run.values(other.tag, other_basis) for run in pair.both]
+        if all(values) and sum(values[0]) > 0 and _definition(pair, other.tag) is None:
+            yield shared | _figures(pair, other.tag, other_basis, ratio_ci95(*values)) | {"is_objective": False}
+
+
+def basis_of(a: StudySide, metric: str, pair: RunPair) -> Basis:
+    """That of the objective for its metric; others are as run, and rates per accelerator if the numbers differ."""
+    objective, basis = a.study.objective.metric_and_basis
+    if metric == objective:
+        return basis
+    one, other = pair.both
+    return "accelerator" if METRICS.get(metric).is_rate and one.accelerators != other.accelerators else "deployment"
+
+
+def _same_limits(a: StudySide, b: StudySide, pair: RunPair) -> bool:
+    one, other = pair.both
+    return a.study.slos_of(one.workload) == b.study.slos_of(other.workload)
+
+
 def _differs(pair: RunPair) -> Row:
     """Differences of a pair, and its unknown facts."""
     texts = [each.text for each in pair.differences]
     unknown = None
-    if pair.a is not None and pair.b is not None:
-        if machine := machine_changes(pair.a.machine, pair.b.machine):
+    if len(pair.runs) == 2:
+        one, other = pair.both
+        if machine := machine_changes(one.machine, other.machine):
             texts.append(f"machine: {machine}")
-        days = [run.measured_at[:10] if run.measured_at else None for run in (pair.a, pair.b)]
+        days = [run.measured_at[:10] if run.measured_at else None for run in (one, other)]
         if None not in days and days[0] != days[1]:
             texts.append(f"date {days[0]} → {days[1]}")
-        unknown = None if pair.a.facts.complete and pair.b.facts.complete else NOT_RECORDED
+        unknown = None if one.facts.complete and other.facts.complete else NOT_RECORDED
     return {"differs": "; ".join(texts) or None, "not_known": unknown}
 
 
-def _run_columns(side: str, run: StudyRun | None) -> Row:
+def _run_columns(run: StudyRun | None) -> Row:
     if run is None:
         return {}
-    row: Mapping[str, Any] = run.table_row
-    found = {
+    return {
         "candidate": run.label,
         "engine": run.engine,
         "engine_version": run.version,
         "accelerators": run.accelerators,
         "run_id": run.run_id,
         "measured_at": run.measured_at,
-        "outcome": row["outcome"],
-        "validity": row["validity"],
+        "outcome": run.table_row["outcome"],
+        "validity": run.table_row["validity"],
     }
-    return {f"{name}_{side}": value for name, value in found.items()}
 
 
-def _figures(pair: RunPair, metric: str, basis: Basis, change: Interval | None, *, is_objective: bool) -> Row:
+def _figures(pair: RunPair, metric: str, basis: Basis, change: Interval | None) -> Row:
     found: Row = {
         "metric": metric,
         "basis": basis,
-        "is_objective": is_objective,
         "higher_is_better": METRICS.get(metric).higher_is_better,
         "change_percent": change and change.value,
         "change_ci95_low_percent": change and change.low,

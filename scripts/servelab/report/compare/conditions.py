@@ -16,18 +16,15 @@ from typing import Literal
 
 from servelab.core.errors import ConfigError
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.objective import Basis
 from servelab.metrics.statistics import Interval, ratio_interval, t_quantile
 from servelab.report.compare.comparison_table import (
     SAME,
-    RunPair,
+    JudgedPair,
     StudyComparison,
+    basis_of,
     has_logs,
-    judged_pair,
     noise_by_workload,
-    pair_runs,
 )
-from servelab.report.compare.sides import StudyRun
 from servelab.search.decide import StartNoise
 
 Word = Literal["better", "same", "worse", "cannot tell"]
@@ -97,67 +94,43 @@ def try_conditions(
     conditions must pass: Berger 1982, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24,
     295. Both by the noise between server starts that is pooled over all configurations under a workload.
     """
-    a, b = comparison.a, comparison.b
-    pairs = pair_runs(a.answer, b.answer, answers=True) if answers else pair_runs(a.runs, b.runs)
+    pairs = comparison.answers if answers else comparison.configurations
     level = ERROR_RATE / max(1, len(pairs) * len(conditions))
-    verdicts = [judged_pair(a, b, pair, answers=answers) for pair in pairs]
-    return [
-        _try(comparison, condition, pair, judged, level)
-        for condition in conditions
-        for pair, judged in zip(pairs, verdicts, strict=True)
-    ]
+    return [_try(comparison, condition, judged, level) for condition in conditions for judged in pairs]
 
 
 def verdict_of(findings: Sequence[ConditionResult]) -> Word:
-    """Worse if one finding is; else it cannot be told if one cannot; else better if one is, and else the same."""
-    words = {finding.word for finding in findings}
-    return (
-        next((word for word in ("worse", "cannot tell", "better") if word in words), "same") if words else "cannot tell"
-    )
+    """The worst word: worse, then cannot tell, then better; the same if all are, and cannot tell without findings."""
+    words = {finding.word for finding in findings} or {"cannot tell"}
+    order: tuple[Word, ...] = ("worse", "cannot tell", "better", "same")
+    return next(word for word in order if word in words)
 
 
-def _try(
-    comparison: StudyComparison, condition: Condition, pair: RunPair, judged: tuple[str, str], level: float
-) -> ConditionResult:
-    """`judged` is the pair's verdict by the objective, with its reason."""
-    run = pair.a or pair.b
-    assert run is not None
+def _try(comparison: StudyComparison, condition: Condition, judged: JudgedPair, level: float) -> ConditionResult:
+    pair = judged.pair
+    name = " → ".join(dict.fromkeys(run.label for run in pair.runs))
+    word, why = _word(comparison, condition, judged, level)
+    return ConditionResult(condition, name, pair.runs[0].workload, word, why)
 
-    def finding(word: Word, why: str) -> ConditionResult:
-        return ConditionResult(condition, _name(pair), run.workload, word, why)
 
-    word, why = judged
-    if word == SAME:
-        return finding("same", why)
-    if word == "new failure":
-        return finding("worse", f"new failure: {why}")
-    if word == "fixed failure":
-        return finding("better", f"fixed failure: {why}")
-    if word not in ("better", "worse", "no difference"):
-        return finding("cannot tell", f"{word}: {why}")
-    assert pair.a is not None and pair.b is not None
-    basis = _basis(comparison, condition.metric, pair.a, pair.b)
-    values = [each.values(condition.metric, basis) for each in (pair.a, pair.b)]
-    if not all(values) or min(map(min, values)) <= 0:
-        return finding("cannot tell", f"{condition.metric} is missing or 0 on a side")
+_BY_VERDICT: Mapping[str, Word] = {SAME: "same", "new failure": "worse", "fixed failure": "better"}
+"""Verdict of a pair that has no change → the word of every condition."""
+
+
+def _word(
+    comparison: StudyComparison, condition: Condition, judged: JudgedPair, level: float
+) -> tuple[Word, str]:
+    if judged.change is None:
+        return _BY_VERDICT.get(judged.verdict, "cannot tell"), f"{judged.verdict}: {judged.why}"
+    runs = judged.pair.both
+    basis = basis_of(comparison.a, condition.metric, judged.pair)
+    before, after = (run.values(condition.metric, basis) for run in runs)
+    if not (before and after) or min(*before, *after) <= 0:
+        return "cannot tell", f"{condition.metric} is missing or 0 on a side"
     noise = None
-    if not (has_logs(pair.a) or has_logs(pair.b)):
-        noise = noise_by_workload(comparison.a, comparison.b, condition.metric, basis)[run.workload]
-    return finding(*_against(condition, values[0], values[1], noise, level))
-
-
-def _name(pair: RunPair) -> str:
-    labels = list(dict.fromkeys(run.label for run in (pair.a, pair.b) if run))
-    return " → ".join(labels)
-
-
-def _basis(comparison: StudyComparison, metric: str, a: StudyRun, b: StudyRun) -> Basis:
-    """That of the objective for its metric; for others per accelerator if the numbers differ."""
-    objective, basis = comparison.a.study.objective.metric_and_basis
-    if metric == objective:
-        return basis
-    unlike = METRICS.get(metric).is_rate and a.accelerators != b.accelerators
-    return "accelerator" if unlike else "deployment"
+    if not any(map(has_logs, runs)):
+        noise = noise_by_workload(comparison.a, comparison.b, condition.metric, basis)[runs[0].workload]
+    return _against(condition, before, after, noise, level)
 
 
 def _against(

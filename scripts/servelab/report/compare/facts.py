@@ -81,47 +81,49 @@ def live_facts(spec: Mapping[str, Any], workload: str, command: str) -> Facts:
     engine, hardware = spec["engine"], spec["hardware"]
     return Facts(
         complete={_word(name): value for name, value in flat.items()},
-        partial={
-            "engine": engine["name"],
-            "engine version": engine["version"],
-            "model": spec["model"]["id"],
-            "accelerator": hardware["accelerator"],
-            "accelerators": str(hardware["count"]),
-            "command": _options(command),
-            "workload": _lengths(parameters, workload),
-            "requests": str(parameters.get("num_requests")),
-            "request rate": str(protocol.get("request_rate")),
-            "max concurrency": str(protocol.get("max_concurrency")),
-        },
+        partial=_partial(
+            parameters,
+            workload,
+            engine=engine["name"],
+            engine_version=engine["version"],
+            model=spec["model"]["id"],
+            accelerator=hardware["accelerator"],
+            accelerators=hardware["count"],
+            command=_options(command),
+            requests=parameters.get("num_requests"),
+            request_rate=protocol.get("request_rate"),
+            max_concurrency=protocol.get("max_concurrency"),
+        ),
     )
 
 
 def recorded_facts(spec: Mapping[str, Any], workload: str) -> Facts:
     """Facts of a recorded run: its recorded.plan.RecordedSpec as JSON, and its workload's name."""
     sent = spec["workload"]
-    return Facts(
-        complete=None,
-        partial={
-            "engine": spec["engine"],
-            "engine version": spec["engine_version"],
-            "model": spec["model"],
-            "accelerator": spec["accelerator"],
-            "accelerators": str(spec["accelerators"]),
-            "command": _options(spec["command"]),
-            "workload": _lengths(sent, workload),
-            "requests": str(sent["prompts"]),
-            "request rate": str(sent["request_rate"]),
-            "max concurrency": str(sent["max_concurrency"]),
-        },
+    shared = ("engine", "engine_version", "model", "accelerator", "accelerators")
+    partial = _partial(
+        sent,
+        workload,
+        **{name: spec[name] for name in shared},
+        command=_options(spec["command"]),
+        requests=sent["prompts"],
+        request_rate=sent["request_rate"],
+        max_concurrency=sent["max_concurrency"],
     )
+    return Facts(complete=None, partial=partial)
+
+
+def _partial(sent: Mapping[str, Any], workload: str, **facts: Any) -> dict[str, str]:
+    """The facts by their names in words, with the lengths of requests; of lengths that vary, the workload's name."""
+    lengths = sent.get("input_tokens"), sent.get("output_tokens")
+    named = {name.replace("_", " "): str(value) for name, value in facts.items()}
+    return named | {"workload": workload if None in lengths else "{} in, {} out".format(*lengths)}
 
 
 def differences(a: Facts, b: Facts) -> list[FactDifference]:
     """Every field in which two runs differ, of the fields known of both."""
-    if a.complete is None or b.complete is None:
-        one, other = a.partial, b.partial
-    else:
-        one, other = a.complete, b.complete
+    is_complete = a.complete is not None and b.complete is not None
+    one, other = (each.complete if is_complete and each.complete is not None else each.partial for each in (a, b))
     return [
         FactDifference(name, one.get(name), other.get(name))
         for name in dict.fromkeys([*one, *other])
@@ -136,25 +138,6 @@ def blocking(found: list[FactDifference], *, answers: bool = False) -> list[Fact
     return [
         each for each in found if each.field not in allowed and not (answers and each.field.startswith(CONFIGURATION))
     ]
-
-
-def key(facts: Facts, *, complete: bool, answers: bool = False) -> str:
-    """Equal for runs that may be comparable: all fields except those that a comparison may be about."""
-    known = facts.complete if complete and facts.complete is not None else facts.partial
-    left_out = COMPARED + ENGINES_OWN
-    return canonical_json(
-        {
-            name: value
-            for name, value in known.items()
-            if name not in left_out and not (answers and name.startswith(CONFIGURATION))
-        }
-    )
-
-
-def _lengths(sent: Mapping[str, Any], workload: str) -> str:
-    """Tokens of a request and its answer; of lengths that vary, only the workload's name is known."""
-    lengths = sent.get("input_tokens"), sent.get("output_tokens")
-    return workload if None in lengths else "{} in, {} out".format(*lengths)
 
 
 def _options(command: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from servelab.core.yaml_file import MARKS_KEY, estimate, mark, metric_label
-from servelab.report.compare.comparison_table import SAME, StudyComparison
+from servelab.report.compare.comparison_table import ONLY, SAME, StudyComparison
 from servelab.report.compare.sides import StudySide
 from servelab.report.page import Cell, Page, Section, Table, change_cell, value_or_none
 from servelab.search.verdict import VERDICTS
@@ -63,14 +63,14 @@ def comparison_page(comparison: StudyComparison, folder: Path) -> Page:
 
 def summary(comparison: StudyComparison) -> str:
     """One sentence: how many runs were compared, their verdicts, and how many were not comparable."""
-    pairs = [row for row in comparison.table.to_pylist() if row["is_objective"] and row["kind"] == "configuration"]
-    counts = {verdict: sum(row["verdict"] == verdict for row in pairs) for verdict in (*VERDICTS, SAME)}
-    alone = sum(row["verdict"].startswith("only in") for row in pairs)
+    words = [judged.verdict for judged in comparison.configurations]
+    counts = {verdict: words.count(verdict) for verdict in (*VERDICTS, SAME)}
+    alone = sum(word in ONLY.values() for word in words)
     found = [f"{count} {verdict}" for verdict, count in counts.items() if count and verdict != "not comparable"]
     found += [f"{counts['not comparable']} not comparable"] if counts["not comparable"] else []
     found += [f"{alone} without counterpart"] if alone else []
     names = f"a is {comparison.a.name}, b is {comparison.b.name}"
-    return f"{_count(len(pairs), 'configuration')} and workloads: {', '.join(found) or 'nothing to compare'} ({names})."
+    return f"{_count(len(words), 'configuration')} and workloads: {', '.join(found) or 'nothing to compare'} ({names})."
 
 
 class _Links:
