@@ -7,9 +7,6 @@
 report: "captions/workflow.rst"
 
 
-OF_LIVE_RUNS = ("distributions", "device_series")
-
-
 rule condense_records:
     input:
         # made again whenever a run is
@@ -18,7 +15,6 @@ rule condense_records:
         ),
         code=CODE,
     output:
-        distributions="results/studies/{study}/distributions.parquet",
         device_series="results/studies/{study}/device_series.parquet",
     log:
         "results/logs/condense_records/{study}.log",
@@ -32,7 +28,7 @@ rule condense_records:
 
 rule plot_charts:
     input:
-        unpack(lambda wildcards: tables_of_runs(wildcards.search, *OF_LIVE_RUNS)),
+        unpack(lambda wildcards: tables_of_runs(wildcards.search, "device_series")),
         study="results/{search}/study.json",
         curves="results/{search}/curves.parquet",
         stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),

@@ -9,7 +9,7 @@ from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 
-OF_RUNS = ("timeline", "distributions", "device_series")
+OF_RUNS = ("timeline", "device_series")
 
 
 def main(rule: RuleJob) -> None:

@@ -13,29 +13,25 @@ from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary, is_live, study_path
 
-OPTIONAL = ("claims", "history", "answers", "curves")
+TABLES = ("metrics", "search", "improvements", "checks", "claims", "history", "answers", "curves")
 
 
 def main(rule: RuleJob) -> None:
     found, search = rule.input, rule.wildcards.search
     study = StudySummary.read(found.study)
-    tables = {"stages": read_tables(found.stages)}
-    tables |= {name: read_tables([found[name]]) for name in ("metrics", "search")}
+    tables = {name: read_tables([found[name]]) for name in TABLES if name in found}
+    stages = read_tables(found.stages)
     content = report_content(
         study,
         Recommended.read(found.recommended),
-        tables["stages"],
+        stages,
         [Decision.read(path) for path in found.decisions],
-        read_tables([found.improvements]),
-        tables["metrics"],
-        read_tables([found.checks]),
-        MeasuredRuns(Path("results/runs"), study.study) if is_live(search) else RecordedLogs(study_path(search)),
-        search=tables["search"],
+        origin=MeasuredRuns(Path("results/runs"), study.study) if is_live(search) else RecordedLogs(study_path(search)),
         asked=read_tables(found.asked) if found.get("asked") else None,
         drawn={path.stem for path in found.charts.glob("*.svg")},
-        **{name: read_tables([found[name]]) for name in OPTIONAL if name in found},
+        **tables,
     )
-    write_report(rule.output.html.parent, content, found.charts, tables)
+    write_report(rule.output.html.parent, content, found.charts, {"stages": stages} | tables)
 
 
 if __name__ == "__main__":

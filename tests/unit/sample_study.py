@@ -309,8 +309,8 @@ def checks() -> list[dict[str, Any]]:
 
 
 def of_runs() -> dict[str, pd.DataFrame]:
-    """Timeline, distributions and device series of the comparison's runs, as they were if each ran for 40 s."""
-    found: dict[str, list[dict[str, Any]]] = {"timeline": [], "distributions": [], "device_series": []}
+    """Timeline and device series of the comparison's runs, as they were if each ran for 40 s."""
+    found: dict[str, list[dict[str, Any]]] = {"timeline": [], "device_series": []}
     for row in STAGES["confirm"]:
         names = {"study": STUDY, "run_id": row["run_id"], "workload": row["workload"]}
         for number in range(2):
@@ -335,13 +335,6 @@ def of_runs() -> dict[str, pd.DataFrame]:
                     | {"round": number, "source": source, "metric": metric, "time_s": 5.0 * step, "value": value + step}
                     for step in range(8)
                 ]
-        for metric in ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"):
-            found["distributions"] += [
-                names
-                | {"metric": metric, "n": 3000, "percentile": percent}
-                | {"value_ms": row[f"{metric}_mean"] * (0.5 + percent / 100)}
-                for percent in (0.0, 25.0, 50.0, 75.0, 90.0, 99.0, 100.0)
-            ]
     return {name: pd.DataFrame(rows) for name, rows in found.items()}
 
 
@@ -398,7 +391,11 @@ def winner_map() -> dict[str, Any]:
         "text": "sharegpt: up to 38 in flight the baseline is better; from 46 in flight the winner is better.",
         "commands": {"baseline": "vllm serve Qwen/Qwen3-32B", "winner": COMMAND},
         "levels": [],
-        "ranges": [],
+        "ranges": [
+            {"best": ["baseline"], "from_load": 1, "to_load": 38},
+            {"best": ["baseline", "winner"], "from_load": 38, "to_load": 46},
+            {"best": ["winner"], "from_load": 46, "to_load": 256},
+        ],
         "crossings": [],
         "explored": [],
     }

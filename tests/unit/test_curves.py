@@ -14,7 +14,7 @@ from servelab.measure.server import CandidateFailed
 from servelab.measure.visits import Saturated
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, read_tables
-from servelab.report.improvement_tables import curves_table as report_table
+from servelab.report.comparison_section import curves_table as report_table
 from servelab.results.curves import curves_table
 from servelab.results.parse import parse_plan
 from servelab.search.forecast import forecast

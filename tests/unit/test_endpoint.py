@@ -17,7 +17,7 @@ from servelab.measure.clients import CLIENTS, client_of
 from servelab.measure.inputs import JobRun, MeasuringJob
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.visits import measure_job
-from servelab.report.measured_runs import visited_sentence, visited_table, visits_of
+from servelab.report.measured_runs import MeasuredRuns
 
 ROOT = Path(__file__).parents[2]
 ENDPOINT = ENGINES.get("endpoint")
@@ -93,13 +93,11 @@ def test_two_visits_of_a_server_that_runs_before_and_after(made, tmp_path):
     assert {body["model"] for body in stub.bodies} == {MODEL}
     assert len(stub.bodies) == 2 * 4
     assert RunStatus.read(tmp_path / "runs" / first.run_id / "status.json").seal is not None
-    visits = visits_of(tmp_path / "runs", [first.run_id, second.run_id])
-    said = visited_sentence(visits)
-    assert said.startswith(f"{url} already ran and was not started here. Not known: its options and hardware,")
-    assert "over visits, not over server starts" in said
-    ((server, runs, model, version, *_),) = visited_table(visits).rows
-    assert (server.text, runs.text, model.text, version.text) == (url, "2", MODEL, "1.2.3")
-    assert visited_sentence({}) == ""
+    runs = MeasuredRuns(tmp_path / "runs", "x")
+    said = runs.visited([first.run_id, second.run_id])
+    assert said.startswith(f"url {url}, model {MODEL}, ") and "version 1.2.3" in said
+    assert "already ran and was not started here. Not known: its options and hardware," in said
+    assert "over visits, not over server starts" in said and runs.visited([]) == ""
 
 
 def test_a_key_is_sent_and_written_nowhere(made, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from servelab.metrics.definitions import METRICS, Round
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import record_array
 from servelab.metrics.timeline import LENGTH_DEPENDENT
-from servelab.report.improvement_tables import answer_lines
+from servelab.report.comparison_section import sides_table
 from servelab.search.candidates_table import describe
 from servelab.search.decide import decide_stage
 from servelab.search.proof_plan import judge
@@ -86,10 +86,11 @@ def test_verdict_proof_and_report_say_how_long_answers_are(natural_study):
             for name, value in (("draft_acceptance_percent", 62.0), ("draft_accepted_length_tokens", 2.4))
         ]
     )
-    lines = answer_lines(summary, proof, metrics)
-    assert lines[0].startswith("Baseline, ShareGPT: answers end by themselves, 80.0 output tokens a request")
-    assert lines[-1] == "Optimized, ShareGPT: 62.0 % of the tokens drafted ahead were accepted, 2.40 tokens a step."
-    assert answer_lines(summary, proof, metrics.assign(mean=math.nan)) == lines[:-1]
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in sides_table(summary, proof, metrics).rows}
+    assert rows["Answers that end by themselves"][0].startswith("80.0 output tokens; only figures of an output token")
+    assert rows["Tokens drafted ahead"] == ["–", "62.0 % accepted, 2.40 tokens a step"]
+    without = sides_table(summary, proof, metrics.assign(mean=math.nan)).rows
+    assert "Tokens drafted ahead" not in {row[0].text for row in without}
 
 
 PAGES = {

@@ -180,6 +180,6 @@ def test_an_archive_carries_the_answers_and_an_altered_one_is_found(asked, tmp_p
 
 @pytest.mark.slow
 def test_the_report_shows_answers_first(asked):
-    report = (asked.folder / STUDY / "report.md").read_text()
-    assert "Answers: " in report[: report.index("## Recommended command")]
-    assert "## Answers that differ" in report
+    report = (asked.folder / STUDY / "report.html").read_text()
+    assert "<dt>Answers</dt>" in report.partition('<section id="command">')[0]
+    assert '<section id="answers">' in report

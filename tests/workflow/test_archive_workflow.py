@@ -83,9 +83,8 @@ def test_a_restored_study_has_nothing_to_do_and_renders_the_same_report(archived
     assert report.stat().st_mtime_ns > time and report.read_bytes() == before
     said, of_origin = before.decode(), (archived.folder / target).read_text()
     runs = len(list((restored.folder / "results/runs").glob("*/imported.json")))
-    imported = f"{runs} of {runs} runs were not measured here but imported from {only_archive(archived).name}; "
+    imported = f"{runs} of {runs} runs were not measured here but imported from {only_archive(archived).name} ("
     assert runs and imported in said and "imported" not in of_origin
-    assert "<h3>Imported runs</h3>" in said and (report.parent / "tables/provenance-imported-runs.csv").exists()
     assert ", imported" in (restored.folder / "results/index.html").read_text()
 
 

@@ -70,6 +70,7 @@ def visit(browser, report: Path, **options):
         opened.context.close()
 
 
+OPEN = "() => document.querySelectorAll('details').forEach((each) => { each.open = true; })"
 DRAWN = """async () => {
   for (const figure of document.querySelectorAll("figure")) {
     figure.scrollIntoView();
@@ -122,6 +123,9 @@ def look_at(browser, report: Path, name: str) -> None:
     with visit(browser, report, color_scheme="light") as seen:
         page = seen.page
         seen.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        first = page.locator("#command, #proof, #tried").last.bounding_box()
+        assert first["y"] + first["height"] < 2000, "answer, command and what was tried come first"
+        page.evaluate(OPEN)
         assert page.evaluate(DRAWN) == [], "a chart is not drawn by the page's script"
         charts = page.evaluate(CHARTS)
         assert len(charts) >= 2
@@ -146,7 +150,6 @@ def look_at(browser, report: Path, name: str) -> None:
         assert page.evaluate(PAINTED) == [], "a chart follows the page's colours"
         seen.keep(f"{name}-wide-dark")
 
-        page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         page.set_viewport_size(PHONE)
         assert page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"], page.evaluate(TOO_WIDE)
         assert page.evaluate(TOO_WIDE) == []
@@ -157,6 +160,7 @@ def look_at(browser, report: Path, name: str) -> None:
         assert seen.errors == [] and seen.outside == []
     with visit(browser, report, java_script_enabled=False) as seen:
         assert seen.page.locator("#command pre code").first.is_visible()
+        seen.page.get_by_text("Environment and provenance").click()
         assert seen.page.locator("#provenance table").first.is_visible()
         assert seen.page.locator("button").count() == 0
         assert seen.page.locator("figure svg").first.is_visible() and seen.page.locator("figure.live").count() == 0
@@ -283,13 +287,6 @@ def test_a_page_runs_and_applies_nothing_but_its_own(browser, what, tmp_path):
         assert len(seen.errors) == 1 and "Content Security Policy" in seen.errors[0]
 
 
-def shown(page) -> list[str]:
-    """The rows of a board that are to be seen, by their engine and figure."""
-    rows = page.locator("table.board tbody tr").all()
-    return [" ".join(row.locator("td").all_inner_texts()[1:3]) for row in rows if row.is_visible()]
-
-
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("study", [study for study in PUBLISHED if study != "qwen3-235b-a22b-h100"])
 def test_the_reports_of_all_recorded_studies(browser, recorded, study):

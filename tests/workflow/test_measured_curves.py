@@ -53,8 +53,8 @@ def test_points_of_a_real_server(tmp_path):
     assert (tiny["total_tokens_per_s"] > 0).all() and (tiny["ttft_ms_mean"] > 0).all()
     assert list(curves[curves["decides"]]["workload"].unique()) == ["tiny-c2"]
     assert list(curves[curves["curve"] == "flood"]["outcome"]) == ["ok", "saturated", "saturated"]
-    report = (workspace.folder / "results/studies/tiny/report.md").read_text()
-    assert "### Curves" in report and "saturated at a lower rate: not sent" in report
+    report = (workspace.folder / "results/studies/tiny/report.html").read_text()
+    assert '<section id="curves">' in report and "saturated at a lower rate: not sent" in report
     assert (workspace.folder / "results/studies/tiny/charts/curves.svg").exists()
 
     workspace.write_study(curve_study([*POINTS, 3]))

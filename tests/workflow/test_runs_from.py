@@ -26,6 +26,6 @@ def test_what_another_folder_has_is_not_measured(workspace, tmp_path):
     said = workspace.snakemake()
     imported = {path.parent.name for path in workspace.folder.glob("results/runs/*/imported.json")}
     assert imported == runs - {lost} and set(workspace.runs()) == runs
-    report = (workspace.folder / "results/studies/tiny/report.md").read_text().replace("\\", "")
+    report = (workspace.folder / "results/studies/tiny/report.html").read_text()
     assert f"{len(imported)} of {len(runs)} runs were not measured here but imported from {other}" in report
     assert "Nothing to be done" in workspace.snakemake()

@@ -47,7 +47,7 @@ _OF_BOTH_KINDS = (
     "report.md",
     "tables",
 )
-_OF_LIVE = ("history.parquet", "answers.parquet", "distributions.parquet", "device_series.parquet")
+_OF_LIVE = ("history.parquet", "answers.parquet", "device_series.parquet")
 _OF_RECORDED = ("claims.parquet", "logs")
 _FINISH = "only a finished study can be archived: run `snakemake` for it, or restore the file"
 

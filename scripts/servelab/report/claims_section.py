@@ -21,17 +21,11 @@ Row = dict[Any, Any]
 
 @dataclass(frozen=True)
 class AuditSection:
-    """The report's section on claims; a table without rows is omitted."""
+    """The report's section on claims."""
 
     summary: str
-    contradicted: Table
-    """Published claims that the logs contradict."""
-    percentages: Table
-    """Every published percentage beside the recomputed one."""
-    others: Table
-    """All other claims that are not contradicted."""
-    logs: Table
-    """Logs that contradict themselves, their command or the baseline, and lines that no reader knows."""
+    tables: dict[str, Table]
+    """By their headings; one may have no rows."""
 
 
 def audit_section(claims: pd.DataFrame) -> AuditSection:
@@ -39,13 +33,17 @@ def audit_section(claims: pd.DataFrame) -> AuditSection:
     published = _rows(claims, "publication")
     logs = _rows(claims, "logs")
     changes = [row for row in published if row["rule"] == "change"]
+    contradicted = [row for row in published if row["verdict"] == "contradicted"]
+    doubtful = [row for row in logs if row["verdict"] in ("contradicted", "unproven")]
     held = [row for row in published if row["rule"] != "change" and row["verdict"] != "contradicted"]
     return AuditSection(
         summary=f"Published claims: {_counted(published)}. Checks of the logs themselves: {_counted(logs)}.",
-        contradicted=_table("claims-contradicted", [row for row in published if row["verdict"] == "contradicted"]),
-        percentages=_table("claims-percentages", changes, with_verdict=True),
-        others=_table("claims-others", held, with_verdict=True),
-        logs=_table("claims-logs", [row for row in logs if row["verdict"] in ("contradicted", "unproven")]),
+        tables={
+            "Published and contradicted by the logs": _table(contradicted),
+            "Percentages, published and recomputed": _table(changes, with_verdict=True),
+            "Every other claim": _table(held, with_verdict=True),
+            "Logs that contradict themselves or the study": _table(doubtful),
+        },
     )
 
 
@@ -62,7 +60,7 @@ def _counted(rows: list[Row]) -> str:
     return f"{len(rows)}, of these {', '.join(counts)}" if rows else "none"
 
 
-def _table(name: str, rows: list[Row], *, with_verdict: bool = False) -> Table:
+def _table(rows: list[Row], *, with_verdict: bool = False) -> Table:
     verdict = ["Verdict"] if with_verdict else []
     columns = ["Claim", "Where", "Published", "Recomputed", *verdict, "Points off", "Likely cause", "Why"]
     return Table(
@@ -80,7 +78,6 @@ def _table(name: str, rows: list[Row], *, with_verdict: bool = False) -> Table:
             ]
             for row in rows
         ],
-        name=name,
     )
 
 

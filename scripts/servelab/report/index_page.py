@@ -10,7 +10,7 @@ from servelab.core.yaml_file import MARKS_KEY, interval, is_noise, mark, metric_
 from servelab.measure.run_files import RunStatus, read_import
 from servelab.metrics.definitions import METRICS
 from servelab.report.page import Cell, Page, Section, Table
-from servelab.search.recommendation_text import keep_text
+from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import FROM_LOGS, Recommended
 from servelab.study.project import StudySummary
 
@@ -85,7 +85,7 @@ def _row(results: Path, search: str) -> list[Cell]:
 
 def _gain(study: StudySummary, recommended: Recommended) -> Cell:
     if not recommended.changed:
-        return Cell("none", note=keep_text(recommended))
+        return Cell("none", note=answer_text(recommended, study.objective.on).text)
     row = recommended.improvement(study.objective.on)
     if row is None or row.change_percent is None:
         return Cell("–", note=(row.failed if row else None) or "not comparable")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +17,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from servelab.core.errors import ServelabError
 from servelab.core.files import replacing, write_text
 from servelab.core.yaml_file import NO_BREAK, estimate, figure, interval, is_noise, percent
 from servelab.metrics.statistics import mean_ci95
@@ -42,8 +40,6 @@ class Cell:
     mark: str = ""
     """Shown behind the text if a run it was computed from is not valid."""
     mark_why: str = ""
-    value: float | None = None
-    """The number behind the text, not rounded."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +48,12 @@ class Table:
 
     columns: list[str]
     rows: list[list[Cell]]
-    name: str = ""
-    """Name of its files in the folder `tables`; empty for a table without files, which is shown whole."""
     most: int = MOST_ROWS
-    """Most rows that a report shows; the files have all."""
+    """Most rows that a page shows."""
 
     @property
     def shown(self) -> list[list[Cell]]:
-        """The rows that a report shows."""
+        """The rows that a page shows."""
         return self.rows[: self.most]
 
 
@@ -72,42 +66,9 @@ _FORMULA = re.compile(r"\s*[=+\-@|]|[\t\r]")
 _NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?\s?%?|[-–]", re.IGNORECASE)
 
 
-def tables_of(content: Any) -> Iterator[Table]:
-    """Every named table in the content of the templates, each once; `ServelabError` if two share a name."""
-    seen: set[str] = set()
-    for table in _tables(content):
-        if table.name in seen:
-            raise ServelabError(f"two tables of the report are named {table.name}")
-        if table.name:
-            seen.add(table.name)
-            yield table
-
-
-def frame(table: Table) -> pd.DataFrame:
-    """All rows of a table.
-
-    A column of figures has the numbers, and `<column>, as shown` has their texts. `<column>, note` and `<column>, run`
-    exist if a cell has them.
-    """
-    columns: dict[str, list[Any]] = {}
-    for position, name in enumerate(table.columns):
-        cells = [row[position] for row in table.rows]
-        if any(cell.value is not None for cell in cells):
-            columns[name] = [cell.value for cell in cells]
-            columns[f"{name}, as shown"] = [_text(cell) for cell in cells]
-        else:
-            columns[name] = [_text(cell) for cell in cells]
-        if any(cell.note for cell in cells):
-            columns[f"{name}, note"] = [cell.note.replace(NO_BREAK, " ") or None for cell in cells]
-        if any(cell.run_id for cell in cells):
-            columns[f"{name}, run"] = [cell.run_id for cell in cells]
-    return pd.DataFrame(columns)
-
-
-def write_tables(folder: Path, content: Any, others: Mapping[str, pd.DataFrame]) -> None:
-    """Writes `<name>.csv` and `<name>.parquet` of each table of a report, and of the `others`."""
-    frames = {table.name: frame(table) for table in tables_of(content)}
-    for name, rows in {**frames, **others}.items():
+def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Writes `<name>.csv` and `<name>.parquet` of each table."""
+    for name, rows in tables.items():
         with replacing(folder / f"{name}.csv") as path:
             rows.rename(columns=_in_csv).map(_in_csv).to_csv(path, index=False)
         with replacing(folder / f"{name}.parquet") as path:
@@ -125,24 +86,6 @@ def _in_csv(value: Any) -> Any:
     return value.replace("\r", " ")  # Python writes it without quotes, and a reader begins a row there
 
 
-def _text(cell: Cell) -> str:
-    return (cell.text + cell.mark).replace(NO_BREAK, " ")
-
-
-def _tables(content: Any) -> Iterator[Table]:
-    if isinstance(content, Table):
-        yield content
-    elif isinstance(content, Mapping):
-        for value in content.values():
-            yield from _tables(value)
-    elif isinstance(content, list | tuple):
-        for value in content:
-            yield from _tables(value)
-    elif dataclasses.is_dataclass(content):
-        for field in dataclasses.fields(content):
-            yield from _tables(getattr(content, field.name))
-
-
 class ShownMeasurement:
     """The measured figures of all runs (schemas.METRICS) as cells: mean, half of the 95 % interval, and n.
 
@@ -152,14 +95,8 @@ class ShownMeasurement:
 
     def __init__(self, metrics: pd.DataFrame) -> None:
         self._rows: dict[tuple[str, str], dict[Any, Any]] = {}
-        self._of_run: dict[str, list[dict[Any, Any]]] = {}
         for row in metrics.to_dict("records"):
             self._rows[row["run_id"], row["metric"]] = row
-            self._of_run.setdefault(row["run_id"], []).append(row)
-
-    def of_run(self, run_id: str | None) -> list[dict[Any, Any]]:
-        """Rows of every metric that a run has a value of."""
-        return [row for row in self._of_run.get(run_id or "", ()) if value_or_none(row["mean"]) is not None]
 
     def cell(self, run_ids: Sequence[str], metric: str, mean: float | None = None, *, with_p99: bool = False) -> Cell:
         """`1,204 ± 12`, with `with_p99` also `P99 2,310` below it; `mean` replaces the runs' own mean.
@@ -168,12 +105,12 @@ class ShownMeasurement:
         """
         rows = [row for run_id in run_ids if (row := self._rows.get((run_id, metric))) is not None and row["n"] != 0]
         if not rows:
-            return Cell("–" if mean is None else figure(mean), run_ids[0] if mean is not None else None, value=mean)
+            return Cell("–" if mean is None else figure(mean), run_ids[0] if mean is not None else None)
         over_starts = mean_ci95([row["mean"] for row in rows])
         low, high = over_starts[1:] if len(rows) > 1 else (rows[0]["ci95_low"], rows[0]["ci95_high"])
         value = over_starts.value if mean is None else mean
         note = f"P99{NO_BREAK}{figure(fmean(row['p99'] for row in rows))}" if with_p99 else ""
-        return Cell(estimate(value, low, high), run_ids[0], note, value=value)
+        return Cell(estimate(value, low, high), run_ids[0], note)
 
     def counts(self, run_ids: Sequence[str] = (), other: Sequence[str] = ()) -> Cell:
         """Starts, rounds and successful requests of these runs, or of either side: `3 starts, 9 rounds, 900 requests`.
@@ -213,7 +150,7 @@ def change_cell(
     if value is None:
         return Cell("–")
     is_good = low is not None and not is_noise(low, high) and (value > 0) == higher_is_better
-    return Cell(percent(value), run_id, interval(low, high), is_good, against=against, value=value)
+    return Cell(percent(value), run_id, interval(low, high), is_good, against=against)
 
 
 CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from servelab.core.yaml_file import PLACES_MARK, figure, interval, metric_label, percent
 from servelab.report.page import Cell, Table
-from servelab.results.checks import places_of
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.search.recommended import Improvement, Proof, Recommended
 from servelab.study.project import StudySummary
@@ -51,30 +49,28 @@ def _workloads(study: StudySummary, proof: Proof) -> Table:
     """Per workload: the verdict, what the search promised, what the proof found and could have seen."""
     rows = []
     for each in proof.workloads:
-        decides, places = each.workload == study.objective.on, proof.promised_unequal_places
-        promised = percent(proof.promised_change_percent) if decides else "–"
+        decides = each.workload == study.objective.on
         seen = "–" if each.smallest_change_percent is None else percent(each.smallest_change_percent, signed=False)
         rows.append(
             [
                 Cell(each.title, note="decides" if decides else ""),
                 Cell(str(each.verdict)),
-                _marked(Cell(promised, note="no claim" if decides else ""), places if decides else None),
+                Cell(percent(proof.promised_change_percent), note="no claim") if decides else Cell("–"),
                 _found(each),
                 Cell(seen),
                 Cell(str(each.n)),
             ]
         )
     columns = ["Workload", "Verdict", "Promised by the search", "Found by the proof", "Smallest change seen", "Pairs"]
-    return Table(columns, rows, name="proof")
+    return Table(columns, rows)
 
 
 def _found(row: Improvement) -> Cell:
     if row.change_percent is None:
         return Cell("–", note=row.failed or "")
-    low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
-    is_good = row.verdict == "better"
-    text = percent(row.change_percent)
-    return _marked(Cell(text, note=interval(low, high), is_good=is_good, value=row.change_percent), row.unequal_places)
+    note = interval(row.change_ci95_low_percent, row.change_ci95_high_percent)
+    sign = PLACES_MARK if row.unequal_places else ""
+    return Cell(percent(row.change_percent), note=note, is_good=row.verdict == "better", mark=sign)
 
 
 def _pairs(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> Table:
@@ -89,27 +85,16 @@ def _pairs(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> T
         counting = set(paired_labels(*sides))
         values = [dict(zip(side["start_labels"], side["start_values"], strict=True)) for side in sides]
         runs = [{start_of.get(run_id): run_id for run_id in side["run_ids"]} for side in sides]
-        places = places_of(sides[0]) | places_of(sides[1])
         for start in dict.fromkeys([*values[0], *values[1]]):
             note = "" if start in counting else "does not count"
             cells = [_value(values[at].get(start), runs[at].get(start)) for at in (0, 1)]
             ratio = Cell("–", note=note)
             if start in values[0] and start in values[1] and values[0][start] > 0:
                 found = values[1][start] / values[0][start]
-                ratio = Cell(f"{found:.3f}", note=note, value=found, mark=_mark(places, [of.get(start) for of in runs]))
+                ratio = Cell(f"{found:.3f}", note=note)
             rows.append([Cell(title, note=start), *cells, ratio])
-    return Table(["Pair", f"Baseline ({label})", f"Proposed ({label})", "Ratio"], rows, name="proof-pairs")
-
-
-def _marked(cell: Cell, places: str | None) -> Cell:
-    """The change with a mark if its runs were not measured at one place; `places` says how they differ."""
-    return replace(cell, mark=PLACES_MARK, mark_why=f"not measured at one place: {places}") if places else cell
-
-
-def _mark(places: Mapping[str, str | None], runs: Sequence[str | None]) -> str:
-    """The mark of a pair whose runs were not measured at one place."""
-    return PLACES_MARK if len({places.get(str(run)) for run in runs}) > 1 else ""
+    return Table(["Pair", f"Baseline ({label})", f"Proposed ({label})", "Ratio"], rows)
 
 
 def _value(value: float | None, run_id: str | None) -> Cell:
-    return Cell("–") if value is None else Cell(figure(value), run_id, value=value)
+    return Cell("–") if value is None else Cell(figure(value), run_id)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import NO_BREAK, duration, estimate, metric_label, percent
+from servelab.core.yaml_file import NO_BREAK, duration, estimate, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 from servelab.report.page import MOST_ROWS, Cell, ShownMeasurement, Table, change_cell, value_or_none
@@ -145,8 +145,8 @@ def _section(
         decision.reason,
         decision.unequal_places or "",
         _effort(table),
-        shown and replace(shown, name=f"stage-{stage.name}"),
-        _failures(stage.name, rows, origin),
+        shown,
+        _failures(rows, origin),
         commands[:MOST_ROWS],
         left_out + same,
     )
@@ -163,7 +163,7 @@ def _in_order(table: pd.DataFrame, decision: Decision) -> list[Row]:
     return table.to_dict("records")
 
 
-def _failures(stage: str, rows: Sequence[Row], origin: Origin) -> Table | None:
+def _failures(rows: Sequence[Row], origin: Origin) -> Table | None:
     failed = [row for row in rows if row["outcome"] != "ok" and value_or_none(row["run_id"])]
     cells = [
         [
@@ -174,30 +174,13 @@ def _failures(stage: str, rows: Sequence[Row], origin: Origin) -> Table | None:
         for row in failed
     ]
     columns = ["Candidate", "Failed because of", "Log line that explains it"]
-    return Table(columns, cells, name=f"stage-{stage}-failures", most=50) if cells else None
+    return Table(columns, cells, most=50) if cells else None
 
 
 def _effort(table: pd.DataFrame) -> str:
     rows = table.dropna(subset=["run_id"]).drop_duplicates("run_id")
     runs = sum(len(run_ids) for run_ids in rows["run_ids"])
     return f"{runs} run{'' if runs == 1 else 's'}, {duration(rows['accelerator_s'].sum())} of accelerator time"
-
-
-def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:
-    """The whole search in one line: candidates, their outcomes, runs, and accelerator time.
-
-    `search` has rows of schemas.SEARCH; a run that several stages use counts once. Recorded logs give only the time
-    under load.
-    """
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in search["outcome"].value_counts(sort=False).items())
-    runs = len({run_id for run_ids in search["run_ids"] for run_id in run_ids})
-    held_s, load_s = (float(search[name].sum()) for name in ("new_accelerator_s", "new_load_accelerator_s"))
-    text = f"{len(search):,} candidates: {outcomes}. {runs:,} run{'' if runs == 1 else 's'}"
-    if not held_s:
-        return f"{text}."
-    if is_recorded:
-        return f"{text}, {duration(load_s)} of accelerator time under load."
-    return f"{text}, {duration(held_s)} of accelerator time, {percent(100 * load_s / held_s, signed=False)} under load."
 
 
 def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: ShownMeasurement, is_recorded: bool) -> Table:
@@ -266,7 +249,7 @@ def _objective(row: Row, is_recorded: bool) -> Cell:
     notes = [f"extrapolated (×{NO_BREAK}{factor:g})"] if extrapolated else []
     if not is_recorded:
         notes.insert(0, f"on {row['starts']} start{'' if row['starts'] == 1 else 's'}")
-    return Cell(text, row["run_id"], ", ".join(notes), value=value)
+    return Cell(text, row["run_id"], ", ".join(notes))
 
 
 def _change(row: Row, verdicts: dict[str, Verdict], incumbent: str | None) -> Cell:

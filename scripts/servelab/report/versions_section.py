@@ -70,7 +70,6 @@ def _changes(study: StudySummary, history: pd.DataFrame) -> Table:
     return Table(
         ["Configuration", "Versions", f"Before ({label})", f"After ({label})", "Change", "Verdict"],
         rows,
-        name="versions",
     )
 
 
@@ -105,7 +104,7 @@ def _answers(study: StudySummary, answers: pd.DataFrame) -> Table:
     label = metric_label(*study.objective.metric_and_basis)
     columns = ["Versions", "Winner", f"Winner ({label})", "Against its baseline", "Measured"]
     if len(answers) < 2:
-        return Table(columns, [], name="answers")
+        return Table(columns, [])
     rows = []
     for row in answers.to_dict("records"):
         here = ["as the study is now"] if row["is_current"] else []
@@ -123,4 +122,4 @@ def _answers(study: StudySummary, answers: pd.DataFrame) -> Table:
                 Cell(str(row["measured_at"])[:10], note=value_or_none(row["measured_on"]) or ""),
             ]
         )
-    return Table(columns, rows, name="answers")
+    return Table(columns, rows)

@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from servelab.core.errors import ServelabError
-from servelab.metrics.definitions import METRICS, RunData
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.comparison_schemas import CURVES
+from servelab.metrics.tables.io import read_table
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
@@ -64,10 +61,6 @@ def _value(value: Any) -> Any:
     return None if pd.isna(value) else value
 
 
-Rows = list[dict[str, Any]]
-
-LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
-PERCENTILES = (0.0, 1.0, 2.0, *(float(percent) for percent in range(5, 100, 5)), 98.0, 99.0, 99.9, 100.0)
 MOST_POINTS = 60
 """Points of one telemetry metric in a round."""
 
@@ -86,37 +79,22 @@ DRAWN = (
 """Source and metric of the telemetry that charts draw, in their order."""
 
 
-def condense(table: pd.DataFrame, runs_folder: Path) -> dict[str, pa.Table]:
-    """Tables `distributions` and `device_series` of the successful runs in `table` (rows of schemas.STAGE_TABLE).
+def device_series(table: pd.DataFrame, runs_folder: Path) -> pa.Table:
+    """Schema DEVICE_SERIES: telemetry of the successful runs in `table` (rows of schemas.STAGE_TABLE).
 
-    A run whose records cannot be read is a `ServelabError` that names it; telemetry may be missing.
+    A telemetry file that cannot be read is a `ServelabError` that names its run; it may be missing.
     """
-    distributions: Rows = []
-    series: Rows = []
+    series: list[dict[str, Any]] = []
     measured = table[table["outcome"] == "ok"].drop_duplicates(["run_id", "workload"])
     for row in measured.to_dict("records"):
-        names = {"study": row["study"], "run_id": row["run_id"], "workload": row["workload"]}
-        records, telemetry = _read(runs_folder / row["run_id"])
-        distributions += [names | entry for entry in distribution(RunData(records))]
-        series += [names | entry for entry in device_series(telemetry)]
-    return {
-        "distributions": pa.Table.from_pylist(distributions, schema=schemas.DISTRIBUTIONS),
-        "device_series": pa.Table.from_pylist(series, schema=schemas.DEVICE_SERIES),
-    }
+        names = {name: row[name] for name in ("study", "run_id", "workload")}
+        samples = runs_folder / row["run_id"] / "telemetry.parquet"
+        if samples.exists():
+            series += [names | entry for entry in condensed(read_table(samples, schemas.TELEMETRY))]
+    return pa.Table.from_pylist(series, schema=schemas.DEVICE_SERIES)
 
 
-def distribution(run: RunData) -> Iterator[dict[str, Any]]:
-    """Percentiles of each latency over all rounds (linear interpolation); none for a latency without observations."""
-    for tag in LATENCIES:
-        rounds = [METRICS.get(tag).observe(data) for data in run.rounds.values()]
-        values = np.concatenate(rounds) if rounds else np.empty(0)
-        if values.size:
-            found = np.percentile(values, PERCENTILES)
-            for percent, value in zip(PERCENTILES, found, strict=True):
-                yield {"metric": tag, "n": int(values.size), "percentile": percent, "value_ms": float(value)}
-
-
-def device_series(telemetry: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def condensed(telemetry: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Means over a run's devices in equally long pieces of each round, from the start of its load."""
     loaded = telemetry[telemetry["time_s"] >= 0]
     for (source, metric), rows in loaded.groupby(["source", "metric"], sort=False):
@@ -129,13 +107,3 @@ def device_series(telemetry: pd.DataFrame) -> Iterator[dict[str, Any]]:
             means = of_round.groupby(piece)[["time_s", "value"]].mean()
             for time_s, value in means.itertuples(index=False):
                 yield {"round": int(number), "source": source, "metric": metric, "time_s": time_s, "value": value}
-
-
-def _read(folder: Path) -> tuple[pa.Table, pd.DataFrame]:
-    try:
-        records = pq.read_table(folder / "requests.parquet", schema=schemas.RUN_REQUESTS)
-        samples = folder / "telemetry.parquet"
-        telemetry = pq.read_table(samples, schema=schemas.TELEMETRY) if samples.exists() else None
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise ServelabError(f"{folder}: not a complete run ({error}); remove the folder and run again") from None
-    return records, (schemas.TELEMETRY.empty_table() if telemetry is None else telemetry).to_pandas()

@@ -1,11 +1,121 @@
-"""A study's answer as lines for a terminal."""
+"""A study's answer in one sentence, and as lines for a terminal."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-from servelab.core.yaml_file import mark
-from servelab.search.recommended import FROM_LOGS, Improvement, Proof, Recommended
+from servelab.answers.comparison import SAME
+from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, figure, mark, metric_label, percent
+from servelab.search.decision import CANNOT_TELL
+from servelab.search.proof import BETTER, DISTURBED, FAILED
+from servelab.search.recommended import FROM_LOGS, Improvement, MapRange, Proof, Recommended
+from servelab.search.winner_map import UNITS
+
+
+class AnswerText(NamedTuple):
+    """A study's answer in one sentence."""
+
+    kind: Literal["win", "keep", "unsure"]
+    """`unsure`: the proof cannot tell, so the baseline is kept."""
+    text: str
+
+
+def answer_text(recommended: Recommended, on: str | None = None) -> AnswerText:
+    """The answer; `on` is the workload that decides, else the one whose change is the proof's, or the first."""
+    proof = recommended.proof
+    rows = proof.workloads if proof else recommended.improvements
+    found = [row for row in rows if row.workload == on] or [
+        row for row in rows if proof and row.change_percent == proof.change_percent
+    ]
+    row = next(iter([*found, *rows]), None)
+    if recommended.changed:
+        gain = "" if row is None else f": {_gained(recommended, row)}"
+        clauses = [f"Use this command{gain}", *_loads(recommended), *_guards(recommended), _same_answers(recommended)]
+        return AnswerText("win", f"{', '.join(clauses)}.")
+    if proof is not None and proof.verdict in (CANNOT_TELL, DISTURBED):
+        return AnswerText("unsure", f"Cannot tell, so keep the baseline: {_unsure(proof)}.")
+    return AnswerText("keep", f"Keep the baseline: {_kept(recommended)}.")
+
+
+def _gained(recommended: Recommended, row: Improvement) -> str:
+    """`229 → 383 total tokens/s (+67.2 %, sure between +17.0 and +140 %)`."""
+    if row.change_percent is None:
+        return f"not comparable on {row.title}, {row.failed or 'a run failed'}"
+    label = metric_label(row.metric, row.basis)
+    unit = label[:1].lower() + label[1:] if label[1:2].islower() else label
+    low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
+    places = PLACES_MARK if row.unequal_places else ""
+    change = f"{percent(row.change_percent)}{mark(row.validity, row.baseline_validity)}{places}"
+    sure = "one measurement a side" if low is None or high is None else f"sure between {_between(low, high)}"
+    if recommended.evidence == FROM_LOGS:
+        sure = f"{sure.replace('sure ', '')}, {FROM_LOGS}"
+    extrapolated = " (extrapolated)" if row.extrapolated else ""
+    values = f"{figure(row.baseline_value)} → {figure(row.value)} {unit}{extrapolated}"
+    return f"{values} ({change}, {sure})"
+
+
+def _between(low: float, high: float) -> str:
+    return f"{percent(low).removesuffix(NO_BREAK + '%')} and {percent(high)}"
+
+
+def _loads(recommended: Recommended) -> list[str]:
+    """Where the command is better and worse than the baseline, of each curve whose map is proved."""
+    texts = []
+    for found in recommended.winner_maps:
+        unit = UNITS[found.load]
+        for side, word in (("winner", "better"), ("baseline", "worse")):
+            spans = [_span(each) for each in found.ranges if each.best == [side]]
+            texts += [f"{word} at {' and '.join(spans)} {unit}"] if spans else []
+    return texts
+
+
+def _span(found: MapRange) -> str:
+    one, other = f"{found.from_load:.3g}", f"{found.to_load:.3g}"
+    return one if one == other else f"{one} to {other}"
+
+
+def _guards(recommended: Recommended) -> list[str]:
+    lost = sum(row.guard == "loses" for row in recommended.improvements)
+    return [f"but it loses too much on {_workloads(lost)}"] if lost else []
+
+
+def _same_answers(recommended: Recommended) -> str:
+    found = recommended.answers
+    if found is None:
+        return "answers not checked"
+    if found.verdict == SAME:
+        return f"answers unchanged within what {found.asked} questions can show"
+    return f"answers: {found.verdict} ({found.asked} questions)"
+
+
+def _unsure(proof: Proof) -> str:
+    if proof.verdict == DISTURBED:
+        return "the proof was disturbed, also when it was measured again"
+    if proof.change_percent is None:
+        return "fewer than two pairs of the proof are sound"
+    low, high = proof.change_ci95_low_percent, proof.change_ci95_high_percent
+    text = f"the proof found {percent(proof.change_percent)}"
+    if low is None or high is None or proof.smallest_change_percent is None:
+        return f"{text} in one pair, which has no interval"
+    smallest = percent(proof.smallest_change_percent, signed=False)
+    return f"{text} (between {_between(low, high)}) and could have seen a change of {smallest} or more"
+
+
+def _kept(recommended: Recommended) -> str:
+    proof = recommended.proof
+    lost = recommended.changed_answers
+    if lost and (proof is None or proof.verdict in (BETTER, FAILED)):
+        best = max(lost, key=lambda each: abs(each.change_percent or 0))
+        faster = "" if best.change_percent is None else f" is {percent(best.change_percent)} in the search, but"
+        return f"{best.candidate}{faster} changes answers"
+    if proof is None:
+        return "the search found no candidate that is better beyond noise and margin"
+    if proof.verdict == FAILED or proof.change_percent is None:
+        return f"what the search proposed {proof.why}"
+    low, high = proof.change_ci95_low_percent, proof.change_ci95_high_percent
+    sure = "" if low is None or high is None else f" (between {_between(low, high)})"
+    return f"what the search proposed is {proof.verdict} in the proof, {percent(proof.change_percent)}{sure}"
 
 
 def render_recommendation(recommended: Recommended, report: Path, model_has_name: bool = True) -> str:
@@ -14,7 +124,7 @@ def render_recommendation(recommended: Recommended, report: Path, model_has_name
     `model_has_name`: the engine finds the served weights by the name in the command. Else only the command with this
     machine's paths starts as printed, and it is the only one.
     """
-    lines = [f"{recommended.study}: recommended serving command", *recommended.answers_text, ""]
+    lines = [f"{recommended.study}: {answer_text(recommended).text}", *recommended.answers_text, ""]
     lines += [f"    {recommended.launch_command or recommended.command}", ""]
     if recommended.launch_command and model_has_name:
         lines += ["With the model's name in place of its path:", "", f"    {recommended.command}", ""]
@@ -26,21 +136,13 @@ def render_recommendation(recommended: Recommended, report: Path, model_has_name
     return "\n".join([*lines, "", f"Report: {report}"])
 
 
-def keep_text(recommended: Recommended) -> str:
-    """Why the baseline is kept, in one sentence."""
-    if recommended.proof is None:
-        return "Keep the baseline: the search found no candidate that is better beyond noise and margin."
-    return f"Keep the baseline: what the search proposed is not proved (verdict: {recommended.proof.verdict})."
-
-
 def _answer(recommended: Recommended) -> list[str]:
     proof = recommended.proof
-    if not recommended.changed:
-        lines = [keep_text(recommended)]
-        if proof is not None:
-            lines += [f"    {proof.why}", "Proposed by the search, not recommended:", f"    {proof.proposed_command}"]
-            lines += ["", *_found("What the proof found", recommended, proof)]
-        return lines
+    if not recommended.changed and proof is None:
+        return []
+    if not recommended.changed and proof is not None:
+        lines = [f"Proof: {proof.verdict}: {proof.why}", "Proposed by the search, not recommended:"]
+        return [*lines, f"    {proof.proposed_command}", "", *_found("What the proof found", recommended, proof)]
     title = "Against the baseline"
     if recommended.evidence == FROM_LOGS:
         title += f" ({recommended.evidence})"

@@ -340,16 +340,6 @@ TIMELINE = table_schema(
     ("output_tokens", pa.float64(), "Output tokens that arrived in it; an event counts for the request's mean."),
 )
 
-DISTRIBUTIONS = table_schema(
-    ("study", pa.string(), "Study."),
-    ("run_id", pa.string(), "Run of baseline or winner; its records are in `results/runs/<run_id>/`."),
-    ("workload", pa.string(), "Name of the workload."),
-    ("metric", pa.string(), "Latency: `ttft_ms`, `tpot_ms`, `itl_ms` or `e2el_ms`."),
-    ("n", pa.int64(), "Observations of all rounds."),
-    ("percentile", pa.float64(), "Percentile, 0 to 100."),
-    ("value_ms", pa.float64(), "Its value; linear interpolation."),
-)
-
 DEVICE_SERIES = table_schema(
     ("study", pa.string(), "Study."),
     ("run_id", pa.string(), "Run of baseline or winner; its samples are in `results/runs/<run_id>/`."),
@@ -378,7 +368,6 @@ TABLES = {
     "checks": CHECKS,
     "telemetry": TELEMETRY,
     "timeline": TIMELINE,
-    "distributions": DISTRIBUTIONS,
     "device_series": DEVICE_SERIES,
     "claims": CLAIMS,
 }

@@ -61,8 +61,8 @@ SIDE_OF = {"baseline": "Baseline", "winner": "Optimized"}
 MOST_ROWS = 24
 """Most rows of a chart with one row per candidate: it draws the best, and the table beside it has all."""
 
-Reads = Literal["proof", "search", "curves", "distributions", "series"]
-Section = Literal["answer", "search", "latency", "time"]
+Reads = Literal["proof", "search", "curves", "series"]
+Section = Literal["answer", "tried", "loads", "time"]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Chart:
     """A chart.
 
     `reads` names its table: the pairs of the `proof`, the stage tables of the whole `search` with their decisions, the
-    `curves`, or the `distributions` of latencies and the `series` over time of the compared runs. `section` is the
-    report's section. `build` gets the rows with at least `columns`, and gives None if they show nothing.
+    `curves`, or the `series` over time of the compared runs. `section` is the report's section. `build` gets the rows
+    with at least `columns`, and gives None if they show nothing.
     """
 
     name: str

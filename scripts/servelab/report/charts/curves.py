@@ -163,8 +163,8 @@ CHARTS.register(
     Chart(
         name="curves",
         reads="curves",
-        section="search",
-        caption="Throughput and latency against load, with 95 % intervals; a dashed line is a limit on latency.",
+        section="loads",
+        caption="By load; vertical lines are 95 % intervals, dashed ones limits on latency.",
         columns=(
             "curve",
             "load",

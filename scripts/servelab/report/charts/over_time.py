@@ -89,8 +89,7 @@ CHARTS.register(
         name="over_time",
         reads="series",
         section="time",
-        caption="Load and telemetry on the deciding workload, mean over the devices of a run; a line for each of the "
-        f"first {MOST_ROUNDS} rounds.",
+        caption="The deciding workload, mean over a run's devices; a line for each round, 3 at most.",
         columns=COLUMNS,
         build=build,
     ),

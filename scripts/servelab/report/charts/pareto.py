@@ -98,8 +98,8 @@ CHARTS.register(
     Chart(
         name="pareto",
         reads="search",
-        section="search",
-        caption="Throughput against mean latency: up and left is better; the line joins what nothing beats.",
+        section="loads",
+        caption="Up and left is better; the line joins what nothing beats.",
         columns=(
             "stage",
             "candidate",

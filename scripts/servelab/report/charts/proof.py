@@ -29,7 +29,7 @@ from servelab.results.compare_with_baseline import paired_labels
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
-_SIDES = [*SIDES, "Promised by the search"]
+_SIDES = [*SIDES, "Promised (hollow)"]
 _SHAPES = ["circle", "diamond", "diamond"]
 
 
@@ -143,8 +143,7 @@ CHARTS.register(
         name="proof",
         reads="proof",
         section="answer",
-        caption="Each pair of measurements from baseline to optimized, and their mean with the 95 % interval of the "
-        "change.",
+        caption="Each pair from baseline to optimized; the bar is the mean's 95 % interval.",
         columns=COLUMNS,
         build=build,
     ),

@@ -96,8 +96,8 @@ CHARTS.register(
     Chart(
         name="tried",
         reads="search",
-        section="search",
-        caption="What the search measured, the best first; line = 95 % interval over starts, visits or logs.",
+        section="tried",
+        caption="The best first; lines are 95 % intervals.",
         columns=(
             *("stage", "stage_title", "candidate", "workload", "run_id", "is_incumbent", "is_winner", "verdict"),
             *("outcome", "reason", "validity", "accelerators", "accelerators_per_node", "objective", "objective_per"),

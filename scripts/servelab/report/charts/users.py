@@ -77,9 +77,8 @@ CHARTS.register(
     Chart(
         name="users",
         reads="curves",
-        section="search",
-        caption="Throughput of a device against the speed each user sees, load by load: up and right is better, and "
-        "the steps are the best of both.",
+        section="loads",
+        caption="Each user's speed against the device's, load by load: up and right is better.",
         columns=(
             "curve",
             "load",

@@ -40,8 +40,8 @@ def study_charts(
     """Each chart of a study's report with its rows.
 
     `table` has the rows of all stage tables. Of the improvements, those of the study's objective are drawn.
-    `promised_percent` is the change that the search promised to the proof. `of_runs` has the tables `timeline`,
-    `distributions` and `device_series` of the compared runs, as far as they exist; `curves` has schemas.CURVES.
+    `promised_percent` is the change that the search promised to the proof. `of_runs` has the tables `timeline`
+    and `device_series` of the compared runs, as far as they exist; `curves` has schemas.CURVES.
     """
     metric, basis = study.objective.metric_and_basis
     comparison = table[table["stage"].isin(LAST_STAGES)].reset_index(drop=True)
@@ -51,7 +51,6 @@ def study_charts(
         "proof": proof_rows(study, comparison, of_objective, promised_percent),
         "search": add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions, study),
         "series": series_rows(compared),
-        **({"distributions": compared["distributions"]} if "distributions" in compared else {}),
         **({} if curves is None else {"curves": with_limits(curves, study)}),
     }
     return ((chart, tables[chart.reads]) for chart in CHARTS if chart.reads in tables)

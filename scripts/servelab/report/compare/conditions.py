@@ -117,9 +117,7 @@ _BY_VERDICT: Mapping[str, Word] = {SAME: "same", "new failure": "worse", "fixed 
 """Verdict of a pair that has no change → the word of every condition."""
 
 
-def _word(
-    comparison: StudyComparison, condition: Condition, judged: JudgedPair, level: float
-) -> tuple[Word, str]:
+def _word(comparison: StudyComparison, condition: Condition, judged: JudgedPair, level: float) -> tuple[Word, str]:
     if judged.change is None:
         return _BY_VERDICT.get(judged.verdict, "cannot tell"), f"{judged.verdict}: {judged.why}"
     runs = judged.pair.both

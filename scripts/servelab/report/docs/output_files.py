@@ -137,13 +137,13 @@ FILES: tuple[OutputFile, ...] = (
     OutputFile("studies/<study>/answers.parquet", "these answers, a row each", "answers"),
     OutputFile("studies/<study>/history.parquet", "each configuration at two versions of its engine", "history"),
     OutputFile("studies/<study>/curves.parquet", "each configuration at each point of each curve", "curves"),
-    OutputFile("studies/<study>/report.{html,md}", "the report"),
+    OutputFile("studies/<study>/report.html", "the report"),
+    OutputFile("studies/<study>/report.md", "its answer, to paste into a pull request or a chat"),
     OutputFile("studies/<study>/charts/", "its charts, each as SVG, PNG and Vega-Lite JSON"),
-    OutputFile("studies/<study>/tables/", "every table of the report, as CSV and as Parquet"),
+    OutputFile("studies/<study>/tables/", "the tables behind the report, as CSV and as Parquet"),
     OutputFile(
         "studies/<study>/search.parquet", "every candidate: tried, failed or not run, why, and what it took", "search"
     ),
-    OutputFile("studies/<study>/distributions.parquet", "latencies of its runs by percentile", "distributions"),
     OutputFile("studies/<study>/device_series.parquet", "telemetry of the accelerators over time", "device_series"),
     OutputFile("recorded/<study>/claims.parquet", "what was published, computed again from the logs", "claims"),
     OutputFile("recorded/<study>/logs/", "a copy of the logs"),

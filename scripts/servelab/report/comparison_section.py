@@ -1,99 +1,23 @@
-"""Baseline against optimized: the headline, and the tables over all workloads."""
+"""Baseline against optimized: the objective and every other metric on every workload, and what explains them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, estimate, figure, interval, mark, metric_label, percent
+from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, estimate, figure, mark, metric_label
 from servelab.metrics.definitions import METRICS
-from servelab.metrics.objective import LATENCIES, THROUGHPUT, measured, on_front
 from servelab.report.charts.curves import AT, LIMITED, SHOWN
 from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
-from servelab.search.recommendation_text import keep_text
-from servelab.search.recommended import FROM_LOGS, BestOfWorkload, Recommended
+from servelab.search.recommended import BestOfWorkload, Recommended
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
-SIDES = {"baseline": "Baseline", "winner": "Optimized"}
-
-
-def limit_lines(study: StudySummary, table: pd.DataFrame) -> list[str]:
-    """A line for each side on the deciding workload; `table` has rows of schemas.STAGE_TABLE."""
-    on = study.objective.on
-    rows = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == on) & (table["outcome"] == "ok")]
-    return [
-        f"{title}: {_text(row)}, on {study.workloads[on]}."
-        for side, title in SIDES.items()
-        for row in rows[rows["candidate"] == side].to_dict("records")[:1]
-    ]
-
-
-def _text(row: dict[Any, Any]) -> str:
-    note = value_or_none(row["limit_note"]) or "the model's size is not known"
-    share = value_or_none(row["share_of_limit"])
-    if share is None:
-        return f"no physical limit ({note})"
-    limit = figure(value_or_none(row["limit_total_tokens_per_s"]))
-    return f"{100 * float(share):.2g} % of what its devices can do (physical limit {limit} total tokens/s: {note})"
-
-
 Row = dict[Any, Any]
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The answer in one line: a large figure, if there is one, and what it measures."""
-
-    figure: str
-    text: str
-    run_id: str
-    values: str = ""
-    """Before and after, with what they are; empty without a figure."""
-
-
-def headline(study: StudySummary, recommended: Recommended, improvements: pd.DataFrame) -> Headline:
-    """The objective's change on the deciding workload, from the proof or from a recorded study's logs."""
-    objective = study.objective
-    title = study.workloads[objective.on]
-    if not recommended.changed:
-        return Headline("", keep_text(recommended), recommended.run_id)
-    if recommended.proof is not None and recommended.proof.change_percent is None:
-        return Headline("", recommended.proof.why, recommended.run_id)
-    basis: str = objective.per
-    if not (rows := _rows(improvements, objective.metric, basis)):  # only rates have figures per accelerator and node
-        basis = "deployment"
-        rows = _rows(improvements, objective.metric, basis)
-    if objective.on not in rows:
-        failed = next((entry.failed for entry in recommended.improvements if entry.workload == objective.on), None)
-        return Headline("", f"Not comparable on {title}: {failed or 'a run failed'}", recommended.run_id)
-    row = rows[objective.on]
-    value, low, high = (
-        value_or_none(row[name]) for name in ("change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
-    )
-    extrapolated = " (extrapolated)" if row["extrapolated"] else ""
-    values = f"{figure(row['baseline_value'])} → {figure(row['value'])}"
-    used = recommended.served_on or f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
-    label = metric_label(objective.metric, basis)
-    by = recommended.proof.candidate if recommended.proof else None
-    by = by or f"{recommended.engine} {recommended.engine_version}"
-    text = f"On {title}: by {by} on {used}, against the baseline ({interval(low, high)})"
-    if recommended.evidence == FROM_LOGS:
-        text += f", {FROM_LOGS}"
-    unit = label[:1].lower() + label[1:] if label[1:2].islower() else label
-    return Headline(percent(value), text, recommended.run_id, f"{values} {unit}{extrapolated}")
-
-
-def place_warning(recommended: Recommended) -> str:
-    """Differences between the places of the runs that the answer compares; empty if there are none."""
-    gains = recommended.proof.workloads if recommended.proof else recommended.improvements
-    promised = recommended.proof and recommended.proof.promised_unequal_places
-    found = dict.fromkeys(each.unequal_places for each in gains if each.unequal_places)
-    if promised:
-        found[f"what the search promised: {promised}"] = None
-    return " / ".join(found)
+SIDES = {"baseline": "Baseline", "winner": "Optimized"}
 
 
 def objective_table(
@@ -109,13 +33,6 @@ def objective_table(
     as_run = _rows(improvements, metric, "deployment")
     scaled = {basis: _rows(improvements, metric, basis) for basis in ("accelerator", "node")}
     others = {basis: found for basis, found in scaled.items() if _is_scaled(found)}
-    columns = [
-        "Workload",
-        f"Baseline ({label})",
-        f"Optimized ({label})",
-        "Change",
-        *(f"Per {basis}" for basis in others),
-    ]
     rows: list[list[Cell]] = []
     failures = {entry.workload: entry.failed for entry in recommended.improvements}
     comparison = table[table["stage"].isin(LAST_STAGES)]
@@ -132,7 +49,8 @@ def objective_table(
             cells += [Cell("–", note=failures.get(workload) or "")] + [Cell("–") for _ in others]
         cells.append(measured.counts(*(list(of_side) for of_side in sides[sides["outcome"] == "ok"]["run_ids"])))
         rows.append(cells)
-    return Table([*columns, "n"], rows, name="objective")
+    bases = [f"Per {basis}" for basis in others]
+    return Table(["Workload", f"Baseline ({label})", f"Optimized ({label})", "Change", *bases, "n"], rows)
 
 
 def other_metrics_table(
@@ -156,7 +74,7 @@ def other_metrics_table(
         ]
         for row in records
     ]
-    return Table(["Metric", "Baseline", "Optimized", "Change", "n"], rows, name="other-metrics")
+    return Table(["Metric", "Baseline", "Optimized", "Change", "n"], rows)
 
 
 def accelerators_text(study: StudySummary, table: pd.DataFrame) -> str:
@@ -221,7 +139,7 @@ def _other_basis(row: Row, label: str) -> Cell:
 def _only_baseline(sides: pd.DataFrame, metric: str, measured: ShownMeasurement) -> list[Cell]:
     """Baseline and winner if they cannot be compared: what was measured, or `failed`."""
     cells = []
-    for candidate in ("baseline", "winner"):
+    for candidate in SIDES:
         rows = sides[sides["candidate"] == candidate].to_dict("records")
         if not rows:
             cells.append(Cell("–"))
@@ -232,22 +150,76 @@ def _only_baseline(sides: pd.DataFrame, metric: str, measured: ShownMeasurement)
     return cells
 
 
-def front_table(search: pd.DataFrame, figures: ShownMeasurement) -> Table:
-    """A row for each run on the front of a latency, lowest latency first; `search` as in the chart."""
-    runs = measured(search)
-    fronts = {column: on_front(runs[runs[column].notna()], column) for column in LATENCIES}
-    on = {column: set(front.index[front]) for column, front in fronts.items()}
-    shown = runs[runs.index.isin(set().union(*on.values()))].sort_values([*LATENCIES], kind="stable")
-    rows = [
-        [
-            Cell(row["candidate"], row["run_id"], str(row["stage_title"]), is_good=row["role"] == "Winner"),
-            Cell(figure(row[THROUGHPUT]), row["run_id"], value=row[THROUGHPUT]),
-            *(figures.cell(list(row["run_ids"]), column.removesuffix("_mean"), row[column]) for column in LATENCIES),
-            Cell(" and ".join(LATENCIES[c].split()[1] for c in LATENCIES if index in on[c])),
-        ]
-        for index, row in shown.iterrows()
-    ]
-    return Table(["Candidate", "Total tokens/s per accelerator", *LATENCIES.values(), "On the front of"], rows, "front")
+def sides_table(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> Table:
+    """What explains the figures of baseline and winner: a row for each fact that a side has.
+
+    `table` has rows of schemas.STAGE_TABLE, `metrics` those of schemas.METRICS. The first facts are those of the
+    workload that decides.
+    """
+    means = metrics.dropna(subset=["mean"]).groupby(["run_id", "metric"])["mean"].mean().to_dict()
+    rows: list[list[Cell]] = []
+    for workload in sorted(study.workloads, key=lambda name: name != study.objective.on):
+        found = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == workload) & (table["outcome"] == "ok")]
+        by_side = {row["candidate"]: row for row in found.to_dict("records")}
+        for name, fact in _FACTS.items() if workload == study.objective.on else list(_FACTS.items())[_OF_A_SERVER:]:
+            texts = [fact(by_side[side], means) if side in by_side else "" for side in SIDES]
+            if any(texts):
+                rows.append([Cell(name, note=study.workloads[workload]), *(Cell(text or "–") for text in texts)])
+    return Table(["", *SIDES.values()], rows)
+
+
+def _startup(row: Row, means: Mapping[Any, float]) -> str:
+    """Cold and warm starts; a mean of both would be neither."""
+    if value_or_none(row.get("startup_s")) is None:
+        return ""
+    kinds = {"startup_cold_s": "cold {}", "startup_warm_s": "warm {}"}
+    found = [words.format(_seconds(row, name)) for name, words in kinds.items() if value_or_none(row[name])]
+    return "; ".join(found) or f"{_seconds(row, 'startup_s')}, not known whether cold or warm"
+
+
+def _seconds(row: Row, name: str) -> str:
+    value, low, high = (value_or_none(row[f"{name}{end}"]) for end in ("", "_ci95_low", "_ci95_high"))
+    return f"{estimate(value, low, high)} s"
+
+
+def _limit(row: Row, means: Mapping[Any, float]) -> str:
+    share, note = value_or_none(row.get("share_of_limit")), value_or_none(row.get("limit_note"))
+    if share is None:
+        return note or ""
+    limit = figure(value_or_none(row["limit_total_tokens_per_s"]))
+    return f"{100 * float(share):.2g} % of {limit} total tokens/s ({note})"
+
+
+def _capacity(row: Row, means: Mapping[Any, float]) -> str:
+    return value_or_none(row.get("capacity_note")) or ""
+
+
+def _natural_length(row: Row, means: Mapping[Any, float]) -> str:
+    length = value_or_none(row.get("natural_length_tokens"))
+    return "" if length is None else f"{figure(length)} output tokens; only figures of an output token are compared"
+
+
+def _drafts(row: Row, means: Mapping[Any, float]) -> str:
+    accepted, length = (_mean(row, means, f"draft_{name}") for name in ("acceptance_percent", "accepted_length_tokens"))
+    if accepted is None:
+        return ""
+    return f"{figure(accepted)} % accepted{'' if length is None else f', {figure(length)} tokens a step'}"
+
+
+def _mean(row: Row, means: Mapping[Any, float], metric: str) -> float | None:
+    values = [value for run_id in row["run_ids"] if (value := means.get((run_id, metric))) is not None]
+    return sum(values) / len(values) if values else None
+
+
+_OF_A_SERVER = 2
+"""The first of the facts are the same, or nearly, on every workload."""
+_FACTS = {
+    "Start-up": _startup,
+    "Share of the physical limit": _limit,
+    "Why the search for capacity ended": _capacity,
+    "Answers that end by themselves": _natural_length,
+    "Tokens drafted ahead": _drafts,
+}
 
 
 _LATENCIES = {name: title for name, title in SHOWN.items() if name in LIMITED}
@@ -258,12 +230,11 @@ def curves_table(curves: pd.DataFrame, repeats: str = "Starts") -> Table:
 
     `repeats` is the heading of the numbers of server starts, or of logs.
     """
-    rows = [_row(row) for row in curves.to_dict("records")]
     columns = ["Configuration", "Load", "Total tokens/s, as run", "Requests/s", *_LATENCIES.values(), repeats]
-    return Table(columns, rows, name="curves")
+    return Table(columns, [_curve_row(row) for row in curves.to_dict("records")])
 
 
-def _row(row: dict[Any, Any]) -> list[Cell]:
+def _curve_row(row: Row) -> list[Cell]:
     load = f"{row['curve']}: {AT[row['load']].format(row['level'])}"
     head = [
         Cell(str(row["candidate"]), row["run_id"], str(row["stage"]), is_good=row["candidate"] == "winner"),
@@ -273,14 +244,14 @@ def _row(row: dict[Any, Any]) -> list[Cell]:
         why = "saturated at a lower rate: not sent" if row["outcome"] == "saturated" else f"failed: {row['reason']}"
         return [*head, Cell(why), *(Cell("–") for _ in range(len(_LATENCIES) + 1)), Cell(f"{row['starts']}")]
     value, low, high = (value_or_none(row[f"total_tokens_per_s{end}"]) for end in ("", "_ci95_low", "_ci95_high"))
-    figures = [Cell(figure(row[name]), row["run_id"], value=row[name]) for name in ("requests_per_s", *_LATENCIES)]
-    total = Cell(estimate(value, low, high), row["run_id"], value=value, mark=mark(row["validity"]))
+    figures = [Cell(figure(row[name]), row["run_id"]) for name in ("requests_per_s", *_LATENCIES)]
+    total = Cell(estimate(value, low, high), row["run_id"], mark=mark(row["validity"]))
     return [*head, total, *figures, Cell(f"{row['starts']}")]
 
 
 @dataclass(frozen=True)
 class GuardSection:
-    """The report's tables for each workload."""
+    """The report's section on what to use on each workload."""
 
     verdict: str
     losses: list[str]
@@ -297,33 +268,17 @@ def guard_section(recommended: Recommended) -> GuardSection | None:
     unclear = [row.title for row in recommended.improvements if row.guard == "unclear"]
     differs = any(not best.is_recommended for best in recommended.by_workload)
     most = f"{recommended.max_loss_percent:g} %"
+    count = f"{len(losses)} workload{'' if len(losses) == 1 else 's'}" if losses else "no workload"
+    verdict = f"The optimized configuration loses more than {most} on {count}."
     if not recommended.changed:
         verdict = "Use the baseline on every workload."
-    elif losses:
-        count = f"{len(losses)} workload{'' if len(losses) == 1 else 's'}"
-        verdict = f"The optimized configuration loses more than {most} on {count}."
-    else:
-        verdict = f"The optimized configuration loses more than {most} on no workload."
     if unclear:
         verdict += f" Noise is too large to decide on {', '.join(unclear)}."
     return GuardSection(verdict, losses, recommended.by_workload if differs else [])
 
 
-def capacity_lines(study: StudySummary, table: pd.DataFrame) -> list[str]:
-    """A line for each side and workload whose load was searched; `table` has rows of schemas.STAGE_TABLE."""
-    if "capacity_note" not in table:
-        return []
-    rows = table[table["stage"].isin(LAST_STAGES) & table["capacity_note"].notna()].to_dict("records")
-    return [
-        f"{title}, {study.workloads[row['workload']]}: why the search for the capacity ended: {row['capacity_note']}."
-        for side, title in SIDES.items()
-        for row in rows
-        if row["candidate"] == side
-    ]
-
-
 MOST_ROWS = 12
-"""Rows that a report shows; the table's files have all."""
+"""Answers that a report shows."""
 MOST_CHARACTERS = 600
 """Characters of a text that the table shows."""
 
@@ -333,29 +288,23 @@ def answers_table(answers: pd.DataFrame) -> Table | None:
 
     None if none differs. A configuration's answer to a question is shown once, however often it was asked.
     """
-    rows = [row for row in answers.to_dict("records") if row["run_id"] != row["baseline_run_id"]]
-    rows = [row for row in rows if row["edit_share"] > 0]
-    rows.sort(key=lambda row: (not _lost(row), -row["edit_share"], row["question"], row["candidate"], row["start"]))
-    seen: dict[tuple[Any, ...], dict[Any, Any]] = {}
-    for row in rows:
-        seen.setdefault((row["candidate"], row["question"]), row)
+    differ = answers[(answers["run_id"] != answers["baseline_run_id"]) & (answers["edit_share"] > 0)]
+    lost = (differ["baseline_right"] == True) & (differ["right"] == False)  # noqa: E712 (null is neither)
+    order = ["lost", "edit_share", "question", "candidate", "start"]
+    found = differ.assign(lost=lost).sort_values(order, ascending=[False, False, True, True, True])
     columns = ["Configuration", "Question", "The baseline's answer", "Its answer", "Edits per character"]
-    found = [_answers_table_row(row) for row in seen.values()]
-    return Table(columns, found, name="answers", most=MOST_ROWS) if found else None
+    rows = found.drop_duplicates(["candidate", "question"]).to_dict("records")
+    return Table(columns, [_answer_row(row) for row in rows], most=MOST_ROWS) if rows else None
 
 
-def _lost(row: dict[Any, Any]) -> bool:
-    return row["baseline_right"] is True and row["right"] is False
-
-
-def _answers_table_row(row: dict[Any, Any]) -> list[Cell]:
+def _answer_row(row: Row) -> list[Cell]:
     expected = f"right: {row['expected']}" if isinstance(row["expected"], str) else ""
     return [
         Cell(str(row["candidate"]), row["run_id"], f"{row['stage']}, {row['start']}"),
-        Cell(_answers_table_text(row["prompt"]), note=expected),
-        Cell(_answers_table_text(row["baseline_text"]), row["baseline_run_id"], _graded(row["baseline_right"])),
-        Cell(_answers_table_text(row["text"]), row["run_id"], _graded(row["right"])),
-        Cell(f"{row['edit_share']:.2f}", value=value_or_none(row["edit_share"])),
+        Cell(_one_line(row["prompt"]), note=expected),
+        Cell(_one_line(row["baseline_text"]), row["baseline_run_id"], _graded(row["baseline_right"])),
+        Cell(_one_line(row["text"]), row["run_id"], _graded(row["right"])),
+        Cell(f"{row['edit_share']:.2f}"),
     ]
 
 
@@ -363,36 +312,10 @@ def _graded(right: Any) -> str:
     return {True: "right", False: "wrong"}.get(right, "")
 
 
-def _answers_table_text(text: Any) -> str:
+def _one_line(text: Any) -> str:
     """A text on one line, without what no page shows."""
     if not isinstance(text, str):
         return "(no answer)"
     shown = " ".join(text[: 2 * MOST_CHARACTERS].split())
     shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
     return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}…"
-
-
-_ACCEPTED, _LENGTH = "draft_acceptance_percent", "draft_accepted_length_tokens"
-
-
-def answer_lines(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> list[str]:
-    """Lines on each workload and side; `table` has rows of schemas.STAGE_TABLE, `metrics` those of schemas.METRICS."""
-    found = table[table["stage"].isin(LAST_STAGES) & table["candidate"].isin(SIDES) & (table["outcome"] == "ok")]
-    drafted = metrics[metrics["metric"].isin((_ACCEPTED, _LENGTH))].dropna(subset=["mean"])  # null: nothing was drafted
-    lines = []
-    for row in found.to_dict("records"):
-        who = f"{SIDES[row['candidate']]}, {study.workloads[row['workload']]}"
-        if pd.notna(row.get("natural_length_tokens")):
-            length = figure(row["natural_length_tokens"])
-            lines.append(
-                f"{who}: answers end by themselves, {length} output tokens a request; so only figures of an output "
-                "token are compared."
-            )
-        of_runs = drafted[drafted["run_id"].isin(list(row["run_ids"]))].groupby("metric")["mean"].mean()
-        lines += [f"{who}: {_drafts(of_runs)}."] if _ACCEPTED in of_runs else []
-    return lines
-
-
-def _drafts(means: Any) -> str:
-    step = f", {figure(means[_LENGTH])} tokens a step" if _LENGTH in means else ""
-    return f"{figure(means[_ACCEPTED])} % of the tokens drafted ahead were accepted{step}"

@@ -1,0 +1,128 @@
+"""The first screen of a report: the answer in a sentence, what it rests on and cost, and the command to use."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from servelab.core.yaml_file import duration
+from servelab.report.forms import Deployment, command_forms
+from servelab.report.stages_section import Origin
+from servelab.search.recommended import Recommended
+from servelab.study.project import StudySummary
+from servelab.study.study import LAST_STAGES
+
+_WORDS = re.compile(r"\S+|\s+")
+"""Of a command, with the white space between them."""
+
+
+@dataclass(frozen=True)
+class CommandForm:
+    """The recommended command as text to copy."""
+
+    title: str
+    pieces: list[tuple[str, bool]]
+    """The text in words and white space, and whether each is in no part of the baseline's command."""
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(piece for piece, _ in self.pieces)
+
+
+def forms_of(study: StudySummary, recommended: Recommended, origin: Origin, baseline: str) -> list[CommandForm]:
+    """The forms of the recommended command, the best for this machine first; `baseline` is the baseline's command."""
+    deployment = Deployment(
+        study=study.study,
+        command=recommended.command,
+        engine=recommended.engine,
+        engine_version=recommended.engine_version,
+        device=study.hardware.device,
+        accelerators=recommended.configuration.accelerators,
+        nodes=study.hardware.nodes,
+        model_has_name=origin.model_has_name(recommended.run_id),
+        image=origin.image(recommended.run_id),
+        launch_command=recommended.launch_command,
+    )
+    changed = parts_of(recommended.command) - parts_of(baseline) if baseline and recommended.changed else Counter()
+    return [CommandForm(title, _pieces(text, changed)) for title, text in command_forms(deployment).items()]
+
+
+def parts_of(command: str) -> Counter[str]:
+    """Options of a command, each with its values, and its environment variables."""
+    parts: list[list[str]] = []
+    for word in shlex.split(command):
+        if parts and parts[-1][0].startswith("-") and not word.startswith("-"):
+            parts[-1].append(word)
+        else:
+            parts.append([word])
+    return Counter(shlex.join(part) for part in parts)
+
+
+def only_in(baseline: str, command: str) -> str:
+    """Parts of the baseline's command that the other lacks, in order; empty if it has all."""
+    left = parts_of(baseline) - parts_of(command)
+    return "  ".join(part for part in left if part.startswith("-") or "=" in part)
+
+
+def _pieces(text: str, changed: Counter[str]) -> list[tuple[str, bool]]:
+    """The text in words and white space, and whether each is in a changed part."""
+    parts = sorted(changed, key=len, reverse=True)
+    pattern = "|".join(r"\s+".join(map(re.escape, part.split())) for part in parts) or "(?!)"
+    found = [each.span() for each in re.finditer(rf"(?<!\S)(?:{pattern})(?!\S)", text)]
+    return [
+        (word.group(), not word.group().isspace() and any(low <= word.start() < high for low, high in found))
+        for word in _WORDS.finditer(text)
+    ]
+
+
+def baseline_command(table: pd.DataFrame) -> str:
+    """The baseline's command; empty if it is unknown. `table` has rows of schemas.STAGE_TABLE."""
+    rows = table[(table["position"] == 0) & table["command"].astype(bool)]
+    last = rows[rows["stage"].isin(LAST_STAGES)]
+    return next((str(command) for command in [*last["command"], *rows["command"]]), "")
+
+
+def answer_facts(
+    study: StudySummary, recommended: Recommended, search: pd.DataFrame | None, *, pair: str, is_recorded: bool
+) -> dict[str, str]:
+    """What the answer is for, how sure it is, and what it cost: title → text.
+
+    `search` has rows of schemas.SEARCH, `pair` is what a pair of the proof consists of.
+    """
+    used = recommended.served_on or f"{recommended.configuration.accelerators} × {study.hardware.accelerator}"
+    facts = {"Serves": f"{recommended.model} on {used}, with {recommended.engine} {recommended.engine_version}"}
+    proof = recommended.proof
+    facts["Measured on"] = study.workloads[study.objective.on]
+    facts["Proof"] = recommended.evidence if proof is None else f"{proof.verdict}, by {proof.pairs} {pair}"
+    if search is not None:
+        facts["Cost"] = search_cost(search, is_recorded)
+    return facts
+
+
+def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:
+    """The whole study in one line: accelerator time, runs, candidates and their outcomes.
+
+    `search` has rows of schemas.SEARCH; a run that several stages use counts once. Recorded logs give only the time
+    under load.
+    """
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in search["outcome"].value_counts(sort=False).items())
+    runs = len({run_id for run_ids in search["run_ids"] for run_id in run_ids})
+    held_s, load_s = (float(search[name].sum()) for name in ("new_accelerator_s", "new_load_accelerator_s"))
+    counted = f"{runs:,} run{'' if runs == 1 else 's'} of {len(search):,} candidates ({outcomes})"
+    if not held_s:
+        return counted
+    if is_recorded:
+        return f"{duration(load_s)} of accelerator time under load, {counted}"
+    return f"{duration(held_s)} of accelerator time, {100 * load_s / held_s:.0f} % of it under load; {counted}"
+
+
+def card(title: str, answer: str, lines: Sequence[str], command: str) -> str:
+    """`report.md`, to paste into a pull request or a chat; GitHub, GitLab and chats show it."""
+    said = "".join(f"- {line}\n" for line in lines if line)
+    return f"**{answer}**\n\n{title}\n\n{said}\n```bash\n{command}\n```\n"
