@@ -34,8 +34,10 @@ def content(study_content):
 
 
 MOST_PAIRS, PAIRS = 8, 3
-PROOF = 2 * 2 * MOST_PAIRS
-"""Runs of the longest proof: baseline and winner on both workloads."""
+STARTS = 2 * MOST_PAIRS
+"""Server starts of the longest proof."""
+PROOF = STARTS + 2 * PAIRS
+"""Its runs: baseline and winner on the workload that decides, and in the first pairs on the other."""
 
 
 def measure(results, spec, run_id, seconds=30.0, **status):
@@ -108,19 +110,19 @@ def measure_proof(results, project, past, seconds=30.0):
 @pytest.fixture(autouse=True)
 def enough_pairs(monkeypatch):
     """The first pairs are enough, whatever their figures, which are not made here."""
-    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, first, promised: study.proof.pairs)
+    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, first, past, proposed=None: study.proof.pairs)
 
 
 def test_a_new_study_has_a_bound_and_nothing_to_tell_from(content, make_project, tmp_path):
     found = forecast(make_project(content), tmp_path / "results")
     # two starts of the baseline and 3 candidates; 1 more and a further start of its incumbent; the proof
     assert (found.known, found.most, found.about, found.about_s) == (5, 7 + PROOF, None, None)
-    assert found.most_starts == 7 + PROOF / 2
+    assert found.most_starts == 7 + STARTS
     assert found.most_s == (7 + PROOF) * LONGEST_S
     total, engine, *_ = found.lines()
-    left = "at most 39 runs on 23 server starts left"
-    assert total.endswith(f"{left} to measure (0 measured), at most 13.7 accelerator-hours")
-    assert engine == f"  llama.cpp 2026.10.11549: {left}, at most 13.7 accelerator-hours"
+    left = "at most 29 runs on 23 server starts left"
+    assert total.endswith(f"{left} to measure (0 measured), at most 10.2 accelerator-hours")
+    assert engine == f"  llama.cpp 2026.10.11549: {left}, at most 10.2 accelerator-hours"
 
 
 def test_a_finished_study_has_one_line(content, make_project, tmp_path):
@@ -143,13 +145,13 @@ def test_of_a_proof_the_first_pairs_are_certain_and_the_others_possible(content,
     past = measure_search(tmp_path, project, {"sequences": 1})
     found = forecast(project, tmp_path)
     assert (found.known, found.about, found.about_starts) == (4 * PAIRS, 4 * PAIRS, 2 * PAIRS)
-    assert (found.most, found.most_starts) == (PROOF, PROOF / 2)
+    assert (found.most, found.most_starts) == (PROOF, STARTS)
     assert found.next_stage[0].startswith("next: Proof")
     measure_proof(tmp_path, project, past)
     assert forecast(project, tmp_path).most == 0
-    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, first, promised: PAIRS + 2)
+    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, first, past, proposed=None: PAIRS + 2)
     found = forecast(project, tmp_path)
-    assert (found.known, found.most, found.most_starts) == (2 * 4, 2 * 4, 2 * 2)
+    assert (found.known, found.most, found.most_starts) == (2 * 2, 2 * 2, 2 * 2)
 
 
 def test_past_runs_tell_what_is_left_of_a_stage(content, make_project, tmp_path):
@@ -212,8 +214,8 @@ def test_an_upgrade_costs_the_runs_of_its_engine_and_says_what_they_took(bumped,
     assert raised.most == 1 + (3 + 1) + (1 + 1) + PROOF / 2
     assert found.known == 1
     assert raised.line() == (
-        "vllm 0.33.0: 1 run on 1 server start left if the winners stay, at most 23 runs on 15 server starts; "
-        "about 0.05 accelerator-hours by past runs (50 % of it under load), at most 8.1 accelerator-hours"
+        "vllm 0.33.0: 1 run on 1 server start left if the winners stay, at most 18 runs on 15 server starts; "
+        "about 0.05 accelerator-hours by past runs (50 % of it under load), at most 6.3 accelerator-hours"
     )
     assert f"  {unchanged.line()}" in found.lines()
 

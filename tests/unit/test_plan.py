@@ -1,5 +1,7 @@
 """Plans: candidates are overrides on the incumbent; what cannot be run is refused, and said."""
 
+from collections import Counter
+
 import pytest
 
 from servelab.search.planning import plan_confirm, plan_stage
@@ -80,6 +82,17 @@ def test_comparison_runs_baseline_and_winner_on_every_workload(study_content, ma
     assert [[run.start for visit in job for run in visit[:1]] for job in plan.jobs()] == [
         [start] * 2 for start in dict.fromkeys(run.start for run in plan.candidates[0].runs)
     ]
+
+
+def test_only_the_first_pairs_measure_what_does_not_decide_and_in_one_round(study_content, make_project, incumbent):
+    study_content |= {"answers": {}, "workloads": ["cpu-sharegpt", "cpu-short", "cpu-long"]}
+    study_content["workloads"][2] = {"name": "cpu-long", "pairs": 5, "rounds": 2}
+    plan = plan_confirm(
+        make_project(study_content), Incumbent(candidate="16", configuration=incumbent), 6, lost={"cpu-short": 1}
+    )
+    for candidate in plan.candidates:
+        counts = Counter((run.workload, run.spec.protocol.rounds) for run in candidate.measured_runs)
+        assert counts == {("cpu-sharegpt", 3): 6, ("cpu-short", 1): 4, ("cpu-long", 2): 5, ("answers", 1): 3}
 
 
 def test_comparison_of_a_baseline_that_won_measures_it_once(study_content, make_project):

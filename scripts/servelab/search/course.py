@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +73,8 @@ def most_runs(study: Study) -> dict[str, int]:
     """The largest number of runs of each stage, by its name and in order; runs measured before are included."""
     a_visit = _visit_runs(study)
     found = {outline.name: a_visit * outline.most_runs for outline in search.strategy_of(study).outlines(study)}
-    a_pair = 2 * _proof_runs(study)
-    return found | {CONFIRM_FIRST: study.proof.pairs * a_pair, CONFIRM: study.proof.most_pairs * a_pair}
+    runs = [2 * count for count in _proof_runs(study)]
+    return found | {CONFIRM_FIRST: sum(runs[: study.proof.pairs]), CONFIRM: sum(runs)}
 
 
 def _visit_runs(study: Study) -> int:
@@ -81,9 +82,15 @@ def _visit_runs(study: Study) -> int:
     return len(study.searched) + (study.answers is not None)
 
 
-def _proof_runs(study: Study) -> int:
-    """Runs of a server start in the proof."""
-    return len(study.workloads) + (study.answers is not None)
+def _proof_runs(study: Study) -> list[int]:
+    """Most runs of a server start of a side in each pair of the proof."""
+    on = study.objective.on
+    wanted = [study.pairs_on(name) for name in study.workloads if name != on]
+    wanted += [study.proof.pairs] if study.answers else []
+    return [
+        1 + sum(number < count for count in wanted)
+        for number in range(max(study.proof.most_pairs, study.pairs_on(on), *wanted))
+    ]
 
 
 class Settled(NamedTuple):
@@ -181,18 +188,18 @@ def _proof(
 ) -> Iterator[Step]:
     """Both stages of the proof. While the winner is not known, another candidate than the baseline stands in for it."""
     study = project.study
-    pair = [PossibleVisit(frozenset({baseline(study).configuration.engine}), _proof_runs(study))]
-    pair.append(PossibleVisit(None, _proof_runs(study)))
+    own = frozenset({baseline(study).configuration.engine})
+    pairs = [[PossibleVisit(own, runs), PossibleVisit(None, runs)] for runs in _proof_runs(study)]
     if not is_known:
         plan = plan_confirm(project, _stand_in(past), study.proof.pairs)
-        yield Step(plan, pair * study.proof.most_pairs, False, engines)
+        yield Step(plan, list(chain.from_iterable(pairs)), False, engines)
         return
     first = search.plan(project, CONFIRM_FIRST, past)
     yield Step(first, [], True, engines)
     table = table_on_disk(first, results)
     plan = search.plan(project, CONFIRM, past, None if table is None else FirstPairs(first, table))
     is_certain = table is not None or len(first.candidates) == 1
-    yield Step(plan, pair * (study.proof.most_pairs - study.proof.pairs), is_certain, engines)
+    yield Step(plan, list(chain.from_iterable(pairs[study.proof.pairs :])), is_certain, engines)
 
 
 def _stand_in(past: list[PastStage]) -> Incumbent:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import content_id
@@ -55,56 +56,54 @@ def make_plan(
     The incumbent is measured on `incumbent_starts` server starts (default: `search.incumbent_starts`), where there is
     something to compare it with. An `obstacle` says why the stage does not apply; the plan then has only the incumbent.
     """
-    loads, specs = [Load(workload=project.study.objective.on)], RunSpecs(project)
-    starts = (incumbent_starts or project.study.search.incumbent_starts) if obstacle is None else 1
+    study, specs = project.study, RunSpecs(project)
+    starts = (incumbent_starts or study.search.incumbent_starts) if obstacle is None else 1
     first = Variant(incumbent.candidate, incumbent.configuration, {}, starts)
-    curve = [Load(workload=name) for name in project.study.searched]
-    points = [load for load in curve if load not in loads]
-    asks = project.study.answers is not None
-    labels = _starts(SEARCH, first.starts)
-    candidates = [_planned(project, first, True, loads, labels, specs, points, asks=asks, probe_of=probe_of)]
-    seen = {key_of(incumbent.configuration)}
-    for variant in variants if obstacle is None else []:
-        key = key_of(variant.configuration)
-        if key not in seen:  # a stage may list an earlier winner again
-            seen.add(key)
-            labels = _starts(SEARCH, variant.starts)
-            candidates.append(
-                _planned(project, variant, False, loads, labels, specs, points, asks=asks, probe_of=probe_of)
-            )
+    unique: dict[str, Variant] = {}
+    for each in (first, *(variants if obstacle is None else ())):
+        unique.setdefault(key_of(each.configuration), each)  # a stage may list an earlier winner again
+    candidates = [
+        _planned(project, specs, each, _searched(project, each), is_incumbent=each is first, probe_of=probe_of)
+        for each in unique.values()
+    ]
+    asked = Starts(asked=_labels(SEARCH, study.search.incumbent_starts)) if study.answers else Starts()
     return Plan(
-        study=project.study.study,
+        study=study.study,
         stage=stage,
         title=title,
         applies=obstacle is None,
         reason=obstacle or "",
         candidates=candidates,
-        baseline_answers=_answers_of_baseline(project, specs) if asks else [],
+        baseline_answers=_planned(project, specs, _baseline(project), asked).answers,
     )
 
 
-def plan_confirm(project: Project, winner: Incumbent, pairs: int, stage: str = CONFIRM) -> Plan:
-    """The plan of a proof: baseline and winner on every workload, on `pairs` fresh server starts each.
+def plan_confirm(
+    project: Project, winner: Incumbent, pairs: int, stage: str = CONFIRM, lost: Mapping[str, int] | None = None
+) -> Plan:
+    """The plan of a proof: baseline and winner, on `pairs` fresh server starts each.
 
-    If the winner is the baseline, there is nothing to prove: it is measured on every workload, on one start.
+    Each start serves the workload that decides. Others, and the questions, are on the first of them only
+    (`Study.pairs_on`), and on one more for each of these pairs that does not count there, as in `lost`. If the winner
+    is the baseline, there is nothing to prove: it is measured on every workload, on one start.
     """
-    workloads = [Load(workload=workload) for workload in project.study.workloads]
-    start, specs = baseline(project.study), RunSpecs(project)
-    is_changed = key_of(winner.configuration) != key_of(start.configuration)
-    # another winner has labels of its own, so that its pairs are measured in jobs of their own
-    labels = (
-        _starts(f"{PROOF}{content_id(key_of(winner.configuration))[:6]}-", pairs) if is_changed else _starts(SEARCH, 1)
+    study = project.study
+    sides = [_baseline(project), Variant("winner", winner.configuration, {})]
+    if key_of(winner.configuration) == key_of(sides[0].configuration):
+        sides, labels = sides[:1], _labels(SEARCH, 1)
+    else:  # another winner has labels of its own, so that its pairs are measured in jobs of their own
+        labels = _labels(f"{PROOF}{content_id(key_of(winner.configuration))[:6]}-", pairs)
+    most = {name: study.pairs_on(name) + (lost or {}).get(name, 0) for name in study.workloads}
+    most[study.objective.on] = len(labels)
+    loads = tuple(
+        (label, tuple(name for name, count in most.items() if number < count)) for number, label in enumerate(labels)
     )
-    sides = [Variant("baseline", start.configuration, {})]
-    if is_changed:
-        sides.append(Variant("winner", winner.configuration, {}))
-    asks = project.study.answers is not None
+    starts = Starts(loads, asked=labels[: study.proof.pairs] if study.answers else ())
     candidates = [
-        _planned(project, side, position == 0, workloads, labels, specs, asks=asks, asks_all=True)
-        for position, side in enumerate(sides)
+        _planned(project, RunSpecs(project), side, starts, is_incumbent=side is sides[0]) for side in sides
     ]
     return Plan(
-        study=project.study.study,
+        study=study.study,
         stage=stage,
         title="Proof: baseline and winner on every workload",
         applies=True,
@@ -115,15 +114,32 @@ def plan_confirm(project: Project, winner: Incumbent, pairs: int, stage: str = C
     )
 
 
-def _answers_of_baseline(project: Project, specs: RunSpecs) -> list[PlannedRun]:
-    """The runs of the baseline that are asked questions in the search."""
-    side = Variant("baseline", baseline(project.study).configuration, {})
-    labels = _starts(SEARCH, project.study.search.incumbent_starts)
-    return _planned(project, side, True, [], labels, specs, asks=True).answers
+class Starts(NamedTuple):
+    """The server starts of a candidate, by their labels."""
+
+    loads: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Each start with the workloads that it serves."""
+    points: tuple[str, ...] = ()
+    """Further points of the curve that decides, on each of these starts."""
+    asked: tuple[str, ...] = ()
+    """The starts that are asked the study's questions."""
 
 
-def _starts(kind: str, count: int) -> list[str]:
-    return [f"{kind}{number}" for number in range(count)]
+def _searched(project: Project, variant: Variant) -> Starts:
+    """The starts of a candidate of the search; a candidate that may answer otherwise than the baseline is asked."""
+    study, labels = project.study, _labels(SEARCH, variant.starts)
+    on = study.objective.on
+    points = tuple(name for name in study.searched if name != on)
+    asked = labels if _is_asked(project, variant.configuration) else ()
+    return Starts(tuple((label, (on,)) for label in labels), points, asked)
+
+
+def _baseline(project: Project) -> Variant:
+    return Variant("baseline", baseline(project.study).configuration, {})
+
+
+def _labels(kind: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{kind}{number}" for number in range(count))
 
 
 def obstacle_to(study: Study, stage: Stage, configuration: Configuration) -> str | None:
@@ -143,77 +159,59 @@ def obstacle_to(study: Study, stage: Stage, configuration: Configuration) -> str
 
 def _planned(
     project: Project,
-    variant: Variant,
-    is_incumbent: bool,
-    loads: Sequence[Load],
-    starts: Sequence[str],
     specs: RunSpecs,
-    points: Sequence[Load] = (),
+    variant: Variant,
+    starts: Starts,
     *,
-    asks: bool = False,
-    asks_all: bool = False,
+    is_incumbent: bool = False,
     probe_of: ProbeOf | None = None,
 ) -> PlannedCandidate:
-    """A candidate with its runs under `loads`, and at `points` of the curve that decides.
-
-    With `asks` the study has questions: they are asked of a candidate that may answer otherwise than the baseline, or
-    with `asks_all` of any. Stages list one configuration many times, so its runs are made once.
-    """
-    named = [tuple(load.workload for load in each) for each in (loads, points)]
+    """A candidate with its runs. Stages list one configuration many times, so its runs are made once."""
     probe = probe_of(variant.configuration) if probe_of else None
-    key = (key_of(variant.configuration), *named, tuple(starts), asks, asks_all, probe)
+    key = (key_of(variant.configuration), starts, probe)
     if key not in project.planned:
-        made = _made(project, variant, loads, starts, specs, points, probe, asks=asks, asks_all=asks_all)
-        project.planned[key] = made
+        project.planned[key] = _made(project, specs, variant, starts, probe)
     own = {"candidate": variant.name, "is_incumbent": is_incumbent, "changes": variant.changes}
     return project.planned[key].model_copy(update=own)
 
 
 def _made(
-    project: Project,
-    variant: Variant,
-    loads: Sequence[Load],
-    starts: Sequence[str],
-    specs: RunSpecs,
-    points: Sequence[Load],
-    probe: float | None,
-    *,
-    asks: bool,
-    asks_all: bool,
+    project: Project, specs: RunSpecs, variant: Variant, starts: Starts, probe: float | None
 ) -> PlannedCandidate:
     """See `_planned`; `probe` is of `ProbeOf`."""
-    configuration = variant.configuration
-    asks = asks and (asks_all or _is_asked(project, configuration))
-    engine = project.engine(configuration.engine)
-    model_id = project.study.model.variant_id(configuration.model)
-    refused, command = None, ""
+    configuration, study = variant.configuration, project.study
+    engine, entry = project.engine(configuration.engine), study.engines[configuration.engine]
+    model_id = study.model.variant_id(configuration.model)
+    command, refused = "", None
     runs: list[PlannedRun] = []
-    others: list[PlannedRun] = []
-    asked: list[PlannedRun] = []
+    points: list[PlannedRun] = []
+    answers: list[PlannedRun] = []
+    options, arguments, hardware = configuration.options, configuration.arguments, study.hardware
     try:
-        entry = project.study.engines[configuration.engine]
-        engine.check_options(configuration.options, entry.version)
+        engine.check_options(options, entry.version)
         command = engine.display_command(
             model_id,
-            configuration.options,
-            configuration.arguments,
+            options,
+            arguments,
             configuration.environment_variables,
             joined=entry.joined_values,
-            nodes=project.study.hardware.nodes,
+            nodes=hardware.nodes,
             count=configuration.accelerators,
         )
         # raises ConfigError for what the engine cannot serve
-        options, arguments, hardware = configuration.options, configuration.arguments, project.study.hardware
         serve = serve_of(engine, model_id, options, arguments, configuration.accelerators, hardware.nodes)
         served = render_served(engine, serve, entry.runtime, hardware.device)
-        for start in starts:
-            for into, load in [*((runs, load) for load in loads), *((others, load) for load in points)]:
-                run_id, spec = specs(configuration, load, served, start, probe)
-                level = project.study.level_of(load.workload) if points else None
-                into.append(PlannedRun(workload=load.workload, start=start, run_id=run_id, spec=spec, level=level))
-            if asks:
-                run_id, spec = specs.answers(configuration, served, start)
-                asked.append(PlannedRun(workload=ANSWERS, start=start, run_id=run_id, spec=spec))
+
+        def run_of(start: str, name: str) -> PlannedRun:
+            run_id, spec = specs(configuration, Load(workload=name), served, start, probe)
+            level = study.level_of(name) if starts.points else None
+            return PlannedRun(workload=name, start=start, run_id=run_id, spec=spec, level=level)
+
+        runs += [run_of(start, name) for start, names in starts.loads for name in names]
+        points += [run_of(start, name) for start, _ in starts.loads for name in starts.points]
+        for start in starts.asked:
+            run_id, spec = specs.answers(configuration, served, start)
+            answers.append(PlannedRun(workload=ANSWERS, start=start, run_id=run_id, spec=spec))
     except ConfigError as error:
         refused = str(error)
     return PlannedCandidate(
@@ -224,8 +222,8 @@ def _made(
         command=command,
         refused=refused,
         runs=runs,
-        points=others,
-        answers=asked,
+        points=points,
+        answers=answers,
     )
 
 

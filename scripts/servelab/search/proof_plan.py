@@ -154,7 +154,28 @@ def plan_proof(project: Project, stage: str, past: Sequence[PastStage], first: F
             promised = promised_percent(study, past)
             left_out = LeftOut(candidate=winner.candidate, change_percent=promised, why=changed)
             return plan_confirm(project, other, pairs, stage).model_copy(update={"left_out": left_out})
-    return plan_confirm(project, winner, pairs_for(study, first, past), stage)
+    pairs = max(pairs_for(study, first, past), _most_wanted(study, first))
+    return plan_confirm(project, winner, pairs, stage, lost_pairs(study, first))
+
+
+def _most_wanted(study: Study, first: FirstPairs) -> int:
+    """The most pairs that any workload is to be measured in, whatever the noise."""
+    lost = lost_pairs(study, first)
+    return max(study.pairs_on(name) + lost.get(name, 0) for name in study.workloads)
+
+
+def lost_pairs(study: Study, first: FirstPairs) -> dict[str, int]:
+    """How many of the first pairs do not count on each workload, because they were disturbed or torn apart.
+
+    A failure is a result, so a workload on which a side failed has lost none.
+    """
+    if len(first.plan.candidates) < 2:
+        return {}
+    return {
+        name: min(study.pairs_on(name), study.proof.pairs) - len(pairs_of(first.table, name))
+        for name in study.workloads
+        if not any(_failure(first.table, name, side) for side in (0, 1))
+    }
 
 
 def _changed_answers(study: Study, first: FirstPairs) -> str | None:
@@ -218,11 +239,10 @@ def pairs_for(study: Study, first: FirstPairs, past: Sequence[PastStage], propos
 
     `proposed` is what it proves, by default the winner of the search: only what the search promised for it matters.
     """
-    deciding = study.objective.on
-    measured, wanted = pairs_of(first.table, deciding), study.proof
-    if len(first.plan.candidates) < 2 or any(_failure(first.table, deciding, side) for side in (0, 1)):
+    measured, wanted = pairs_of(first.table, study.objective.on), study.proof
+    lost = lost_pairs(study, first).get(study.objective.on)
+    if lost is None:
         return wanted.pairs
-    lost = wanted.pairs - len(measured)
     promised = promised_percent(study, past, proposed)
     if not measured or promised is None:
         return wanted.pairs + lost
@@ -266,6 +286,7 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
         if wrong_baseline[0] != "failed" or not baseline_row["starts"]:
             found = judge_proof([], margin_percent=0, higher_is_better=True, promised_percent=promised, failed=failed)
             return found.model_copy(update={"verdict": BETTER})
+    least = min(study.pairs_on(workload), study.proof.pairs)
     planned = min(len(row["run_ids"]) for row in (baseline_row, winner_row))
     lost = planned - len(set.intersection(*map(_undisturbed, (baseline_row, winner_row))))
     found = judge_proof(
@@ -274,7 +295,7 @@ def judge(study: Study, table: pd.DataFrame, promised: float | None, workload: s
         higher_is_better=bool(METRICS.get(study.objective.metric).higher_is_better),
         promised_percent=promised,
         failed=failed,
-        disturbed=f"{lost} of its {planned} pairs do not count" if lost and len(pairs) < study.proof.pairs else None,
+        disturbed=f"{lost} of its {planned} pairs do not count" if lost and len(pairs) < least else None,
         of="visits" if study.visits_servers else "fresh starts",
     )
     differs = unequal_places([baseline_row, winner_row])

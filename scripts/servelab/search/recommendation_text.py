@@ -221,5 +221,6 @@ def _gain(row: Improvement, unit: str) -> str:
         return f"{text}   (no interval, {counted})"
     text += f"   (95 % {low:+.1f} to {high:+.1f} %, {counted})"
     if row.verdict is not None:
-        return f"{text}   {row.verdict}"
+        known = "" if row.smallest_change_percent is None else f", known to ±{row.smallest_change_percent:.1f} %"
+        return f"{text}   {row.verdict}{known}"
     return f"{text}   within noise" if low <= 0 <= high else text

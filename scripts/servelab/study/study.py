@@ -350,8 +350,16 @@ class Study(Strict):
         return self.workloads.get(load) or self.workloads[self.objective.on]
 
     def protocol_of(self, load: str) -> ProtocolSpec:
-        """How a workload is sent, by its name or that of a part: `protocol`, with what it has of its own."""
-        return self._workload(load).protocol(self.protocol)
+        """How a workload is sent, by its name: `protocol`, with what it has of its own.
+
+        A workload that does not decide, and is on no curve that does, has one round by default.
+        """
+        entry, whole = self._workload(load), self.protocol
+        return entry.protocol(whole if entry.name in self.searched else whole.model_copy(update={"rounds": 1}))
+
+    def pairs_on(self, workload: str) -> int:
+        """How many pairs of the proof measure a workload, at least."""
+        return self.workloads[workload].pairs or self.proof.pairs
 
     def capacity_of(self, load: str) -> CapacitySpec | None:
         """The search for capacity that a workload's load is, by its name or that of a part; None for one load."""

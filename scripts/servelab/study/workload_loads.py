@@ -114,7 +114,7 @@ NAME = r"^[a-z0-9][a-z0-9._-]*$"
 NO_LIMIT = "inf"
 _NAMES = frozenset({"name", "workload", "title", "load", "curve", "level"})
 """Keys that are not of a load itself."""
-_OF_REQUESTS = _NAMES | {"num_requests", "slos"}
+_OF_REQUESTS = _NAMES | {"num_requests", "slos", "pairs"}
 """Keys that are not of the protocol."""
 
 _Limit = Annotated[int, Field(ge=1)] | Literal["inf"]
@@ -145,6 +145,12 @@ class StudyWorkload(Strict):
     )
     slos: dict[str, Annotated[float, Field(gt=0)]] | None = Field(
         None, description="Limits of this workload for `goodput_per_s`, in place of all of `objective.slos`."
+    )
+    rounds: int | None = Field(
+        None, ge=1, description="Rounds on each server start. Default: 1; `protocol.rounds` of the curve or load that decides."
+    )
+    pairs: int | None = Field(
+        None, ge=1, description="Pairs of the proof that measure it, at least. Default: the first, `proof.pairs`."
     )
 
     load: Loads | None = Field(
@@ -199,7 +205,7 @@ class StudyWorkload(Strict):
         return self.title or ", ".join([title, *self._facts()])
 
     def _facts(self) -> list[str]:
-        own = {key: value for key, value in self.own.items() if key != "slos"}
+        own = {key: value for key, value in self.own.items() if key in _WORDS}
         searched = [_capacity_words(self.capacity)] if self.capacity else []
         limits = ", ".join(f"{metric} {limit:g}" for metric, limit in (self.slos or {}).items())
         return [_WORDS[key](value) for key, value in own.items()] + searched + ([f"SLOs {limits}"] if limits else [])
