@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from servelab.core.errors import ConfigError
@@ -99,9 +99,7 @@ def plan_confirm(
         (label, tuple(name for name, count in most.items() if number < count)) for number, label in enumerate(labels)
     )
     starts = Starts(loads, asked=labels[: study.proof.pairs] if study.answers else ())
-    candidates = [
-        _planned(project, RunSpecs(project), side, starts, is_incumbent=side is sides[0]) for side in sides
-    ]
+    candidates = [_planned(project, RunSpecs(project), side, starts, is_incumbent=side is sides[0]) for side in sides]
     return Plan(
         study=study.study,
         stage=stage,
@@ -175,9 +173,7 @@ def _planned(
     return project.planned[key].model_copy(update=own)
 
 
-def _made(
-    project: Project, specs: RunSpecs, variant: Variant, starts: Starts, probe: float | None
-) -> PlannedCandidate:
+def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts, probe: float | None) -> PlannedCandidate:
     """See `_planned`; `probe` is of `ProbeOf`."""
     configuration, study = variant.configuration, project.study
     engine, entry = project.engine(configuration.engine), study.engines[configuration.engine]

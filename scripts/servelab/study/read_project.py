@@ -197,7 +197,11 @@ def _check_loads(project: Project) -> None:
             wrong = f"workload {name} has no arrival times to replay; use a workload of kind `trace`"
             raise error_at(project, key, wrong)
         capacity = entry.capacity and entry.capacity.model_dump(mode="json")
-        content = [project.workload_spec(name).model_dump(mode="json"), protocol.model_dump(mode="json", exclude={"rounds"}), capacity]
+        content = [
+            project.workload_spec(name).model_dump(mode="json"),
+            protocol.model_dump(mode="json", exclude={"rounds"}),
+            capacity,
+        ]
         sent = canonical_json(content)
         if sent in seen:
             raise error_at(project, f"workloads.{name}", f"sends the same load as `{seen[sent]}`; remove one")

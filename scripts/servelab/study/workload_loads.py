@@ -147,7 +147,9 @@ class StudyWorkload(Strict):
         None, description="Limits of this workload for `goodput_per_s`, in place of all of `objective.slos`."
     )
     rounds: int | None = Field(
-        None, ge=1, description="Rounds on each server start. Default: 1; `protocol.rounds` of the curve or load that decides."
+        None,
+        ge=1,
+        description="Rounds on each server start. Default: 1; `protocol.rounds` of the curve or load that decides.",
     )
     pairs: int | None = Field(
         None, ge=1, description="Pairs of the proof that measure it, at least. Default: the first, `proof.pairs`."
