@@ -209,7 +209,7 @@ FAMILIES = {
     "company": Family(company, 0.9, [plain(shape) for shape in SHAPES[1:]], 0.02),
     "worse_company": Family(worse_company, 0.9, [plain(shape) for shape in SHAPES[1:]], 0.03),
     "rivals": Family(rivals, 0.8),
-    "threshold": Family(threshold, 0.5, [MEMORY]),
+    "threshold": Family(threshold, 0.9, [MEMORY], 0.02),
     "skewed": Family(skewed, 0.7, [BATCHES], 0.05),
     "inverted": Family(inverted, 0.9, [SWITCHES], 0.02),
 }

@@ -166,3 +166,13 @@ def test_values_beyond_one_that_failed_are_likely_to_fail():
     assert found[3] == pytest.approx(1)
     assert found[1] == 0 < found[2] < found[4] < 1
     assert probability_of_failure(levels, levels[[0, 1]], levels[[3]])[2] == pytest.approx(0.1)
+
+
+def test_what_exceeds_a_limit_together_is_avoided_without_being_tried():
+    """Of two sizes with five values each; they fail beyond a product of 32."""
+    levels = np.array(list(itertools.product(range(5), repeat=2)))
+    scales = [np.array([1.0, 2.0, 4.0, 8.0, 16.0])] * 2
+    worked, failed = np.array([[0, 0], [2, 2], [0, 4]]), np.array([[2, 4], [4, 2], [3, 3]])
+    found = probability_of_failure(levels, worked, failed, scales).reshape(5, 5)
+    assert found[4, 4] > 0.98 and found[3, 4] > 0.9
+    assert found[1, 1] < 0.3 and found[1, 3] < 0.5

@@ -1,7 +1,7 @@
 """How likely a combination of options fails, given those that failed and those that worked.
 
 A failure has a cause: a choice, or two or three choices together; for an option with ordered values also all values
-from one on, or up to one. Each possible cause is real with a small probability of its own, independently of the others
+from one on, or up to one; or several ordered options exceed a limit together, such as the memory that they need. Each possible cause is real with a small probability of its own, independently of the others
 (a "noisy or"). A combination that works refutes every cause that it has; one that fails has at least one that is real.
 The probabilities given all of this are exact for up to `_TOGETHER` failures, by inclusion and exclusion over them; the
 failures before these only change the probability of each cause.
@@ -20,6 +20,11 @@ _PRIOR = (0.1, 0.02, 0.003)
 """Probability that one choice, two or three choices together are a cause, before anything is measured."""
 _BASELINE, _RANGE = 0.2, 0.5
 """How likely a cause is if it has a baseline's choice, and if it has several values of a scale, against others."""
+_LIMIT, _DRAWN = 0.5, 1000
+"""Probability that there is a limit of several options together, and how many are drawn."""
+_WEIGHT_SD, _OPPOSITE, _ABSENT, _QUANTILES = 0.5, 0.15, 0.25, (0.1, 0.9)
+"""How the weights of its options vary, as a logarithm; how often one counts against the limit, or not at all; and the
+share of all combinations that are within a limit."""
 _TOGETHER = 6
 _BLOCK = 512
 """Combinations that are computed at once."""
@@ -41,6 +46,7 @@ class _Causes:
 
     def __init__(self, levels: Levels, worked: Levels, failed: Levels, scales: Scales) -> None:
         counts = np.concatenate([levels, worked, failed]).max(0) + 1
+        self._limits = _Limits(levels, scales)
         self._sets = [
             (option, each)
             for option, count in enumerate(counts)
@@ -56,19 +62,21 @@ class _Causes:
             if size == len(_PRIOR):
                 is_open &= _any_has(fails[listed])
             self._parts.append(listed[is_open])
+        self._limits.keep(worked, failed)
         likely = np.array([_share(each) for _, each in self._sets])
         found = [prior * likely[each].min(1) for each, prior in zip(self._parts, _PRIOR, strict=True)]
-        self._log_none: Floats = np.log1p(-np.concatenate(found))
+        self._log_none: Floats = np.log1p(-np.concatenate([*found, self._limits.priors]))
         """(causes,): logarithm of the probability that each is not real."""
-        explains = _needed(self._has(fails))
+        explains = _needed(self._has(failed))
         while len(explains) > _TOGETHER:
-            found_working = _working(self._log_none, explains[:_TOGETHER], np.eye(len(self._log_none), dtype=bool))
-            self._log_none, explains = np.log(np.clip(found_working, 1e-9, 1)), explains[_TOGETHER:]
+            some, explains = explains[:_TOGETHER], explains[_TOGETHER:]
+            real = _working(self._log_none, some, np.eye(len(self._log_none), dtype=bool))
+            self._log_none = np.log(np.clip(real, 1e-9, 1))
         self._explains = explains
 
     def failing(self, levels: Levels) -> Floats:
         """Probability that each combination fails."""
-        return 1 - _working(self._log_none, self._explains, self._has(self._in_sets(levels)).T)
+        return 1 - _working(self._log_none, self._explains, self._has(levels).T)
 
     def _in_sets(self, levels: Levels) -> Bools:
         """(sets, combinations)"""
@@ -76,9 +84,66 @@ class _Causes:
             len(self._sets), len(levels)
         )
 
-    def _has(self, in_sets: Bools) -> Bools:
+    def _has(self, levels: Levels) -> Bools:
         """(causes, combinations): which combinations have each cause."""
-        return np.concatenate([in_sets[each].all(1) for each in self._parts])
+        in_sets = self._in_sets(levels)
+        return np.concatenate([*(in_sets[each].all(1) for each in self._parts), self._limits.beyond(levels)])
+
+
+class _Limits:
+    """Limits of a sum over several options with ordered values, as of memory: drawn causes, each of which is one limit.
+
+    Each option counts by the steps of its scale, in order or by their logarithms, times a weight; `all_levels` are the
+    combinations among which a limit is drawn.
+    """
+
+    def __init__(self, all_levels: Levels, scales: Scales) -> None:
+        draw, ordered = np.random.default_rng(0), [at for at, scale in enumerate(scales) if scale is not None]
+        number = _DRAWN if len(ordered) > 1 else 0
+        weights = np.exp(_WEIGHT_SD * draw.standard_normal((number, len(ordered))))
+        weights *= np.where(draw.random(weights.shape) < _OPPOSITE, -1, 1) * (draw.random(weights.shape) > _ABSENT)
+        weights[(weights != 0).sum(1) < 2] = 0
+        self._tables = [
+            (option, weights[:, [at]] * _steps(np.asarray(scales[option]), number, draw))
+            for at, option in enumerate(ordered)
+        ]
+        needed = np.sort(self._needed(all_levels, number), axis=1)
+        at = (draw.uniform(*_QUANTILES, number) * (len(all_levels) - 1)).astype(int)
+        self._most = (needed[np.arange(number), at] + needed[np.arange(number), at + 1]) / 2
+        self._kept = np.flatnonzero((weights != 0).any(1))
+        self.priors: Floats = np.zeros(0)
+
+    def keep(self, worked: Levels, failed: Levels) -> None:
+        """Drops the limits that something in `worked` exceeds, and those that explain nothing in `failed`."""
+        number = max(1, len(self._kept))
+        self._kept = self._kept[~self.beyond(worked).any(1)]
+        self._kept = self._kept[self.beyond(failed).any(1)]
+        self.priors = np.full(len(self._kept), _LIMIT / number)
+
+    def beyond(self, levels: Levels) -> Bools:
+        """(limits, combinations)"""
+        found: Bools = self._needed(levels, len(self._most))[self._kept] > self._most[self._kept, None]
+        return found
+
+    def _needed(self, levels: Levels, number: int) -> Floats:
+        return sum((table[:, levels[:, option]] for option, table in self._tables), np.zeros((number, len(levels))))
+
+
+def _steps(scale: Floats, number: int, draw: np.random.Generator) -> Floats:
+    """How many steps each choice is from the least, (number, choices): in half in order, else by its logarithm.
+
+    A value that is not known is taken for the least in half, and else for any.
+    """
+    known = np.isfinite(scale)
+    values = np.log(scale)
+    least, greatest = values[known].min(), values[known].max()
+    step = (greatest - least) / max(1, known.sum() - 1) or 1.0
+    found = np.repeat(values[None], number, 0)
+    guess = draw.uniform(least - step, greatest + step, number)
+    found[:, ~known] = np.where(np.arange(number) % 4 < 2, least - step, guess)[:, None]
+    steps = (found - found.min(1, keepdims=True)) / step
+    in_order = found.argsort(1).argsort(1)
+    return np.where(np.arange(number)[:, None] % 2, steps, in_order)
 
 
 def _any_has(parts: Bools) -> Bools:
@@ -121,10 +186,10 @@ def _working(log_none: Floats, explains: Bools, has: Bools) -> Floats:
     P(no cause of the combination is real, all failures are explained) / P(all failures are explained), each by
     Σ (−1)^|S| P(no cause of the failures S is real, nor of the combination) over the sets S of failures.
     """
-    with_it, without = np.zeros(len(has)), 0.0
-    for chosen in product((False, True), repeat=len(explains)):
-        some = explains[list(chosen)].any(0)
-        sign, none = (-1) ** sum(chosen), float(log_none[some].sum())
-        without += sign * np.exp(none)
-        with_it += sign * np.exp(none + has @ np.where(some, 0.0, log_none))
-    return np.clip(with_it / max(without, 1e-12), 0, 1)
+    chosen = np.array(list(product((False, True), repeat=len(explains))), dtype=bool).reshape(2 ** len(explains), -1)
+    some = chosen.astype(float) @ explains > 0
+    signs = (-1.0) ** chosen.sum(1) * np.exp(some @ log_none)
+    left = np.where(some, 0.0, log_none)
+    with_it = signs @ np.exp(left @ has.T)
+    found: Floats = np.clip(with_it / max(signs.sum(), 1e-12), 0, 1)
+    return found

@@ -6,7 +6,8 @@ prior, and predictions are averaged over them by how likely each makes the measu
 
 - In half of them an effect is that of a change from the baseline, as of a switch that is turned on; in the others all
   choices of an option are alike, as for a size.
-- In half of them neighbours on a scale, such as 16 and 32 sequences, have effects that are like each other.
+- In two thirds of them neighbours on a scale, such as 16 and 32 sequences, have effects that are like each other; in
+  one third also distant values, and the baseline's value, if it is not known, is taken to be the least.
 - In half of them one pair of options, another in each, has an effect together that is larger than all others: few
   choices meet, but these may matter most.
 
@@ -23,7 +24,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import combinations, zip_longest
-from math import erf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ Levels = NDArray[np.int64]
 """(combinations, options): the number of each option's choice in each combination; 0 is the baseline's."""
 Scales = Sequence[Floats | None]
 """The values of each option's choices, nan where unknown; None for an option without an order."""
+_Tables = list[tuple[Floats, Levels]]
+"""For each option how alike two choices may be, and the number of that value for each two choices."""
 
 _EFFECT = 0.04
 """Median of the prior of an option's effect: its standard deviation over the option's choices, as a logarithm."""
@@ -45,8 +47,9 @@ _PAIRS, _THREES, _SHARE_SD = 0.5, 0.2, 1.0
 _LARGE, _LARGE_SD, _LARGE_SHARE = 0.1, 0.5, 0.5
 """Median of the one large effect of two options together, as a logarithm; how its log varies; and the share of the
 processes that have one."""
-_REACH = 1.5
-"""Steps of a scale over which the effects of its values are alike."""
+_REACH = (1.5, 4.0)
+"""Steps of a scale over which the effects of its values are alike: of neighbours, and of distant values."""
+_KINDS = 6
 _CONSTANT = 1.0
 """Prior variance of the overall level, about the mean of what is measured."""
 _PROCESSES = 256
@@ -75,7 +78,7 @@ class _Processes:
 
     kind: NDArray[np.int64]
     """(processes,): 0 if effects are those of a change from the baseline, 1 if all choices are alike; 2 and 3 likewise,
-    but neighbours on a scale are like each other."""
+    but neighbours on a scale are like each other; 4 and 5 distant values too."""
     effects: Floats
     """(processes, options)"""
     pairs: Floats
@@ -102,7 +105,7 @@ class Surrogate:
 
     def __init__(self, measurements: Measurements, counts: Sequence[int], scales: Scales = ()) -> None:
         self._at = measurements.levels
-        self._options = [_alike(*each) for each in zip_longest(counts, scales)]
+        self._alike = _tables([_alike(*each) for each in zip_longest(counts, scales)])
         self._offset = float(measurements.values.mean()) if len(self._at) else 0.0
         values = measurements.values - self._offset
         processes = _drawn(tuple(counts), measurements.noise)
@@ -125,7 +128,7 @@ class Surrogate:
         """Prediction of few combinations."""
         whitened = self._root @ self.covariance(self._at, levels)
         mean = self._offset + (whitened * self._whitened[:, :, None]).sum(1)
-        prior = _covariance(levels, levels, self._options, self._processes)
+        prior = _covariance(levels, levels, self._alike, self._processes)
         variance = np.maximum(prior - (whitened**2).sum(1), 1e-12)
         return Prediction(self, levels, mean, variance, self._processes.noise, whitened)
 
@@ -138,7 +141,7 @@ class Surrogate:
         return self._covariance(self._processes, first, second)
 
     def _covariance(self, processes: _Processes, first: Levels, second: Levels) -> Floats:
-        return _covariance(first[:, None], second[None], self._options, processes)
+        return _covariance(first[:, None], second[None], self._alike, processes)
 
     def _blocks(self, levels: Levels) -> list[Prediction]:
         return [self.at(levels[start : start + _BLOCK]) for start in range(0, len(levels), _BLOCK)]
@@ -234,47 +237,71 @@ def _alike(count: int, scale: Floats | None) -> Floats:
     """How alike two choices of an option are, (kinds, choices, choices); the kinds are those of `_Processes.kind`.
 
     Between changes from the baseline 1 where equal, else 0; between choices that are all alike so that the mean over
-    them is 0. With a `scale`, neighbours are like each other, by the distance of their logarithms in typical steps.
+    them is 0.
     """
-    same = np.eye(count)
-    changes, centred = same.copy(), (count * same - 1) / (count - 1)
+    changes = np.eye(count)
     changes[0, 0] = 0
+    found = [changes, _centred(np.eye(count))]
     if scale is None:
-        return np.array([changes, centred, changes, centred])
-    near = same.copy()
-    known = np.flatnonzero(np.isfinite(scale))
-    logs = np.log(scale[known])
-    steps = np.diff(np.sort(logs))
-    typical = np.median(steps[steps > 0]) if (steps > 0).any() else 1.0
-    near[np.ix_(known, known)] = np.exp(-0.5 * ((logs[:, None] - logs) / typical / _REACH) ** 2)
+        return np.array([*found, *found, *found])
+    for reach, from_least in zip(_REACH, (False, True), strict=True):
+        near = _near(scale, reach, from_least)
+        to_baseline = near - near[[0]] - near[:, [0]] + near[0, 0]
+        found += [to_baseline / np.diag(to_baseline)[1:].mean(), _centred(near)]
+    return np.array(found)
+
+
+def _centred(near: Floats) -> Floats:
+    """The same about the mean of all choices."""
     about = near - near.mean(0) - near.mean(1)[:, None] + near.mean()
-    to_baseline = near - near[[0]] - near[:, [0]] + near[0, 0]
-    return np.array([changes, centred, to_baseline / np.diag(to_baseline)[1:].mean(), about / np.diag(about).mean()])
+    found: Floats = about / np.diag(about).mean()
+    return found
 
 
-def _covariance(first: Levels, second: Levels, alike: Sequence[Floats], processes: _Processes) -> Floats:
+def _near(scale: Floats, reach: float, from_least: bool) -> Floats:
+    """How alike two values of a scale are, by the distance of their logarithms in typical steps.
+
+    An unknown value is unlike all others, or taken to be a step from the least.
+    """
+    logs = np.log(scale)
+    steps = np.diff(np.sort(logs[np.isfinite(logs)]))
+    typical = np.median(steps[steps > 0]) if (steps > 0).any() else 1.0
+    if from_least:
+        logs = np.where(np.isfinite(logs), logs, np.nanmin(logs) - typical)
+    near = np.exp(-0.5 * ((logs[:, None] - logs) / typical / reach) ** 2)
+    return np.where(np.isfinite(near), near, np.eye(len(scale)))
+
+
+def _tables(alike: Sequence[Floats]) -> list[_Tables]:
+    """The values of `alike` for each kind and option, and the number of the value that each two choices have."""
+    found = []
+    for kind in range(_KINDS):
+        values = [np.unique(each[kind], return_inverse=True) for each in alike]
+        found.append([(each, at.reshape(of[kind].shape)) for (each, at), of in zip(values, alike, strict=True)])
+    return found
+
+
+def _covariance(first: Levels, second: Levels, kinds: Sequence[_Tables], processes: _Processes) -> Floats:
     """Prior covariance of each of `first` with each of `second`, (processes, first, second); the two may broadcast.
 
     Computed once for all pairs of combinations whose options are alike in the same way.
     """
     first, second = np.broadcast_arrays(first, second)
     total = np.empty((len(processes.noise), *first.shape[:-1]))
-    for kind in range(len(alike[0]) if alike else 1):
+    for kind, options in enumerate(kinds):
         chosen = processes.kind == kind
         if not chosen.any():
             continue
-        tables = [np.unique(each[kind], return_inverse=True) for each in alike]
         code = np.zeros(first.shape[:-1], dtype=np.int64)
-        for option, (values, numbers) in enumerate(tables):
-            code = (
-                code * len(values) + numbers.reshape(alike[option][kind].shape)[first[..., option], second[..., option]]
-            )
+        for option, (values, numbers) in enumerate(options):
+            code = code * len(values) + numbers[first[..., option], second[..., option]]
         codes, at = np.unique(code, return_inverse=True)
-        shared = np.empty((len(codes), len(alike)))
-        for option in reversed(range(len(alike))):
-            codes, number = np.divmod(codes, len(tables[option][0]))
-            shared[:, option] = tables[option][0][number]
-        total[chosen] = _of_alike(shared.T, processes.only(chosen))[:, at.reshape(code.shape)]
+        shared = np.empty((len(options), len(codes)))
+        for option in reversed(range(len(options))):
+            values = options[option][0]
+            codes, number = np.divmod(codes, len(values))
+            shared[option] = values[number]
+        total[chosen] = _of_alike(shared, processes.only(chosen))[:, at.reshape(code.shape)]
     return total
 
 
@@ -306,7 +333,7 @@ def _drawn(counts: tuple[int, ...], noise: StartNoise) -> _Processes:
     several = draws.permutation(np.array([*combinations(range(options), 2)] or [(0, 0)]))
     has_large = (np.arange(_PROCESSES) < _LARGE_SHARE * _PROCESSES) & (options > 1)
     return _Processes(
-        kind=draws.permutation(np.arange(_PROCESSES) % 4),
+        kind=draws.permutation(np.arange(_PROCESSES) % _KINDS),
         effects=np.exp(2 * (np.log(_EFFECT) + _EACH_SD * normal[:, :options] + _ALL_SD * every[:, None])),
         pairs=np.exp(2 * (np.log(_PAIRS) + _SHARE_SD * pairs)),
         threes=np.exp(2 * (np.log(_THREES) + _SHARE_SD * threes)),
@@ -318,7 +345,12 @@ def _drawn(counts: tuple[int, ...], noise: StartNoise) -> _Processes:
 
 
 def _normal(values: Floats) -> Floats:
-    """Distribution function of the standard normal distribution."""
-    each = (values / np.sqrt(2)).ravel().tolist()
-    found: Floats = 0.5 * (1 + np.fromiter(map(erf, each), float, len(each)).reshape(values.shape))
+    """Distribution function of the standard normal distribution, to 1e-7.
+
+    Abramowitz and Stegun 1964, "Handbook of Mathematical Functions", 26.2.17.
+    """
+    near = 1 / (1 + 0.2316419 * np.abs(values))
+    series = near * np.polyval([1.330274429, -1.821255978, 1.781477937, -0.356563782, 0.319381530], near)
+    above = np.exp(-0.5 * values**2) / np.sqrt(2 * np.pi) * series
+    found: Floats = np.where(values > 0, 1 - above, above)
     return found
