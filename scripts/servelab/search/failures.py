@@ -1,10 +1,11 @@
 """How likely a combination of options fails, given those that failed and those that worked.
 
 A failure has a cause: a choice, or two or three choices together; for an option with ordered values also all values
-from one on, or up to one; or several ordered options exceed a limit together, such as the memory that they need. Each possible cause is real with a small probability of its own, independently of the others
-(a "noisy or"). A combination that works refutes every cause that it has; one that fails has at least one that is real.
-The probabilities given all of this are exact for up to `_TOGETHER` failures, by inclusion and exclusion over them; the
-failures before these only change the probability of each cause.
+from one on, or up to one; or several such options exceed a limit together, as of memory. Each possible cause is real
+with a small probability of its own, independently of the others (a "noisy or"). A combination that works refutes every
+cause that it has; one that fails has at least one that is real. The probabilities given all of this are exact for up to
+`_TOGETHER` failures, by inclusion and exclusion over them; the failures before these only change the probability of
+each cause.
 """
 
 from __future__ import annotations
