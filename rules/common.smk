@@ -24,9 +24,9 @@ from servelab.core.run_spec import QUANTIZATIONS
 from servelab.machine.device_names import stated_json
 from servelab.measure.run_folder import SealedRuns
 from servelab.study.project import study_file
+from servelab.workflow import console
 from servelab.workflow.call import SHOWN, call, rule_files
 from servelab.workflow.code_digest import digest_code
-from servelab.workflow.stage_runs import ForeseenPlans
 from servelab.workflow.imports import shared_runs
 from servelab.workflow.coordination import end_with_parent
 from servelab.workflow.needs import MeasuringJobs, Sources, spec_json
@@ -78,10 +78,12 @@ RUNS = StageRuns(
     SEALED,
     lambda study, stage: checkpoints.plan_stage.get(study=study, stage=stage),
     IncompleteCheckpointException,
-    lambda study, stage: FORESEEN.path(study, stage, is_dry_run=workflow.dryrun),
     is_main_process=workflow.is_main_process,
 )
 MEASURING = measuring_rule(workflow)
+console.measuring[:] = [
+    console.MeasuringRule(MEASURING, JOBS.title, lambda: workflow.local_exec)
+]
 NAMES = stated_json(STUDIES.stated_names())
 # All code as one file, an input of each rule that is cheap to repeat: a change of any code repeats these rules.
 CODE = ".snakemake/code.sha256"
@@ -101,7 +103,6 @@ os.environ.update(
 
 try:
     COURSES = STUDIES.courses(RESULTS) if workflow.is_main_process else {}
-    FORESEEN = ForeseenPlans(COURSES, PLANS)
     UNMEASURED = STUDIES.unmeasured(RESULTS, COURSES, SEALED.is_complete)
     for forecast in (
         STUDIES.forecasts(

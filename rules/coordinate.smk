@@ -9,11 +9,13 @@ from servelab.workflow.coordination import (
     ProgressHandler,
     cancel_left_jobs,
     claim_studies,
+    hang_up_as_terminated,
     write_index,
 )
 
 
 onstart:
+    hang_up_as_terminated()
     if set(workflow.dag_settings.targets) != {"preflight"}:
         try:
             SIGNING.check(is_here=workflow.local_exec)

@@ -24,7 +24,8 @@ class LogHandler(LogHandlerBase):
     needs_rulegraph = False
 
     def __post_init__(self) -> None:
-        settings, console = self.common_settings, Console()
+        settings = self.common_settings
+        console = Console(is_dry_run=settings.dryrun)
         told: dict[Any, Callable[[dict[str, Any]], list[str]]]
         self._stream = sys.stdout if settings.stdout else sys.stderr
         self._default: logging.Formatter = DefaultFormatter(settings.quiet, settings.show_failed_logs)
@@ -40,8 +41,8 @@ class LogHandler(LogHandlerBase):
             LogEvent.WORKFLOW_STARTED: lambda _: [],
             None: lambda event: console.said(str(event["msg"] or "")),
         }
-        # `--verbose` and a dry-run keep all that Snakemake has to say
-        self._told = {} if settings.dryrun or settings.verbose or settings.debug_dag else told
+        # `--verbose` keeps all that Snakemake has to say
+        self._told = {} if settings.verbose or settings.debug_dag else told
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes a record's lines, if it has any."""

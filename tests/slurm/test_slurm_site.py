@@ -21,7 +21,7 @@ def test_profile_is_found_as_users_type_it(cluster, tmp_path):
     typed = [(["--profile", "slurm"], {}), ([], {"SNAKEMAKE_PROFILE": "slurm"})]
     for arguments, variables in [*typed, (["--profile", "slurm", "--config", "studies=[gpus]"], {})]:
         done = subprocess.run(
-            ["snakemake", *arguments, "-n"],
+            ["snakemake", *arguments, "-n", "--verbose"],
             cwd=workspace.folder,
             env=environment | variables,
             capture_output=True,

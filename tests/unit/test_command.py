@@ -101,7 +101,7 @@ def test_any_folder_becomes_a_folder_of_studies(tmp_path):
     assert Path(schema).samefile(ROOT / "config/schema/study.schema.json")
     planned = call("plan", cwd=folder / "config", SNAKEMAKE_PROFILE="")
     assert planned.returncode == 0, planned.stdout + planned.stderr
-    assert "mine: " in planned.stdout + planned.stderr and "render_report" in planned.stdout + planned.stderr
+    assert "mine: " in planned.stdout and "jobs would run now" in planned.stdout
     assert completed(folder, "run", "m") == ["plain,mine"]
 
 

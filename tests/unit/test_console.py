@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from servelab.workflow.console import Console
+from servelab.workflow.console import Console, MeasuringRule
 
 ROOT = Path(__file__).parents[2]
 SPECIFICATION = '{"spec": {"engine": "' + "x" * 2000 + '"}}'
@@ -64,8 +64,10 @@ def test_each_job_has_its_line_and_a_failure_three(tmp_path):
     assert (code, "Nothing to be done" in said) == (0, True), said
 
 
-def test_a_dry_run_and_verbose_have_all_of_snakemakes_words(tmp_path):
+def test_a_dry_run_is_one_line_and_verbose_has_all_of_snakemakes_words(tmp_path):
     code, said = workflow(tmp_path, "--dry-run")
+    assert (code, said) == (0, "4 jobs would run now, others as stages are decided; `--verbose` lists them\n")
+    code, said = workflow(tmp_path, "--dry-run", "--verbose")
     assert code == 0 and "Job stats:" in said and "reason: Missing output files: a.done" in said
     code, said = workflow(tmp_path, "--verbose")
     assert code == 1 and "Error in rule bad:" in said
@@ -87,18 +89,43 @@ EVENT = {"jobid": 7, "rule_name": "measure", "wildcards": {"run_id": "0ab"}, "re
 )
 def test_the_last_line_of_a_log_is_shown_whatever_is_in_it(tmp_path, content, shown):
     log = tmp_path / "a.log"
-    log.write_bytes(content)
     console = Console(lambda: 0.0)
     console.job_begins(EVENT | {"log": [str(log)]})
+    log.write_bytes(content)
     _, why, where = console.job_fails(EVENT | {"log": [str(log)]})
     assert (why, where) == (f"    {shown}", f"    open {log}")
 
 
-def test_a_job_that_fails_before_it_has_a_log_says_what_is_known():
+REFUSED = "SLURM sbatch failed. The error message was 'sbatch: error: Invalid partition'.\n    sbatch call: x"
+ENDED = "SLURM-job '5' failed, SLURM status is: '{}'. Detailed failure reason unavailable"
+
+
+@pytest.mark.parametrize(
+    ("message", "in_slurms_log", "shown"),
+    [
+        (None, "", "it left no message"),
+        (REFUSED, "", "Slurm refused the job: Invalid partition"),
+        (ENDED.format("NODE_FAIL"), "", "Slurm ended the job: NODE_FAIL"),
+        (ENDED.format("TIMEOUT"), "slurmstepd: error: *** JOB 5 ON n1 DUE TO TIME LIMIT ***", "Slurm: JOB 5 ON n1 DUE"),
+    ],
+)
+def test_slurms_own_words_are_shown_and_no_line_of_an_earlier_attempt(tmp_path, message, in_slurms_log, shown):
+    earlier, slurms = tmp_path / "measure.log", tmp_path / "5.log"
+    earlier.write_text("error: of the first attempt")
     console = Console(lambda: 0.0)
-    first, why, where = console.job_fails(EVENT | {"log": [], "rule_msg": "sbatch: error:\n invalid partition"})
-    assert first.endswith("FAILED: measure")
-    assert (why, where) == ("    sbatch: error: invalid partition", "    it has no log")
+    console.job_begins(EVENT | {"log": [str(earlier)]})
+    slurms.write_text(in_slurms_log)
+    lines = console.job_fails(EVENT | {"log": [str(earlier), str(slurms)], "rule_msg": message})
+    assert len(lines) == 3 and lines[1].startswith(f"    {shown}"), lines
+
+
+def test_a_job_has_the_title_of_what_it_measures_and_begins_when_slurm_has_it(monkeypatch):
+    rule = MeasuringRule("measure", lambda run: f"tiny, engine: old, {run}", lambda: False)
+    monkeypatch.setattr("servelab.workflow.console.measuring", [rule])
+    console = Console(lambda: 0.0)
+    assert console.job_begins(EVENT | {"log": [], "resources": {"accelerators": 1}}) == []
+    (line,) = console.said("Job 7 has been submitted with SLURM jobid 12 (log: x).")
+    assert line.endswith("queued as Slurm job 12: measure tiny, engine: old, 0ab")
 
 
 def test_jobs_that_end_together_are_counted_one_by_one():

@@ -49,7 +49,7 @@ def made_spec(**protocol):
 
 def test_a_run_asks_for_what_its_accelerators_need(tmp_path):
     site = load_site(write(tmp_path), [GPUS, CPU])
-    asked = site.placement(GPUS).request(GPUS, runtime_min=30, attempt=1)
+    asked = site.placement(GPUS).request(GPUS, runtime_min=30)
     assert asked == {
         "slurm_partition": "gpu",
         "gres": "gpu:h100:4",
@@ -58,22 +58,24 @@ def test_a_run_asks_for_what_its_accelerators_need(tmp_path):
         "mem_mb": 402000,
         "runtime": 30,
     }
-    assert site.placement(CPU).request(CPU, runtime_min=91, attempt=1) == {
+    assert site.placement(CPU).request(CPU, runtime_min=91) == {
         "cpus_per_task": 16,
         "mem_mb": 64000,
         "runtime": 90,
         "slurm_extra": "--exclusive --nice=10",
     }
+    without = site.placement(CPU).model_copy(update={"memory_gb": None})
+    assert "mem_mb" not in without.request(CPU, runtime_min=91)
     assert site.placement(GPUS.model_copy(update={"accelerator": "A100"})).gres == "gpu"
     assert site.cheap_rules.request() == {"slurm_partition": "small", "mem_mb": 4000, "runtime": 120}
 
 
 def test_of_several_nodes_a_run_asks_for_each_what_its_accelerators_there_need(tmp_path):
     site = load_site(write(tmp_path), [GPUS, CPU])
-    asked = site.placement(GPUS).request(GPUS.model_copy(update={"count": 8, "nodes": 2}), runtime_min=30, attempt=1)
-    one = site.placement(GPUS).request(GPUS, runtime_min=30, attempt=1)
+    asked = site.placement(GPUS).request(GPUS.model_copy(update={"count": 8, "nodes": 2}), runtime_min=30)
+    one = site.placement(GPUS).request(GPUS, runtime_min=30)
     assert asked == one | {"nodes": 2}
-    asked = site.placement(CPU).request(CPU.model_copy(update={"count": 2, "nodes": 2}), runtime_min=30, attempt=1)
+    asked = site.placement(CPU).request(CPU.model_copy(update={"count": 2, "nodes": 2}), runtime_min=30)
     assert (asked["nodes"], asked["tasks"], asked["cpus_per_task"]) == (2, 2, 16)
 
 
@@ -95,7 +97,7 @@ def test_a_pod_asks_for_all_accelerators_of_a_node(tmp_path):
             "accelerators: has no `H100`, and `devices` has no `nvidia`; add one",
         ),
         ({"accelerators": {}, "devices": {"nvidai": SITE["devices"]["nvidia"]}}, "did you mean `nvidia`?"),
-        ({"accelerators": {"H100": {"cpus": 1}}}, "accelerators.H100.memory_gb: `memory_gb` is missing"),
+        ({"accelerators": {"H100": {"memory_gb": 1}}}, "accelerators.H100.cpus: `cpus` is missing"),
         ({"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "gres": "gpu:h100:4"}}}, "accelerators.H100.gres: "),
         (
             {"accelerators": {"H100": {"cpus": 1, "memory_gb": 1, "extra": "--qos=long"}}},

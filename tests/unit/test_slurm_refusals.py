@@ -11,6 +11,7 @@ from servelab.core.run_spec import HardwareSpec
 from servelab.machine.allocations.slurm import keys_of, unsatisfied
 from servelab.study.site import Site
 from servelab.workflow.placement import SlurmWatch
+from servelab.workflow.retries import Retries
 
 H100 = HardwareSpec(accelerator="H100", device="nvidia", count=4)
 SITE = Site.model_validate(
@@ -72,9 +73,13 @@ def test_only_jobs_that_do_not_start_by_themselves(slurm, tmp_path):
     usual += ("QOSMaxGRESPerUser", "QOSGrpNodeLimit", "AssocMaxJobsLimit", "ReqNode|NotAvail")
     odd = ("PartitionConfig", "ReqNodeNotAvail, UnavailableNodes:n1", "QOSMaxCpuPerJobLimit", "JobHeldAdmin")
     lines = [
-        f"{number}|{reason}|{tmp_path}|rule_measure_wildcards_x" for number, reason in enumerate((*usual[:-1], *odd))
+        f"{number}|PENDING||-|-|{reason}|{tmp_path}|rule_measure_wildcards_x"
+        for number, reason in enumerate((*usual[:-1], *odd))
     ]
-    others = ["77|PartitionConfig|/elsewhere|rule_x", f"78|PartitionConfig|{tmp_path}|not ours"]
+    others = [
+        "77|PENDING||-|-|PartitionConfig|/elsewhere|rule_x",
+        f"78|PENDING||-|-|PartitionConfig|{tmp_path}|not ours",
+    ]
     slurm("squeue", "cat <<'END'\n" + "\n".join([*lines, *others]) + "\nEND")
     assert [job.reason for job in unsatisfied(tmp_path)] == list(odd)
 
@@ -125,3 +130,33 @@ def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
     said = []
     SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, said.append).start([H100], tmp_path)
     assert len(said) == 2 and all("Slurm refuses" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("state", "in_log", "refuses", "changed"),
+    [
+        ("OUT_OF_MEMORY", "", False, {"mem_mb": 80}),
+        ("FAILED", "slurmstepd: error: Exceeded job memory limit", False, {"mem_mb": 80}),
+        ("OUT_OF_MEMORY", "", True, {}),
+        ("FAILED", "error: no device is free", False, {"slurm_extra": "--nice=1 --exclude=n1"}),
+        ("NODE_FAIL", "", True, {}),
+        ("TIMEOUT", "", False, {}),
+        ("CANCELLED", "", False, {}),
+    ],
+)
+def test_a_lost_job_is_tried_again_as_its_cause_asks(state, in_log, refuses, changed, slurm, tmp_path):
+    slurm(
+        "squeue",
+        f"echo '3|FAILED|n7|-|-|None|{tmp_path}|rule_measure_wildcards_abc'; "
+        f"echo '4|{state}|n1|-|-|None|{tmp_path}|rule_measure_wildcards_abc'",
+    )
+    slurm("sbatch", "echo 'allocation failure: More than there is' >&2; exit 1" if refuses else "exit 0")
+    log = tmp_path / ".snakemake/slurm_logs/rule_measure/abc/4.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(in_log)
+    usual = {"mem_mb": 40, "slurm_extra": "--nice=1", "cpus_per_task": 2}
+    retries = Retries(tmp_path)
+    assert retries.request("abc", 1, usual) == usual
+    assert retries.request("abc", 2, usual) == usual | changed == retries.known("abc", 2)
+    if changed.get("mem_mb"):
+        assert retries.request("abc", 3, usual)["mem_mb"] == 120

@@ -340,8 +340,8 @@ def test_on_a_cluster_a_run_asks_for_what_its_site_says(planned, studies):
     placed = Placements(
         snakemake_workflow(local=False), workflow_config(site="here"), studies, measuring(), Path("runs")
     )
-    request = placed.job(planned.run_ids()[0], 2)
-    assert request["mem_mb"] == 4000 and request["slurm_partition"] == "nodes"
+    request = placed.job(planned.run_ids()[0], 1)
+    assert request["mem_mb"] == 2000 and request["slurm_partition"] == "nodes"
     job = SimpleNamespace(run_id=planned.run_ids()[0])
     resources = placed.resources(lambda wildcards, attempt: placed.job(wildcards.run_id, attempt))
     assert resources["mem_mb"](job, 1) == 2000 and resources["gres"](job, 1) is None

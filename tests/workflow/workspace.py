@@ -179,9 +179,10 @@ class Workspace:
         return [sys.executable, "-m", "snakemake", "--profile", "profiles/default", *arguments]
 
     def snakemake(self, *arguments: str, check: bool = True) -> str:
-        """Runs the workflow to its end; returns what it printed."""
+        """Runs the workflow to its end; returns what it printed, of a dry run all jobs."""
+        verbose = ["--verbose"] if {"-n", "--dry-run"} & {*arguments} else []
         done = subprocess.run(
-            self.command(*arguments),
+            self.command(*verbose, *arguments),
             cwd=self.folder,
             env=self.environment(),
             stdin=subprocess.DEVNULL,

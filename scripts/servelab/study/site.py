@@ -75,10 +75,11 @@ class Placement(Strict):
     account: str | None = Field(None, description="Account to charge.")
     qos: str | None = Field(None, description="Quality of service.")
     cpus: int = Field(ge=1, description="CPU cores per accelerator; on a CPU, per run.")
-    memory_gb: float = Field(
+    memory_gb: float | None = Field(
+        None,
         gt=0,
-        description="Host memory per accelerator in GB (10^9 bytes); on a CPU, per run. A second attempt requests "
-        "twice as much, a third three times.",
+        description="Host memory per accelerator in GB (10^9 bytes); on a CPU, per run. A job that ran out of it is "
+        "tried with more, if the cluster has more. Default: what the cluster gives by itself.",
     )
     most_runtime_min: int | None = Field(
         None, ge=1, description="The partition's longest time for a job, in minutes; no run requests more."
@@ -107,11 +108,10 @@ class Placement(Strict):
                 raise ValueError(f"the workflow sets `{option}`; leave it out")
         return extra
 
-    def request(self, hardware: HardwareSpec, runtime_min: int, attempt: int) -> dict[str, str | int]:
-        """What a run requests from Slurm, by the names of Snakemake's resources; `attempt` counts from 1.
+    def request(self, hardware: HardwareSpec, runtime_min: int) -> dict[str, str | int]:
+        """What a run requests from Slurm, by the names of Snakemake's resources.
 
-        Memory grows with the attempt: a run that ran out of memory would otherwise do so again. Slurm counts gres, CPUs
-        and memory for each node.
+        Slurm counts gres, CPUs and memory for each node.
         """
         longest = runtime_min if self.most_runtime_min is None else min(runtime_min, self.most_runtime_min)
         request: dict[str, str | int | None] = {
@@ -121,7 +121,7 @@ class Placement(Strict):
             "slurm_account": self.account,
             "qos": self.qos,
             "cpus_per_task": self.cpus * hardware.per_node,
-            "mem_mb": round(self.memory_gb * 1000 * hardware.per_node * attempt),
+            "mem_mb": self._memory_mb(hardware.per_node),
             "runtime": longest,
             "nodes": hardware.nodes if hardware.nodes > 1 else None,
             # the executor gives GPU jobs no number of tasks, and takes one for that of each GPU
@@ -130,6 +130,9 @@ class Placement(Strict):
         }
         return {key: value for key, value in request.items() if value is not None}
 
+    def _memory_mb(self, accelerators: int) -> int | None:
+        return None if self.memory_gb is None else round(self.memory_gb * 1000 * accelerators)
+
     def pod_request(self, node: HardwareSpec) -> dict[str, str | int]:
         """What a pod with all accelerators of a node requests, by the names of the Kubernetes executor's resources.
 
@@ -137,7 +140,7 @@ class Placement(Strict):
         """
         request: dict[str, str | int | None] = {
             "cpus": self.cpus * node.count,
-            "mem_mb": round(self.memory_gb * 1000 * node.count),
+            "mem_mb": self._memory_mb(node.count),
             "gpu": node.count if self.gpu_manufacturer else None,
             "gpu_manufacturer": self.gpu_manufacturer,
             "machine_type": self.machine_type,

@@ -1,4 +1,4 @@
-"""Lines that a user sees while the workflow runs: one for each job that ends, three for one that fails.
+"""Lines that a user sees while the workflow runs: one for each job that ends, a few for one that fails.
 
 Snakemake tells its events as records with attributes; `Console.lines` turns those of a job into text. Everything else
 keeps Snakemake's own words.
@@ -6,6 +6,7 @@ keeps Snakemake's own words.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,21 @@ _TAIL_BYTES = 16384
 """How much of a log is read for its last line."""
 
 _CHATTER = (
-    *("Assuming unrestricted shared filesystem", "Building DAG of jobs", "Conda environments: ignored"),
-    *("DAG of jobs will be updated", "Execute ", "Select jobs to execute", "Touching output file", "Using profile"),
-    *("Updating checkpoint dependencies", "Using shell: ", "Provided ", "Rules claiming more threads", "Elapsed time"),
-    "--keep-incomplete mode is set",
+    *("Assuming unrestricted shared filesystem", "Building DAG of jobs", "Conda environments: ignored", "Execute "),
+    *("DAG of jobs will be updated", "Select jobs to execute", "Touching output file", "Using profile", "Reasons:"),
+    *("Using workflow specific", "Updating checkpoint dependencies", "Using shell: ", "Provided ", "Elapsed time"),
+    *("Rules claiming more threads", "--keep-incomplete mode is set", "This was a dry-run", "SLURM run ID"),
+    *("No account was given", "No SLURM account given", "Guessed SLURM account", "Unable to guess SLURM account"),
+    *("No job memory information", "Cleaning up SLURM log files"),
 )
 """How Snakemake's lines begin that no user of Servelab acts on."""
+_SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\S+)")
+_SLURM_SAYS = (
+    (re.compile(r"slurmstepd: error: \W*(.*?)\W*$", re.MULTILINE), "Slurm: {}"),
+    (re.compile(r"The error message was '(?:sbatch: error: )?(.*?)'", re.DOTALL), "Slurm refused the job: {}"),
+    (re.compile(r"SLURM status is: '(?!FAILED)(\w+)'"), "Slurm ended the job: {}"),
+)
+"""Slurm's own words in a job's log or in the executor's message → a line; the first that matches."""
 
 Event = Mapping[str, Any]
 """Attributes of a record of Snakemake's logger."""
@@ -34,25 +44,52 @@ class _Job:
     name: str
     logs: Sequence[str]
     started: float
+    written: Sequence[int]
+    """When each log was last written before the job began: an earlier attempt may have left one."""
+
+
+@dataclass(frozen=True)
+class MeasuringRule:
+    """The rule whose jobs are named by what they measure."""
+
+    name: str
+    title: Callable[[str], str]
+    """The title of a job, by its wildcard."""
+    is_local: Callable[[], bool]
+    """Whether jobs begin at once, because no batch system queues them."""
+
+
+measuring: list[MeasuringRule] = []
+"""Set by the workflow: Snakemake makes the logger before it reads the rules."""
 
 
 class Console:
     """The lines of one run of the workflow."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, *, is_dry_run: bool = False) -> None:
         """`clock` gives seconds since the epoch."""
-        self._clock = clock
+        self._clock, self._is_dry_run = clock, is_dry_run
         self._jobs: dict[int, _Job] = {}
         self._ended: list[tuple[_Job, float]] = []
+        self._ended_dry_run = False
 
     def plan(self, event: Event) -> list[str]:
         """How many jobs are planned so far, in place of the table of their rules."""
         total = (event.get("stats") or {}).get("total")
-        return [f"{self._time()} {total} jobs are planned; a stage that is decided may add some"] if total else []
+        if not total:
+            return []
+        if not self._is_dry_run:
+            return [f"{self._time()} {total} jobs are planned; a stage that is decided may add some"]
+        if self._ended_dry_run:  # Snakemake repeats it in the end
+            return []
+        self._ended_dry_run = True
+        return [f"{total} jobs would run now, others as stages are decided; `--verbose` lists them"]
 
     def said(self, text: str) -> list[str]:
         """Other messages of Snakemake, without those that nobody acts on."""
-        return [] if not text.strip() or text.startswith(_CHATTER) else [text]
+        if (found := _SUBMITTED.match(text)) and (job := self._jobs.get(int(found[1]))):
+            return [f"{self._time()} queued as Slurm job {found[2]}: {job.name}"]
+        return [] if not text.strip() or text.lstrip().startswith(_CHATTER) else [text]
 
     def error(self, event: Event) -> list[str]:
         """An error of the workflow; that a job's command failed is said by `job_fails`, without the command."""
@@ -60,11 +97,12 @@ class Console:
         return [] if event.get("exception") == "RuleException" and "returned non-zero exit status" in text else [text]
 
     def job_begins(self, event: Event) -> list[str]:
-        """A line for a job that reserves accelerators, because it takes minutes; none for others."""
-        job = _Job(_name(event), event["log"], self._clock())
+        """A line for a job that reserves accelerators, because it takes minutes, unless it is queued first."""
+        job = _Job(_name(event), event["log"], self._clock(), [_written_ns(file) for file in event["log"]])
         self._jobs[event["jobid"]] = job
         resources = dict(event["resources"].items())
-        return [f"{self._time()} begins: {job.name}"] if resources.get("accelerators") else []
+        is_shown = resources.get("accelerators") and not self._is_dry_run
+        return [f"{self._time()} begins: {job.name}"] if is_shown and all(rule.is_local() for rule in measuring) else []
 
     def job_ends(self, event: Event) -> list[str]:
         """Nothing yet: the line comes with the number of jobs that have ended."""
@@ -84,14 +122,20 @@ class Console:
         return lines
 
     def job_fails(self, event: Event) -> list[str]:
-        """Three lines: the job, the last line of its log, and the file to open."""
+        """The job, the last line of its log, Slurm's own words if it has any, and the file to open."""
         job = self._jobs.get(event["jobid"])
         name = job.name if job else event["rule_name"]
         logs = [file for file in event["log"] if Path(file).is_file()] or list(event["log"])
-        why = _last_line(logs, "error") or _one_line(str(event["rule_msg"] or "")) or "it left no message"
+        before = dict(zip(job.logs, job.written, strict=True)) if job else {}
+        written = [file for file in logs if _written_ns(file) != before.get(file)]
+        slurm = _words_of_slurm("\n".join(_text(file) for file in written) + str(event["rule_msg"] or ""))
+        why = _last_line([file for file in written if not job or file in job.logs], "error") or (
+            "" if slurm else _one_line(str(event["rule_msg"] or ""))
+        )
         return [
             f"{self._time()} FAILED: {name}",
-            f"    {why}",
+            *(f"    {line}" for line in [why, slurm] if line),
+            *([] if why or slurm else ["    it left no message"]),
             f"    open {', '.join(logs)}" if logs else "    it has no log",
         ]
 
@@ -101,7 +145,28 @@ class Console:
 
 def _name(event: Event) -> str:
     wildcards = [str(value) for value in event["wildcards"].values()]
+    if titles := [rule.title(wildcards[0]) for rule in measuring if rule.name == event["rule_name"]]:
+        return f"measure {titles[0]}"
     return " ".join([event["rule_name"], *wildcards])
+
+
+def _words_of_slurm(text: str) -> str:
+    found = ((line, pattern.findall(text)) for pattern, line in _SLURM_SAYS)
+    return next((_one_line(line.format(said[-1])) for line, said in found if said), "")
+
+
+def _written_ns(file: str) -> int:
+    return Path(file).stat().st_mtime_ns if Path(file).is_file() else 0
+
+
+def _text(log: str) -> str:
+    """The end of a log; empty if it cannot be read."""
+    try:
+        with Path(log).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _duration(seconds: float) -> str:
@@ -114,13 +179,7 @@ def _duration(seconds: float) -> str:
 def _last_line(logs: Sequence[str], having: str = "") -> str:
     """The last line of the first log that has one, of those that begin with `having` if any does; on one line."""
     for log in logs:
-        try:
-            with Path(log).open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            continue
-        lines = [line for line in map(_one_line, text.splitlines()) if line]
+        lines = [line for line in map(_one_line, _text(log).splitlines()) if line]
         wanted = [line for line in lines if having and line.lower().startswith(having)]
         if found := (wanted or lines)[-1:]:
             return found[0]

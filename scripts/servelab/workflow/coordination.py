@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -81,6 +82,12 @@ def write_index(searches: Iterable[str], results: Path) -> str | None:
     except (ServelabError, OSError) as error:
         return f"{results}/index.html: {error}"
     return None
+
+
+def hang_up_as_terminated() -> None:
+    """Lets a terminal that closes end the workflow as SIGTERM does; one that `nohup` started goes on."""
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
 
 
 _EVERY_S = 5.0

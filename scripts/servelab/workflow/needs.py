@@ -186,6 +186,10 @@ class MeasuringJobs:
         """The same as a list."""
         return [run for visit in self.visits(last) for run in visit]
 
+    def title(self, last: str) -> str:
+        """Study, stage, candidate and server start of a job; those of both for a pair."""
+        return "; ".join(self.plans.titles[visit[0]] for visit in self.visits(last))
+
     def files(self, last: str) -> list[str]:
         """Files that are to be made before the job, each once; and the mark of a broken run, which starts the job."""
         needed: dict[str, None] = {}

@@ -14,12 +14,13 @@ from servelab.core.files import write_text
 from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, RunSpec
 from servelab.core.ssh_signature import SigningKey, check_key
-from servelab.machine.allocations.slurm import Waiting, is_final, keys_of, refusal, unsatisfied
+from servelab.machine.allocations.slurm import QueuedJob, is_final, keys_of, refusal, unsatisfied
 from servelab.measure.inputs import runtime_min
 from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project
 from servelab.study.site import RESOURCES, Placement, Site, load_site
 from servelab.workflow.needs import MeasuringJobs, serving_threads
+from servelab.workflow.retries import Request, Retries
 from servelab.workflow.studies import Studies, WorkflowConfig
 
 FIRST_S, EVERY_S = 30.0, 60.0
@@ -53,14 +54,14 @@ class SlurmWatch:
         requests = {}
         for each in hardware:
             key, placement = self._site.keyed_placement(each)
-            requests[key, f"a run on {each.count} × {each.accelerator}"] = placement.request(each, _TRIAL_MIN, 1)
+            requests[key, f"a run on {each.count} × {each.accelerator}"] = placement.request(each, _TRIAL_MIN)
         if self._site.cheap_rules:
             requests["cheap_rules", "rules that need no accelerator"] = self._site.cheap_rules.request()
         for (key, what), request in requests.items():
             if reason := refusal(request):
                 yield f"{self._place(key, reason)}: Slurm refuses {what}: {reason}", reason
 
-    def waiting(self, jobs: list[Waiting]) -> Iterator[str]:
+    def waiting(self, jobs: list[QueuedJob]) -> Iterator[str]:
         """A line for each key and reason of these jobs, the first time only."""
         for job in jobs:
             key = self._key(job)
@@ -86,7 +87,7 @@ class SlurmWatch:
         keys = keys_of(reason)
         return f"{self._file}: {key}{'.' if keys else ''}{' or '.join(keys)}"
 
-    def _key(self, job: Waiting) -> str:
+    def _key(self, job: QueuedJob) -> str:
         rule, _, wildcards = job.comment.removeprefix(_RULE).partition(_WILDCARDS)
         if rule != _MEASURING:
             return "cheap_rules"
@@ -141,8 +142,6 @@ def file_of_site(site: str | None, installed: str | None) -> Path:
 HERE = ("collect_runs",)
 NEED_NETWORK = ("download_dataset", "download_model", "build_environment")
 
-Request = Mapping[str, str | int]
-
 
 class Placements:
     """Resources that measuring jobs ask for. `workflow` is Snakemake's, `config` the workflow's configuration.
@@ -167,6 +166,7 @@ class Placements:
             if site.pass_variables:
                 self.variables = {PASS_VARIABLES: ",".join(site.pass_variables)}
         # read again when there are more plans, as more was measured then
+        self._retries = Retries(Path())
         self._past_times = cache(lambda plans: PastTimes(runs, use_imported=config.use_imported_runs))
 
     def watch_slurm(self, warn: Callable[[str], None]) -> None:
@@ -191,12 +191,14 @@ class Placements:
         """Resources that a job asks a cluster for, by the run that names it; none on one machine."""
         if self._workflow.local_exec:
             return {}
+        if known := self._retries.known(last, attempt):
+            return known
         hardware = self._jobs.hardware(last)
         about_s: Callable[[RunSpec], float | None] = _unknown
         if self._workflow.is_main_process and attempt == 1:  # within a job, its limit is known already
             about_s = self._past_times(self._jobs.plans.count()).about_s
         visits = [[self._jobs.plans.spec(run) for run in visit] for visit in self._jobs.visits(last)]
-        return self._of(hardware).request(hardware, runtime_min(visits, about_s), attempt)
+        return self._retries.request(last, attempt, self._of(hardware).request(hardware, runtime_min(visits, about_s)))
 
     def threads(self, hardware: HardwareSpec) -> int:
         """CPU cores of a run: the site's on a cluster, otherwise the device's share of this machine's."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import RunSpec
-from servelab.study.plan import Plan, in_order, jobs_of
+from servelab.study.plan import in_order, jobs_of
 
 Job = Sequence[Sequence[str]]
 """Runs of a measuring job, by id: its visits, and the runs of each visit, in the order of measurement."""
@@ -38,8 +38,9 @@ class Plans:
     def __init__(self, results: Path, patience_s: Callable[[], float]) -> None:
         self._results, self._patience_s = results, patience_s
         self._content: dict[str, dict[str, Any]] = {}
+        self.titles: dict[str, str] = {}
+        """Study, stage, candidate and server start of each run that was read."""
         self._read: dict[Path, _Read] = {}
-        self._foreseen: set[Path] = set()
         self.spec: Callable[[str], RunSpec] = cache(lambda run_id: RunSpec.model_validate(self.content(run_id)))
         """A run's specification."""
 
@@ -75,15 +76,7 @@ class Plans:
         """How many plans were read."""
         return len(self._read)
 
-    def foresee(self, path: Path, plan: Plan) -> None:
-        """Takes a plan for the content of a file that is not made yet, or is to be made again with other runs."""
-        if path not in self._foreseen and not (path.exists() and self._of(path).ids == plan.run_ids()):
-            self._foreseen.add(path)
-            self._read[path] = self._indexed(json.loads(plan.model_dump_json()), written_ns=0)
-
     def _of(self, plan: Path) -> _Read:
-        if plan in self._foreseen:
-            return self._read[plan]
         written_ns = plan.stat().st_mtime_ns
         if plan not in self._read or self._read[plan].written_ns != written_ns:
             self._read[plan] = self._indexed(json.loads(plan.read_bytes()), written_ns)
@@ -102,6 +95,9 @@ class Plans:
             for each in plan["candidates"]
         ]
         specs = {run["run_id"]: run["spec"] for runs in candidates for run in runs}
+        for each, runs in zip(plan["candidates"], candidates, strict=True):
+            title = f"{plan.get('study')}, {plan.get('stage')}: {each.get('candidate')}"
+            self.titles |= {run["run_id"]: f"{title}, {run.get('start', '')}" for run in runs}
         self._content |= specs
         # a plan of an older version has no starts
         jobs = [

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from servelab.measure.run_folder import SealedRuns
-from servelab.search.course import Step
-from servelab.study.plan import Plan
 from servelab.study.project import LIVE, is_live, name_of
 from servelab.workflow.plan_index import Job, Plans
 from servelab.workflow.studies import Studies
@@ -21,7 +19,6 @@ class StageRuns:
     """Runs of the stages of live studies.
 
     `wait_for_plan(study, stage)` asks Snakemake for a plan, and raises `unplanned` where it has to be made first.
-    `foreseen(study, stage)` is the plan where that is not waited for, as in a dry run: see `ForeseenPlans`.
     `is_main_process` is False within a job on another node.
     """
 
@@ -32,13 +29,12 @@ class StageRuns:
         sealed: SealedRuns,
         wait_for_plan: Callable[[str, str], object],
         unplanned: type[Exception],
-        foreseen: Callable[[str, str], Path | None] = lambda study, stage: None,
         *,
         is_main_process: bool,
     ) -> None:
         self._studies, self._plans, self._is_main_process = studies, plans, is_main_process
         self._sealed = sealed
-        self._wait_for_plan, self._unplanned, self._foreseen = wait_for_plan, unplanned, foreseen
+        self._wait_for_plan, self._unplanned = wait_for_plan, unplanned
 
     def missing(self, study: str, stage: str) -> list[str]:
         """A file for each measuring job of a stage, once its plan is known.
@@ -84,8 +80,6 @@ class StageRuns:
 
     def _plan(self, study: str, stage: str) -> Path | None:
         """A stage's plan, once it is as it should be; None before there is one, which the same rule waits for."""
-        if foreseen := self._foreseen(study, stage):
-            return foreseen
         plan = Path(stage_file(f"studies/{study}", stage, "plan.json"))
         if not plan.exists():
             return None
@@ -101,26 +95,3 @@ class StageRuns:
 def _status(run_id: str) -> str:
     """A file of each run that was measured."""
     return f"results/runs/{run_id}/status.json"
-
-
-class ForeseenPlans:
-    """The plans of all stages whose earlier stages are decided, by study and stage.
-
-    Without them, Snakemake sees no job behind a plan that is to be made again, such as after a change of the study.
-    """
-
-    def __init__(self, courses: Mapping[str, Iterable[Step]], plans: Plans) -> None:
-        """`courses` are the steps of each live study."""
-        self._plans = plans
-        self._certain: dict[tuple[str, str], Plan] = {
-            (study, step.plan.stage): step.plan for study, steps in courses.items() for step in steps if step.is_known
-        }
-
-    def path(self, study: str, stage: str, *, is_dry_run: bool) -> Path | None:
-        """Where a stage's plan is taken to be; None if it is not certain, or if the plan is to be made for real."""
-        plan = self._certain.get((study, stage))
-        if plan is None or not is_dry_run:
-            return None
-        path = Path(stage_file(f"{LIVE}/{study}", stage, "plan.json"))
-        self._plans.foresee(path, plan)
-        return path

@@ -13,9 +13,9 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from servelab.core.errors import Outage
 from servelab.machine.allocations import ALLOCATIONS, Allocation
@@ -143,41 +143,42 @@ _COMMENT = "rule_"
 _POLL_S = (0.2, 5.0)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job of this user, submitted from one folder."""
+class QueuedJob(NamedTuple):
+    """A job of this user: one that waits, runs, or has just ended."""
 
     id: str
+    state: str
+    node: str
+    since: str
+    """When it was submitted, or if it does not wait any more, when it began; as Slurm prints it."""
+    reason: str
+    """Why it waits, in Slurm's words."""
     comment: str
+    """`rule_<rule>_wildcards_<wildcards>`, given by Snakemake's executor."""
 
 
-def jobs_of(folder: Path) -> list[Job]:
-    """This user's unfinished jobs that a workflow in the folder submitted; `Outage` if Slurm does not answer."""
-    return [Job(job_id, comment) for job_id, _, comment in _listed(folder)]
+def queue(folder: Path, *filters: str) -> list[QueuedJob]:
+    """This user's unfinished jobs that a workflow in the folder submitted, in order; `Outage` if Slurm does not answer.
 
-
-def jobs_waiting(folder: Path) -> list[tuple[str, str, str]]:
-    """Id, Slurm's reason and comment of the folder's jobs that wait in the queue; `Outage` if Slurm does not answer."""
-    return _listed(folder, "--states=PENDING")
-
-
-def _listed(folder: Path, *filters: str) -> list[tuple[str, str, str]]:
+    With `--states=all` also those that ended so recently that Slurm still lists them.
+    """
     found = []
-    for line in _ask("squeue", "--me", "--noheader", "--format=%i|%r|%Z|%k", *filters).splitlines():
-        job_id, _, rest = line.partition("|")
+    for line in _ask("squeue", "--me", "--noheader", "--format=%i|%T|%N|%V|%S|%r|%Z|%k", *filters).splitlines():
+        job_id, state, node, submitted, started, rest = line.split("|", 5)
         rest, _, comment = rest.rpartition("|")
         reason, _, submitted_from = rest.rpartition("|")
         if comment.startswith(_COMMENT) and Path(submitted_from).resolve() == folder.resolve():
-            found.append((job_id, reason, comment))
-    return found
+            since = submitted if state == "PENDING" else started
+            found.append(QueuedJob(job_id, state, node, since, reason, comment))
+    return sorted(found, key=lambda job: int(job.id.partition("_")[0]))
 
 
-def cancel_jobs(folder: Path, timeout_s: float = 600.0) -> list[Job]:
+def cancel_jobs(folder: Path, timeout_s: float = 600.0) -> list[QueuedJob]:
     """Cancels the folder's jobs, waits until all have ended, and returns them.
 
     `Outage` if some still run after `timeout_s`, as on a lost node: it is unknown what still runs there.
     """
-    cancelled = left = jobs_of(folder)
+    cancelled = left = queue(folder)
     if cancelled:  # some may have ended meanwhile, which is an error for `scancel`; the queue shows what is left
         _ask("scancel", *(job.id for job in cancelled), check=False)
     pause_s, give_up = _POLL_S[0], time.monotonic() + timeout_s
@@ -186,11 +187,11 @@ def cancel_jobs(folder: Path, timeout_s: float = 600.0) -> list[Job]:
             raise Outage(f"Slurm does not end job {_names(left)} of an earlier workflow; see `scontrol show job`")
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _POLL_S[1])
-        left = jobs_of(folder)
+        left = queue(folder)
     return cancelled
 
 
-def _names(jobs: Sequence[Job]) -> str:
+def _names(jobs: Sequence[QueuedJob]) -> str:
     return ", ".join(job.id for job in jobs)
 
 
@@ -232,19 +233,10 @@ _FINAL = re.compile(
 _TIMEOUT_S = 30.0
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A job that Slurm will not start as it is."""
-
-    id: str
-    reason: str
-    comment: str
-    """`rule_<rule>_wildcards_<wildcards>`, given by Snakemake's executor."""
-
-
-def unsatisfied(folder: Path) -> list[Waiting]:
+def unsatisfied(folder: Path) -> list[QueuedJob]:
     """This user's jobs from a folder that wait for something that other jobs' ends do not give them; `Outage`."""
-    return [Waiting(*job) for job in jobs_waiting(folder) if not _USUAL.fullmatch(job[1].partition(",")[0])]
+    waiting = queue(folder, "--states=PENDING")
+    return [job for job in waiting if not _USUAL.fullmatch(job.reason.partition(",")[0])]
 
 
 def keys_of(reason: str) -> tuple[str, ...]:
