@@ -35,4 +35,5 @@ def main() -> None:
     (arguments.output / "stats.json").write_text(stats.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-cli.run(main, without_pandas=True)
+if __name__ == "__main__":
+    cli.run(main, without_pandas=True)
