@@ -1,6 +1,7 @@
 """Reads results that load clients printed or saved, from files, folders and archives.
 
-Prints one JSON object per result, with the headings, label and command above it.
+Prints one JSON object per result: figures, the formula and the releases behind each, settings, and the headings, label
+and command above it.
 """
 
 import argparse
@@ -43,8 +44,10 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _plain(block: Block, place: LineContext) -> dict[str, object]:
+    formulas = {metric: formula._asdict() for metric, formula in block.formulas.items()}
     unknown = [line._asdict() for line in block.unknown]
-    return {**asdict(block), "figures": block.metrics(), "unknown": unknown, "place": asdict(place)}
+    made = {"figures": block.metrics(), "unknown": unknown, "formulas": formulas, "place": asdict(place)}
+    return asdict(block) | made
 
 
 def _line(text: str) -> str:

@@ -16,10 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from servelab.recorded.readers.blocks import SectionBlocks, TitledBlocks
+from servelab.recorded.readers.blocks import LineBlocks, SectionBlocks, TitledBlocks
+from servelab.recorded.readers.embedded import Csv, EmbeddedJson
+from servelab.recorded.readers.figures import VALUE, PrintedFigure
 from servelab.recorded.readers.lines import decoded
-from servelab.recorded.readers.pieces import EmbeddedJson, Finder, Piece, ReadError, split
-from servelab.recorded.readers.results import READERS, VALUE, Block, PrintedFigure, Reader, UnknownLine
+from servelab.recorded.readers.pieces import Finder, Piece, ReadError
+from servelab.recorded.readers.results import READERS, Block, Reader, UnknownLine
+from servelab.recorded.readers.split import split
+from servelab.recorded.readers.table_files import load_tables
 from servelab.recorded.readers.tables import Tables, gathered
 
 __all__ = [
@@ -63,14 +67,22 @@ def scan_file(path: Path, notes: list[str] | None = None) -> Iterator[Block | Re
 
 def scan_stream(name: str, file: BinaryIO, notes: list[str] | None = None) -> Iterator[Block | ReadError]:
     """The same for an open file, or a member of an archive."""
-    orders = [(reader.markers, *reader.following) for reader in READERS if reader.form == "grid"]
-    objects = EmbeddedJson([reader.markers for reader in READERS if reader.form == "json"])
-    tables = Tables([names for order in orders for names in order])
-    finders: list[Finder] = [TitledBlocks(_is_console_label), tables, SectionBlocks(), objects]
+    grids = [reader for reader in READERS if reader.form == "grid"]
+    orders = [(reader.markers, *reader.following) for reader in grids]
+    keys = [reader.markers for reader in READERS if reader.form == "json"]
+    heads = [frozenset(reader.facts["heads"]) for reader in READERS if reader.form == "csv"]
+    names = [names for order in orders for names in order]
+    below = [reader.markers for reader in grids if reader.below]
+    others: dict[str, list[int]] = {"tables": [], "JSON objects": []}
+
+    def finders() -> list[Finder]:
+        tables, objects = Tables(names, below, others["tables"]), EmbeddedJson(keys, others["JSON objects"])
+        return [TitledBlocks(_is_console_label), tables, SectionBlocks(), LineBlocks(), Csv(heads, keys), objects]
+
     errors, found = 0, False
-    for piece in gathered(split(name, decoded(file), finders), orders):
+    for piece in gathered(split(name, decoded(file), finders, keys), orders):
         if _is_anothers(piece):
-            (objects if piece.form == "json" else tables).others.append(piece.first_line)
+            others["JSON objects" if piece.form == "json" else "tables"].append(piece.first_line)
             continue
         found = True
         try:
@@ -81,12 +93,11 @@ def scan_stream(name: str, file: BinaryIO, notes: list[str] | None = None) -> It
         if errors == _MOST_ERRORS:
             yield ReadError(f"{name}: {_MOST_ERRORS} results could not be read; the rest is not looked at")
             return
-    counted = {"tables": tables.others, "JSON objects": objects.others}
     if notes is not None:
-        for what, lines in counted.items():
+        for what, lines in others.items():
             notes += [f"{name}:{min(lines)}: {len(lines)} {what} that no reader knows, the first here"] if lines else []
     if not found:
-        beside = ", ".join(f"{len(lines)} {what}" for what, lines in counted.items() if lines)
+        beside = ", ".join(f"{len(lines)} {what}" for what, lines in others.items() if lines)
         tools = ", ".join(sorted({reader.tool for reader in READERS}))
         beside = f" ({beside})" if beside else ""
         yield UnknownResultError(f"{name}: no result of a load client found{beside}. Known: {tools}")
@@ -140,4 +151,4 @@ def _read(piece: Piece) -> list[Block]:
     return blocks
 
 
-READERS.load(__name__)
+load_tables()

@@ -172,6 +172,36 @@ class SectionBlocks:
         return ended
 
 
+class LineBlocks:
+    """Fed the lines of a log, gives each block from `concurrency` and `elapsed_time` to the rate in a minute."""
+
+    def __init__(self) -> None:
+        self._open: _Block | None = None
+
+    def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
+        """The block that a line ends."""
+        if "elapsed_time: " in line and before and (start := before[-1][1].find("concurrency: ")) >= 0:
+            self._open = _Block(before[-1][0], Prefix(before[-1][1][: min(start, MOST_PREFIX)]), "RPM", "lines")
+            self._add(*before[-1])
+        if self._open is None:
+            return ()
+        row = self._add(number, line)
+        if not row.label.startswith(self._open.ends_with) and not self._open.is_full:
+            return ()
+        return self.end()
+
+    def end(self) -> Iterable[Piece]:
+        """The block that its last line, or the end of the log, ends."""
+        block, self._open = self._open, None
+        return (block.piece(block.first),) if block else ()
+
+    def _add(self, number: int, line: str) -> BlockRow:
+        assert self._open is not None
+        row = _labelled(number, self._open.content(line))
+        self._open.rows += [row] if row.label else []
+        return row
+
+
 def _labelled(number: int, content: str) -> BlockRow:
     """A row `label: text`."""
     label, colon, text = content.partition(":")

@@ -1,20 +1,21 @@
 """Contradictions between the figures of a block, as far as their printed digits show them.
 
-A printed figure represents every value that rounds to it, its *range*. A rule is broken only if no values in the ranges
+A printed figure stands for every value that rounds to it, its *range*. A rule is broken only if no values in the ranges
 fulfil it, so a correct block is never refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
 
 Key = tuple[str, str]
 """Metric and statistic."""
+_TERM = re.compile(r"\s*([×/]?)\s*(\([^)]*\)|[^×/()]+)")
+_WITHIN = re.compile(r"(.*) within (\d+) %")
 
 
 @dataclass(frozen=True)
@@ -52,86 +53,44 @@ Ranges = Mapping[str, ValueRange]
 """Metric → its range; a statistic comes before the metric, as in `mean e2el_ms`."""
 
 
-class Rule(NamedTuple):
-    """`metric` is `of` other figures by the tool's definition; `of` raises `KeyError` if the block lacks one."""
-
-    metric: str
-    formula: str
-    of: Callable[[Ranges], ValueRange]
-
-
-def rate(metric: str, *amounts: str) -> Rule:
-    """`metric` is the sum of some amounts over the duration."""
-    return Rule(metric, f"({' + '.join(amounts)}) / duration_s", lambda of: total(of, amounts) / of["duration_s"])
-
-
 def total(of: Ranges, amounts: Iterable[str]) -> ValueRange:
     """The sum of some amounts."""
     return sum((of[name] for name in amounts), ValueRange(0.0, 0.0))
 
 
-def same_window(metric: str, *amounts: str) -> Rule:
-    """`metric` is the sum of some amounts over the same, unknown time as `requests_per_s`."""
-    return Rule(
-        metric,
-        f"requests_per_s × ({' + '.join(amounts)}) / requests_completed",
-        lambda of: of["requests_per_s"] * total(of, amounts) / of["requests_completed"],
-    )
+def computed(formula: str, of: Ranges) -> ValueRange:
+    """The value of products and quotients of sums, perhaps `within … %`; `KeyError` if a figure is missing."""
+    loose = _WITHIN.fullmatch(formula)
+    found = ValueRange(1.0, 1.0)
+    for sign, term in _TERM.findall(loose[1] if loose else formula):
+        part = total(of, (name.strip() for name in term.strip(" ()").split("+")))
+        found = found / part if sign == "/" else found * part
+    share = 1 + float(loose[2]) / 100 if loose else 1.0
+    return found * ValueRange(1 / share, share)
 
 
-REQUEST_RATE = rate("requests_per_s", "requests_completed")
-TOKEN_RATES = (
-    REQUEST_RATE,
-    rate("input_tokens_per_s", "input_tokens"),
-    rate("output_tokens_per_s", "output_tokens"),
-    rate("total_tokens_per_s", "input_tokens", "output_tokens"),
-)
-"""Rates over the duration, as vLLM, SGLang and TensorRT-LLM define them."""
-MEAN_TOKENS_RATE = Rule(
-    "output_tokens_per_s",
-    "requests_per_s × mean of output_tokens_per_request",
-    lambda of: of["requests_per_s"] * of["mean output_tokens_per_request"],
-)
-REQUESTS = Rule(
-    "requests", "requests_completed + requests_failed", lambda of: of["requests_completed"] + of["requests_failed"]
-)
-TOKEN_RATIO = Rule(
-    "total_tokens_per_s",
-    "output_tokens_per_s × (input_tokens + output_tokens) / output_tokens",
-    lambda of: (
-        of["output_tokens_per_s"]
-        * (of["input_tokens"] + of["output_tokens"])
-        / of["output_tokens"]
-        * ValueRange(0.99, 1.01)
-    ),
-)
-"""guidellm's rates of output tokens and of all tokens are over the same, unknown time; to 1 %."""
-LOOSE_REQUESTS = Rule(
-    "requests_per_s",
-    "about requests_completed / duration_s",
-    lambda of: of["requests_completed"] / of["duration_s"] * ValueRange(1 / 1.5, 1.5),
-)
-"""guidellm's request rate is a mean over time: not the number over the duration, but close to it."""
+def by_name(ranges: Mapping[Key, ValueRange]) -> dict[str, ValueRange]:
+    """The ranges under the names that formulas have."""
+    return {metric if each == "value" else f"{each} {metric}": value for (metric, each), value in ranges.items()}
 
 
 def contradiction(
-    ranges: Mapping[Key, ValueRange], rules: Iterable[Rule], within_run: Iterable[str]
+    ranges: Mapping[Key, ValueRange], rules: Iterable[str], within_run: Iterable[str]
 ) -> tuple[Key, str] | None:
     """The first figure that contradicts others, and how; None if all agree. Figures without a value do not count.
 
-    `within_run` are latencies that lie within the duration; TTFT of a request is then no more than its E2EL.
+    A rule is `metric = formula`. `within_run` are latencies that lie within the duration; TTFT of a request is then no
+    more than its E2EL.
     """
-    of = {
-        metric if statistic == "value" else f"{statistic} {metric}": each
-        for (metric, statistic), each in ranges.items()
-    }
+    of = by_name(ranges)
     for rule in rules:
+        metric, _, formula = rule.partition(" = ")
         try:
-            must = rule.of(of)
+            must = computed(formula, of)
         except KeyError:
             continue
-        if rule.metric in of and not of[rule.metric].meets(must):
-            return (rule.metric, "value"), f"{rule.metric} is {of[rule.metric]}, but {rule.formula} is {must}"
+        if metric in of and not of[metric].meets(must):
+            return (metric, "value"), f"{metric} is {of[metric]}, but {formula} is {must}"
     for low, high in (*_in_order(ranges), *_within(ranges, within_run)):
         if low in ranges and high in ranges and ranges[low].low > ranges[high].high:
             return low, f"{_name(low)} ({ranges[low]}) exceeds {_name(high)} ({ranges[high]})"

@@ -1,4 +1,4 @@
-"""What every reader is: a table of the names that its tool writes, and how a piece is read by it into a block."""
+"""What a reader is: a table of the names that a tool writes, by which a piece becomes blocks of figures."""
 
 from __future__ import annotations
 
@@ -7,51 +7,19 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from servelab.core.registry import Registry
-from servelab.recorded.readers.consistency import Key, Rule, ValueRange, contradiction
+from servelab.recorded.readers.consistency import Key, ValueRange, contradiction
+from servelab.recorded.readers.figures import ABSENT, NUMBER, VALUE, FigureForm, Figures, PrintedFigure, statistic_of
+from servelab.recorded.readers.formulas import DefinedBy, Formula, formulas_of, narrowest, what_they_are
 from servelab.recorded.readers.pieces import SECTION, Piece
 
-VALUE = "value"
-"""Statistic of a figure that is one number: a count, a rate, a duration."""
-LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
-STATISTICS = {
-    "mean": ("Mean", "mean", "avg", "Average", "AVERAGE"),
-    "median": ("Median", "median", "Mdn", "p50", "P50", "50%"),
-    "std": ("Std Dev", "std", "std_dev"),
-    "minimum": ("Min", "min", "MINIMUM"),
-    "maximum": ("Max", "max", "MAXIMUM"),
-}
-"""Our statistic → its names in the tools."""
-_NAMED = {name: ours for ours, names in STATISTICS.items() for name in names}
-_PERCENTILE = re.compile(r"[Pp](\d{1,3}(?:\.\d{1,12})?)|(\d{1,3}(?:\.\d{1,12})?)%")
-_FAMILY = re.compile(r"([Mm]ean|[Mm]edian|Std Dev|std|[Mm]in|[Mm]ax|[Pp]\d{1,3}(?:\.\d{1,12})?)[ _](\S.*)")
-_NUMBER = re.compile(r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.(?P<decimals>\d+))?%?")
-_ABSENT = frozenset({"N/A", "nan", "None", "not set"})
-_NO_LIMIT = re.compile(r"-1(?:\.0+)?")
 _ELISION = re.compile(r"[\[(<]?\s*(?:\.{3,}|…)\s*[\])>]?")
-_EXACT = 1e-7
-"""Relative width of a figure saved with all its digits."""
-_MOST_INTEGER = 10**300
+_UNIT = re.compile(r"(.+) \(([\w/ ]*)\)")
+_NO_LIMIT = re.compile(r"-1(?:\.0+)?")
+_FAMILY = re.compile(r"([Mm]ean|[Mm]edian|Std Dev|std|[Mm]in|[Mm]ax|[Pp]\d{1,3}(?:\.\d{1,12})?)[ _](\S.*)")
 _MOST_SETTING, _MOST_BRACKETS = 4096, 64
-
-
-class PrintedFigure(NamedTuple):
-    """One number of a block."""
-
-    metric: str
-    """Name in docs/reference/metrics.md if it has one, unit in the name."""
-    statistic: str
-    """`value`, or `mean`, `std`, `minimum`, `median`, `p99`, …, `maximum` as in `schemas.METRICS`."""
-    value: float | None
-    """None if the tool printed that it has no value."""
-    line: int
-    """Line in the file, from 1."""
-    half_unit: float = 0.0
-    """Half a unit of its last printed digit: what rounding can have changed."""
 
 
 class UnknownLine(NamedTuple):
@@ -78,6 +46,8 @@ class Block:
     """What the tool reports of the load it sent: `max_concurrency`, `request_rate_per_s`, `backend`, …"""
     unknown: tuple[UnknownLine, ...] = ()
     warnings: tuple[str, ...] = ()
+    formulas: Mapping[str, Formula] = field(default_factory=dict)
+    """Metric → the formula behind the figure."""
 
     def value(self, metric: str, statistic: str = VALUE) -> float | None:
         """A figure; None if the block lacks it."""
@@ -89,17 +59,6 @@ class Block:
         for figure in self.figures:
             nested.setdefault(figure.metric, {})[figure.statistic] = figure.value
         return nested
-
-
-class FigureForm(NamedTuple):
-    """The metric behind a name, and how its tool writes it."""
-
-    metric: str
-    decimals: int | None = 2
-    """Digits after the point, which distinguish a complete number from one cut off; None if they vary."""
-    factor: float = 1
-    """From the tool's unit to the metric's."""
-    statistic: str = VALUE
 
 
 class Entry(NamedTuple):
@@ -126,91 +85,76 @@ class ToolRun(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=1024)
-def statistic_of(name: str) -> str | None:
-    """Our name of a statistic that a tool names; None if it is none."""
-    match = _PERCENTILE.fullmatch(name)
-    if name in _NAMED or match is None:
-        return _NAMED.get(name)
-    digits = match[1] or match[2]
-    return f"p{digits}" if float(digits) <= 100 else None
-
-
-def console_runs(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """The run of a console block."""
-    yield ToolRun(Entry(row.label, row.text, row.line, raw=row.raw) for row in piece.rows)
-
-
-def document_runs(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
-    """The run of a JSON object whose keys are figures, settings, and lists with one entry per request."""
-    settings: dict[str, Any] = {}
-    entries = []
-    for key, value in piece.document.items():
-        figure = reader.find(key)
-        if figure is not None and (value is not None or figure[1] != VALUE):
-            if isinstance(value, str):
-                raise piece.error(f"`{key}` is not a number: {value!r}")
-            entries.append(Entry(key, value, piece.first_line))
-        elif figure is None and (key in reader.settings or value is None or isinstance(value, str | bool)):
-            infinite = isinstance(value, float) and math.isinf(value)
-            settings[reader.settings.get(key, key)] = "inf" if infinite else value
-        elif figure is None:
-            entries.append(unknown_entry(piece, key, value))
-    yield ToolRun(entries, settings)
-
-
-def unknown_entry(piece: Piece, key: str, value: Any) -> Entry:
-    """An entry of a document that no reader may know, kept whole."""
-    return Entry(key, value, piece.first_line, raw=f"{key}: {json.dumps(value, ensure_ascii=False)}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """Reads the pieces of one form of one tool by a table of the names that the tool writes."""
 
     tool: str
     form: str
-    """Of its pieces: `console`, `json`, `csv`, `grid` (tables of a log) or `frame`."""
+    """Of its pieces: `console`, `json`, `csv`, `grid` (tables of a log), `frame` or `lines`."""
     markers: frozenset[str]
     """Names (labels of lines, keys, metrics of rows) that every piece of the tool has, and few others."""
     following: tuple[frozenset[str], ...] = ()
     """Names in the tables that may follow the first of a result."""
-    figures: Mapping[str, FigureForm]
-    """Name → figure."""
+    below: bool = False
+    """Whether lines `name: number` below a table belong to it."""
+    figures: Mapping[str, FigureForm] = field(default_factory=dict)
+    """Name → figure; `*` is any number."""
     families: Mapping[str, FigureForm] = field(default_factory=dict)
     """What follows `Mean`, `p99_`, … in a name, or the name of a row with a column for each statistic → figure."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Name → name among the settings."""
     ignored: frozenset[str] = frozenset()
     """Headings, and keys with one entry per request."""
-    required: tuple[str, ...]
+    unnamed: Mapping[str, str] = field(default_factory=dict)
+    """Name of a figure whose formula cannot be known → why."""
+    required: tuple[str, ...] = ()
     """Metrics that every result has, in order."""
     percentiles: frozenset[str] | None = None
     """Percentiles that a console block has; None if the user chooses."""
     partial: frozenset[str] = frozenset()
     """Families of a console block without mean or median."""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[str, ...] = ()
     within_run: tuple[str, ...] = ()
     """Latencies that lie within the duration."""
-    definitions: Mapping[str, str] = field(default_factory=dict)
+    definitions: Mapping[str, DefinedBy] = field(default_factory=dict)
     version: str | None = None
     releases: Mapping[str, str] = field(default_factory=dict)
-    """Name → releases that write it, `>=…` or `<…`."""
+    """Name of no figure → releases that write it."""
+    units: bool = False
+    """Whether a unit in brackets follows its names."""
+    fold: bool = False
+    """Whether releases write its names in other cases."""
     may_be_abbreviated: bool = False
     """Whether pages shorten its blocks: then what is missing of what it always prints is a warning."""
-    runs: Callable[[Reader, Piece], Iterable[ToolRun]] = console_runs
+    shape: Callable[[Reader, Piece], Iterable[ToolRun]]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else its shape needs to know."""
 
     def find(self, name: str, statistic: str | None = None) -> tuple[FigureForm, str] | None:
         """The figure of a name and its statistic; None if its tool writes no figure under it."""
         if statistic is not None:
-            return (self.families[name], statistic) if name in self.families else None
-        if name in self.figures:
-            return self.figures[name], self.figures[name].statistic
+            form = self._form(self.families, name)
+            return (form, statistic) if form else None
+        if form := self._form(self.figures, name):
+            return form, form.statistic
         match = _FAMILY.fullmatch(name)
         if match is None or match[2] not in self.families or (found := statistic_of(match[1])) is None:
             return None
         is_other = self.percentiles is not None and found[0] == "p" and found not in self.percentiles
         return None if is_other else (self.families[match[2]], found)
+
+    def _form(self, forms: Mapping[str, FigureForm], name: str) -> FigureForm | None:
+        """The form of a name."""
+        if self.units:
+            match = _UNIT.fullmatch(name)
+            base, unit = match.groups() if match else (name, "")
+            form = forms.get(base.casefold() if self.fold else base)
+            return form.in_unit(unit) if form else None
+        if name in forms or not name[-1:].isdigit():
+            return forms.get(name)
+        form = forms.get(re.sub(r"\d+", "*", name))
+        return FigureForm(form.metric.replace("*", name.split()[-1]), form.decimals) if form else None
 
     def knows(self, name: str) -> bool:
         """Whether its tool writes such a name."""
@@ -218,10 +162,10 @@ class Reader:
 
     def read(self, piece: Piece) -> list[Block]:
         """Its blocks; `ReadError` if it is broken."""
-        return [self._block(piece, run) for run in self.runs(self, piece)]
+        return [self._block(piece, run) for run in self.shape(self, piece)]
 
     def _block(self, piece: Piece, run: ToolRun) -> Block:
-        found = _Figures(piece)
+        found = Figures(piece)
         settings = dict(run.settings)
         seen, unknown = self._add_entries(run, found, settings)
         missing = list(self._missing(found.figures))
@@ -230,29 +174,35 @@ class Reader:
         wrong = contradiction(found.ranges, self.rules, self.within_run)
         if wrong is not None:
             raise piece.error(f"the result contradicts itself: {wrong[1]}", found.figures[wrong[0]].line)
-        warnings = [*run.warnings, *found.warnings]
+        figures, notes = what_they_are(found.figures, found.ranges, settings)
+        shown = {metric for metric, _ in figures.keys() - found.figures.keys()}
+        seen += [self.definitions[metric].releases for metric in sorted(shown & self.definitions.keys())]
+        version = run.version or narrowest([self.version, *seen])
+        warnings = [*run.warnings, *found.warnings, *notes]
         warnings += [f"line {line}: not read, unknown: {text[:200]}" for line, text in unknown]
         warnings += [f"abbreviated: without {', '.join(missing)}"] if missing else []
-        present = {metric for metric, _ in found.ranges}
+        present = {figure.metric for figure in figures.values() if figure.value is not None}
         return Block(
             tool=self.tool,
-            tool_version=run.version or self.version or self._release(seen),
+            tool_version=version,
             file=piece.file,
             first_line=run.line or piece.first_line,
             last_line=run.line or piece.last_line,
-            figures=tuple(found.figures.values()),
-            definitions={metric: text for metric, text in self.definitions.items() if metric in present},
+            figures=tuple(figures.values()),
+            definitions={metric: each.text for metric, each in self.definitions.items() if metric in present},
             settings={name: _plain(value) for name, value in settings.items()},
             unknown=tuple(unknown),
             warnings=(*warnings, *_odd(found.ranges)),
+            formulas=formulas_of(self.tool, version, sorted(present), self.definitions),
         )
 
     def _add_entries(
-        self, run: ToolRun, found: _Figures, settings: dict[str, Any]
-    ) -> tuple[list[str], list[UnknownLine]]:
-        """Adds each figure and setting; the names that its tool writes, and the lines that it does not."""
+        self, run: ToolRun, found: Figures, settings: dict[str, Any]
+    ) -> tuple[list[str | None], list[UnknownLine]]:
+        """Adds each figure and setting; returns the releases that its names imply, and the lines not known."""
         lines: dict[tuple[str, str | None], int] = {}
-        unknown = []
+        unknown: list[UnknownLine] = []
+        releases: list[str | None] = []
         for name, value, line, statistic, raw in run.entries:
             figure = self.find(name, statistic)
             if figure or name in self.settings or name in self.ignored:
@@ -260,13 +210,17 @@ class Reader:
                     text = f"`{name}` occurs twice, first in line {lines[name, statistic]}"
                     raise found.piece.error(text, line)
                 lines[name, statistic] = line
-            if figure:
+                releases.append(figure[0].releases if figure else self.releases.get(name))
+            if name in self.unnamed:
+                unknown.append(UnknownLine(line, raw or name))
+                found.warnings.append(f"line {line}: `{name}` is not read: {self.unnamed[name]}")
+            elif figure:
                 found.add(name, value, line, *figure)
             elif name in self.settings:
                 settings[self.settings[name]] = _setting(found.piece, name, value, line)
             elif not (name in self.ignored or SECTION.fullmatch(raw) or self._elides(raw)):
                 unknown.append(UnknownLine(line, raw))
-        return [name for name, _ in lines], unknown
+        return releases, unknown
 
     def _elides(self, raw: str) -> bool:
         return self.may_be_abbreviated and _ELISION.fullmatch(raw) is not None
@@ -280,61 +234,8 @@ class Reader:
                     pair = ("mean", "median")
                     yield from (f"{each} of {form.metric}" for each in pair if (form.metric, each) not in found)
 
-    def _release(self, names: Iterable[str]) -> str | None:
-        found = dict.fromkeys(self.releases[name] for name in names if name in self.releases)
-        lowest = [each for each in found if each.startswith(">=")]
-        newest = max(lowest, key=lambda each: [int(part) for part in each[2:].split(".")], default=None)
-        return ",".join([each for each in [newest] if each] + [each for each in found if each[0] == "<"]) or None
-
 
 READERS: Registry[Reader] = Registry("reader")
-
-
-class _Figures:
-    """The figures of a block, as they are found."""
-
-    def __init__(self, piece: Piece) -> None:
-        self.piece = piece
-        self.figures: dict[Key, PrintedFigure] = {}
-        self.ranges: dict[Key, ValueRange] = {}
-        self.warnings: list[str] = []
-
-    def add(self, name: str, value: Any, line: int, form: FigureForm, statistic: str) -> None:
-        """Adds a figure; `ReadError` if its value is no number as its tool writes it, or contradicts another."""
-        key = (form.metric, statistic)
-        if value is None or (isinstance(value, str) and value in _ABSENT) or value != value:
-            self.figures[key] = PrintedFigure(*key, None, line)
-            self.warnings.append(f"line {line}: `{name}` has no value")
-            return
-        number, half_unit = self._number(name, value, line, form)
-        each = ValueRange.around(number, half_unit + _EXACT * number)
-        if key in self.ranges and not self.ranges[key].meets(each):
-            raise self.piece.error(f"the result contradicts itself: `{name}` is a second {statistic} of {key[0]}", line)
-        self.figures[key] = PrintedFigure(*key, number, line, half_unit)
-        self.ranges[key] = each
-
-    def _number(self, name: str, value: Any, line: int, form: FigureForm) -> tuple[float, float]:
-        """The value in the metric's unit, converted as a decimal, and half a unit of its last printed digit."""
-        half_unit = 0.0
-        if isinstance(value, str):
-            match = _NUMBER.fullmatch(value)
-            digits = len(match["decimals"] or "") if match else 0
-            varies = form.decimals is None
-            if match is None or (varies and "," in value) or not (varies or digits == form.decimals):
-                kind = "a number" if varies else f"a number with {form.decimals} decimals"
-                raise self.piece.error(f"`{name}` is `{value}`, not {kind} as the tool prints it", line)
-            value = value.rstrip("%").replace(",", "")
-            half_unit = 0.0 if form.decimals == 0 else 0.5 * 10.0**-digits * form.factor
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.piece.error(f"`{name}` is not a number: {value!r}", line)
-        elif value < 0 or value == math.inf or value > _MOST_INTEGER:
-            raise self.piece.error(
-                f"`{name}` cannot be {value:.3g}" if value < _MOST_INTEGER else f"`{name}` is too large", line
-            )
-        number = float(value) if form.factor == 1 else float(Decimal(str(value)) * Decimal(repr(form.factor)))
-        if not math.isfinite(number):
-            raise self.piece.error(f"`{name}` has {len(value):,} digits", line)
-        return number, half_unit
 
 
 def _setting(piece: Piece, name: str, value: Any, line: int) -> Any:
@@ -342,9 +243,9 @@ def _setting(piece: Piece, name: str, value: Any, line: int) -> Any:
         raise piece.error(f"`{name}` has no value; the line is cut off", line)
     if not isinstance(value, str):
         return value
-    if value in _ABSENT or _NO_LIMIT.fullmatch(value):
+    if value in ABSENT or _NO_LIMIT.fullmatch(value):
         return None
-    number = float(value.replace(",", "")) if _NUMBER.fullmatch(value) and value[-1] != "%" else math.inf
+    number = float(value.replace(",", "")) if NUMBER.fullmatch(value) and value[-1] != "%" else math.inf
     return number if math.isfinite(number) else value
 
 

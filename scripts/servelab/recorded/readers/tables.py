@@ -6,7 +6,16 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from servelab.recorded.readers.pieces import MOST_CHARACTERS, MOST_PREFIX, MOST_ROWS, Lines, Piece, Prefix
+from servelab.recorded.readers.pieces import (
+    MOST_CHARACTERS,
+    MOST_PREFIX,
+    MOST_ROWS,
+    BlockRow,
+    Lines,
+    Piece,
+    Prefix,
+    TableRow,
+)
 
 _DRAWN = (("+", re.compile(r"[-=]+")), ("|", re.compile(r"[-=:]+")), ("|", re.compile(r" +:?-+:? +")))
 """What ends each cell of a line between rows, and what is in it."""
@@ -15,18 +24,12 @@ _ENDS = frozenset("┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
 _BOX = frozenset("─━═┄┈╌┬┳╤┼╇╪┴┻╧╦╬╩╥╨╫┯┷┿╋┏┡├└╒╞╘┌╟╠╚╔╭╰┣┗╓╙┓┩┤┘╕╡╛┐╢╣╝╗╮╯┫┛╖╜")
 _BOTTOM = frozenset("└╘╚╰┗╙")
 _BEGINS = re.compile("[|+┏╒┌╔╭┣]")
+_BELOW = re.compile(r"([A-Z][\w ]+ \([\w/ ]+\)): ([\d.,]+)")
+"""A figure in a line below a table."""
 _BARS = "|│┃║"
 _CELL = re.compile(f"[{_BARS}]")
 _MOST_FOREIGN = 50
 """Lines of others between the rows of a table."""
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """A row of a table."""
-
-    line: int
-    cells: tuple[str, ...]
 
 
 @dataclass
@@ -81,17 +84,27 @@ class DrawnTable:
 class Tables:
     """Fed the lines of a log, gives each table of a result when it ends.
 
-    `results` are the names that readers know theirs by. Tables of other programs are counted in `others`, by line.
+    `results` are the names that readers know theirs by, `below` those of tools that print lines `name: number` below a
+    table. Tables of other programs are counted in `others`, by line.
     """
 
-    def __init__(self, results: Collection[frozenset[str]]) -> None:
-        self._results = results
+    def __init__(
+        self, results: Collection[frozenset[str]], below: Collection[frozenset[str]], others: list[int]
+    ) -> None:
+        self._results, self._below, self._others = results, below, others
         self._open: DrawnTable | None = None
-        self.others: list[int] = []
+        self._ended: Piece | None = None
 
     def feed(self, number: int, line: str, before: Lines) -> Iterable[Piece]:
         """The table that a line ends, if it does."""
         table = self._open
+        if self._ended is not None:
+            if match := _BELOW.fullmatch(line.strip()):
+                self._ended.rows.append(BlockRow(number, match[1], match[2], line.strip()))
+                self._ended = replace(self._ended, last_line=number)
+                return ()
+            ended, self._ended = self._ended, None
+            return (ended, *self.feed(number, line, before))
         if table is None:
             if (start := _rule(line)) is not None and _BEGINS.search(line):
                 self._begin(number, line, start, before)
@@ -113,7 +126,8 @@ class Tables:
 
     def end(self) -> Iterable[Piece]:
         """The table that the end of the log ends."""
-        return self._close(None)
+        closed = self._close(None)
+        return (*closed, *([self._ended] if self._ended else []))
 
     def _begin(self, number: int, line: str, start: int, before: Lines) -> None:
         prefix = Prefix(line[:start])
@@ -132,9 +146,12 @@ class Tables:
         if table is None or not table.groups:
             return ()
         piece = table.piece(why)
-        if any(names <= piece.lines.keys() for names in self._results):
+        if any(names <= piece.lines.keys() for names in self._below):
+            self._ended = piece
+        elif any(names <= piece.lines.keys() for names in self._results):
             return (piece,)
-        self.others.append(piece.first_line)
+        else:
+            self._others.append(piece.first_line)
         return ()
 
 

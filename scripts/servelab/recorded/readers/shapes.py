@@ -1,0 +1,236 @@
+"""From a piece to the runs in it: one function for each shape in which tools print or save their figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from servelab.recorded.readers.figures import statistic_of
+from servelab.recorded.readers.pieces import Piece, TableRow
+from servelab.recorded.readers.results import Entry, Reader, ToolRun
+from servelab.recorded.readers.saved import document, guidellm_csv, nested, of_row
+from servelab.recorded.readers.tables import DrawnTable
+
+Shape = Callable[[Reader, Piece], Iterable[ToolRun]]
+
+
+def rows(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """The run of a console block."""
+    yield ToolRun([Entry(row.label, row.text, row.line, raw=row.raw) for row in piece.rows])
+
+
+def columns(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """Rows of one number, then, below a row that names statistics, rows of several."""
+    heads: list[str | None] = []
+    entries: list[Entry] = []
+    settings = {}
+    for line, name, text, raw in piece.rows:
+        values = text.split()
+        if re.fullmatch(r"mean(?: +P\d+(?:\.\d+)?)+", raw):
+            heads = [statistic_of(head) for head in raw.split()]
+        elif name in reader.families:
+            if len(values) != len(heads):
+                raise piece.error(f"{len(values)} numbers under {len(heads)} columns", line)
+            pairs = zip(heads, values, strict=True)
+            entries += [Entry(name, "N/A" if each == "inf" else each, line, head) for head, each in pairs]
+        elif name in reader.figures or not text or heads:
+            entries += [Entry(name, text, line, raw=raw)] if not re.fullmatch(r"-{20,}", raw) else []
+        else:
+            settings[name] = text
+    yield ToolRun(entries, settings)
+
+
+_VALUES = re.compile(r"(?P<name>.+?)(?:\(s\))? ?(?:percentile)?\((?P<heads>[\w, ]+)\)")
+
+
+def values_in_parentheses(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """Rows `name: number unit`, or `name(min, max, ave): number, number, number`."""
+    entries = []
+    for line, name, text, raw in piece.rows:
+        match = _VALUES.fullmatch(name)
+        if match and match["name"] in reader.families:
+            heads = [statistic_of(head) or f"p{head}" for head in match["heads"].split(", ")]
+            numbers = text.strip("[]").replace("s", "").split(", ")
+            if len(heads) != len(numbers):
+                raise piece.error(f"{len(numbers)} numbers for {len(heads)} statistics", line)
+            entries += [Entry(match["name"], *pair) for pair in zip(numbers, [line] * len(heads), heads, strict=True)]
+        else:
+            number = re.fullmatch(r"([\d.]+)(?: ?(?:s|token/s|req/s|req/min))?", text)
+            entries.append(Entry(name, number[1] if number else text, line, raw=raw))
+    yield ToolRun(entries)
+
+
+_STATISTIC = re.compile(r"PERFORMANCE OVERVIEW: (\[(?:Latency|TTFT|TPOT)\]) (P\d\d|MINIMUM|MAXIMUM|AVERAGE)")
+
+
+def sections(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """The run of the sections of requests and of performance; lines of the other sections are settings."""
+    entries, settings, version = [], {}, None
+    if "= DATASET DETAILS" not in piece.lines:
+        raise piece.error("the section DATASET DETAILS is missing: the report is cut off")
+    for line, label, text, _ in piece.rows:
+        match = _STATISTIC.fullmatch(label)
+        if match or label in reader.figures:
+            name, statistic = (match[1], statistic_of(match[2])) if match else (label, None)
+            entries.append(Entry(name, text, line, statistic))
+        elif re.fullmatch(r".*: TensorRT[ -]LLM Version", label):
+            version = text
+        elif not label.startswith(("DATASET", "PERFORMANCE", "= ")):
+            settings[label.partition(": ")[2]] = text
+    yield ToolRun(entries, settings, version)
+
+
+def statistics(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """Tables with a row for each metric; a row with nothing but a first cell continues the name of the row above it.
+
+    Of tables that follow the first, only latencies are read.
+    """
+    entries: list[Entry] = []
+    for number, (head, found) in enumerate(_tables(piece)):
+        for name, row in _joined(found):
+            if len(row.cells) != len(head):
+                text = f"{len(row.cells)} columns where the table has {len(head)}: the row is cut off"
+                raise piece.error(text, row.line)
+            values = dict(zip(head[1:], row.cells[1:], strict=True))
+            if piece.form == "csv" or not number or name in reader.families:
+                entries += of_row(reader, name, values, row.line)
+    entries += [Entry(row.label, row.text, row.line, raw=row.raw) for row in piece.rows]
+    yield ToolRun(entries)
+
+
+def _tables(piece: Piece) -> Iterator[tuple[Sequence[str], list[TableRow]]]:
+    """The head and the rows of each table; in a CSV file a row `Metric, …` begins another."""
+    if piece.form != "csv":
+        yield from ((table.header, table.rows) for table in piece.tables)
+        return
+    starts = [number for number, row in enumerate(piece.table) if row.cells[0] in ("Metric", "Endpoint")]
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        yield piece.table[start].cells, piece.table[start + 1 : end]
+
+
+def _joined(found: Iterable[TableRow]) -> list[tuple[str, TableRow]]:
+    named: list[tuple[str, TableRow]] = []
+    for row in found:
+        if row.cells[0].startswith("──"):
+            continue
+        above = named.pop() if named and len(row.cells) > 1 and not any(row.cells[1:]) else ("", row)
+        named.append((f"{above[0]} {row.cells[0]}".strip(), above[1]))
+    return named
+
+
+_NOTED = re.compile(r"([\d.,]+)(?: ± [\d.,]+|\*)?")
+"""A number, perhaps with half its confidence interval, or marked as without one."""
+
+
+def guidellm_console(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """A run for each row of the tables of runs, latencies and throughputs."""
+    if len(piece.tables) != 3:
+        raise piece.error(f"{len(piece.tables)} of the three tables with figures are there: the output is cut off")
+    heads = [_heads(table) for table in piece.tables]
+    for number, found in enumerate(zip_longest(*(table.rows for table in piece.tables))):
+        if None in found or len({row.cells[0] for row in found}) > 1:
+            raise piece.error("its tables have other benchmarks")
+        entries = []
+        for names, row in zip(heads, found, strict=True):
+            for name, text in zip(names, row.cells, strict=True):
+                family, _, statistic = name.rpartition(", ")
+                if name in reader.figures:
+                    entries.append(Entry(name, text or "N/A", row.line))
+                elif family in reader.families and (noted := _NOTED.fullmatch(text)):
+                    entries.append(Entry(family, noted[1], row.line, statistic_of(statistic)))
+        yield ToolRun(entries, {"benchmark": number, "strategy": found[0].cells[0]})
+
+
+def _heads(table: DrawnTable) -> list[str]:
+    """The three heads of each column; an empty one is that of the column before, as the tool joins equal ones."""
+    heads = [list(row.cells) for row in table.groups[0]]
+    for row in heads:
+        for column in range(1, len(row)):
+            row[column] = row[column] or row[column - 1]
+    return [", ".join(column) for column in zip(*heads, strict=True)]
+
+
+def aisbench(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """A run for each stage, `total` or `stable`: rows of latencies and rows of totals, each value with its unit."""
+    first = piece.tables[0].rows if piece.tables else piece.table[1:]
+    head = piece.tables[0].header if piece.tables else piece.table[0].cells if piece.table else ()
+    found = [*first, *(row for table in piece.tables[1:] for row in table.rows)]
+    for row in (each for each in piece.table if len(each.cells) != len(head)):
+        text = f"{len(row.cells)} columns where the table has {len(head)}: a row is cut off"
+        raise piece.error(text, row.line)
+    for name, stages in piece.document.items():
+        if not isinstance(stages, dict) or any(isinstance(value, dict | list) for value in stages.values()):
+            raise piece.error(f"`{name}` does not hold one value for each stage")
+        found += [TableRow(piece.first_line, (name, stage, str(value))) for stage, value in stages.items()]
+    for stage in dict.fromkeys(row.cells[1] for row in found):
+        entries = []
+        for row in (each for each in found if each.cells[1] == stage):
+            name, _, *cells = row.cells
+            if name in reader.families:
+                pairs = zip(head[2:], cells, strict=True)
+                entries += [_with_unit(reader, piece, row, *pair) for pair in pairs if statistic_of(pair[0])]
+            elif len(cells) == 1:
+                entries.append(_with_unit(reader, piece, row, None, cells[0]))
+            else:
+                entries.append(Entry(name, "", row.line, raw=f"{name}: {', '.join(cells)}"))
+        yield ToolRun(entries, {"stage": stage})
+
+
+def _with_unit(reader: Reader, piece: Piece, row: TableRow, head: str | None, text: str) -> Entry:
+    """A value without its unit, which must be that of its row."""
+    name, (number, _, unit) = row.cells[0], text.partition(" ")
+    wanted = reader.facts["cell_units"].get(name, "" if reader.knows(name) else unit)
+    if unit != wanted and text != "0":
+        raise piece.error(f"`{name}` is `{text}`, not a number in {wanted or 'no unit'}", row.line)
+    form = reader.figures.get(name)
+    whole, _, decimals = number.partition(".")
+    value = whole if form and form.decimals == 0 and decimals in ("0", "00") else number
+    value = "N/A" if value in ("", "-") else value
+    return Entry(name, value, row.line, head and statistic_of(head), f"{name}: {text}")
+
+
+_RATE = re.compile(r"(?P<mean>\d+\.\d\d) ± (?P<std>\d+\.\d\d)")
+_TEST = re.compile(r"(?:(?P<prompt>pp) ?\d+)?\+?(?:(?P<generated>tg) ?\d+)?(?: @ d ?\d+)?")
+
+
+def llama_bench(reader: Reader, piece: Piece) -> Iterator[ToolRun]:
+    """A run for each test: a row of a table, or an object with its settings."""
+    if content := piece.document:
+        settings = {
+            key: value for key, value in content.items() if not re.fullmatch(r"(avg|stddev|samples)_(ns|ts)", key)
+        }
+        rate = {"mean": content["avg_ts"], "std": content["stddev_ts"]}
+        yield _test(piece.first_line, content["n_prompt"], content["n_gen"], rate, settings)
+    for row in piece.tables[0].rows if piece.tables else ():
+        values = dict(zip(piece.tables[0].header, row.cells, strict=True))
+        test, text = values["test"], values.pop("t/s")
+        printed, match = _RATE.fullmatch(text), _TEST.fullmatch(test)
+        if printed is None or match is None or not test:
+            raise piece.error(f"`{test}: {text}` is no test and rate of llama-bench", row.line)
+        yield _test(row.line, match["prompt"], match["generated"], printed.groupdict(), values)
+
+
+def _test(line: int, prompt: Any, generated: Any, rate: Mapping[str, Any], settings: Mapping[str, Any]) -> ToolRun:
+    name = "total_tokens_per_s" if prompt and generated else f"{'prompt' if prompt else 'generated'}_tokens_per_s"
+    entries = [Entry(name, number, line, statistic) for statistic, number in rate.items()]
+    return ToolRun(entries, settings, line=line)
+
+
+SHAPES: dict[str, Shape] = {
+    each.__name__: each
+    for each in (
+        rows,
+        columns,
+        values_in_parentheses,
+        sections,
+        statistics,
+        document,
+        nested,
+        guidellm_console,
+        guidellm_csv,
+        aisbench,
+        llama_bench,
+    )
+}
