@@ -14,14 +14,17 @@ from servelab.measure.visits import measure_fairly
 from servelab.metrics.tables import schemas
 
 
-def attempt(failed: int = 0, requests: int = 1000, others_percent: float = 0.0, failure=None) -> Outcome:
+def attempt(failed: int = 0, requests: int = 1000, delayed_percent: float = 0.0, failure=None) -> Outcome:
     """An attempt of one round of 2 s, with a sample of the CPUs in it."""
     errors = ["HTTP 500"] * failed + [None] * (requests - failed)
     rows = [{"round": 0, "request_index": i, "end_s": 2.0, "error": error} for i, error in enumerate(errors)]
-    sample = {"round": 0, "time_s": 1.0, "source": "psutil", "metric": "others_cpu_percent", "value": others_percent}
+    samples = [
+        {"round": 0, "time_s": 1.0, "source": "psutil", "metric": name, "value": delayed_percent}
+        for name in ("delayed_percent", "server_waited_percent")
+    ]
     return Outcome(
         records=[pa.Table.from_pylist(rows, schema=schemas.RUN_REQUESTS)],
-        telemetry=[pa.Table.from_pylist([sample], schema=schemas.TELEMETRY)],
+        telemetry=[pa.Table.from_pylist(samples, schema=schemas.TELEMETRY)],
         failure=failure,
     )
 
@@ -29,7 +32,7 @@ def attempt(failed: int = 0, requests: int = 1000, others_percent: float = 0.0, 
 CLEAN = attempt()
 KILLED = attempt(failure=Killed("crashed", "signal 9"))
 FEW_FAILED = attempt(failed=9)
-DISTURBED = attempt(others_percent=30.0)
+DISTURBED = attempt(delayed_percent=30.0)
 LATE = CandidateFailed("round_timeout", "not finished in 60 s")
 
 
@@ -61,10 +64,10 @@ A, R = "attempt", "restart"
         ([KILLED, KILLED], [A, R, A]),
         ([attempt(failure=KilledForMemory("out_of_memory", "signal 9")), CLEAN], [A, R, A]),
         ([attempt(failure=CandidateFailed("crashed", "exit code 1"))], [A]),
-        ([attempt(failure=CandidateFailed("crashed", "exit code 1"), others_percent=30.0)], [A]),
+        ([attempt(failure=CandidateFailed("crashed", "exit code 1"), delayed_percent=30.0)], [A]),
         ([attempt(failure=LATE)], [A]),
-        ([attempt(failure=LATE, others_percent=30.0), CLEAN], [A, R, A]),
-        ([attempt(failure=LATE, others_percent=30.0)] * 3, [A, R, A, R, A]),
+        ([attempt(failure=LATE, delayed_percent=30.0), CLEAN], [A, R, A]),
+        ([attempt(failure=LATE, delayed_percent=30.0)] * 3, [A, R, A, R, A]),
         ([FEW_FAILED, CLEAN], [A, R, A]),
         ([FEW_FAILED, FEW_FAILED], [A, R, A]),
         ([attempt(failed=10)], [A]),
@@ -72,10 +75,10 @@ A, R = "attempt", "restart"
         ([DISTURBED, CLEAN], [A, A]),
         ([DISTURBED, DISTURBED, CLEAN], [A, A, A]),
         ([DISTURBED, DISTURBED, DISTURBED], [A, A, A]),
-        ([attempt(others_percent=9.0)], [A]),
-        ([attempt(others_percent=float("nan"))], [A]),
+        ([attempt(delayed_percent=9.0)], [A]),
+        ([attempt(delayed_percent=float("nan"))], [A]),
         ([DISTURBED, FEW_FAILED, KILLED, DISTURBED, DISTURBED], [A, A, R, A, R, A, A]),
-        ([attempt(failed=5, others_percent=30.0), attempt(failed=5, others_percent=30.0), CLEAN], [A, R, A, A]),
+        ([attempt(failed=5, delayed_percent=30.0), attempt(failed=5, delayed_percent=30.0), CLEAN], [A, R, A, A]),
     ],
 )
 def test_what_is_measured_again(outcomes, expected, measured):
@@ -86,7 +89,7 @@ def test_what_is_measured_again(outcomes, expected, measured):
 
 
 def test_a_warm_up_that_is_late_on_a_busy_machine_is_measured_again(measured):
-    late = attempt(failure=LATE, others_percent=30.0)
+    late = attempt(failure=LATE, delayed_percent=30.0)
     late.records = []
     made, kept = measured(late, late, CLEAN)
     assert (made, kept.disturbed) == ([A, R, A, R, A], None)
@@ -94,7 +97,7 @@ def test_a_warm_up_that_is_late_on_a_busy_machine_is_measured_again(measured):
 
 def test_what_stays_disturbed_says_so(measured):
     _, kept = measured(DISTURBED, DISTURBED, DISTURBED)
-    assert kept.disturbed == "others used 30.0 % of the CPUs, 0.0 % were stolen (worst round)"
+    assert kept.disturbed and kept.disturbed.startswith("server and client waited 30.0 % of the time for CPUs")
     _, kept = measured(DISTURBED, CLEAN)
     assert kept.disturbed is None
 

@@ -24,6 +24,7 @@ from servelab.engines.adapters import ENGINES
 from servelab.machine.devices import DEVICES, Device
 from servelab.measure import telemetry
 from servelab.measure.telemetry import SOURCES, Sampler, Watched, npu_smi, rapl
+from servelab.measure.telemetry import machine as machine_source
 from servelab.measure.telemetry import server as server_source
 from servelab.metrics.tables import schemas
 
@@ -292,6 +293,64 @@ def test_cpu_time_is_told_apart_even_of_a_process_that_has_ended(who):
     else:
         assert own_s < 0.3
         assert others_s > 0.7
+
+
+def moment(cpus_s: dict[int, float], server: tuple[float, float], client: tuple[float, float], at_s: float = 10.0):
+    """Busy seconds of each CPU; CPU time and waiting of server and client."""
+    cpus = {cpu: machine_source._CpuTimes(at_s, busy) for cpu, busy in cpus_s.items()}
+    return machine_source._Moment(at_s, cpus, machine_source._Group(*server), machine_source._Group(*client))
+
+
+@pytest.mark.parametrize(
+    ("busy", "server", "client", "pinned", "delayed_percent"),
+    [
+        # all CPUs are the server's; its threads wait for each other and for nobody else
+        ({0: 10, 1: 10}, (19, 6), (1, 1), (), 0),
+        # others have a tenth of them, and 6 s of its waiting are its own
+        ({0: 10, 1: 10}, (17, 6), (1, 1), (), 100 * 2 / 18),
+        # others have most of the machine, but it hardly waits
+        ({0: 10, 1: 10}, (2, 0.1), (1, 0.1), (), 2),
+        # a sibling has CPU 1, the server its own, and the client waits for nobody
+        ({0: 8, 1: 10}, (8, 0.5), (0.1, 0), (0,), 0),
+        # another program is on the server's CPU
+        ({0: 10, 1: 0}, (6, 4), (0, 0), (0,), 40),
+    ],
+)
+def test_delay_is_waiting_for_cpus_that_others_had(busy, server, client, pinned, delayed_percent, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    before, now = moment({0: 0, 1: 0}, (0, 0), (0, 0), 0.0), moment(busy, server, client)
+    found = {each.metric: each.value for each in machine_source._waits(before, now, frozenset(pinned), sees_server=True)}
+    assert found["delayed_percent"] == pytest.approx(delayed_percent)
+    assert found["server_waited_percent"] == pytest.approx(10 * server[1])
+
+
+WAIT = """
+import os, time
+from servelab.engines.adapters import ENGINES
+from servelab.measure.telemetry import SOURCES, Watched
+
+source = SOURCES.get("psutil")(Watched([], ENGINES.get("vllm"), lambda: None))
+list(source.read())
+until = time.monotonic() + 1.5
+while time.monotonic() < until:
+    pass
+found = {reading.metric: reading.value for reading in source.read()}
+print(found["client_waited_percent"], found["delayed_percent"], found["siblings_cpu_percent"], len(found))
+"""
+
+
+def test_a_program_on_the_same_cpu_delays_and_the_workflow_s_own_is_named():
+    """A busy process of the same workflow shares a CPU with the run."""
+    cpu = min(os.sched_getaffinity(0))
+    pin = f"import os\nos.sched_setaffinity(0, {{{cpu}}})\n"
+    with subprocess.Popen([sys.executable, "-c", f"{pin}while True: pass"]) as busy:
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts"), "SERVELAB_COORDINATOR_PID": str(busy.pid)}
+        try:
+            said = subprocess.check_output([sys.executable, "-c", pin + WAIT], env=environment, text=True)
+        finally:
+            busy.kill()
+    waited, delayed, siblings, _ = map(float, said.split())
+    assert waited > 15 and delayed > 15 and siblings > 0
 
 
 @pytest.mark.parametrize(

@@ -171,16 +171,15 @@ class ProtocolSpec(Strict):
         2,
         ge=0,
         le=5,
-        description="Measure a run again at most this many times if other processes took the CPUs meanwhile; the last "
-        "attempt counts.",
+        description="Measure a run again at most this many times if it was disturbed; the last attempt counts.",
     )
     max_others_cpu_percent: float = Field(
         10.0,
         gt=0,
         le=100,
-        description="A run is disturbed if other processes took more than this share of the machine's CPUs in a round, "
-        "or other machines on the same host half of it. An idle system uses less than 10. 100 turns this off, for a "
-        "machine that measures several candidates at once.",
+        description="A run is disturbed if others kept server and client waiting for a CPU for more than this share of "
+        "the time in a round (docs/evidence.md: how much that moves the figures). Others' use of other CPUs does not "
+        "count. 100 turns this off.",
     )
     client_processes: int = Field(1, ge=1, description="Processes of the load client; more if one core is too few.")
     keep_alive: bool = Field(

@@ -31,7 +31,7 @@ from servelab.metrics.capacity import CapacityStep, capacity_values, is_saturate
 from servelab.metrics.definitions import RunData, round_values
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import record_array
-from servelab.metrics.timeline import Taken, cpus_taken, under_load
+from servelab.metrics.timeline import Delay, delay_of, under_load
 
 
 def place_of(manifest: RunManifest) -> PlaceFacts:
@@ -122,8 +122,8 @@ class Outcome:
             return self.failure.reason in ("saturated", "round_timeout")
         return any(is_saturated(round.requests) for round in self.data(spec).rounds.values())
 
-    def taken(self) -> Taken | None:
-        """What others took of the CPUs under load; None without telemetry of that.
+    def delay(self) -> Delay | None:
+        """How long the run waited for CPUs that others had, under load; None without telemetry of that.
 
         Of a round that failed before its load, as in the warm-up, all telemetry counts.
         """
@@ -134,7 +134,7 @@ class Outcome:
         loaded = under_load(records, telemetry)
         if self.failure is not None:
             loaded = np.concatenate([loaded, telemetry[~np.isin(telemetry["round"], records["round"])]])
-        return cpus_taken(loaded)
+        return delay_of(loaded)
 
 
 @dataclass(frozen=True)

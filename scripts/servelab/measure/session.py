@@ -211,7 +211,8 @@ class Session:
             outcome.logs_from = self.server.logs_from
         outcome.served_by.append(self.server.start_id)
         elsewhere = inputs.spec.hardware.count - inputs.spec.hardware.per_node
-        sampler = Sampler(self._leased.devices, self._serving, self._engine, self._reported_failures, elsewhere)
+        leased, reported = self._leased, self._reported_failures
+        sampler = Sampler(leased.devices, self._serving, self._engine, reported, elsewhere, leased.cpus)
         origins: dict[int, float] = {}
         try:
             with sampler:

@@ -88,7 +88,7 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
 
     - If the server may have been killed from outside, once more on another server start (`restart`).
     - If fewer than 1 % of the requests failed, once more on another server start.
-    - If others took the CPUs, at most `protocol.repeat_disturbed` times: on the same server start, or on another one if
+    - If others delayed it, at most `protocol.repeat_disturbed` times: on the same server start, or on another one if
       the load failed meanwhile.
 
     An attempt that would not end within `longest_s` of the run, if it takes as long as the last one, is left out;
@@ -101,8 +101,8 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
         started = time.monotonic()
         outcome = attempt()
         ended = time.monotonic()
-        taken = outcome.taken()
-        disturbed = taken.text if taken and taken.disturbs(spec.protocol.max_others_cpu_percent) else None
+        delay = outcome.delay()
+        disturbed = delay.text if delay and delay.disturbs(spec.protocol.max_others_cpu_percent) else None
         cause = next((cause for cause in _causes(outcome, disturbed) if left[cause]), None)
         if cause is None:
             break

@@ -112,29 +112,33 @@ def _bucket_s(last_s: float) -> float:
     return next(step * decade for step in (1, 2, 5, 10) if step * decade >= shortest * (1 - 1e-9))
 
 
-STEAL_SHARE = 0.5
-"""Other machines on the same host disturb a round from half of what other processes may take: nothing is idle there."""
+class Delay(NamedTuple):
+    """How long server and client waited for CPUs that others had, in the round with the longest delay."""
 
-
-class Taken(NamedTuple):
-    """Shares of the machine's CPUs, in percent, of the round with the highest."""
-
-    others_percent: float
-    """Of processes other than server and client; 0 if unknown."""
-    steal_percent: float
-    """Of other machines; 0 if unknown."""
+    percent: float
+    """Of the time; the share of the CPUs that others used if the waiting was not seen, which is no less."""
+    siblings_percent: float
+    """Share of the CPUs that other jobs of the workflow used; 0 if unknown."""
+    is_seen: bool
+    """Whether the kernel says how long processes waited; earlier versions did not look."""
+    sees_server: bool
 
     def disturbs(self, most_percent: float) -> bool:
         """Whether it is more than the protocol's `max_others_cpu_percent`."""
-        if most_percent >= 100:
-            return False
-        return self.others_percent > most_percent or self.steal_percent > STEAL_SHARE * most_percent
+        return self.percent > most_percent and most_percent < 100
 
     @property
     def text(self) -> str:
         """It, for tables and logs."""
-        others, stolen = f"{self.others_percent:.1f} %", f"{self.steal_percent:.1f} %"
-        return f"others used {others} of the CPUs, {stolen} were stolen (worst round)"
+        share = f"{self.percent:.1f} %"
+        if not self.is_seen:
+            return f"others used {share} of the CPUs; how long server and client waited was not visible (worst round)"
+        who = "server and client" if self.sees_server else "the client (the server is not visible from here)"
+        siblings = f", {self.siblings_percent:.0f} % of the CPUs used by other jobs of this workflow"
+        return (
+            f"{who} waited {share} of the time for CPUs that others had"
+            f"{siblings if self.siblings_percent >= 1 else ''} (worst round)"
+        )
 
 
 def under_load(requests: RecordArray, telemetry: RecordArray) -> RecordArray:
@@ -149,10 +153,15 @@ def under_load(requests: RecordArray, telemetry: RecordArray) -> RecordArray:
     return loaded
 
 
-def cpus_taken(loaded: RecordArray) -> Taken | None:
-    """What others took, from telemetry under load; None without telemetry of the CPUs."""
-    taken = [_worst_round(loaded, metric) for metric in ("others_cpu_percent", "steal_cpu_percent")]
-    return None if np.isnan(taken).all() else Taken(*map(float, np.nan_to_num(taken)))
+def delay_of(loaded: RecordArray) -> Delay | None:
+    """How others delayed a run, from telemetry under load; None without telemetry of the CPUs."""
+    names = ("delayed_percent", "others_cpu_percent", "steal_cpu_percent", "siblings_cpu_percent")
+    delayed, others, stolen, siblings = (_worst_round(loaded, metric) for metric in names)
+    percent = others + stolen if np.isnan(delayed) else delayed
+    if np.isnan(percent):
+        return None
+    sees_server = not np.isnan(_worst_round(loaded, "server_waited_percent"))
+    return Delay(percent, 0.0 if np.isnan(siblings) else siblings, not np.isnan(delayed), sees_server)
 
 
 def _worst_round(loaded: RecordArray, metric: str) -> float:

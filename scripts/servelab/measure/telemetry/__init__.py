@@ -45,6 +45,8 @@ class Watched:
     """Returns base URL and process id of the running server; None if none runs."""
     elsewhere: int = 0
     """Number of the run's devices on other nodes: they are not read, so sums over all devices are not known."""
+    cpus: frozenset[int] = frozenset()
+    """CPUs that the server is pinned to; empty if it may use all that this process may."""
 
 
 class TelemetrySource(ABC):
@@ -96,13 +98,14 @@ class Sampler:
         engine: Engine,
         reported_failures: set[str] | None = None,
         elsewhere: int = 0,
+        cpus: frozenset[int] = frozenset(),
     ) -> None:
         """`server` returns base URL and process id of the running server, or None; other threads call it.
 
         `reported_failures` holds the sources whose failure has been printed, and the sampler adds to it. `elsewhere` is
-        the number of the run's devices on other nodes.
+        the number of the run's devices on other nodes; `cpus` are those that the server is pinned to.
         """
-        watched = Watched(devices, engine, server, elsewhere)
+        watched = Watched(devices, engine, server, elsewhere, cpus)
         reported = set() if reported_failures is None else reported_failures
         self._watches = [_Watch(source, watched, reported) for source in SOURCES if source.concerns(watched)]
         self._marks: list[tuple[float, int]] = []

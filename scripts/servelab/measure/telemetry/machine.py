@@ -1,122 +1,222 @@
-"""CPU and memory, read with psutil: what this run uses, and what others on the machine use meanwhile."""
+"""CPU and memory: what this run uses, what others use meanwhile, and how long the run waited for CPUs that they had."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
-from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
+from servelab.measure.interrupts import COORDINATOR
 from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
 
 _SHORTEST_S = 0.5
 """The kernel counts CPU time in hundredths of a second: a share over a shorter time would be noise."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class _CpuTimes(NamedTuple):
-    """Seconds of CPU time so far, over all CPUs."""
+@dataclass
+class _Group:
+    """Processes that share a role, and their seconds so far."""
 
-    stamp_s: float
-    capacity: float
-    busy: float
-    steal: float
-    own: float
+    cpu_s: float = 0.0
+    waited_s: float = 0.0
+    """Time that their threads were ready to run and had no CPU."""
+    rss: int = 0
+
+
+@dataclass
+class _Moment:
+    """All seconds so far."""
+
+    stamp_s: float = field(default_factory=time.monotonic)
+    cpus: dict[int, _CpuTimes] = field(default_factory=lambda: _cpu_times())
+    server: _Group = field(default_factory=_Group)
+    client: _Group = field(default_factory=_Group)
+    siblings: _Group = field(default_factory=_Group)
+
+
+@dataclass(frozen=True)
+class _CpuTimes:
+    """Seconds of CPU time."""
+
+    total: float = 0.0
+    busy: float = 0.0
+    steal: float = 0.0
+
+    def __add__(self, other: _CpuTimes) -> _CpuTimes:
+        return _CpuTimes(self.total + other.total, self.busy + other.busy, self.steal + other.steal)
+
+    def __sub__(self, other: _CpuTimes) -> _CpuTimes:
+        return _CpuTimes(self.total - other.total, self.busy - other.busy, self.steal - other.steal)
 
 
 class MachineUse(TelemetrySource):
-    """CPU shares are percentages of all CPUs of the machine together, over the time since the previous reading."""
+    """Shares of CPU are percentages of all CPUs of the machine together, over the time since the previous reading."""
 
     name = "psutil"
     metrics: ClassVar = {
         "machine_cpu_percent": "CPU time in use by all processes, without steal",
         "own_cpu_percent": "CPU time of the server, the client and this process, with all their descendants",
-        "others_cpu_percent": "`machine_cpu_percent` − `own_cpu_percent`: others disturb the measurement",
+        "others_cpu_percent": "`machine_cpu_percent` − `own_cpu_percent`",
+        "siblings_cpu_percent": "CPU time of other jobs of the same workflow on this machine: a part of the others'",
         "steal_cpu_percent": "CPU time that the hypervisor gave to other machines",
+        "server_waited_percent": "Time that the server's threads, all together, were ready to run and had no CPU, by "
+        "the time on the clock (the kernel's `schedstat`)",
+        "client_waited_percent": "The same of the client and this process",
+        "delayed_percent": "Part of that while others had the run's CPUs (at most their CPU time there), and what was "
+        "stolen there: by the time on the clock, or by the run's CPU time if that is more",
         "memory_used_bytes": "Memory that is not available to a new process: total − available",
         "server_rss_bytes": "Resident memory of the server's processes; shared memory counts in each",
         "load_average_1m": "Processes that run or wait to run, mean over the last minute",
     }
 
     def __init__(self, watched: Watched) -> None:
-        self._server = watched.server
+        self._server, self._pinned = watched.server, watched.cpus
+        coordinator = os.environ.get(COORDINATOR, "")
+        self._coordinator = int(coordinator) if coordinator.isdigit() else None
         self._parents: dict[int, int] = {}
         self._roots: set[int] = set()
-        self._own: dict[int, psutil.Process] = {}
-        self._before: _CpuTimes | None = None
+        self._processes: dict[int, psutil.Process] = {}
+        self._waits: dict[tuple[int, str], float] | None = None
+        """(pid, thread) → seconds that it has waited so far; None before the first reading."""
+        self._waited = {"server": 0.0, "client": 0.0}
+        self._before: _Moment | None = None
 
     def read(self) -> Iterator[Reading]:
         """See `TelemetrySource.read`."""
         server = self._server()
         server_pid = server[1] or None if server else None  # 0: of another machine
-        own_s, rss = self._use(server_pid)
-        now, before = _times(own_s), self._before
+        now, before = self._now(server_pid), self._before
         if before is None or now.stamp_s - before.stamp_s >= _SHORTEST_S:
             self._before = now
             if before is not None:
                 yield from _shares(before, now)
+                if self._waits:
+                    yield from _waits(before, now, self._pinned, sees_server=server_pid is not None)
         memory = psutil.virtual_memory()
         yield Reading("memory_used_bytes", memory.total - memory.available)
         yield Reading("load_average_1m", os.getloadavg()[0])
-        if rss:
-            yield Reading("server_rss_bytes", rss)
+        if now.server.rss:
+            yield Reading("server_rss_bytes", now.server.rss)
 
-    def _use(self, server_pid: int | None) -> tuple[float, int]:
-        """CPU seconds so far of all own processes, ended ones included; resident bytes of the server's."""
-        self._find({os.getpid(), *([server_pid] if server_pid else [])})
-        seconds, rss = 0.0, 0
-        for pid, process in list(self._own.items()):
+    def _now(self, server_pid: int | None) -> _Moment:
+        """Seconds so far of all processes that matter, ended ones included."""
+        own = {os.getpid(), *([server_pid] if server_pid else [])}
+        self._find({*own, *([self._coordinator] if self._coordinator else [])})
+        now, waits = _Moment(), dict[tuple[int, str], float]()
+        for pid, process in list(self._processes.items()):
+            role = "server" if self._is_below(pid, {server_pid}) else "client" if self._is_below(pid, own) else "siblings"
+            group: _Group = getattr(now, role)
             try:
                 with process.oneshot():
                     times = process.cpu_times()
-                    rss += process.memory_info().rss if self._is_below(pid, server_pid) else 0
+                    group.rss += process.memory_info().rss
             except psutil.Error:
-                del self._own[pid]
+                del self._processes[pid]
                 continue
-            seconds += times.user + times.system + times.children_user + times.children_system
-        return seconds, rss
+            group.cpu_s += times.user + times.system + times.children_user + times.children_system
+            if role != "siblings":
+                for thread, waited_s in _waited(pid):
+                    waits[pid, thread] = waited_s
+                    if self._waits is not None:  # a thread that is new has waited since then
+                        self._waited[role] += max(0.0, waited_s - self._waits.get((pid, thread), 0.0))
+        self._waits = waits
+        now.server.waited_s, now.client.waited_s = self._waited["server"], self._waited["client"]
+        return now
 
     def _find(self, roots: set[int]) -> None:
-        """Updates the own processes. A machine may run thousands, so each is only read once, and again when its parent
-        has ended.
+        """Updates the processes below the roots. A machine may run thousands, so each is only read once, and again when
+        its parent has ended.
         """
         pids = set(psutil.pids())
         for pid in self._parents.keys() - pids:
             del self._parents[pid]
-            self._own.pop(pid, None)
+            self._processes.pop(pid, None)
         new = {pid for pid in pids if (parent := self._parents.get(pid)) is None or (parent and parent not in pids)}
         for pid in new:
             with contextlib.suppress(psutil.Error):
                 self._parents[pid] = psutil.Process(pid).ppid()
-        doubtful = new if roots == self._roots else self._parents.keys() - self._own.keys()
+        doubtful = new if roots == self._roots else self._parents.keys() - self._processes.keys()
         self._roots = roots
         for pid in doubtful:
-            if any(self._is_below(pid, root) for root in roots):
+            if self._is_below(pid, roots):
                 with contextlib.suppress(psutil.Error):
-                    self._own[pid] = psutil.Process(pid)
+                    self._processes[pid] = psutil.Process(pid)
 
-    def _is_below(self, pid: int, root: int | None) -> bool:
-        """Whether a process is `root` or a descendant of it."""
-        while pid != root and pid in self._parents:
+    def _is_below(self, pid: int, roots: Collection[int | None]) -> bool:
+        """Whether a process is one of the roots or a descendant of one."""
+        while pid not in roots and pid in self._parents:
             pid = self._parents[pid]
-        return pid == root
+        return pid in roots
 
 
-def _times(own_s: float) -> _CpuTimes:
-    cpu = psutil.cpu_times()
-    busy = cpu.user + cpu.nice + cpu.system + cpu.irq + cpu.softirq
-    return _CpuTimes(time.monotonic(), busy + cpu.idle + cpu.iowait + cpu.steal, busy, cpu.steal, own_s)
+def _waited(pid: int) -> Iterator[tuple[str, float]]:
+    """Seconds that each thread of a process has been ready to run without a CPU; none if the kernel does not say."""
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                schedstat = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text(encoding="ascii")
+                yield thread, int(schedstat.split()[1]) / 1e9
 
 
-def _shares(before: _CpuTimes, now: _CpuTimes) -> Iterator[Reading]:
-    percent = 100 / max(now.capacity - before.capacity, 0.01)
-    machine, own = percent * (now.busy - before.busy), percent * max(0.0, now.own - before.own)
-    yield Reading("machine_cpu_percent", machine)
-    yield Reading("own_cpu_percent", own)
-    yield Reading("others_cpu_percent", max(0.0, machine - own))
-    yield Reading("steal_cpu_percent", percent * (now.steal - before.steal))
+def _cpu_times() -> dict[int, _CpuTimes]:
+    """Seconds so far of each CPU, without those of guests, which count in `user` too."""
+    listed = re.findall(r"^cpu(\d+) (.+)$", Path("/proc/stat").read_text(encoding="ascii"), re.MULTILINE)
+    found = {}
+    for number, text in listed:
+        user, nice, system, idle, iowait, irq, softirq, steal = (int(word) / _TICKS_PER_S for word in text.split()[:8])
+        busy = user + nice + system + irq + softirq
+        found[int(number)] = _CpuTimes(busy + idle + iowait + steal, busy, steal)
+    return found
+
+
+def _between(before: _Moment, now: _Moment, cpus: Collection[int]) -> _CpuTimes:
+    """Seconds that passed on these CPUs."""
+    passed = (now.cpus[cpu] - before.cpus[cpu] for cpu in cpus if cpu in now.cpus and cpu in before.cpus)
+    return sum(passed, start=_CpuTimes())
+
+
+def _shares(before: _Moment, now: _Moment) -> Iterator[Reading]:
+    passed = _between(before, now, now.cpus)
+    percent = 100 / max(passed.total, 0.01)
+    own_s = max(0.0, now.server.cpu_s + now.client.cpu_s - before.server.cpu_s - before.client.cpu_s)
+    yield Reading("machine_cpu_percent", percent * passed.busy)
+    yield Reading("own_cpu_percent", percent * own_s)
+    yield Reading("others_cpu_percent", percent * max(0.0, passed.busy - own_s))
+    yield Reading("siblings_cpu_percent", percent * max(0.0, now.siblings.cpu_s - before.siblings.cpu_s))
+    yield Reading("steal_cpu_percent", percent * passed.steal)
+
+
+def _waits(before: _Moment, now: _Moment, pinned: frozenset[int], *, sees_server: bool) -> Iterator[Reading]:
+    """What the run's processes waited, and the part of it that others caused."""
+    seconds = now.stamp_s - before.stamp_s
+    server, client = (
+        _Group(max(0.0, after.cpu_s - earlier.cpu_s), after.waited_s - earlier.waited_s)
+        for after, earlier in ((now.server, before.server), (now.client, before.client))
+    )
+    if sees_server:
+        yield Reading("server_waited_percent", 100 * server.waited_s / seconds)
+    yield Reading("client_waited_percent", 100 * client.waited_s / seconds)
+    everything = frozenset(os.sched_getaffinity(0))
+    if pinned:
+        delayed_s = _delayed_s(before, now, pinned, server) + _delayed_s(before, now, everything - pinned, client)
+    else:
+        both = _Group(server.cpu_s + client.cpu_s, server.waited_s + client.waited_s)
+        delayed_s = _delayed_s(before, now, everything, both)
+    yield Reading("delayed_percent", 100 * delayed_s / max(seconds, server.cpu_s + client.cpu_s))
+
+
+def _delayed_s(before: _Moment, now: _Moment, cpus: Collection[int], group: _Group) -> float:
+    """Seconds that a group lost on these CPUs to others: what it waited for its own processes is none of them."""
+    passed = _between(before, now, cpus)
+    return min(group.waited_s, max(0.0, passed.busy - group.cpu_s)) + passed.steal
 
 
 SOURCES.register(MachineUse.name, MachineUse)
