@@ -319,7 +319,9 @@ def moment(cpus_s: dict[int, float], server: tuple[float, float], client: tuple[
 def test_delay_is_waiting_for_cpus_that_others_had(busy, server, client, pinned, delayed_percent, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     before, now = moment({0: 0, 1: 0}, (0, 0), (0, 0), 0.0), moment(busy, server, client)
-    found = {each.metric: each.value for each in machine_source._waits(before, now, frozenset(pinned), sees_server=True)}
+    found = {
+        each.metric: each.value for each in machine_source._waits(before, now, frozenset(pinned), sees_server=True)
+    }
     assert found["delayed_percent"] == pytest.approx(delayed_percent)
     assert found["server_waited_percent"] == pytest.approx(10 * server[1])
 

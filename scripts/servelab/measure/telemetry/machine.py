@@ -112,7 +112,9 @@ class MachineUse(TelemetrySource):
         self._find({*own, *([self._coordinator] if self._coordinator else [])})
         now, waits = _Moment(), dict[tuple[int, str], float]()
         for pid, process in list(self._processes.items()):
-            role = "server" if self._is_below(pid, {server_pid}) else "client" if self._is_below(pid, own) else "siblings"
+            role = (
+                "server" if self._is_below(pid, {server_pid}) else "client" if self._is_below(pid, own) else "siblings"
+            )
             group: _Group = getattr(now, role)
             try:
                 with process.oneshot():
@@ -160,10 +162,9 @@ class MachineUse(TelemetrySource):
 def _waited(pid: int) -> Iterator[tuple[str, float]]:
     """Seconds that each thread of a process has been ready to run without a CPU; none if the kernel does not say."""
     with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError, IndexError, ValueError):
-                schedstat = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text(encoding="ascii")
-                yield thread, int(schedstat.split()[1]) / 1e9
+                yield thread.name, int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 
 def _cpu_times() -> dict[int, _CpuTimes]:
