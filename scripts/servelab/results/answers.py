@@ -39,7 +39,7 @@ class StageAnswers:
     rows: list[dict[str, Any]] = field(default_factory=list)
     """schemas.STAGE_ANSWERS: every answer beside the baseline's to the same question."""
     columns: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Position of a candidate that was asked → its columns of `answer_schemas.ANSWER_COLUMNS`."""
+    """Position of a candidate that was asked → its `answers…` columns of `schemas.STAGE_TABLE`."""
     accelerator_s: dict[int, float] = field(default_factory=dict)
     """Position → accelerator-seconds of its runs that were asked, which are no part of any load."""
 

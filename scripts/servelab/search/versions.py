@@ -28,7 +28,7 @@ from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import PlaceFacts, RunStatus, place_brief, place_digest
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.statistics import Interval, mean_ci95
-from servelab.metrics.tables import comparison_schemas as compared_schemas
+from servelab.metrics.tables import schemas
 from servelab.results.parse import Start, columns_of_starts
 from servelab.results.past_runs import configuration_id, past_runs
 from servelab.results.run_records import incomplete, parse_run, read_run
@@ -191,7 +191,7 @@ def build_history(project: Project, plans: Sequence[Plan], runs: Path, *, use_im
         place = {"study": study.study, "configuration_id": name, "workload": workload, "candidate": candidate}
         for before, after in pairwise(sorted(of_versions, key=lambda side: side.order)):
             rows.append({**place, **_compared(study, before, after, noise[workload])})
-    return pa.Table.from_pylist(rows, schema=compared_schemas.HISTORY)
+    return pa.Table.from_pylist(rows, schema=schemas.HISTORY)
 
 
 def _noise_by_workload(
@@ -328,7 +328,7 @@ def answers_table(project: Project, answers: Mapping[str, StudyAnswer]) -> pa.Ta
             }
         )
         before = answer
-    return pa.Table.from_pylist(rows, schema=compared_schemas.ANSWERS)
+    return pa.Table.from_pylist(rows, schema=schemas.ANSWERS)
 
 
 def _chosen(answer: StudyAnswer) -> object:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
 from servelab.metrics.statistics import Interval, mean_ci95, ratio_ci95
-from servelab.metrics.tables.comparison_schemas import COMPARISON
+from servelab.metrics.tables.schemas import COMPARISON
 from servelab.report.compare.facts import NOT_RECORDED, FactDifference, blocking, differences
 from servelab.report.compare.sides import JudgedRun, StudyRun, StudySide
 from servelab.search.decide import StartNoise
