@@ -4,7 +4,6 @@ from pathlib import Path
 
 from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.comparison_schemas import CURVES
 from servelab.metrics.tables.io import read_table
 from servelab.search.candidates_table import workload_titles
 from servelab.search.decision import Decision
@@ -40,7 +39,7 @@ def main(rule: RuleJob) -> None:
         workload_titles(path),
         *promised,
         decisions,
-        read_table(rule.input.curves, CURVES),
+        read_table(rule.input.curves, schemas.CURVES),
     )
     recommended.write(rule.output.recommended)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
-from servelab.metrics.tables.comparison_schemas import CURVES
+from servelab.metrics.tables.schemas import CURVES
 
 LEVELS = (1, 4, 16)
 

@@ -10,7 +10,7 @@ from made_records import REFUSED, closed_loop, random_run, record, stream, summa
 
 from servelab.core.errors import ConfigError
 from servelab.metrics import definitions as metrics
-from servelab.metrics.definitions import METRICS, RunData
+from servelab.metrics.definitions import RunData
 
 SLOS = {"ttft_ms": 1200.0, "tpot_ms": 60.0, "e2el_ms": 2500.0}
 PRICE = 2.5
@@ -166,7 +166,7 @@ def by_round(rows):
     return [list(group) for _, group in itertools.groupby(rows, key=lambda row: row["round"])]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", OBSERVATIONS)
 def test_requests_recompute_every_figure(name, seed):
     rows = random_run(seed)
@@ -316,9 +316,3 @@ def test_a_client_that_defines_a_metric_otherwise_is_marked():
     assert definition["duration_s"] is None
     with pytest.raises(ConfigError, match="did you mean `ttft_ms`"):
         metrics.summarise(RunData(table([record()])), {"tfft_ms": "?"})
-
-
-RATES = {"requests_per_s", "input_tokens_per_s", "output_tokens_per_s", "total_tokens_per_s", "goodput_per_s"}
-RATES |= {"peak_output_tokens_per_s"} | {f"steady_{name}" for name in RATES if f"steady_{name}" in METRICS.names()}
-NO_MERIT = {"duration_s", "steady_duration_s", "concurrency", "peak_concurrency"}
-NO_MERIT |= {"request_rate_asked_per_s", "request_rate_sent_per_s"}

@@ -11,7 +11,7 @@ import sample_study
 from made_study import demo_study, stage_rows
 from planted_crossing import study_at
 
-from servelab.metrics.tables.comparison_schemas import CURVES
+from servelab.metrics.tables.schemas import CURVES
 from servelab.results.compare_with_baseline import improvements
 from servelab.search.decision import CHANGES_ANSWERS, Decision
 from servelab.search.planning import plan_confirm

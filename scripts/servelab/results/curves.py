@@ -10,14 +10,13 @@ import pandas as pd
 import pyarrow as pa
 
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.comparison_schemas import CURVES
 from servelab.metrics.tables.io import read_table
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
 
 def curves_table(study: StudySummary, stages: pd.DataFrame, points: pd.DataFrame) -> pa.Table:
-    """Schema CURVES: a row for each configuration, curve and point; a curve's points are in order.
+    """Schema schemas.CURVES: a row for each configuration, curve and point; a curve's points are in order.
 
     `stages` are the tables of all stages, `points` those of the points that decide nothing, both with the columns of
     schemas.STAGE_TABLE. A configuration that several stages measured on the same starts is named by the first, or by
@@ -47,11 +46,11 @@ def curves_table(study: StudySummary, stages: pd.DataFrame, points: pd.DataFrame
     )
     return pa.Table.from_pylist(
         [
-            {name: _value(row[name]) for name in CURVES.names if name in row}
+            {name: _value(row[name]) for name in schemas.CURVES.names if name in row}
             | {"decides": row["workload"] == study.objective.on}
             for row in placed
         ],
-        schema=CURVES,
+        schema=schemas.CURVES,
     )
 
 

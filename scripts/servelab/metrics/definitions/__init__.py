@@ -143,15 +143,14 @@ class Metric:
 
     tag: str
     """Its name in every table, the unit last."""
-    title: str
     unit: str
     formula: str
-    equals: str
-    """The tool that uses the same definition."""
-    higher_is_better: bool | None
-    """None if the metric only describes a run: it can be no objective and has no improvement."""
     observe: Observe
     """Observations of one round."""
+    equals: str = ""
+    """The tool that uses the same definition, if there is one."""
+    higher_is_better: bool | None = None
+    """None if the metric only describes a run: it can be no objective and has no improvement."""
     is_rate: bool = False
     """An amount served per second, which can be divided by accelerators or multiplied to fill a node."""
     needs_slos: bool = False
@@ -186,19 +185,14 @@ def metric(tag: str, **fields: Any) -> Callable[[Observe], Observe]:
     return register
 
 
-def request_metric(
-    tag: str, *, title: str, formula: str, equals: str, based_on: tuple[str, ...] = ()
-) -> Callable[[OfRequests], OfRequests]:
+def request_metric(tag: str, **fields: Any) -> Callable[[OfRequests], OfRequests]:
     """Registers the decorated function, which returns a latency of each request in milliseconds, as a metric."""
 
     def register(of_requests: OfRequests) -> OfRequests:
+        @metric(tag, unit="milliseconds", higher_is_better=False, of_requests=of_requests, **fields)
         def observe(data: Round) -> Observations:
             return present(of_requests(data.streamed))
 
-        entry = Metric(
-            tag, title, "milliseconds", formula, equals, False, observe, based_on=based_on, of_requests=of_requests
-        )
-        METRICS.register(tag, entry)
         return of_requests
 
     return register
@@ -227,18 +221,17 @@ def summarise(run: RunData, definitions: Mapping[str, str] = MappingProxyType({}
     """
     for tag in definitions:
         METRICS.get(tag)
-    values = {tag: np.concatenate([[], *rounds.values()]) for tag, rounds in run.observations.items()}
-    statistics = _statistics(values)
     rows = []
     for metric in METRICS:
-        means = _round_means(list(run.observations[metric.tag].values()))
+        rounds = list(run.observations[metric.tag].values())
+        values, means = np.concatenate([[], *rounds]), _round_means(rounds)
         rows.append(
             {
                 "metric": metric.tag,
                 "definition": _definition(metric, definitions),
-                "n": values[metric.tag].size,
+                "n": values.size,
                 "mean": fmean(means) if means else None,
-                **statistics.get(metric.tag, dict.fromkeys(_SPREAD)),
+                **_spread(values),
                 "rounds": len(means),
             }
         )
@@ -262,7 +255,7 @@ def render_docs() -> str:
     better = {True: "higher is better", False: "lower is better", None: "no direction"}
     return _DOCS_HEAD.replace("SLO_METRICS", limited) + "".join(
         f"- `{entry.tag}` ({entry.unit}, {better[entry.higher_is_better]}): {entry.formula}"
-        f"{'' if entry.equals == 'none' else f'. Equals {entry.equals}'}\n"
+        f"{f'. Equals {entry.equals}' if entry.equals else ''}\n"
         for entry in METRICS
     )
 
@@ -305,22 +298,11 @@ def _round_means(rounds: list[Observations]) -> list[float]:
     return [float(values.mean()) for values in rounds if values.size]
 
 
-def _statistics(values: Mapping[str, Observations]) -> dict[str, dict[str, float]]:
-    """The spread of each metric that has observations.
-
-    Metrics with equally many observations are computed in one call: a call of numpy costs more than a few numbers.
-    """
-    by_size: dict[int, list[str]] = {}
-    for tag, observations in values.items():
-        by_size.setdefault(observations.size, []).append(tag)
-    found = {}
-    for tags in [tags for size, tags in by_size.items() if size]:
-        rows = np.stack([values[tag] for tag in tags])
-        percentiles = np.percentile(rows, [50, 90, 95, 99], axis=1)
-        columns = [rows.std(axis=1), rows.min(axis=1), *percentiles, rows.max(axis=1)]
-        for tag, row in zip(tags, np.stack(columns, axis=1).tolist(), strict=True):
-            found[tag] = dict(zip(_SPREAD, row, strict=True))
-    return found
+def _spread(values: Observations) -> dict[str, float | None]:
+    if not values.size:
+        return dict.fromkeys(_SPREAD)
+    percentiles = np.percentile(values, [50, 90, 95, 99])
+    return dict(zip(_SPREAD, map(float, (values.std(), values.min(), *percentiles, values.max())), strict=True))
 
 
 METRICS.load(__name__)

@@ -46,12 +46,9 @@ def cached_share(successes: RecordArray, telemetry: RecordArray) -> float | None
 
 @metric(
     "cached_input_percent",
-    title="Prompt tokens from the prefix cache",
     unit="percent",
     formula="100 x prompt tokens from the prefix cache / prompt tokens of successful requests, chat template included; "
     "the higher of what the answers' `usage` and the server's counters say",
-    equals="none",
-    higher_is_better=None,
 )
 def _cached_input_percent(data: Round) -> Observations:
     share = cached_share(data.successes, data.telemetry)
@@ -63,11 +60,9 @@ _GAUGE = "; of SGLang, which counts neither, the mean of its gauge over the read
 
 @metric(
     "draft_acceptance_percent",
-    title="Accepted draft tokens",
     unit="percent",
     formula=f"100 x draft tokens that the model accepted / draft tokens, by the server's counters{_GAUGE}",
     equals="vLLM `spec_decode_acceptance_rate`",
-    higher_is_better=None,
 )
 def _draft_acceptance_percent(data: Round) -> Observations:
     drafted, accepted = (
@@ -80,11 +75,9 @@ def _draft_acceptance_percent(data: Round) -> Observations:
 
 @metric(
     "draft_accepted_length_tokens",
-    title="Tokens of a step with a draft",
     unit="tokens",
     formula=f"1 + draft tokens that the model accepted / drafts: the model's own token and those accepted{_GAUGE}",
     equals="vLLM `spec_decode_acceptance_length`",
-    higher_is_better=None,
 )
 def _draft_accepted_length_tokens(data: Round) -> Observations:
     drafts, accepted = (increase(data.telemetry, name) for name in ("drafts_total", "accepted_draft_tokens_total"))

@@ -23,12 +23,10 @@ def is_open_loop(requests: RecordArray) -> bool:
 
 @metric(
     "concurrency",
-    title="Concurrency",
     unit="requests in flight",
     formula="sum of the E2EL of successful requests / duration: the mean over time (Little's law: request throughput "
     "× mean E2EL)",
     equals="SGLang `concurrency`",
-    higher_is_better=None,
     based_on=("e2el_ms",),
 )
 def _concurrency(data: Round) -> Observations:
@@ -37,12 +35,10 @@ def _concurrency(data: Round) -> Observations:
 
 @metric(
     "peak_concurrency",
-    title="Peak concurrency",
     unit="requests in flight",
     formula="most requests in flight at any moment, each from its send up to its end, failed ones included",
     equals="guidellm `request_concurrency` maximum, of all requests; vLLM `max_concurrent_requests` counts those that "
     "touch a bucket of one second, which can be more than were in flight at once",
-    higher_is_better=None,
 )
 def _peak_concurrency(data: Round) -> Observations:
     return np.array([data.in_flight.counts.max(initial=0)])
@@ -50,12 +46,10 @@ def _peak_concurrency(data: Round) -> Observations:
 
 @metric(
     "request_rate_asked_per_s",
-    title="Requested request rate",
     unit="requests per second",
     formula="(requests − 1) / (last scheduled − first scheduled); no observation if at least half were scheduled at "
     "once, as in a closed loop",
     equals="none: vLLM and SGLang print the configured rate, not the drawn one",
-    higher_is_better=None,
 )
 def _request_rate_asked_per_s(data: Round) -> Observations:
     return _rate(data, data.requests["scheduled_s"])
@@ -63,11 +57,8 @@ def _request_rate_asked_per_s(data: Round) -> Observations:
 
 @metric(
     "request_rate_sent_per_s",
-    title="Request rate achieved",
     unit="requests per second",
     formula="(requests sent − 1) / (last send − first send); no observation if the requested rate has none",
-    equals="none",
-    higher_is_better=None,
 )
 def _request_rate_sent_per_s(data: Round) -> Observations:
     return _rate(data, present(data.requests["sent_s"]))
@@ -82,7 +73,6 @@ def _rate(data: Round, times: Observations) -> Observations:
 
 @metric(
     "schedule_delay_ms",
-    title="Schedule delay",
     unit="milliseconds",
     formula="client began to connect − time scheduled, of all requests it started; no observation in a closed loop. "
     "With `max_concurrency` it includes the wait for a free slot; only without a limit is it the client's own delay",

@@ -20,10 +20,8 @@ _KNOWN = (
 
 @metric(
     "energy_per_output_token_j",
-    title="Energy per output token",
     unit="joules per token",
     formula=f"energy of the run's devices over the duration / output tokens of successful requests. {_KNOWN}",
-    equals="none",
     higher_is_better=False,
 )
 def _energy_per_output_token_j(data: Round) -> Observations:
@@ -32,11 +30,9 @@ def _energy_per_output_token_j(data: Round) -> Observations:
 
 @metric(
     "energy_per_token_j",
-    title="Energy per token",
     unit="joules per token",
     formula="energy of the run's devices over the duration / (input tokens + output tokens) of successful requests; "
     "known if `energy_per_output_token_j` is",
-    equals="none",
     higher_is_better=False,
 )
 def _energy_per_token_j(data: Round) -> Observations:
@@ -45,11 +41,8 @@ def _energy_per_token_j(data: Round) -> Observations:
 
 @metric(
     "mean_power_w",
-    title="Mean power",
     unit="watts",
     formula="energy of the run's devices over the duration / duration; known if `energy_per_output_token_j` is",
-    equals="none",
-    higher_is_better=None,
 )
 def _mean_power_w(data: Round) -> Observations:
     return _per(data.duration_s, data)

@@ -10,7 +10,6 @@ from servelab.metrics.tables.io import RecordArray, present
 
 @request_metric(
     "ttft_ms",
-    title="Time to first token (TTFT)",
     formula="first event that carries content or reasoning − send; an event with only a role is not counted",
     equals="vLLM `ttft` (0.33 and later, which skip the event with only a role); AIPerf `time_to_first_token`",
 )
@@ -20,10 +19,8 @@ def _ttft_ms(requests: RecordArray) -> Observations:
 
 @metric(
     "first_turn_ttft_ms",
-    title="TTFT of first turns",
     unit="milliseconds",
     formula="as TTFT, of the first turn of each conversation",
-    equals="none",
     higher_is_better=False,
     based_on=("ttft_ms",),
 )
@@ -33,10 +30,8 @@ def _first_turn_ttft_ms(data: Round) -> Observations:
 
 @metric(
     "later_turns_ttft_ms",
-    title="TTFT of later turns",
     unit="milliseconds",
     formula="as TTFT, of every turn of a conversation but its first",
-    equals="none",
     higher_is_better=False,
     based_on=("ttft_ms",),
 )
@@ -46,7 +41,6 @@ def _later_turns_ttft_ms(data: Round) -> Observations:
 
 @request_metric(
     "tpot_ms",
-    title="Time per output token after the first (TPOT)",
     formula="(E2EL − TTFT) / (output tokens − 1), for requests of more than one output token",
     equals="vLLM and SGLang `tpot`; AIPerf `inter_token_latency` (without `--per-chunk-usage`)",
 )
@@ -59,7 +53,6 @@ def tpot_ms(requests: RecordArray) -> Observations:
 
 @request_metric(
     "e2el_ms",
-    title="End-to-end latency (E2EL)",
     formula="last event that carries content or reasoning − send",
     equals="vLLM `e2el` (0.30 and later, which leave out the usage event); AIPerf `request_latency`",
 )
@@ -70,7 +63,6 @@ def e2el_ms(requests: RecordArray) -> Observations:
 
 @request_metric(
     "normalized_e2el_ms",
-    title="Normalized latency",
     formula="E2EL / output tokens, including TTFT",
     equals="the papers of Orca and of vLLM; guidellm `time_per_output_token_ms`, which is weighted by tokens",
     based_on=("e2el_ms",),
@@ -82,7 +74,6 @@ def _normalized_e2el_ms(requests: RecordArray) -> Observations:
 
 @metric(
     "itl_ms",
-    title="Inter-token latency (ITL), per event",
     unit="milliseconds",
     formula="gaps between successive events with content, pooled over requests; an event may contain several tokens",
     equals="vLLM `itl`; AIPerf `inter_chunk_latency`",
@@ -95,7 +86,6 @@ def _itl_ms(data: Round) -> Observations:
 
 @metric(
     "itl_token_ms",
-    title="Inter-token latency (ITL), per token",
     unit="milliseconds",
     formula="(last event − first event) / (output tokens − 1) of each request, once for each of these tokens; if "
     "every event has one token, the mean of the gaps between events",

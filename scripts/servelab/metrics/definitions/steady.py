@@ -68,12 +68,10 @@ def _input_tokens(data: Round, window: Window) -> float:
 
 @metric(
     "steady_duration_s",
-    title="Length of the steady state",
     unit="seconds",
     formula="last − first moment with at least 90 % of the peak concurrency in flight; if that is shorter than the "
     "mean E2EL, no steady-state metric has an observation",
     equals="none: SGLang's `steady_state_serving` takes the longest stretch that never falls below its share",
-    higher_is_better=None,
 )
 def _steady_duration_s(data: Round) -> Observations:
     window = steady_window(data)
@@ -85,7 +83,6 @@ def _register_rate(of: str, how: str, equals: str, amount: Callable[[Round, Wind
 
     @metric(
         f"steady_{of}",
-        title=f"{whole.title}, steady state",
         unit=whole.unit,
         formula=f"{how} / the steady state's length",
         equals=equals,
@@ -125,7 +122,6 @@ def _register_latency(of: Metric) -> None:
 
     @metric(
         f"steady_{of.tag}",
-        title=f"{of.title}, steady state",
         unit=of.unit,
         formula=f"`{of.tag}` of the successful requests that ended in the steady state",
         equals=f"that of `{of.tag}`, within the window",

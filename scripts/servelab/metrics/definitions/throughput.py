@@ -14,11 +14,9 @@ def per_second(amount: float, seconds: float) -> Observations:
 
 @metric(
     "duration_s",
-    title="Duration of a round",
     unit="seconds",
     formula="last end − first send, over all requests, failed ones included",
     equals="vLLM `duration`",
-    higher_is_better=None,
 )
 def _duration_s(data: Round) -> Observations:
     return np.array([data.duration_s])
@@ -26,7 +24,6 @@ def _duration_s(data: Round) -> Observations:
 
 @metric(
     "requests_per_s",
-    title="Request throughput",
     unit="requests per second",
     formula="successful requests / duration",
     equals="vLLM `request_throughput`",
@@ -39,7 +36,6 @@ def _requests_per_s(data: Round) -> Observations:
 
 @metric(
     "input_tokens_per_s",
-    title="Input token throughput",
     unit="tokens per second",
     formula="input tokens of successful requests / duration",
     equals="SGLang `input_throughput`; AIPerf `input_token_throughput`",
@@ -52,11 +48,8 @@ def _input_tokens_per_s(data: Round) -> Observations:
 
 @metric(
     "output_length_tokens",
-    title="Output tokens of a request",
     unit="tokens",
     formula="output tokens of successful requests / successful requests",
-    equals="none",
-    higher_is_better=None,
 )
 def _output_length_tokens(data: Round) -> Observations:
     lengths = data.successes["output_tokens"]
@@ -65,7 +58,6 @@ def _output_length_tokens(data: Round) -> Observations:
 
 @metric(
     "output_tokens_per_s",
-    title="Output token throughput",
     unit="tokens per second",
     formula="output tokens of successful requests / duration",
     equals="vLLM `output_throughput`",
@@ -78,7 +70,6 @@ def _output_tokens_per_s(data: Round) -> Observations:
 
 @metric(
     "total_tokens_per_s",
-    title="Total token throughput",
     unit="tokens per second",
     formula="(input tokens + output tokens) of successful requests / duration",
     equals="vLLM `total_token_throughput` (0.20.2 and later, which count the server's input tokens)",
@@ -92,7 +83,6 @@ def _total_tokens_per_s(data: Round) -> Observations:
 
 @metric(
     "peak_output_tokens_per_s",
-    title="Peak output token throughput",
     unit="tokens per second",
     formula="the most output tokens that arrived in one bucket / the bucket's length. The duration is divided into "
     "equally long buckets, one per whole second of it and at least one, so the peak is never below the mean. An event "
@@ -115,7 +105,6 @@ def _peak_output_tokens_per_s(data: Round) -> Observations:
 
 @metric(
     "success_rate",
-    title="Success rate",
     unit="fraction of requests",
     formula="successful requests / requests",
     equals="vLLM `completed` / (`completed` + `failed`)",
@@ -127,7 +116,6 @@ def _success_rate(data: Round) -> Observations:
 
 @metric(
     "goodput_per_s",
-    title="Goodput",
     unit="requests per second",
     formula="successful requests that meet every SLO of the study / duration. A request meets an SLO if its value is "
     "at most the limit, or if it has no value (TPOT of a single token); a request that streamed nothing meets none",
@@ -143,7 +131,6 @@ def _goodput_per_s(data: Round) -> Observations:
 
 @metric(
     "slo_attainment",
-    title="SLO attainment",
     unit="fraction of requests",
     formula="successful requests that meet every SLO of the study, as goodput counts them, / requests",
     equals="the papers of DistServe and of AlpaServe",
@@ -170,11 +157,9 @@ _PRICE = "`hardware.price_per_accelerator_hour` × accelerators of the run × du
 
 @metric(
     "cost_per_million_tokens",
-    title="Cost per million tokens",
     unit="the currency of `hardware.price_per_accelerator_hour`",
     formula=f"{_PRICE} / (input tokens + output tokens) of successful requests × 1,000,000; no observation without a "
     f"price. Serving under this load only: a server's start and idle time are not included",
-    equals="none",
     higher_is_better=False,
     needs_price=True,
     measured_as="total_tokens_per_s",
@@ -186,10 +171,8 @@ def _cost_per_million_tokens(data: Round) -> Observations:
 
 @metric(
     "cost_per_million_output_tokens",
-    title="Cost per million output tokens",
     unit="the currency of `hardware.price_per_accelerator_hour`",
     formula=f"{_PRICE} / output tokens of successful requests × 1,000,000; no observation without a price",
-    equals="none",
     higher_is_better=False,
     needs_price=True,
     measured_as="output_tokens_per_s",
@@ -210,7 +193,6 @@ _HOW = "Between the highest load that holds and the lowest that does not, on a l
 
 @metric(
     "capacity_per_s",
-    title="Capacity",
     unit="requests per second",
     formula=f"{_HOW}reached. Of `request_rate` the rate at which requests were due; of `max_concurrency` the rate at "
     "which they were served at that many in flight",
@@ -224,7 +206,6 @@ def _capacity_per_s(data: Round) -> Observations:
 
 @metric(
     "capacity_in_flight",
-    title="Capacity in flight",
     unit="requests in flight",
     formula=f"{_HOW}reached, in requests in flight; only of `max_concurrency`",
     equals="none: the definitions of peers differ",
