@@ -16,7 +16,7 @@ from servelab.study.study import LAST_STAGES
 
 
 def curves_table(study: StudySummary, stages: pd.DataFrame, points: pd.DataFrame) -> pa.Table:
-    """Schema schemas.CURVES: a row for each configuration, curve and point; a curve's points are in order.
+    """Rows of `schemas.CURVES`, one for each configuration, curve and point; a curve's points are in order.
 
     `stages` are the tables of all stages, `points` those of the points that decide nothing, both with the columns of
     schemas.STAGE_TABLE. A configuration that several stages measured on the same starts is named by the first, or by
