@@ -88,7 +88,7 @@ NAMES = stated_json(STUDIES.stated_names())
 # All code as one file, an input of each rule that is cheap to repeat: a change of any code repeats these rules.
 CODE = ".snakemake/code.sha256"
 if workflow.is_main_process:
-    digest_code(SCRIPTS, Path(CODE))
+    digest_code(SCRIPTS, Path(CODE), RESULTS)
 
 if workflow.remote_exec:  # the process of a job on a cluster
     end_with_parent()

@@ -24,18 +24,25 @@ def test_a_script_gets_what_its_rule_has_by_name():
 
 
 def test_the_digest_of_the_code_is_as_old_as_its_newest_file_and_new_when_one_changes(tmp_path):
-    scripts, digest = tmp_path / "scripts", tmp_path / "code.sha256"
+    scripts, digest, results = tmp_path / "scripts", tmp_path / "code.sha256", tmp_path / "results"
     (scripts / "pack/templates").mkdir(parents=True)
     for age, name in enumerate(("make.py", "pack/one.py", "pack/templates/page.j2")):
         (scripts / name).write_text("")
         os.utime(scripts / name, ns=(0, 10**18 + age))
-    digest_code(scripts, digest)
+    digest_code(scripts, digest, results)
     assert digest.stat().st_mtime_ns == 10**18 + 2
     (scripts / "pack/__pycache__").mkdir()
     (scripts / "pack/__pycache__/one.pyc").write_text("compiled")
     (scripts / "make.py").touch()
-    digest_code(scripts, digest)
+    digest_code(scripts, digest, results)
     assert digest.stat().st_mtime_ns == 10**18 + 2  # the content is the same
     (scripts / "pack/templates/page.j2").write_text("changed")
-    digest_code(scripts, digest)
+    digest_code(scripts, digest, results)
     assert digest.stat().st_mtime_ns > 10**18 + 2
+    ahead = results / "studies/s/decision.json"  # of a machine whose clock is ahead
+    ahead.parent.mkdir(parents=True)
+    ahead.touch()
+    os.utime(ahead, ns=(0, 4 * 10**18))
+    (scripts / "make.py").write_text("changed")
+    digest_code(scripts, digest, results)
+    assert digest.stat().st_mtime_ns > ahead.stat().st_mtime_ns
