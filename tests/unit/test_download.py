@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -155,10 +157,16 @@ def test_refusal_is_final(server: StubServer, destination: Path) -> None:
     assert len(server.ranges) == 1
 
 
-def test_full_disk_is_an_outage_and_the_old_copy_stays(server: StubServer, destination: Path) -> None:
+def test_full_disk_is_an_outage_and_the_old_copy_stays(
+    server: StubServer, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     destination.parent.mkdir()
     destination.write_bytes(b"older version")
-    part_of(destination).symlink_to("/dev/full")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(Outage, match="No space left on device"):
         fetch(server, destination)
     assert destination.read_bytes() == b"older version"

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from servelab.assets.model_work import ModelWork
 from servelab.core.errors import Outage, ServelabError
-from servelab.core.files import JsonFile
+from servelab.core.files import JsonFile, follows_no_link
 from servelab.core.identity import file_sha256
 from servelab.core.run_spec import ModelFormat, ModelSource, Strict, WorkloadSpec
 
@@ -53,7 +53,7 @@ class PartFile:
     def __enter__(self) -> PartFile:
         with self._outages():
             self.destination.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab+")
+            self._file = open(self.path, "ab+", opener=follows_no_link)
             kept_bytes = self._file.seek(0, os.SEEK_END)
             if self._resume and kept_bytes <= self.content.size_bytes:
                 self.size_bytes = kept_bytes

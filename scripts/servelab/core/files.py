@@ -1,7 +1,7 @@
 """Files appear complete or not at all: written under a temporary name in the same folder, synced, then renamed.
 
-A temporary name begins with a dot and contains host and process id, so that writers on several nodes of a shared file
-system never write to the same file.
+A temporary name begins with a dot and is random, so that writers on several nodes of a shared file system never write
+to the same file, and nobody can put a link there first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import json
 import math
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +28,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
     On any error the old file stays as it was and the temporary one is removed. A full or failing disk is an `Outage`.
     Without `sync` a power failure may leave an incomplete file: only for files that are checked when they are read.
     """
-    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -52,6 +53,11 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Writes a value as indented JSON; see `replacing`."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def follows_no_link(path: str, flags: int) -> int:
+    """An `opener` of `open`: a link that another user of the folder has put there is an `OSError`."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def move_folder(folder: Path, destination: Path) -> bool:

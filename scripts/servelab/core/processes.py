@@ -15,6 +15,7 @@ import psutil
 
 from servelab.core import warden
 from servelab.core.errors import Outage
+from servelab.core.files import follows_no_link
 from servelab.core.warden import become_subreaper, kill_tree
 
 _running: set[Supervised] = set()
@@ -38,7 +39,7 @@ class Supervised:
     ) -> None:
         become_subreaper()  # this process becomes the parent of what a killed warden leaves behind
         self._strangers = {child.pid for child in psutil.Process().children()}
-        with log.open("ab") as output:
+        with open(log, "ab", opener=follows_no_link) as output:
             self._warden = subprocess.Popen(
                 [sys.executable, "-P", warden.__file__, "--grace-s", str(grace_s), "--", *command],
                 env=dict(environment),

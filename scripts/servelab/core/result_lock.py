@@ -14,7 +14,7 @@ import pwd
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,8 +66,8 @@ def make_if_missing(path: Path, make: Callable[[], object]) -> None:
 def is_claimed(path: Path) -> bool:
     """Whether a process holds the claim on `path`, as far as this node can see."""
     try:
-        descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -84,7 +84,9 @@ def _take(lock: Path, wait: bool) -> int:
     """The open, locked lock file. Its holder removes it, so a locked file that has lost its name is opened again."""
     reported = False
     while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        with suppress(PermissionError):  # another user's
+            os.fchmod(descriptor, 0o600 | (lock.parent.stat().st_mode & 0o060))  # whoever may write there may take it
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
