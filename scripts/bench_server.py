@@ -33,7 +33,7 @@ from servelab.core.cli import run
 from servelab.core.credentials import key_of
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import CapacitySpec
-from servelab.engines.endpoint import Asked, ask, checked_url
+from servelab.engines.endpoint import Asked, ask, check_key, checked_url
 from servelab.measure.clients import CLIENTS, LoadResult
 from servelab.report.page import write_page
 
@@ -82,6 +82,7 @@ def options() -> argparse.ArgumentParser:
         "--keep-alive", action="store_true", help="use connections again; default: one for each request"
     )
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key; it is never written")
+    parser.add_argument("--key-over-http", action="store_true", help="send the key in clear text to another machine")
     parser.add_argument("--compare", type=Path, metavar="EARLIER", help="an earlier bench.json, or its folder")
     parser.add_argument("--output", type=Path, help="folder; default: results/bench/<time>")
     return parser
@@ -89,6 +90,7 @@ def options() -> argparse.ArgumentParser:
 
 def main(arguments: argparse.Namespace) -> None:
     key, url = key_of(arguments.api_key_env), checked_url(arguments.url)
+    check_key(url, arguments.api_key_env, arguments.key_over_http, "--key-over-http")
     before = _earlier(arguments.compare) if arguments.compare else None
     started = datetime.now(UTC)
     output = arguments.output or Path("results/bench") / f"{started:%Y-%m-%dT%H%M%SZ}"

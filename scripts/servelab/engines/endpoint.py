@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ NOT_KNOWN = "unknown"
 """The version of a server that somebody else started."""
 _TIMEOUT_S = 30.0
 _MOST_TEXT = 300
+_ORIGIN = re.compile(r"(?:(https?)://)?([^/?#]*)")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LIMITS = ("max_model_len", "context_length", "max_context_length", "n_ctx", "n_ctx_train")
 """Names that servers have for the longest sequence, in order of trust."""
 
@@ -47,7 +50,7 @@ class Address:
     def port(self) -> int | None:
         """Its port if it is on this machine, by a loopback address; None otherwise."""
         parts = urlsplit(self.url)
-        return parts.port if parts.hostname in ("127.0.0.1", "localhost", "::1") else None
+        return parts.port if parts.hostname in LOOPBACK else None
 
 
 class Asked(JsonPart):
@@ -76,6 +79,19 @@ def checked_url(text: str) -> str:
     except ValueError:
         raise ConfigError(f"{text}: not a port; give http://host:port") from None
     return f"{url.scheme}://{host}:{port}"
+
+
+def origin(url: str) -> tuple[str, str]:
+    """Scheme, and host with port, to which a key belongs."""
+    scheme, host = _ORIGIN.findall(url.lower())[0]
+    return scheme or "http", host.removesuffix(":443" if scheme == "https" else ":80")
+
+
+def check_key(url: str, variable: str | None, over_http: bool, fix: str) -> None:
+    """`ConfigError` if a key would be sent to another machine in clear text, which nobody asked for."""
+    is_open = url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK
+    if variable is not None and is_open and not over_http:
+        raise ConfigError(f"{url}: the key in {variable} would be sent in clear text; use https, or allow it: {fix}")
 
 
 def ask(url: str, key: str | None, model: str | None = None) -> Asked:

@@ -13,12 +13,12 @@ from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.endpoint import NOT_KNOWN, Address, checked_url
+from servelab.engines.endpoint import NOT_KNOWN, Address, check_key, checked_url
 from servelab.engines.options import Owned, Parallel
 from servelab.engines.server_to_start import Options, Serve
 
-_VARIABLE = re.compile(r"[A-Za-z_]\w*")
-_ARGUMENTS = ("url", "model", "api-key-env", "state", "request-fields")
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_ARGUMENTS = ("url", "model", "api-key-env", "key-over-http", "state", "request-fields")
 
 
 class Endpoint(Engine):
@@ -51,7 +51,9 @@ class Endpoint(Engine):
         variable = given.get("api-key-env")
         if variable is not None and not _VARIABLE.fullmatch(variable):
             raise ConfigError(f"engine {self.name}: `api-key-env` takes the name of a variable, never the key itself")
-        return Address(url=checked_url(given["url"]), model=given.get("model"), key_variable=variable)
+        url = checked_url(given["url"])
+        check_key(url, variable, arguments.get("key-over-http") is True, "`key-over-http: true`")
+        return Address(url=url, model=given.get("model"), key_variable=variable)
 
     def body(self, arguments: Mapping[str, ArgumentValue]) -> dict[str, Any]:
         """See `Engine.body`; `request-fields` adds fields, and removes those that it sets to null."""
