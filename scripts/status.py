@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> None:
     with suppress(KeyboardInterrupt):
         while True:
             if sys.stdout.isatty():
-                print("\033[2J\033[H", end="")  # clears the screen
+                print("\033[2J\033[H", end="", file=sys.__stdout__)  # clears the screen
             print(time.strftime("%Y-%m-%d %H:%M:%S"))
             _show(studies)
             sys.stdout.flush()

@@ -11,6 +11,7 @@ from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from servelab.core.credentials import shown
 from servelab.workflow.console import Console
 
 
@@ -51,7 +52,7 @@ class LogHandler(LogHandlerBase):
             text = "\n".join(told(record.__dict__)) if told else self._default.format(record)
             text = "" if text == "None" else text
             if text:
-                self._stream.write(f"{text}\n")
+                self._stream.write(f"{shown(text)}\n")
             self._stream.flush()
         except BrokenPipeError:
             raise

@@ -5,7 +5,6 @@ import yaml
 from made_study import demo_study
 
 from servelab.core.errors import ConfigError
-from servelab.search.project import load_project
 from servelab.study.study import load_study
 from servelab.workflow.studies import PodsConfig, read_configuration, read_studies
 
@@ -83,12 +82,3 @@ def test_a_rate_is_above_zero(rate, tmp_path):
     (tmp_path / "demo.yaml").write_text(yaml.safe_dump(study))
     with pytest.raises(ConfigError, match=r"request_rate.*greater than 0"):
         load_study(tmp_path / "demo.yaml")
-
-
-def test_a_text_with_nul_is_refused(tmp_path):
-    """No command, variable or file name can have one."""
-    study = demo_study()
-    study["hardware"]["accelerator"] = "a\0b"
-    (tmp_path / "demo.yaml").write_text(yaml.safe_dump(study))
-    with pytest.raises(ConfigError, match=r"demo\.yaml:\d+: .*NUL"):
-        load_project(tmp_path / "demo.yaml", tmp_path)

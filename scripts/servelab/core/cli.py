@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NoReturn, TextIO
 
-from servelab.core.credentials import without_credentials
+from servelab.core.credentials import shown, without_credentials
 from servelab.core.errors import ServelabError
 
 # What a script imports stays: looking through it for garbage again and again takes a tenth of its start.
@@ -46,10 +46,11 @@ def run(main: Callable[[], None], *, without_pandas: bool = False) -> NoReturn:
 def call(main: Callable[[], None]) -> None:
     """Calls `main`; a `ServelabError` becomes `error: …` on stderr and its exit code.
 
-    Nothing that it writes to stderr has a credential, tracebacks included. It ends quietly if the program that reads
-    its output ends first, as `head` does.
+    Nothing that it writes to stderr has a credential, tracebacks included, and nothing that it writes acts on a
+    terminal. It ends quietly if the program that reads its output ends first, as `head` does.
     """
-    sys.stderr = _WithoutCredentials(sys.stderr)
+    sys.stdout = _Shown(sys.stdout, shown)
+    sys.stderr = _Shown(sys.stderr, lambda text: shown(without_credentials(text)))
     try:
         try:
             main()
@@ -73,14 +74,14 @@ class _WithoutPandas:
             raise ModuleNotFoundError(name)
 
 
-class _WithoutCredentials:
-    """A text stream from which credentials are taken out, write by write."""
+class _Shown:
+    """A text stream that changes what is written, write by write: the one place where text becomes output."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, change: Callable[[str], str]) -> None:
+        self._stream, self._change = stream, change
 
     def write(self, text: str) -> int:
-        self._stream.write(without_credentials(text))
+        self._stream.write(self._change(text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

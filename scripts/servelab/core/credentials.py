@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, product
 
@@ -38,7 +39,8 @@ from servelab.core.errors import ConfigError
 REDACTED = "redacted-secret"
 
 _SECRET_VARIABLE = re.compile(
-    r"(?:^|_)\w*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PAT|COOKIE)$", re.IGNORECASE
+    r"(?:^|_)\w*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS|_PAT|_JWT|COOKIE)$",
+    re.IGNORECASE,
 )
 _SECRET_NAME = re.compile(
     rf"-{{0,2}}(?:[\w.-]*(?:{OPENING})|secret|token|pwd|_auth|(?:set-)?cookies?|(?:proxy-)?authorization)",
@@ -64,6 +66,54 @@ def is_secret(name: str, value: object) -> bool:
     if name.lower() == "pwd" and value.startswith("/"):  # the working folder of a shell
         return False
     return bool(_SECRET_VARIABLE.search(name) if name.isupper() else _SECRET_NAME.fullmatch(name))
+
+
+def holds_credential(name: str, value: object) -> bool:
+    """Whether a setting of this name holds a credential, by the rules that also redact; JSON in a text is read too."""
+    if not isinstance(value, str):
+        return False
+    text = value
+    if is_secret(name, text) or any(without_credentials(each) != each for each in (text, f"{name.lstrip('-')}={text}")):
+        return True
+    try:
+        inside = json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
+    except (ValueError, RecursionError):
+        return False
+    return any(holds_credential(key, each) for _, key, each in leaves(inside, name))
+
+
+def place_of_credential(content: object) -> str | None:
+    """The place of the first credential in plain data, such as `baseline.arguments.--api-key`; None without one."""
+    texts = [(place, name, value) for place, name, value in leaves(content) if isinstance(value, str)]
+    whole = "\n\n".join(f"{name}={value}" for _, name, value in texts)
+    is_clean = without_credentials(whole) == whole
+    for place, name, value in texts:
+        if is_secret(name, value) or ((not is_clean or "{" in value) and holds_credential(name, value)):
+            return place
+    return None
+
+
+def leaves(value: object, key: str = "", place: str = "") -> Iterator[tuple[str, str, object]]:
+    """Place, key and value of everything in plain data that is neither a list nor a dictionary."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from leaves(each, str(name), f"{place}.{name}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from leaves(each, key, f"{place}.{number}".lstrip("."))
+    else:
+        yield place, key, value
+
+
+_ACTS = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\ufeff]"
+)
+"""Control characters except tab and line feed, other line breaks, and what changes the direction of text."""
+
+
+def shown(text: str) -> str:
+    """The text with each character that a terminal or a page acts on written out, as JSON writes it."""
+    return _ACTS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def without_colours(text: str) -> str:

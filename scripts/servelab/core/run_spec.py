@@ -13,6 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from servelab.core.files import JsonFile
 
 ArgumentValue = str | int | float | bool | None
+_LINE, _VARIABLE, _COMMIT = r"^[^\r\n]*$", "^[A-Za-z_][A-Za-z0-9_]*$", "^[0-9a-f]{40}$"
+PATTERNS = {
+    _LINE: "one line",
+    _VARIABLE: "the name of a variable: letters, digits and `_`",
+    _COMMIT: "a commit, 40 hexadecimal digits, no branch or tag",
+}
+"""Pattern → a text of it, for messages."""
+Line = Annotated[str, Field(pattern=_LINE)]
+"""A text that is printed in one line, also as a comment of a script."""
+Commit = Annotated[str, Field(pattern=_COMMIT)]
+VariableName = Annotated[str, Field(pattern=_VARIABLE)]
+Variables = dict[VariableName, str]
+"""Environment variables: their names are printed in front of commands, so that each must be an identifier."""
 
 
 class Strict(BaseModel):
@@ -26,7 +39,7 @@ class HubSource(Strict):
 
     kind: Literal["hub"] = "hub"
     id: str = Field(description="Repository, as `owner/name`.")
-    revision: str = Field(description="Commit hash; a branch or tag name is refused.", pattern=r"^[0-9a-f]{40}$")
+    revision: Commit = Field(description="Commit hash; a branch or tag name is refused.")
     file: str | None = Field(
         None,
         pattern=r"^[^/].*\.gguf$",
@@ -252,7 +265,7 @@ class ServedSpec(Strict):
     """
 
     command: tuple[str, ...] = Field((), description="Command that serves.")
-    environment: dict[str, str] = Field({}, description="Environment variables that the adapter sets.")
+    environment: Variables = Field({}, description="Environment variables that the adapter sets.")
     files: dict[str, str] = Field({}, description="Files that the server reads, by name.")
     request_body: dict[str, Any] = Field({}, description="Fields that each request has for this engine.")
     container: tuple[str, ...] = Field((), description="What starts its container, mounts aside; empty without one.")
@@ -315,7 +328,7 @@ class RunSpec(Strict, JsonFile):
     model: ModelSpec = Field(description="Model, source of its weights, their format, quantization and conversion.")
     options: dict[str, ArgumentValue] = Field({}, description="Options of the shared vocabulary (engines.md).")
     arguments: dict[str, ArgumentValue] = Field({}, description="The engine's own arguments, as given.")
-    environment_variables: dict[str, str] = Field({}, description="Environment variables of the server.")
+    environment_variables: Variables = Field({}, description="Environment variables of the server.")
     served: ServedSpec = Field(ServedSpec(), description="What the server is given, as rendered.")
     start: str = Field(
         "search-0", description="Which repetition: each is measured on a server start of its own (search.md)."

@@ -19,10 +19,10 @@ try:  # libyaml, if PyYAML was built with it: ten times as fast, which large stu
 except ImportError:
     from yaml import SafeLoader  # type: ignore[assignment]
 
-from servelab.core.credentials import without_credentials
+from servelab.core.credentials import place_of_credential, shown, without_credentials
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
-from servelab.core.run_spec import Strict
+from servelab.core.run_spec import PATTERNS, Strict
 
 Config = TypeVar("Config", bound=Strict)
 
@@ -46,17 +46,26 @@ def read_yaml(path: Path) -> Any:
     """The content of a YAML file; a missing or broken file is a `ConfigError` with file and line.
 
     A file that would take too much of the machine is refused before its values are made: one that is too large, too
-    deeply nested, or whose aliases stand for too much.
+    deeply nested, or whose aliases stand for too much. So is a file with a credential.
     """
     text = _read_text(path)
     try:
         _check_size(text)
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        content = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = " ".join(str(getattr(error, "problem", error)).split())
         raise ConfigError(f"{path}{line}: not valid YAML: {problem}") from None
+    if (place := place_of_credential(content)) is not None:
+        wrong = "a credential would get into specifications, commands and reports; remove it"
+        raise ConfigError(f"{path}: {place}: {wrong} (a server on loopback needs none)")
+    return content
+
+
+def read_shipped(path: Path) -> Any:
+    """The content of a YAML file that is a part of this package."""
+    return yaml.load(path.read_bytes(), Loader=SafeLoader)
 
 
 def _read_text(path: Path) -> str:
@@ -98,8 +107,9 @@ def _check_size(text: str) -> None:
                 sizes[ended.anchor] = nodes - ended.nodes_before, levels
         elif isinstance(event, yaml.ScalarEvent):
             nodes += 1
-            if "\0" in event.value:
-                raise _wrong("a text has a NUL character, which no command can have", event)
+            if (found := shown(event.value)) != event.value:
+                wrong = "a text has a character that neither commands nor pages can have"
+                raise _wrong(f"{wrong}: {found:.60}", event)
             if event.anchor is not None:
                 sizes[event.anchor] = 1, 0
         elif isinstance(event, yaml.AliasEvent):
@@ -187,8 +197,8 @@ def describe_validation_error(error: ValidationError, file: str, model: type[Str
     elif isinstance(first.get("input"), list) and key.rpartition(".")[2] in _SCALARS:
         key = key.rpartition(".")[0]
         text = f"takes one value (found {first['input']!s:.60}); write a candidate for each, or a range"
-    elif first["type"] == "string_pattern_mismatch" and key.rpartition(".")[2] == "revision":
-        text = f"takes a commit, 40 hexadecimal digits, no branch or tag (found {first['input']!s:.60})"
+    elif first["type"] == "string_pattern_mismatch" and first["ctx"]["pattern"] in PATTERNS:
+        text = f"takes {PATTERNS[first['ctx']['pattern']]} (found {first['input']!r:.60})"
     else:
         text = f"{first['msg'].removeprefix('Value error, ')} (found {first.get('input')!s:.60})"
     more = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from servelab.core.credentials import shown
 from servelab.core.yaml_file import duration
 from servelab.report.forms import Deployment, command_forms
+from servelab.report.page import fenced, markdown_text
 from servelab.report.stages_section import Origin
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
@@ -124,5 +126,5 @@ def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:
 
 def card(title: str, answer: str, lines: Sequence[str], command: str) -> str:
     """`report.md`, to paste into a pull request or a chat; GitHub, GitLab and chats show it."""
-    said = "".join(f"- {line}\n" for line in lines if line)
-    return f"**{answer}**\n\n{title}\n\n{said}\n```bash\n{command}\n```\n"
+    said = "".join(f"- {markdown_text(line)}\n" for line in lines if line)
+    return shown(f"**{markdown_text(answer)}**\n\n{markdown_text(title)}\n\n{said}\n{fenced(command)}\n")

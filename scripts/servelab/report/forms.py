@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from servelab.machine.devices import DEVICES, Device, DeviceKind
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def _slurm(deployment: Deployment) -> str | None:
         flags = kind.passthrough(deployment.devices).flags.get("apptainer", ())
         start += ["apptainer", "exec", *flags, f"docker://{deployment.image}"]
     else:
-        lines.append(f"# Submit it from an environment that has {deployment.engine} {deployment.engine_version}.")
+        needs = " ".join(f"{deployment.engine} {deployment.engine_version}".split())
+        lines.append(f"# Submit it from an environment that has {needs}.")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in deployment.variables.items()]
     lines.append(_continued([start, deployment.words]))
     return "\n".join(lines)

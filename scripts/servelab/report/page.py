@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from servelab.core.credentials import shown, without_colours
 from servelab.core.files import replacing, write_text
 from servelab.core.yaml_file import NO_BREAK, estimate, figure, interval, is_noise, percent
 from servelab.metrics.statistics import mean_ci95
@@ -153,10 +154,6 @@ def change_cell(
     return Cell(percent(value), run_id, interval(low, high), is_good, against=against)
 
 
-CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-"""Terminal colours and other control characters, which log lines may hold."""
-
-
 def render_html(template: str, content: dict[str, Any], runtime: str = "", **functions: Callable[..., Markup]) -> str:
     """One self-contained file with its style and scripts inside; `functions` are those that the template calls.
 
@@ -197,15 +194,21 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) else CONTROL.sub("", str(value)),
+        finalize=lambda value: value if isinstance(value, Markup) else shown(without_colours(str(value))),
     )
-    environment.filters["cell"] = _markdown_text
+    environment.filters["cell"] = markdown_text
     return environment
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text that Markdown shows unchanged, also in a table's cell."""
     return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", " ".join(text.split()))
+
+
+def fenced(command: str) -> str:
+    """A command as a block of Markdown; its fence is longer than any run of backticks in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
+    return f"{fence}bash\n{command}\n{fence}"
 
 
 @dataclass(frozen=True)

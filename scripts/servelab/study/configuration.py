@@ -9,8 +9,9 @@ from pydantic import Field
 
 from servelab.core.files import JsonPart
 from servelab.core.identity import canonical_json
-from servelab.core.run_spec import ArgumentValue, Strict
+from servelab.core.run_spec import ArgumentValue, Strict, Variables
 from servelab.engines.adapters import Engine
+from servelab.engines.endpoint import origin
 from servelab.study.study import Candidate, Overrides, Study
 
 
@@ -29,7 +30,7 @@ class Configuration(JsonPart):
     model: str = Field(description="Weights, by the study's name for them.")
     options: dict[str, ArgumentValue] = Field(description="Options of the shared vocabulary (engines.md).")
     arguments: dict[str, ArgumentValue] = Field(description="The engine's own arguments.")
-    environment_variables: dict[str, str] = Field(description="Environment variables of the server.")
+    environment_variables: Variables = Field(description="Environment variables of the server.")
     accelerators: int = Field(description="Accelerators of a deployment.")
 
 
@@ -73,11 +74,14 @@ def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
     """The incumbent with the overrides applied.
 
     Another engine drops the incumbent's arguments and environment variables, because they belong to the old engine;
-    options are shared by all engines and stay. An option set to null gets its default again.
+    options are shared by all engines and stay. An option set to null gets its default again. The key of a server that
+    already runs belongs to its origin: a candidate with another one names its own key.
     """
     same_engine = overrides.engine in (None, incumbent.engine)
     options = {**incumbent.options, **overrides.options}
     arguments = {**(incumbent.arguments if same_engine else {}), **overrides.arguments}
+    if "api-key-env" not in overrides.arguments and _is_elsewhere(incumbent.arguments, overrides.arguments):
+        arguments.pop("api-key-env", None)
     variables = {**(incumbent.environment_variables if same_engine else {}), **overrides.environment_variables}
     return Configuration(
         engine=overrides.engine or incumbent.engine,
@@ -87,6 +91,10 @@ def apply(incumbent: Configuration, overrides: Overrides) -> Configuration:
         environment_variables=variables,
         accelerators=overrides.accelerators or incumbent.accelerators,
     )
+
+
+def _is_elsewhere(before: Mapping[str, ArgumentValue], given: Mapping[str, ArgumentValue]) -> bool:
+    return {"url"} <= before.keys() & given.keys() and origin(str(before["url"])) != origin(str(given["url"]))
 
 
 def key_of(configuration: Configuration) -> str:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from servelab.answers.sets import QUESTION_SETS
 from servelab.assets.datasets import load_datasets
 from servelab.assets.workloads import WORKLOADS, NamedWorkload, load_workloads
-from servelab.core.credentials import has_credential, is_secret
 from servelab.core.errors import ConfigError
 from servelab.core.files import own_or_shipped
 from servelab.core.identity import canonical_json
@@ -319,7 +318,6 @@ def _check_candidate(project: Project, key: str, candidate: Candidate) -> None:
     if candidate.model is not None:
         check_name(project, f"{key}.model", candidate.model, ["base", *study.model.variants], "model variant")
     _check_accelerators(project, key, candidate)
-    _check_credentials(project, key, candidate)
     aliases = [candidate.engine] if candidate.engine else list(study.engines)
     try:
         _check_options(candidate, [(project.engine(alias), study.engines[alias].version) for alias in aliases])
@@ -340,19 +338,6 @@ def _check_accelerators(project: Project, key: str, candidate: Candidate) -> Non
     else:
         return
     raise error_at(project, f"{key}.accelerators", wrong)
-
-
-def _check_credentials(project: Project, key: str, candidate: Candidate) -> None:
-    """Refuses credentials: a candidate's settings appear in run specifications, commands and reports."""
-    for kind, given in (
-        ("environment_variables", candidate.environment_variables),
-        ("arguments", candidate.arguments),
-        ("options", candidate.options),
-    ):
-        for name, value in given.items():
-            if is_secret(name, value) or has_credential(str(value)):
-                wrong = "a credential would get into specifications, commands and reports; remove it"
-                raise error_at(project, f"{key}.{kind}.{name}", f"{wrong} (a server on loopback needs none)")
 
 
 def _check_options(candidate: Candidate, engines: list[tuple[Engine, str]]) -> None:

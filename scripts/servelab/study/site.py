@@ -9,13 +9,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
-from servelab.core.run_spec import HardwareSpec, Strict
+from servelab.core.run_spec import HardwareSpec, Strict, VariableName
 from servelab.core.ssh_signature import SigningKey
 from servelab.core.yaml_file import read_config
 from servelab.machine.devices import DEVICES
@@ -179,7 +179,7 @@ class Site(Strict):
     devices: dict[str, Placement] = Field(
         {}, description="Placements by kind of device (`hardware.device`), for accelerators that are not named above."
     )
-    pass_variables: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]] = Field(
+    pass_variables: list[VariableName] = Field(
         [],
         description="Variables of the shell that every server and load client gets, in containers too, such as a "
         "module's `LD_LIBRARY_PATH`. They must be set wherever runs are measured. Each run's manifest has the values. "

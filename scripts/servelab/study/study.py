@@ -17,13 +17,16 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import (
     ArgumentValue,
     CapacitySpec,
+    Commit,
     HubSource,
+    Line,
     ModelFormat,
     ModelSource,
     ProtocolSpec,
     Quantization,
     Statistic,
     Strict,
+    Variables,
 )
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
@@ -51,11 +54,7 @@ class ModelVariant(Strict):
     id: str | None = Field(
         None, description="Name of the model; for the hub, its repository. Default: the model's `id`."
     )
-    revision: str | None = Field(
-        None,
-        pattern=r"^[0-9a-f]{40}$",
-        description="Commit hash on the hub; branch and tag names are refused.",
-    )
+    revision: Commit | None = Field(None, description="Commit hash on the hub; branch and tag names are refused.")
     source: ModelSource | None = Field(None, description="Where the weights are, if not the hub: `package` or `path`.")
     format: ModelFormat = Field("safetensors", description="Format of the weights at their source.")
     quantization: Quantization | None = Field(
@@ -111,7 +110,7 @@ class Model(ModelVariant):
 class StudyHardware(Strict):
     """The machine that the study measures."""
 
-    accelerator: str = Field(description="Model of the accelerator, as you name it; part of every run's identity.")
+    accelerator: Line = Field(description="Model of the accelerator, as you name it; part of every run's identity.")
     device: str = Field("nvidia", description="Kind of device: how it is leased and made visible to the engine.")
     found_as: list[str] = Field(
         [],
@@ -137,10 +136,10 @@ class StudyHardware(Strict):
 class StudyEngine(Strict):
     """One engine at one version. A version is written only here: changing it reruns exactly this engine's runs."""
 
-    version: str = Field(
+    version: Line = Field(
         description="The engine's version, as its package names it; `unknown` for a server that already runs."
     )
-    engine: str | None = Field(
+    engine: Line | None = Field(
         None, description="The engine, if the key is your own name, for example for two versions side by side."
     )
     runtime: str = Field("venv", description="Where the engine runs; `none`: it already runs (docs/engines.md).")
@@ -222,14 +221,14 @@ class Overrides(Strict):
         description="The engine's own arguments, unchanged and in this order, before the flags of `options`; null is a "
         "flag without a value, false removes the argument.",
     )
-    environment_variables: dict[str, str] = Field({}, description="Environment variables of the server.")
+    environment_variables: Variables = Field({}, description="Environment variables of the server.")
     accelerators: int | None = Field(None, ge=1, description="Accelerators to use. Default: as the incumbent.")
 
 
 class Candidate(Overrides):
     """A configuration to try."""
 
-    label: str | None = Field(None, description="Name in tables and charts. Default: built from what it changes.")
+    label: Line | None = Field(None, description="Name in tables and charts. Default: built from what it changes.")
 
     @property
     def name(self) -> str:
@@ -256,7 +255,7 @@ class Stage(Strict):
     """One question of the search; it starts from the previous stage's winner."""
 
     name: str = Field(pattern=NAME, description="Short name, used for the folder and in tables.")
-    title: str | None = Field(None, description="Heading in the report.")
+    title: Line | None = Field(None, description="Heading in the report.")
     when: dict[str, str | int | bool] = Field(
         {},
         description="The stage applies only if the incumbent has these: `engine`, `model`, `accelerators`, "
@@ -275,10 +274,10 @@ class Study(Strict):
     """One question: which configuration serves this model best on this hardware?"""
 
     study: str = Field(pattern=NAME, description="Name of the folder under `results/studies/` and of `<study>.yaml`.")
-    title: str = Field(description="Heading of the report.")
+    title: Line = Field(description="Heading of the report.")
     model: Model
     hardware: StudyHardware
-    engines: dict[str, StudyEngine] = Field(min_length=1, description="Engines with their versions.")
+    engines: dict[Line, StudyEngine] = Field(min_length=1, description="Engines with their versions.")
     objective: Objective
     protocol: ProtocolSpec = ProtocolSpec()
     search: SearchKeys = SearchKeys()

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from servelab.core.credentials import has_credential, is_secret
+from servelab.core.credentials import holds_credential
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine
@@ -190,7 +190,7 @@ def _with_flags(engine: Engine, words: list[str], variables: dict[str, str], ima
     for variable, why in engine.refused_variables(options, variables).items():
         left_out[variable] = _reason(why)
     for name, value in {**given, **variables}.items():
-        if is_secret(_argument_name(name), value) or has_credential(str(value)):  # as a study would be refused
+        if holds_credential(_argument_name(name), str(value)):  # as a study would be refused
             left_out[name] = "a credential would get into reports, and a server on loopback needs none"
     given = {flag: value for flag, value in given.items() if flag not in left_out}
     return TypedCommand(

@@ -19,7 +19,7 @@ from servelab.assets.sources.url import download
 from servelab.core.credentials import without_credentials
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.registry import nearest
-from servelab.core.run_spec import HubSource
+from servelab.core.run_spec import Commit, HubSource
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 NOT_SERVED = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx", "*.gguf", "*.tflite", "onnx/*", "original/*"]
@@ -31,7 +31,7 @@ class HubFile(FileSource):
 
     kind: Literal["hub"] = "hub"
     id: str = Field(description="Dataset repository, as `owner/name`.")
-    revision: str = Field(description="Commit hash; a branch or tag name is refused.", pattern=r"^[0-9a-f]{40}$")
+    revision: Commit = Field(description="Commit hash; a branch or tag name is refused.")
     path: str = Field(description="The file's path inside the repository.")
 
     def fetch(self, content: Content, destination: Path) -> None:

@@ -88,6 +88,7 @@ def _receive(client: httpx.Client, url: str, part: PartFile) -> None:
                 unit="B",
                 unit_scale=True,
                 disable=None,  # shown on a terminal only
+                file=sys.__stderr__,  # a bar moves the cursor
             ) as progress:
                 for block in response.iter_raw():
                     part.write(block)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from servelab.core.yaml_file import read_yaml
+from servelab.core.yaml_file import read_shipped
 
-_ALL: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("columns.yaml"))
+_ALL: dict[str, dict[str, str]] = read_shipped(Path(__file__).with_name("columns.yaml"))
 
 
 def _schema(columns: dict[str, str]) -> pa.Schema:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 _BARE_JSON = re.compile(r"""(?<=[=\s])\{[^\s']*"[^\s']*\}(?=\s|$)""")
 """JSON that a page prints without quotes; a shell would take its quotes away and split it at its commas."""
-VARIABLE = re.compile(r"^[A-Za-z_]\w*=")
+VARIABLE = re.compile(r"^[A-Za-z_]\w*=", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
-from servelab.core.run_spec import Strict
+from servelab.core.run_spec import Line, Strict
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.study.recorded.commands import read_command
@@ -141,8 +141,8 @@ class RecordedModel(Strict):
 class RecordedEngine(Strict):
     """One engine at one version."""
 
-    version: str = Field(description="Version, as the publication gives it.")
-    title: str | None = Field(None, description="Name in tables. Default: the key.")
+    version: Line = Field(description="Version, as the publication gives it.")
+    title: Line | None = Field(None, description="Name in tables. Default: the key.")
     program: str | None = Field(
         None, description="How its serving commands begin, without variables; others are another engine's."
     )
@@ -156,7 +156,7 @@ class RecordedEngine(Strict):
 class RecordedWorkload(Strict):
     """What was sent; only what is known of it."""
 
-    title: str
+    title: Line
     prompts: Annotated[int, Field(ge=1)] = Field(
         description="Requests that were to be sent: what successes are counted against. With `load` one number, or a "
         "list with one for each point, the lowest first.",
@@ -182,7 +182,7 @@ class RecordedCandidate(Strict):
     """A configuration that was tried, and what came of it."""
 
     name: str = Field(pattern=NAME, description="Short name; claims call it `<stage>/<name>`.")
-    label: str | None = Field(None, description="Name in tables and charts. Default: its `name`.")
+    label: Line | None = Field(None, description="Name in tables and charts. Default: its `name`.")
     engine: str = Field(description="Key of `engines`: the engine that the publication says it is.")
     model: str = Field("base", description="Weights that were served: `base` or a key of `model.variants`.")
     command: str = Field(description="Complete serving command, as it is published for this candidate.")
@@ -235,7 +235,7 @@ class RecordedStage(Strict):
     """One question of the search; it is compared with what the last stage ended with."""
 
     name: str = Field(pattern=NAME, description="Short name: folder and key.")
-    title: str | None = Field(None, description="Heading in the report.")
+    title: Line | None = Field(None, description="Heading in the report.")
     candidates: list[RecordedCandidate] = Field(min_length=1)
 
 
@@ -243,11 +243,11 @@ class RecordedStudy(Strict):
     """Logs, what they were made with, and what was claimed on them."""
 
     study: str = Field(pattern=NAME, description="Name: the folder's.")
-    title: str = Field(description="Heading of the report.")
+    title: Line = Field(description="Heading of the report.")
     source: str | None = Field(None, description="Where it was published.")
     model: RecordedModel
     hardware: StudyHardware
-    engines: dict[str, RecordedEngine] = Field(min_length=1)
+    engines: dict[Line, RecordedEngine] = Field(min_length=1)
     objective: Objective
     workloads: dict[str, RecordedWorkload] = Field(min_length=1, description="Workloads by name.")
     baseline: str = Field(description="The candidate everything is compared with, as `<stage>/<candidate>`.")
