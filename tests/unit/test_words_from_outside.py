@@ -62,7 +62,7 @@ def test_a_key_belongs_to_one_origin(given, keeps):
 
 def test_a_key_is_sent_in_clear_text_only_where_that_is_said():
     endpoint, away = ENGINES.get("endpoint"), {"url": "http://10.0.0.7:8000", "api-key-env": "MY_KEY"}
-    with pytest.raises(ConfigError, match="clear text.*key-over-http"):
+    with pytest.raises(ConfigError, match=r"clear text.*key-over-http"):
         endpoint.address(away)
     assert endpoint.address(away | {"key-over-http": True}).key_variable == "MY_KEY"
     assert endpoint.address({"url": "http://127.0.0.1:8000", "api-key-env": "MY_KEY"}).port == 8000
