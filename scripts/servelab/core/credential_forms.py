@@ -1,115 +1,14 @@
-"""Forms of credentials: prefixes that services give their tokens, and names before a value.
-
-Sources: each service's own documentation, the rules of gitleaks (MIT) and of detect-secrets (Apache-2.0).
-"""
+"""Forms of credentials: prefixes that services give their tokens, and names before a value."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-_WORD = r"(?:[\w-]|\\(?=_))"
-"""A character of a token in base64url; Markdown puts a backslash before an underscore."""
-
-PREFIXES = {
-    # hubs and services of models
-    "hf_": "[A-Za-z0-9]{16,}",
-    "api_org_": "[A-Za-z0-9]{30,}",
-    "sk-": f"{_WORD}{{20,}}",  # OpenAI, Anthropic, DeepSeek, OpenRouter, LiteLLM
-    "gsk_": "[A-Za-z0-9]{20,}",  # Groq
-    "xai-": "[A-Za-z0-9]{20,}",
-    "r8_": "[A-Za-z0-9]{20,}",  # Replicate
-    "nvapi-": f"{_WORD}{{20,}}",
-    "pplx-": "[A-Za-z0-9]{20,}",
-    "csk-": "[a-z0-9]{32,}",  # Cerebras
-    "tgp_v1_": f"{_WORD}{{20,}}",
-    "fw_": "[A-Za-z0-9]{20,}",
-    "jina_": f"{_WORD}{{32,}}",
-    "lsv2_(?:pt|sk)_": "[a-f0-9]{32}_[a-f0-9]{8,}",
-    "wandb_v1_": f"{_WORD}{{20,}}",
-    "pnu_": "[a-z0-9]{36}",  # Prefect
-    # code, packages, images
-    "gh[opsur]_": "[A-Za-z0-9]{20,}",
-    "github_pat_": f"{_WORD}{{20,}}",
-    "GR1348941": r"[\w-]{20,}",  # runners of GitLab
-    "ATBB": "[A-Za-z0-9]{32}(?![A-Za-z0-9])",  # Bitbucket
-    "ATATT3xFfGF0": f"{_WORD}{{40,}}",  # Atlassian
-    "cio": "[A-Za-z0-9]{32}(?![A-Za-z0-9])",  # crates.io
-    "CLOJARS_": "[a-z0-9]{60}",
-    "AKCp": "[A-Za-z0-9]{50,}",  # Artifactory
-    "cmVmdGtu": "[A-Za-z0-9]{50,}",
-    "bkua_": "[a-z0-9]{40}",  # Buildkite
-    "sgp_": "(?:[a-f0-9]{16}_|local_)?[a-f0-9]{40}",  # Sourcegraph
-    "sq[apu]_": "[a-f0-9]{40}",  # SonarQube
-    r"(?:pat|sat)\.": r"[\w-]{22}\.[a-f0-9]{24}\.[A-Za-z0-9]{20}",  # Harness
-    "gl(?:pat|dt|rt|ptt|cbt|soat|agent|ft|imt|ffct)-": r"[\w.-]{16,}",
-    "npm_": "[A-Za-z0-9]{30,}",
-    "pypi-": f"{_WORD}{{50,}}",
-    "rubygems_": "[a-f0-9]{40,}",
-    "dckr_(?:pat|oat)_": f"{_WORD}{{20,}}",
-    # clouds and stores
-    "A[KS]IA": "[A-Z0-9]{16}(?![A-Za-z0-9])",
-    "ABSK": "[A-Za-z0-9+/]{100,}={0,2}",  # Bedrock
-    "AKLT": "[A-Za-z0-9]{40,}",  # Volcengine
-    "HRKU-AA": r"[\w-]{50,}",  # Heroku
-    "fo1_": r"[\w-]{43}",  # Fly
-    "fm[12][ar]?_": r"[\w+/-]{100,}={0,3}",
-    r"v1\.0-": "[a-f0-9]{100,}",  # Cloudflare
-    r"atlasv1\.": r"[\w=-]{40,}",  # Terraform
-    r"dp\.(?:audit|ct|pt|sa|scim|st)\.": r"[\w.-]{40,}",  # Doppler
-    "ops_eyJ": r"[\w+/-]{100,}={0,3}",  # 1Password
-    "ico-": "[A-Za-z0-9]{32}(?![A-Za-z0-9])",  # Infracost
-    "pscale_(?:tkn|pw|oauth)_": r"[\w=.-]{32,}",
-    "sbp_": "[a-f0-9]{40}",  # Supabase
-    "napi_": "[a-z0-9]{60,}",  # Neon
-    "tk-us-": r"[\w-]{48}",  # Scalingo
-    "LTAI": "[A-Za-z0-9]{16,24}(?![A-Za-z0-9])",  # Alibaba Cloud
-    "AKID": "[A-Za-z0-9]{32}(?![A-Za-z0-9])",  # Tencent Cloud
-    "AIza": r"[\w-]{30,}",
-    r"ya29\.": r"[\w.-]{20,}",
-    "GOCSPX-": r"[\w-]{20,}",
-    "do[opr]_v1_": "[a-f0-9]{40,}",
-    "dapi": "[a-f0-9]{32}(?:-[0-9])?(?![A-Za-z0-9])",  # Databricks
-    r"hv[bsr]\.": f"{_WORD}{{20,}}",  # HashiCorp Vault
-    r"(?<!\.)s\.": "(?=[A-Za-z]*[0-9])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{24}(?![A-Za-z0-9])",  # its former tokens
-    "tskey-[a-z]+-": f"{_WORD}{{16,}}",
-    "pul-": "[a-f0-9]{40}",
-    # messages, mail, payment
-    "xox[abeoprs]-": f"{_WORD}{{10,}}",
-    r"xapp-\d-": f"{_WORD}{{10,}}",
-    r"SG\.": r"[\w-]{16,}\.[\w-]{16,}",
-    "(?:sk|rk|pk)_(?:live|test|prod)_": "[A-Za-z0-9]{10,}",
-    "whsec_": "[A-Za-z0-9+/=]{20,}",
-    "SK": "[0-9a-f]{32}(?![A-Za-z0-9])",  # Twilio
-    "(?<!-)key-": "[0-9a-f]{32}(?![A-Za-z0-9])",  # Mailgun
-    "[0-9a-f]{32}-us": r"\d{1,2}(?!\w)",  # Mailchimp
-    "xkeysib-": "[a-f0-9]{64}(?:-[A-Za-z0-9]+)?",
-    r"[MNO][A-Za-z0-9]{23,25}\.": r"[\w-]{6}\.[\w-]{27,}",  # bots of Discord
-    "EZ[AT]K": "[A-Za-z0-9]{54}",  # EasyPost
-    "duffel_(?:live|test)_": r"[\w=-]{43}",
-    "fio-u-": r"[\w=-]{64}",  # Frame.io
-    "ntn_": "[A-Za-z0-9]{40,}",  # Notion
-    r"pat[A-Za-z0-9]{14}\.": "[a-f0-9]{64}",  # Airtable
-    "PMAK-": "[a-f0-9-]{50,}",  # Postman
-    "figd_": r"[\w-]{38,}",
-    "tfp_": r"[\w.-]{50,}",  # Typeform
-    "CFPAT-": r"[\w-]{43}",  # Contentful
-    "rdme_": "[a-z0-9]{70}",
-    "shp(?:at|ca|pa|ss)_": "[a-fA-F0-9]{32}",
-    "sq0(?:atp|csp|idp)-": r"[\w-]{20,}",
-    "lin_(?:api|oauth)_": "[A-Za-z0-9]{32,}",
-    # monitoring
-    "glsa_": r"[A-Za-z0-9]{32}\\?_[A-Fa-f0-9]{8}",
-    "glc_": "[A-Za-z0-9+/]{32,}={0,2}",
-    "sntry[su]_": "[A-Za-z0-9+/=_-]{30,}",
-    r"dt0[a-z]\d{2}\.": r"[A-Z0-9]{24}\.[A-Z0-9]{64}",  # Dynatrace
-    "(?<!-)sdk-": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",  # LaunchDarkly
-    "NRAK-": "[A-Z0-9]{27}",
-    # keys and signed tokens
-    "AGE-SECRET-KEY-1": "[A-Z0-9]{58}",
-    "eyJ": r"[\w-]{10,}\.[\w-]{10,}\.[\w-]*",
-    r"\d{8,10}:AA": r"[\w-]{32,35}(?![\w-])",  # Telegram
-}
-"""What a token begins with (a pattern) → what follows (a pattern)."""
+_PREFIX = re.compile(r"^(?!#)(\S+) +(\S+)", re.MULTILINE)
+_LISTED = Path(__file__).with_name("credential_prefixes.txt").read_text(encoding="utf-8")
+PREFIXES = {begin: rest.replace("WORD", r"(?:[\w-]|\\(?=_))") for begin, rest in _PREFIX.findall(_LISTED)}
+"""What a token begins with (a pattern) → what follows (a pattern); Markdown puts a backslash before an underscore."""
 
 _LINE = r"(?:\\?\r?\n|(?:\\\\)?(?:\\r)?\\n)"
 """A line break, as it is or as JSON writes it; behind a backslash in a shell."""
