@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from servelab.core.run_spec import RunSpec, Settings, WorkloadSpec
+from servelab.core.run_spec import RunSpec, WorkloadSpec
 from servelab.core.yaml_file import read_yaml
 
 ID_LENGTH = 20
@@ -26,7 +26,7 @@ def canonical_json(value: Any) -> str:
 
 def content_id(value: Any) -> str:
     """The first `ID_LENGTH` hex digits of the sha256 of `canonical_json(value)`."""
-    return _id_of(canonical_json(value))
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:ID_LENGTH]
 
 
 def run_id(spec: RunSpec) -> str:
@@ -34,26 +34,9 @@ def run_id(spec: RunSpec) -> str:
     return content_id(spec.model_dump(mode="json"))
 
 
-class RunIds:
-    """`run_id` for thousands of runs that differ only in their settings: what they share is encoded once."""
-
-    def __init__(self, spec: RunSpec) -> None:
-        self._texts = {name: canonical_json(value) for name, value in spec.model_dump(mode="json").items()}
-
-    def __call__(self, settings: Settings) -> str:
-        """The id of the run with these settings."""
-        given: dict[str, Any] = {**settings, "served": settings["served"].model_dump(mode="json")}
-        texts = self._texts | {name: canonical_json(value) for name, value in given.items()}
-        return _id_of("{" + ",".join(f'"{name}":{texts[name]}' for name in sorted(texts)) + "}")
-
-
 def workload_id(spec: WorkloadSpec) -> str:
     """The name of a workload's folder: its requests are written once and shared by all engines."""
     return content_id(spec.model_dump(mode="json"))
-
-
-def _id_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
 
 def file_sha256(path: Path) -> str:

@@ -6,7 +6,7 @@ never reused wrongly. Labels, comments, key order and the study's name are not i
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypedDict, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -307,16 +307,6 @@ SENT = frozenset(
     }
 )
 """The parts that say what is sent."""
-
-
-class Settings(TypedDict):
-    """The part that differs between runs of one engine, model and load."""
-
-    options: dict[str, ArgumentValue]
-    arguments: dict[str, ArgumentValue]
-    environment_variables: dict[str, str]
-    served: ServedSpec
-    start: str
 
 
 class RunSpec(Strict, JsonFile):

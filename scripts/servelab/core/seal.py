@@ -10,6 +10,7 @@ import hashlib
 import json
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,23 +55,21 @@ def seal_of(folder: Path, status: Mapping[str, Any]) -> Seal:
     Raises `ServelabError` if something in the folder is not a plain file or cannot be read.
     """
     files = {}
-    for name, path in _files(folder):
-        if name not in _BESIDE:
-            if why := _not_plain(path):
-                raise ServelabError(f"{path}: {why}")
-            files[name] = _sealed(path)
+    with _readable():
+        for name, path in _files(folder).items():
+            if name not in _BESIDE:
+                if why := _not_plain(path):
+                    raise ServelabError(f"{path}: {why}")
+                files[name] = SealedFile(sha256=file_sha256(path), size_bytes=path.stat().st_size)
     return Seal(files=files, status_sha256=_status_sha256(status))
 
 
 def resealed(status: Mapping[str, Any], redacted: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
     """The content of `status.json` after redaction: `redacted` has sha256 and size of each file that was changed."""
-    seal = Seal.model_validate(status[_SEAL])
-    files = dict(seal.files)
+    files = dict(Seal.model_validate(status[_SEAL]).files)
     for name, (sha256, size_bytes) in redacted.items():
-        before = files[name]
-        files[name] = SealedFile(
-            sha256=sha256, size_bytes=size_bytes, measured_sha256=before.measured_sha256 or before.sha256
-        )
+        measured = files[name].measured_sha256 or files[name].sha256
+        files[name] = SealedFile(sha256=sha256, size_bytes=size_bytes, measured_sha256=measured)
     made = Seal(files=files, status_sha256=_status_sha256(status))
     return {**status, _SEAL: made.model_dump(mode="json")}
 
@@ -81,28 +80,20 @@ def faults_of_seal(folder: Path) -> list[str]:
     Each line begins with the file's name. Reads every file. `ServelabError` names a file that exists and
     cannot be read.
     """
-    try:
-        if why := _not_plain(folder / STATUS):
-            return [f"{STATUS}: {why}"]
-        status = json.loads(_read(folder / STATUS))
-        if not isinstance(status, dict):
-            raise TypeError
-    except (FileNotFoundError, NotADirectoryError):
-        return [f"{STATUS}: missing"]
-    except (ValueError, TypeError, RecursionError):
-        return [f"{STATUS}: not valid JSON"]
-    if status.get("run_id") != folder.name:
-        return [f"{STATUS}: is of run {status.get('run_id')}, in the folder of another"]
-    if status.get(_SEAL) is None:
-        return [f"{STATUS}: has no seal, so another version of the workflow wrote it"]
-    try:
-        seal = Seal.model_validate(status[_SEAL])
-    except ValidationError:
-        return [f"{STATUS}: its seal was changed"]
-    if seal.model_dump(mode="json") != status[_SEAL]:  # such as a misspelt key, which a model ignores
-        return [f"{STATUS}: its seal was changed"]
-    faults = [] if _status_sha256(status) == seal.status_sha256 else [f"{STATUS}: was changed"]
-    return faults + list(_file_faults(folder, seal))
+    with _readable():
+        try:
+            if why := _not_plain(folder / STATUS):
+                return [f"{STATUS}: {why}"]
+            status = json.loads((folder / STATUS).read_bytes())
+            seal = _seal_in(status, folder.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return [f"{STATUS}: missing"]
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            return [f"{STATUS}: not valid JSON"]
+        except _WrongError as error:
+            return [f"{STATUS}: {error}"]
+        faults = [] if _status_sha256(status) == seal.status_sha256 else [f"{STATUS}: was changed"]
+        return faults + list(_file_faults(folder, seal))
 
 
 def fault_of_digests(status: bytes, digests: Mapping[str, str | None]) -> str | None:
@@ -124,33 +115,56 @@ def fault_of_digests(status: bytes, digests: Mapping[str, str | None]) -> str | 
     return None
 
 
+class _WrongError(Exception):
+    """What is wrong with a `status.json`."""
+
+
+def _seal_in(status: Any, run_id: str) -> Seal:
+    if not isinstance(status, dict):
+        raise _WrongError("not valid JSON")
+    if status.get("run_id") != run_id:
+        raise _WrongError(f"is of run {status.get('run_id')}, in the folder of another")
+    if status.get(_SEAL) is None:
+        raise _WrongError("has no seal, so another version of the workflow wrote it")
+    try:
+        seal = Seal.model_validate(status[_SEAL])
+    except ValidationError:
+        raise _WrongError("its seal was changed") from None
+    if seal.model_dump(mode="json") != status[_SEAL]:  # such as a misspelt key, which a model ignores
+        raise _WrongError("its seal was changed")
+    return seal
+
+
 def _file_faults(folder: Path, seal: Seal) -> Iterator[str]:
-    found = dict(_files(folder))
+    found = _files(folder)
     for name, sealed in sorted(seal.files.items()):
-        if (path := found.get(name)) is None:
-            yield f"{name}: missing"
-            continue
         try:
-            if why := _not_plain(path):
-                yield f"{name}: {why}"
-            elif path.stat().st_size != sealed.size_bytes or _sha256(path) != sealed.sha256:
-                yield f"{name}: was changed"
-            elif name == _SPEC and (wrong := _other_id(path, folder.name)):
-                yield f"{name}: {wrong}"
-        except FileNotFoundError:
+            if fault := _fault(found[name], sealed, folder.name):
+                yield f"{name}: {fault}"
+        except (KeyError, FileNotFoundError):
             yield f"{name}: missing"
     yield from (f"{name}: was added" for name in sorted(found.keys() - seal.files.keys() - _BESIDE))
     if _SPEC not in seal.files:
         yield f"{_SPEC}: is not in the seal"
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """All entries of a folder by their names; what NFS keeps of a removed open file does not count."""
+def _fault(path: Path, sealed: SealedFile, run_id: str) -> str | None:
+    if why := _not_plain(path):
+        return why
+    if path.stat().st_size != sealed.size_bytes or file_sha256(path) != sealed.sha256:
+        return "was changed"
+    if path.name != _SPEC:
+        return None
     try:
-        paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise ServelabError(f"{folder}: {error.strerror}") from None
-    return ((path.name, path) for path in paths if not path.name.startswith(".nfs"))
+        found = content_id(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError):
+        return "not valid JSON"
+    return None if found == run_id else f"is the specification of run {found}"
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """All entries of a folder by their names; what NFS keeps of a removed open file does not count."""
+    return {path.name: path for path in sorted(folder.iterdir()) if not path.name.startswith(".nfs")}
 
 
 def _not_plain(path: Path) -> str | None:
@@ -158,34 +172,12 @@ def _not_plain(path: Path) -> str | None:
     return None if stat.S_ISREG(mode) else "is a link" if stat.S_ISLNK(mode) else "is not a plain file"
 
 
-def _sealed(path: Path) -> SealedFile:
-    return SealedFile(sha256=_sha256(path), size_bytes=path.stat().st_size)
-
-
-def _sha256(path: Path) -> str:
+@contextmanager
+def _readable() -> Iterator[None]:
     try:
-        return file_sha256(path)
-    except FileNotFoundError:
-        raise
+        yield
     except OSError as error:
-        raise ServelabError(f"{path}: {error.strerror}") from None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ServelabError(f"{path}: {error.strerror}") from None
-
-
-def _other_id(path: Path, run_id: str) -> str | None:
-    try:
-        found = content_id(json.loads(path.read_bytes()))
-    except (ValueError, RecursionError):
-        return "not valid JSON"
-    return None if found == run_id else f"is the specification of run {found}"
+        raise ServelabError(f"{error.filename}: {error.strerror}") from None
 
 
 def _status_sha256(status: Mapping[str, Any]) -> str:

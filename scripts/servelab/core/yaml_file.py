@@ -7,7 +7,6 @@ import re
 import types
 import typing
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,8 +27,7 @@ Config = TypeVar("Config", bound=Strict)
 
 MOST_BYTES = 16 << 20
 MOST_LEVELS = 64
-MOST_NODES = 2_000_000
-"""Of a configuration file; the largest study here has 4 kB, 6 levels and 315 nodes."""
+"""Of a configuration file; the largest study here has 4 kB and 6 levels."""
 _MOST_NUMBER_CHARACTERS = 400
 
 
@@ -46,7 +44,7 @@ def read_yaml(path: Path) -> Any:
     """The content of a YAML file; a missing or broken file is a `ConfigError` with file and line.
 
     A file that would take too much of the machine is refused before its values are made: one that is too large, too
-    deeply nested, or whose aliases stand for too much. So is a file with a credential.
+    deeply nested, or that has aliases of aliases. So is a file with a credential.
     """
     text = _read_text(path)
     try:
@@ -87,52 +85,24 @@ def _read_text(path: Path) -> str:
 
 
 def _check_size(text: str) -> None:
-    """Raises `ConstructorError` if the text is nested too deeply or, with aliases expanded, has too many nodes.
+    """Raises `ConstructorError` if the text is nested too deeply, or has an alias within what another may stand for.
 
-    It looks at the parser's events, one at a time: the composer calls itself for each level, and never ends on a bomb.
+    Aliases of aliases stand for more than any machine holds. It looks at the parser's events, one at a time: the
+    composer calls itself for each level.
     """
-    opened: list[_Collection] = []
-    sizes: dict[str, tuple[int, int]] = {}
-    """Anchor → how many nodes and levels an alias to it stands for."""
-    nodes = 0
+    opened: list[bool] = []
+    """Whether each list or mapping that has not ended has an anchor."""
     for event in yaml.parse(text, Loader=_Loader):
-        levels = 0
         if isinstance(event, yaml.CollectionStartEvent):
-            opened.append(_Collection(event.anchor, nodes))
-            nodes += 1
+            opened.append(event.anchor is not None)
         elif isinstance(event, yaml.CollectionEndEvent):
-            ended = opened.pop()
-            levels = ended.levels + 1
-            if ended.anchor is not None:
-                sizes[ended.anchor] = nodes - ended.nodes_before, levels
-        elif isinstance(event, yaml.ScalarEvent):
-            nodes += 1
-            if (found := shown(event.value)) != event.value:
-                wrong = "a text has a character that neither commands nor pages can have"
-                raise _wrong(f"{wrong}: {found:.60}", event)
-            if event.anchor is not None:
-                sizes[event.anchor] = 1, 0
-        elif isinstance(event, yaml.AliasEvent):
-            if any(collection.anchor == event.anchor for collection in opened):
-                raise _wrong(f"`*{event.anchor}` stands for something that holds it", event)
-            more, levels = sizes.get(str(event.anchor), (1, 0))
-            nodes += more
-        if opened:
-            opened[-1].levels = max(opened[-1].levels, levels)
-        if len(opened) + levels > MOST_LEVELS:
+            opened.pop()
+        elif isinstance(event, yaml.AliasEvent) and any(opened):
+            raise _wrong(f"`*{event.anchor}` is in a value that has a name (`&…`) itself; write it out", event)
+        elif isinstance(event, yaml.ScalarEvent) and (found := shown(event.value)) != event.value:
+            raise _wrong(f"a text has a character that neither commands nor pages can have: {found:.60}", event)
+        if len(opened) > MOST_LEVELS:
             raise _wrong(f"nested more than {MOST_LEVELS} levels deep", event)
-        if nodes > MOST_NODES:
-            raise _wrong(f"more than {MOST_NODES:,} values, each alias (`*name`) counted as what it stands for", event)
-
-
-@dataclass
-class _Collection:
-    """A list or mapping whose end has not come yet."""
-
-    anchor: str | None
-    nodes_before: int
-    levels: int = 0
-    """Levels below it so far."""
 
 
 def _wrong(problem: str, place: Any) -> yaml.YAMLError:

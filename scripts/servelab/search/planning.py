@@ -206,7 +206,7 @@ def _made(project: Project, specs: RunSpecs, variant: Variant, starts: Starts, p
         runs += [run_of(start, name) for start, names in starts.loads for name in names]
         points += [run_of(start, name) for start, _ in starts.loads for name in starts.points]
         for start in starts.asked:
-            run_id, spec = specs.answers(configuration, served, start)
+            run_id, spec = specs(configuration, None, served, start)
             answers.append(PlannedRun(workload=ANSWERS, start=start, run_id=run_id, spec=spec))
     except ConfigError as error:
         refused = str(error)

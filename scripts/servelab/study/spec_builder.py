@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from servelab.core.identity import RunIds, canonical_json
-from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, RunSpec, ServedSpec, Settings
+from servelab.core.identity import canonical_json, run_id
+from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSpec, RunSpec, ServedSpec
 from servelab.engines.server_to_start import Setting
 from servelab.measure.clients import CLIENTS, client_of
 from servelab.metrics.definitions import METRICS
@@ -16,47 +16,38 @@ from servelab.study.study import Overrides
 
 
 class RunSpecs:
-    """Specifications and ids of a project's runs; runs that differ only in their settings share everything else."""
+    """Specifications and ids of a project's runs; what runs share except for their settings is made once."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._answers: dict[tuple[str, str, int], tuple[RunSpec, RunIds]] = {}
-        self._shared: dict[tuple[str, str, int, str, float | None], tuple[RunSpec, RunIds]] = {}
+        self._shared: dict[tuple[str, str, int, str | None], RunSpec] = {}
 
     def __call__(
-        self, configuration: Configuration, load: Load, served: ServedSpec, start: str, probe: float | None = None
+        self,
+        configuration: Configuration,
+        load: Load | None,
+        served: ServedSpec,
+        start: str,
+        probe: float | None = None,
     ) -> tuple[str, RunSpec]:
-        """Id and `run_spec` of a run; `ConfigError` if its engine cannot serve the configuration.
+        """Id and specification of a run; without a load, of the one that is asked the study's questions.
 
-        `probe` is `RunSpec.incumbent_capacity`.
+        `ConfigError` if its engine cannot serve the configuration. `probe` is `RunSpec.incumbent_capacity`.
         """
-        key = (configuration.engine, configuration.model, configuration.accelerators, load.workload, probe)
+        key = (configuration.engine, configuration.model, configuration.accelerators, load and load.workload)
         if key not in self._shared:
-            spec = run_spec(self._project, configuration, load).model_copy(update={"incumbent_capacity": probe})
-            self._shared[key] = spec, RunIds(spec)
-        return _with_settings(self._shared[key], configuration, served, start)
-
-    def answers(self, configuration: Configuration, served: ServedSpec, start: str) -> tuple[str, RunSpec]:
-        """Id and specification of the run that is asked the study's questions, on the same server start."""
-        key = (configuration.engine, configuration.model, configuration.accelerators)
-        if key not in self._answers:
-            spec = answers_spec(self._project, configuration)
-            self._answers[key] = spec, RunIds(spec)
-        return _with_settings(self._answers[key], configuration, served, start)
-
-
-def _with_settings(
-    shared: tuple[RunSpec, RunIds], configuration: Configuration, served: ServedSpec, start: str
-) -> tuple[str, RunSpec]:
-    spec, run_id = shared
-    settings: Settings = {
-        "options": configuration.options,
-        "arguments": configuration.arguments,
-        "environment_variables": configuration.environment_variables,
-        "served": served,
-        "start": start,
-    }
-    return run_id(settings), spec.model_copy(update=settings)
+            made = run_spec(self._project, configuration, load) if load else answers_spec(self._project, configuration)
+            self._shared[key] = made
+        settings = {
+            "options": configuration.options,
+            "arguments": configuration.arguments,
+            "environment_variables": configuration.environment_variables,
+            "served": served,
+            "start": start,
+            "incumbent_capacity": probe,
+        }
+        spec = self._shared[key].model_copy(update=settings)
+        return run_id(spec), spec
 
 
 def run_spec(project: Project, configuration: Configuration, load: Load) -> RunSpec:
