@@ -34,7 +34,7 @@ class RunSpecs:
 
         `ConfigError` if its engine cannot serve the configuration. `probe` is `RunSpec.incumbent_capacity`.
         """
-        key = (configuration.engine, configuration.model, configuration.accelerators, load and load.workload)
+        key = (configuration.engine, configuration.model, configuration.accelerators, load.workload if load else None)
         if key not in self._shared:
             made = run_spec(self._project, configuration, load) if load else answers_spec(self._project, configuration)
             self._shared[key] = made

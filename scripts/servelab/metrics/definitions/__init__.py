@@ -2,14 +2,15 @@
 
 Definitions follow `calculate_metrics` of vLLM's `vllm bench serve`. A metric function returns the
 observations of one round: one per round for a rate, one per request (or token, or gap) for a latency. To add a metric,
-register a function in a module of this package.
+describe it in `metrics.yaml` and register a function in a module of this package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from servelab.core.registry import Registry
+from servelab.core.yaml_file import read_shipped
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import (
     RecordArray,
@@ -160,7 +162,7 @@ class Metric:
     measured_as: str | None = None
     """The metric whose interval decides how many rounds a run with this objective takes. The two differ by a factor
     that is not part of a run, so a new price reruns nothing."""
-    based_on: tuple[str, ...] = ()
+    based_on: Sequence[str] = ()
     """Metrics this one is computed from: if a client defines one of them differently, this one differs too."""
     of_requests: OfRequests | None = None
     """Value of each request that streamed, NaN if it has none. Only such a metric can have an SLO."""
@@ -172,27 +174,27 @@ class Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric")
+_DESCRIBED: dict[str, dict[str, Any]] = read_shipped(Path(__file__).with_name("metrics.yaml"))
 _SPREAD = ("std", "minimum", "median", "p90", "p95", "p99", "maximum")
 
 
-def metric(tag: str, **fields: Any) -> Callable[[Observe], Observe]:
-    """Registers the decorated function as a metric with these fields of `Metric`."""
+def metric(tag: str, of_requests: OfRequests | None = None) -> Callable[[Observe], Observe]:
+    """Registers the decorated function as a metric, with what `metrics.yaml` says of it."""
+    described = dict(_DESCRIBED[tag])
+    described["higher_is_better"] = {"higher": True, "lower": False}.get(described.pop("better", ""))
 
     def register(observe: Observe) -> Observe:
-        METRICS.register(tag, Metric(tag=tag, observe=observe, **fields))
+        METRICS.register(tag, Metric(tag=tag, observe=observe, of_requests=of_requests, **described))
         return observe
 
     return register
 
 
-def request_metric(tag: str, **fields: Any) -> Callable[[OfRequests], OfRequests]:
+def request_metric(tag: str) -> Callable[[OfRequests], OfRequests]:
     """Registers the decorated function, which returns a latency of each request in milliseconds, as a metric."""
 
     def register(of_requests: OfRequests) -> OfRequests:
-        @metric(tag, unit="milliseconds", higher_is_better=False, of_requests=of_requests, **fields)
-        def observe(data: Round) -> Observations:
-            return present(of_requests(data.streamed))
-
+        metric(tag, of_requests)(lambda data: present(of_requests(data.streamed)))
         return of_requests
 
     return register
@@ -253,40 +255,12 @@ def render_docs() -> str:
     """The text of docs/reference/metrics.md, without the physical limit."""
     limited = ", ".join(f"`{tag}`" for tag in slo_metrics())
     better = {True: "higher is better", False: "lower is better", None: "no direction"}
-    return _DOCS_HEAD.replace("SLO_METRICS", limited) + "".join(
+    head = Path(__file__).with_name("metrics_page.md").read_text(encoding="utf-8")
+    return head.replace("SLO_METRICS", limited) + "".join(
         f"- `{entry.tag}` ({entry.unit}, {better[entry.higher_is_better]}): {entry.formula}"
         f"{f'. Equals {entry.equals}' if entry.equals else ''}\n"
         for entry in METRICS
     )
-
-
-_DOCS_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/metrics/definitions/; edit there. -->
-# Metrics
-
-Every figure is computed from the records of a run, `results/runs/<run_id>/requests.parquet`; energy also uses the run's
-telemetry. *Successful* requests have status 200, a complete stream and the requested output length. Token counts are
-the server's. The *duration* of a round runs from the first send until every request has ended, failed ones included.
-Requests of the settle phase are in no figure.
-
-- **Round.** A rate has one observation a round, a latency one per request, token or gap. A round's value is their mean.
-  A run's mean is the mean of its rounds. Standard deviation (population), minimum, maximum, median and percentiles
-  (linear interpolation) are over all observations. A metric without observations has n = 0 and nulls.
-- **Start.** A start's value is the mean of its rounds. A candidate's figure is the mean over its starts, with Student's
-  95 % interval over them. A single start has no interval. `±` is half of the interval's width.
-- **Pair.** A proof compares a start of the baseline with one of the winner, one after the other in one job. The change
-  is the geometric mean of the pairs' ratios with Student's interval of their logarithms; from six pairs on, the
-  Hodges-Lehmann estimate with Wilcoxon's signed-rank interval. For logs the interval is Fieller's.
-- **Start-up** (`startup_s`): seconds from the server's command until its health endpoint answers 200. A start is *cold*
-  if at most 5 % of the model's files were in the page cache before it, *warm* if at least 95 % were.
-- **Steady state**: from the first to the last moment with at least 90 % of the peak concurrency in flight.
-- **SLOs** limit single requests; goodput counts those within all limits. They exist for SLO_METRICS.
-- **Other clients**: the column `definition` says where a client defines a metric differently. Such figures are not
-  compared.
-- **Equals** names the tool with the same figure, by its released source: vLLM 0.32.0 (`vllm bench serve`), guidellm
-  0.8.1, AIPerf 0.13.0, SGLang's `bench_serving`.
-
-"""
 
 
 def _definition(metric: Metric, definitions: Mapping[str, str]) -> str | None:

@@ -44,26 +44,13 @@ def cached_share(successes: RecordArray, telemetry: RecordArray) -> float | None
     return max(shares, default=None)
 
 
-@metric(
-    "cached_input_percent",
-    unit="percent",
-    formula="100 x prompt tokens from the prefix cache / prompt tokens of successful requests, chat template included; "
-    "the higher of what the answers' `usage` and the server's counters say",
-)
+@metric("cached_input_percent")
 def _cached_input_percent(data: Round) -> Observations:
     share = cached_share(data.successes, data.telemetry)
     return np.array([] if share is None else [100 * share])
 
 
-_GAUGE = "; of SGLang, which counts neither, the mean of its gauge over the readings of the round"
-
-
-@metric(
-    "draft_acceptance_percent",
-    unit="percent",
-    formula=f"100 x draft tokens that the model accepted / draft tokens, by the server's counters{_GAUGE}",
-    equals="vLLM `spec_decode_acceptance_rate`",
-)
+@metric("draft_acceptance_percent")
 def _draft_acceptance_percent(data: Round) -> Observations:
     drafted, accepted = (
         increase(data.telemetry, name) for name in ("draft_tokens_total", "accepted_draft_tokens_total")
@@ -73,12 +60,7 @@ def _draft_acceptance_percent(data: Round) -> Observations:
     return _mean(100 * during_load(data.telemetry, "draft_accepted_fraction"))
 
 
-@metric(
-    "draft_accepted_length_tokens",
-    unit="tokens",
-    formula=f"1 + draft tokens that the model accepted / drafts: the model's own token and those accepted{_GAUGE}",
-    equals="vLLM `spec_decode_acceptance_length`",
-)
+@metric("draft_accepted_length_tokens")
 def _draft_accepted_length_tokens(data: Round) -> Observations:
     drafts, accepted = (increase(data.telemetry, name) for name in ("drafts_total", "accepted_draft_tokens_total"))
     if drafts and accepted is not None:

@@ -21,45 +21,22 @@ def is_open_loop(requests: RecordArray) -> bool:
     return len(requests) > 1 and bool(counts.max(initial=1) < len(requests) / 2)
 
 
-@metric(
-    "concurrency",
-    unit="requests in flight",
-    formula="sum of the E2EL of successful requests / duration: the mean over time (Little's law: request throughput "
-    "× mean E2EL)",
-    equals="SGLang `concurrency`",
-    based_on=("e2el_ms",),
-)
+@metric("concurrency")
 def _concurrency(data: Round) -> Observations:
     return per_second(float(np.nansum(e2el_ms(data.streamed))) / 1000, data.duration_s)
 
 
-@metric(
-    "peak_concurrency",
-    unit="requests in flight",
-    formula="most requests in flight at any moment, each from its send up to its end, failed ones included",
-    equals="guidellm `request_concurrency` maximum, of all requests; vLLM `max_concurrent_requests` counts those that "
-    "touch a bucket of one second, which can be more than were in flight at once",
-)
+@metric("peak_concurrency")
 def _peak_concurrency(data: Round) -> Observations:
     return np.array([data.in_flight.counts.max(initial=0)])
 
 
-@metric(
-    "request_rate_asked_per_s",
-    unit="requests per second",
-    formula="(requests − 1) / (last scheduled − first scheduled); no observation if at least half were scheduled at "
-    "once, as in a closed loop",
-    equals="none: vLLM and SGLang print the configured rate, not the drawn one",
-)
+@metric("request_rate_asked_per_s")
 def _request_rate_asked_per_s(data: Round) -> Observations:
     return _rate(data, data.requests["scheduled_s"])
 
 
-@metric(
-    "request_rate_sent_per_s",
-    unit="requests per second",
-    formula="(requests sent − 1) / (last send − first send); no observation if the requested rate has none",
-)
+@metric("request_rate_sent_per_s")
 def _request_rate_sent_per_s(data: Round) -> Observations:
     return _rate(data, present(data.requests["sent_s"]))
 
@@ -71,14 +48,7 @@ def _rate(data: Round, times: Observations) -> Observations:
     return per_second(len(times) - 1, span)
 
 
-@metric(
-    "schedule_delay_ms",
-    unit="milliseconds",
-    formula="client began to connect − time scheduled, of all requests it started; no observation in a closed loop. "
-    "With `max_concurrency` it includes the wait for a free slot; only without a limit is it the client's own delay",
-    equals="vLLM `client_queue_time` (0.30 and later); guidellm `request_dispatch_delay`",
-    higher_is_better=False,
-)
+@metric("schedule_delay_ms")
 def _schedule_delay_ms(data: Round) -> Observations:
     if not is_open_loop(data.requests):
         return np.empty(0)

@@ -12,38 +12,19 @@ from servelab.metrics.tables.io import RecordArray, maximum
 _LONGEST_GAP_S = 10.0
 _FEWEST_GAPS = 4
 """Power is not known if there are fewer intervals between readings in a round, or if one is longer than the above."""
-_KNOWN = (
-    "It is known only if every device of the run was read from before the first send until after the last end: the "
-    "difference of its energy counter, or the integral of its power by the trapezoidal rule if it has no counter."
-)
 
 
-@metric(
-    "energy_per_output_token_j",
-    unit="joules per token",
-    formula=f"energy of the run's devices over the duration / output tokens of successful requests. {_KNOWN}",
-    higher_is_better=False,
-)
+@metric("energy_per_output_token_j")
 def _energy_per_output_token_j(data: Round) -> Observations:
     return _per(data.output_tokens, data)
 
 
-@metric(
-    "energy_per_token_j",
-    unit="joules per token",
-    formula="energy of the run's devices over the duration / (input tokens + output tokens) of successful requests; "
-    "known if `energy_per_output_token_j` is",
-    higher_is_better=False,
-)
+@metric("energy_per_token_j")
 def _energy_per_token_j(data: Round) -> Observations:
     return _per(data.tokens, data)
 
 
-@metric(
-    "mean_power_w",
-    unit="watts",
-    formula="energy of the run's devices over the duration / duration; known if `energy_per_output_token_j` is",
-)
+@metric("mean_power_w")
 def _mean_power_w(data: Round) -> Observations:
     return _per(data.duration_s, data)
 

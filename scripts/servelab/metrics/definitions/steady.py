@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from servelab.metrics.definitions import METRICS, Metric, Observations, Round, metric
+from servelab.metrics.definitions import METRICS, Observations, Round, metric
 from servelab.metrics.definitions.latency import e2el_ms
 from servelab.metrics.definitions.throughput import per_second
 from servelab.metrics.tables.io import RecordArray, mean, present
@@ -66,72 +66,41 @@ def _input_tokens(data: Round, window: Window) -> float:
     return float(np.nansum(data.successes["input_tokens"][window.holds(read)]))
 
 
-@metric(
-    "steady_duration_s",
-    unit="seconds",
-    formula="last − first moment with at least 90 % of the peak concurrency in flight; if that is shorter than the "
-    "mean E2EL, no steady-state metric has an observation",
-    equals="none: SGLang's `steady_state_serving` takes the longest stretch that never falls below its share",
-)
+@metric("steady_duration_s")
 def _steady_duration_s(data: Round) -> Observations:
     window = steady_window(data)
     return np.array([window.seconds]) if window else np.empty(0)
 
 
-def _register_rate(of: str, how: str, equals: str, amount: Callable[[Round, Window], float]) -> None:
-    whole = METRICS.get(of)
-
-    @metric(
-        f"steady_{of}",
-        unit=whole.unit,
-        formula=f"{how} / the steady state's length",
-        equals=equals,
-        higher_is_better=whole.higher_is_better,
-        is_rate=True,
-        based_on=(of, "itl_ms") if "tokens" in of else (of,),
-    )
-    def observe(data: Round) -> Observations:
-        window = steady_window(data)
-        return per_second(amount(data, window), window.seconds) if window else np.empty(0)
+@metric("steady_requests_per_s")
+def _steady_requests_per_s(data: Round) -> Observations:
+    return _rate(data, lambda window: len(_ended(data.successes, window)))
 
 
-_register_rate(
-    "requests_per_s",
-    "successful requests that ended in the steady state",
-    "SGLang `steady_state_serving`, within another window",
-    lambda data, window: len(_ended(data.successes, window)),
-)
-_register_rate(
-    "output_tokens_per_s",
-    "output tokens of all requests that arrived in the steady state; an event counts for the request's output tokens "
-    "/ events",
-    "SGLang `steady_state_serving`, within another window",
-    _output_tokens,
-)
-_register_rate(
-    "total_tokens_per_s",
-    "(output tokens that arrived in the steady state + input tokens of the requests whose first event did)",
-    "guidellm `tokens_per_second`, within another window",
-    lambda data, window: _input_tokens(data, window) + _output_tokens(data, window),
-)
+@metric("steady_output_tokens_per_s")
+def _steady_output_tokens_per_s(data: Round) -> Observations:
+    return _rate(data, lambda window: _output_tokens(data, window))
 
 
-def _register_latency(of: Metric) -> None:
-    value = of.of_requests
+@metric("steady_total_tokens_per_s")
+def _steady_total_tokens_per_s(data: Round) -> Observations:
+    return _rate(data, lambda window: _input_tokens(data, window) + _output_tokens(data, window))
+
+
+def _rate(data: Round, amount: Callable[[Window], float]) -> Observations:
+    window = steady_window(data)
+    return per_second(amount(window), window.seconds) if window else np.empty(0)
+
+
+def _register_latency(tag: str) -> None:
+    value = METRICS.get(tag).of_requests
     assert value is not None
 
-    @metric(
-        f"steady_{of.tag}",
-        unit=of.unit,
-        formula=f"`{of.tag}` of the successful requests that ended in the steady state",
-        equals=f"that of `{of.tag}`, within the window",
-        higher_is_better=of.higher_is_better,
-        based_on=(of.tag,),
-    )
+    @metric(f"steady_{tag}")
     def observe(data: Round) -> Observations:
         window = steady_window(data)
         return present(value(_ended(data.streamed, window))) if window else np.empty(0)
 
 
 for _tag in ("ttft_ms", "tpot_ms", "e2el_ms"):
-    _register_latency(METRICS.get(_tag))
+    _register_latency(_tag)
