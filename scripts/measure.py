@@ -6,12 +6,14 @@ A job is one visit, or two (a pair). A visit is one server start that serves sev
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 from servelab.core.rule import RuleJob, run_rule
 from servelab.core.ssh_signature import parse_key
 from servelab.machine.device_names import parse_stated
-from servelab.measure.inputs import parse_job
+from servelab.measure.inputs import ENDS_AT, parse_job
 from servelab.measure.interrupts import outage_on_interrupt
 from servelab.measure.visits import measure_job
 
@@ -21,6 +23,11 @@ def main(rule: RuleJob) -> None:
     job, stated = parse_job(given.job), parse_stated(given.get("names", "{}"))
     key = parse_key(given.sign) if given.get("sign") else None
     use_imported = given.get("use_imported", "True") == "True"
+    if ends_at := os.environ.get(ENDS_AT):
+        from servelab.results.past_runs import PastTimes  # few studies run in one allocation
+
+        visits = [[run.spec for run in visit] for visit in job.visits]
+        PastTimes(Path(given.runs), use_imported=use_imported).check_time_left(visits, float(ends_at), time.time())
     with outage_on_interrupt():
         statuses = measure_job(job, Path(given.runs), stated, key, use_imported=use_imported)
     for status in statuses:

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from patience import until
 
-CLIENTS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo", "sacctmgr", "sshare")
+CLIENTS = ("sbatch", "salloc", "srun", "squeue", "scancel", "scontrol", "sinfo", "sacctmgr", "sshare")
 PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", *CLIENTS)
 SBIN = "/usr/sbin:/sbin"
 ACCELERATORS = {"gpu1": "gpu:h100", "npu1": "npu:ascend910b", "cpu1": None}

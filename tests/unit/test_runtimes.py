@@ -40,7 +40,9 @@ from servelab.search.project import load_project
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 VERSION = "1.2.3"
 IMAGE = "docker.io/lmsysorg/sglang@sha256:" + "0123456789abcdef" * 4
-CONTAINERS = ("apptainer", "docker", "podman")
+CONTAINERS = ("apptainer", "docker", "podman", "pyxis")
+PROGRAMS = {"pyxis": ("srun", "enroot")}
+DOUBLES = {"apptainer": "apptainer_double", "pyxis": "pyxis_double"}
 DAEMONS = ("docker", "podman")
 GPUS = [Device("2", key="GPU-aa", name="GPU"), Device("3", key="GPU-bb", name="GPU")]
 
@@ -139,10 +141,12 @@ def place(request, tmp_path, monkeypatch, installed) -> Iterator[Place]:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     daemon = None
     if name in CONTAINERS:
-        double = "apptainer_double" if name == "apptainer" else "docker_double"
+        double = DOUBLES.get(name, "docker_double")
         code = f"import sys; sys.path.insert(0, {str(HERE)!r}); from pathlib import Path; import {double}; "
         code += f"sys.exit({double}.client(Path({str(tmp_path)!r}), sys.argv[1:]))"
-        program(tmp_path / "bin" / name, f"#!{sys.executable}\n{code}\n")
+        for each in PROGRAMS.get(name, [name]):
+            program(tmp_path / "bin" / each, f"#!{sys.executable}\n{code}\n")
+        monkeypatch.setenv("SLURM_JOB_ID", "17")
     if name in DAEMONS:
         daemon = subprocess.Popen([sys.executable, docker_double.__file__, "daemon", str(tmp_path)])
         until(lambda: (tmp_path / "socket").exists())
@@ -271,11 +275,11 @@ def test_an_image_without_its_digest_is_refused(place, image):
 @only(*CONTAINERS)
 def test_an_image_that_is_gone_is_an_outage(place):
     place.build()
-    if place.name == "apptainer":
-        (place.folder / "env/image.sif").unlink()
+    if place.name not in DAEMONS:
+        next((place.folder / "env").glob("image.s*")).unlink()
     else:
         (place.folder / "images").unlink()
-    with pytest.raises(Outage, match=r"image\.sif is gone|no longer has the image"):
+    with pytest.raises(Outage, match=r"image\.s\w+ is gone|no longer has the image"):
         place.start(["true"])
 
 
@@ -289,9 +293,9 @@ def test_a_model_is_read_only_and_its_links_are_followed(place):
     place.start([str(place.build().python), "-c", ""], reads=[model, model], writes=[run]).wait(30)
     asked = " ".join(place.asked()[-1])
     for path, ending in [(model, "ro"), (blobs, "ro"), (run, "")]:
-        bind = f"{path}:{path}" if place.name == "apptainer" else f"source={path},target={path}"
-        ending = f"{':ro' if place.name == 'apptainer' else ',readonly'}" if ending else ""
-        assert asked.count(f"{bind}{ending} ") == 1
+        bind = f"source={path},target={path}" if place.name in DAEMONS else f"{path}:{path}"
+        ending = f"{',readonly' if place.name in DAEMONS else ':ro'}" if ending else ""
+        assert len(re.findall(rf"{bind}{ending}[ ,]", asked)) == 1
 
 
 @only(*CONTAINERS)
@@ -302,6 +306,7 @@ def test_a_model_is_read_only_and_its_links_are_followed(place):
             "nvidia",
             {
                 "apptainer": ["--nv"],
+                "pyxis": [],
                 "docker": ["--gpus", '"device=GPU-aa,GPU-bb"'],
                 "podman": ["--device", "nvidia.com/gpu=GPU-aa", "--device", "nvidia.com/gpu=GPU-bb"],
             },
@@ -310,6 +315,7 @@ def test_a_model_is_read_only_and_its_links_are_followed(place):
             "ascend",
             {
                 "apptainer": ["--bind", "/usr/local/dcmi:/usr/local/dcmi:ro"],
+                "pyxis": [],
                 **{name: ["--device", "/dev/davinci2", "--device", "/dev/davinci3"] for name in DAEMONS},
             },
         ),
@@ -322,10 +328,10 @@ def test_a_container_sees_its_own_devices(place, kind, seen):
     given = {**device.environment(GPUS), "OF_THE_STUDY": "2,3"}
     command, variables = place.runtime.enter(place.build(), ["serve"], given, needs)
     assert " ".join(seen[place.name]) in " ".join(command)
-    told = variables if place.name == "apptainer" else {part for part in command if "=" in part}
+    told = {part for part in command if "=" in part}
     visible = device.variable
-    if place.name == "apptainer":
-        assert told[f"APPTAINERENV_{visible}"] == "2,3"
+    if place.name not in DAEMONS:
+        assert variables[f"{'APPTAINERENV_' if place.name == 'apptainer' else ''}{visible}"] == "2,3"
     else:
         assert {f"{visible}=0,1", "OF_THE_STUDY=2,3"} <= told
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from servelab.cli import here
 from servelab.cli.checkout import COMMAND, STUDIES, find_checkout, find_studies, is_checkout, this_place
 from servelab.core.cli import call
 from servelab.core.errors import ConfigError
@@ -31,6 +32,8 @@ SNAKEFILE = Path("Snakefile")
 _FOUND = ("Snakefile", "workflow/Snakefile")
 """Files that Snakemake finds by itself."""
 _CONFIG = ("--config", "-C")
+HERE, SBATCH = "--here", "--sbatch"
+"""Options of `servelab run`: the whole study in this allocation, and the batch script that does so."""
 
 
 def snakemake_line(
@@ -45,7 +48,7 @@ def snakemake_line(
     `known` are the studies that there are, `profile` is Snakemake's own default, `root` the folder where it will run:
     if it has no workflow of its own, the checkout's is named. `ConfigError` for another study.
     """
-    studies = list(takewhile(lambda word: not word.startswith("-"), words))
+    studies = _studies(words)
     for name in studies:
         if name not in known:
             raise ConfigError(f"config/studies/{name}.yaml: no such study{nearest(name, list(known))}")
@@ -62,6 +65,10 @@ def snakemake_line(
         given = 1 if rest[at:] and rest[at] in _CONFIG else 0
         rest[at : at + given] = ["--config", key]
     return line + rest
+
+
+def _studies(words: Sequence[str]) -> list[str]:
+    return list(takewhile(lambda word: not word.startswith("-"), words))
 
 
 def _named(root: Path, name: Path) -> str:
@@ -168,12 +175,25 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
         known = study_names(root)
         if not known:
             raise ConfigError(f"{root / STUDIES}: no study here; begin one: servelab init NAME")
+        os.chdir(root)
+        studies = _studies(words)
+        if SBATCH in words:
+            print(here.batch_script(studies, root))
+            return
+        variables = {}
+        if HERE in words:
+            if step := here.step_on_node(words):
+                os.execvpe(step[0][0], *step)  # noqa: S606
+            rest = [word for word in words[len(studies) :] if word != HERE]
+            words = [*studies, *here.here_words(here.hardware_of(studies, root)), *rest]
+            variables = here.ends_at()
+            os.environ.pop("SNAKEMAKE_PROFILE", None)  # it may submit jobs
         line = snakemake_line(self._fixed, words, known, os.environ.get("SNAKEMAKE_PROFILE"), root)
         # The workflow's jobs call `python`, which must be the one of this environment.
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        os.chdir(root)
+        variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, "-m", "snakemake", *line], {**os.environ, "PATH": path})  # noqa: S606
+        command = [sys.executable, "-m", "snakemake", *line]
+        os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606
 
     def complete(self, before: Sequence[str], incomplete: str) -> list[CompletionItem]:
         """Names of studies."""
@@ -202,6 +222,12 @@ class InOrder(click.Group):
         return list(self.commands)
 
 
+RUN = """Runs studies: measures what is missing, proves the winner, writes the report.
+
+With `--here`, all of it in this machine or allocation (`salloc`, a pod): candidates side by side on its devices, and no
+start that would not end in time; the same command goes on in the next allocation. `--sbatch` prints a script for it."""
+
+
 @click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="servelab")
 def servelab() -> None:
@@ -217,7 +243,7 @@ for command in (
     Script("init", "init_study", "[OPTION]..."),
     Workflow("check", ["preflight"], "Checks studies before they use an accelerator: model, engines, options, memory."),
     Workflow("plan", ["--dry-run"], "Prints the planned runs and an upper bound on accelerator-hours; runs nothing."),
-    Workflow("run", [], "Runs studies: measures what is missing, proves the winner, writes the report."),
+    Workflow("run", [], RUN),
     Script("status", "status", "[STUDY]... [OPTION]..."),
     Script("report", "show_recommendation", "[STUDY]..."),
     Script("compare", "compare_studies", "OLD NEW [OPTION]..."),

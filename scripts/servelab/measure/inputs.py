@@ -30,6 +30,8 @@ from servelab.machine.lease import Lease
 from servelab.measure.clients import CLIENTS, version_in_identity
 from servelab.measure.run_files import ManifestDevice, MeasuringMachine
 
+ENDS_AT = "SERVELAB_ENDS_AT"
+"""Variable with the Unix time at which the allocation ends that a whole study runs in."""
 OWN_CLIENT = "servelab"
 """The load client that speaks TLS and sends a key."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
-from servelab.core.errors import ConfigError, ServelabError
+from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.identity import content_id
 from servelab.core.registry import nearest
 from servelab.core.run_spec import SENT, RunSpec
@@ -18,6 +18,8 @@ from servelab.measure.run_files import RunStatus
 
 SHAPE = ("model", "hardware", "workload", "protocol")
 """Parts of a specification that mostly decide how long a run takes."""
+TOO_LATE = "the allocation ends in"
+_TIMES_USUAL = 1.5
 _REPETITION = frozenset({"served", "start"})
 
 T = TypeVar("T")
@@ -139,6 +141,16 @@ class PastTimes:
         load_s = sum(fmean(parts.load_s for parts in found) for found in runs)
         count = specs[0].hardware.count
         return VisitTime(count * (start_s + busy_s), count * load_s)
+
+    def check_time_left(self, visits: Sequence[Sequence[RunSpec]], ends_s: float, now_s: float) -> None:
+        """Raises `Outage` if half as much again as these server starts usually take is more than what is left.
+
+        `ends_s` and `now_s` are Unix times. Server starts of a kind that was never measured are not held back.
+        """
+        times = [(self.of_visit(visit), visit[0].hardware.count) for visit in visits]
+        needs_s = _TIMES_USUAL * sum(time.accelerator_s / count for time, count in times if time)
+        if now_s + needs_s > ends_s:
+            raise Outage(f"{TOO_LATE} {(ends_s - now_s) / 60:.0f} min, and this may take {needs_s / 60:.0f} min")
 
     @staticmethod
     def _most_alike(known: Mapping[str, list[T]], keys: Iterable[str]) -> list[T]:

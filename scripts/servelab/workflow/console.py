@@ -24,9 +24,10 @@ _CHATTER = (
     *("Using workflow specific", "Updating checkpoint dependencies", "Using shell: ", "Provided ", "Elapsed time"),
     *("Rules claiming more threads", "--keep-incomplete mode is set", "This was a dry-run", "SLURM run ID"),
     *("No account was given", "No SLURM account given", "Guessed SLURM account", "Unable to guess SLURM account"),
-    *("No job memory information", "Cleaning up SLURM log files"),
+    *("No job memory information", "Trying to restart job", "Cleaning up SLURM log files"),
 )
 """How Snakemake's lines begin that no user of Servelab acts on."""
+_TOO_LATE = "the allocation ends in"
 _SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\S+)")
 _SLURM_SAYS = (
     (re.compile(r"slurmstepd: error: \W*(.*?)\W*$", re.MULTILINE), "Slurm: {}"),
@@ -71,7 +72,7 @@ class Console:
         self._clock, self._is_dry_run = clock, is_dry_run
         self._jobs: dict[int, _Job] = {}
         self._ended: list[tuple[_Job, float]] = []
-        self._ended_dry_run = False
+        self._ended_dry_run = self._is_too_late = False
 
     def plan(self, event: Event) -> list[str]:
         """How many jobs are planned so far, in place of the table of their rules."""
@@ -128,6 +129,9 @@ class Console:
         logs = [file for file in event["log"] if Path(file).is_file()] or list(event["log"])
         before = dict(zip(job.logs, job.written, strict=True)) if job else {}
         written = [file for file in logs if _written_ns(file) != before.get(file)]
+        if _TOO_LATE in (why := _last_line(written, "error")):
+            said, self._is_too_late = self._is_too_late, True
+            return [] if said else [f"{self._time()} nothing more begins: {why.removeprefix('error: ')}"]
         slurm = _words_of_slurm("\n".join(_text(file) for file in written) + str(event["rule_msg"] or ""))
         why = _last_line([file for file in written if not job or file in job.logs], "error") or (
             "" if slurm else _one_line(str(event["rule_msg"] or ""))

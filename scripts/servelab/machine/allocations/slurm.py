@@ -254,7 +254,7 @@ def refusal(request: Mapping[str, str | int]) -> str | None:
 
     It asks with `sbatch --test-only`, which submits nothing.
     """
-    given = [f"--{option}={request[name]}" for name, option in _OPTIONS.items() if name in request]
+    given = [f"--{option}={request[name]}" for name, option in OPTIONS.items() if name in request]
     extra = shlex.split(str(request.get("slurm_extra", "")))
     command = ["sbatch", "--test-only", *given, *extra, "--wrap", "true"]
     try:
@@ -265,7 +265,7 @@ def refusal(request: Mapping[str, str | int]) -> str | None:
     return said[1].strip() if done.returncode and said else None
 
 
-_OPTIONS = {
+OPTIONS = {
     "slurm_partition": "partition",
     "gres": "gres",
     "constraint": "constraint",

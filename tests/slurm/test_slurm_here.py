@@ -1,0 +1,53 @@
+"""A whole study in one allocation: `salloc …`, then `servelab run STUDY --here`; cut off, and continued in another."""
+
+import subprocess
+from itertools import combinations
+
+import pytest
+from patience import until
+from servelab_command import SERVELAB
+from slurm.conftest import SlurmWorkspace, gpu_study
+from slurm.test_slurm_runs import devices, period
+
+pytestmark = pytest.mark.slurm
+ASKED = ("-N1", "--partition=gpu", "--gres=gpu:h100:8", "--cpus-per-task=8")
+
+
+def allocated(workspace, log):
+    """`servelab run gpus --here` in an allocation of its own."""
+    command = ["salloc", *ASKED, *SERVELAB, "run", "gpus", "--here"]
+    with log.open("w") as said:
+        return subprocess.Popen(
+            command,
+            cwd=workspace.folder,
+            env=workspace.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+
+
+def test_candidates_are_measured_side_by_side_in_one_job_and_what_was_cut_off_goes_on_in_the_next(cluster, tmp_path):
+    workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", [gpu_study(candidates=4, workloads=["slow-20-s"])])
+    before = len(cluster.jobs("all"))
+    first = allocated(workspace, tmp_path / "first.log")
+    job = until(lambda: cluster.running("gpu1"), "the allocation", 60)
+    until(lambda: len(workspace.runs()) >= 2, "two runs", 300)
+    until(lambda: workspace.left_overs(), "a run that is under way", 100)
+    cluster.ask("scancel", job["id"])
+    first.wait(120)
+    workspace.until_no_process_is_left()
+    kept = workspace.runs()
+    assert len(kept) < 6 and first.returncode != 0
+    second = allocated(workspace, tmp_path / "second.log")
+    assert second.wait(600) == 0, (tmp_path / "second.log").read_text()[-6000:]
+    assert len(workspace.runs()) == 6 and kept.items() <= workspace.runs().items()
+    assert len(cluster.jobs("all")) - before == 2  # one queue wait each
+    runs = [run for run in workspace.runs() if run not in kept]
+    at_once = [
+        pair
+        for pair in combinations([*kept, *runs], 2)
+        if max(period(workspace, run)[0] for run in pair) < min(period(workspace, run)[1] for run in pair)
+    ]
+    assert at_once and not [pair for pair in at_once if devices(workspace, pair[0]) & devices(workspace, pair[1])]
+    assert workspace.left_overs() == []
