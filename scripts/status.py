@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from servelab.core.cli import run
-from servelab.core.errors import ConfigError
+from servelab.core.errors import ConfigError, Outage
+from servelab.machine.allocations.slurm import QueuedJob, queue
 from servelab.search.progress import StudyProgress
 from servelab.study.study import load_study
 
@@ -61,6 +65,24 @@ def _show(studies: dict[str, StudyProgress]) -> None:
         for attempt, what in progress.running():
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(attempt.started_s))
             print(f"{name}, running: {what}, run {attempt.id} since {since}, process {attempt.pid} on {attempt.host}")
+        for line in queue_lines(progress.titles(), _queue(), datetime.now()):
+            print(f"{name}, {line}")
+
+
+def queue_lines(titles: Mapping[str, str], jobs: Sequence[QueuedJob], now: datetime) -> Iterator[str]:
+    """A line for each of Slurm's jobs that measures one of these runs: its state, since when, and Slurm's reason."""
+    for job in jobs:
+        if title := titles.get(job.comment.rpartition("_")[2]):
+            minutes = (now - datetime.fromisoformat(job.since)).total_seconds() / 60
+            where = f" on {job.node}" if job.node else f": {job.reason}"
+            yield f"{title}: Slurm job {job.id} {job.state.lower()} for {minutes:.0f} min{where}"
+
+
+def _queue() -> list[QueuedJob]:
+    """The jobs of a workflow in this folder; none where Slurm does not answer."""
+    with suppress(Outage):
+        return queue(Path()) if Path(".snakemake/slurm_logs").exists() and shutil.which("squeue") else []
+    return []
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+import status
 
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import HardwareSpec
-from servelab.machine.allocations.slurm import keys_of, unsatisfied
+from servelab.machine.allocations.slurm import keys_of, queue, unsatisfied
 from servelab.study.site import Site
 from servelab.workflow.placement import SlurmWatch
 from servelab.workflow.retries import Retries
@@ -130,6 +132,20 @@ def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
     said = []
     SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, said.append).start([H100], tmp_path)
     assert len(said) == 2 and all("Slurm refuses" in line for line in said)
+
+
+def test_the_status_shows_each_job_with_its_candidate_how_long_it_waits_and_slurms_reason(slurm, tmp_path):
+    lines = [
+        f"4|PENDING||2026-11-26T12:00:00|N/A|Priority|{tmp_path}|rule_measure_wildcards_abc",
+        f"3|RUNNING|gpu1|2026-11-26T11:00:00|2026-11-26T12:09:00|None|{tmp_path}|rule_measure_wildcards_def",
+        f"5|RUNNING|gpu1|-|-|None|{tmp_path}|rule_measure_wildcards_of_another_study",
+    ]
+    slurm("squeue", "cat <<'END'\n" + "\n".join(lines) + "\nEND")
+    titles = {"abc": "layout, tp=4", "def": "layout, baseline"}
+    assert list(status.queue_lines(titles, queue(tmp_path), datetime(2026, 11, 26, 12, 10))) == [
+        "layout, baseline: Slurm job 3 running for 1 min on gpu1",
+        "layout, tp=4: Slurm job 4 pending for 10 min: Priority",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -150,9 +150,13 @@ class StudyProgress:
             left_accelerator_h=None if spent_s is None else spent_s * accelerators / 3600,
         )
 
+    def titles(self) -> dict[str, str]:
+        """Stage and candidate of each planned run."""
+        return {run.run_id: f"{stage}, {run.candidate}" for stage in self.stages for run in self._planned(stage) or []}
+
     def running(self) -> Iterator[tuple[Attempt, str]]:
         """Attempts running now for this study, each with the name of what it measures."""
-        known = {run.run_id: f"{stage}, {run.candidate}" for stage in self.stages for run in self._planned(stage) or []}
+        known = self.titles()
         for attempt in attempts(self._results / "runs"):
             if attempt.id in known and attempt.is_alive:
                 yield attempt, known[attempt.id]

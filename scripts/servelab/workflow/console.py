@@ -21,7 +21,7 @@ _TAIL_BYTES = 16384
 _CHATTER = (
     *("Assuming unrestricted shared filesystem", "Building DAG of jobs", "Conda environments: ignored", "Execute "),
     *("DAG of jobs will be updated", "Select jobs to execute", "Touching output file", "Using profile", "Reasons:"),
-    *("Using workflow specific", "Updating checkpoint dependencies", "Using shell: ", "Provided ", "Elapsed time"),
+    *("Updating checkpoint dependencies", "Using shell: ", "Provided ", "Elapsed time"),
     *("Rules claiming more threads", "--keep-incomplete mode is set", "This was a dry-run", "SLURM run ID"),
     *("No account was given", "No SLURM account given", "Guessed SLURM account", "Unable to guess SLURM account"),
     *("No job memory information", "Trying to restart job", "Cleaning up SLURM log files"),

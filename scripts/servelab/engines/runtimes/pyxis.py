@@ -44,7 +44,7 @@ class Pyxis(ContainerRuntime):
         job = os.environ.get("SLURM_JOB_ID")
         if job is None:
             raise Outage(
-                "runtime pyxis starts servers in a job of Slurm: use `--profile slurm`, or `--here` in `salloc`"
+                "runtime pyxis needs a job of Slurm: start with `--profile slurm`, or with `--here` in `salloc`"
             )
         image = environment.image
         given = {**environment.variables, **variables, "HOME": str(INSIDE_HOME)}
