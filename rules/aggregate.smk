@@ -14,8 +14,6 @@ rule aggregate:
         improvements="results/{search}/improvements.parquet",
     log:
         "results/logs/aggregate/{search}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:
@@ -32,8 +30,6 @@ rule join_curves:
         curves="results/{search}/curves.parquet",
     log:
         "results/logs/join_curves/{search}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:
@@ -56,8 +52,6 @@ rule recommend:
         recommended="results/{search}/recommended.json",
     log:
         "results/logs/recommend/{search}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(wildcards.search),
@@ -79,8 +73,6 @@ rule list_candidates:
         search="results/{search}/search.parquet",
     log:
         "results/logs/list_candidates/{search}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(wildcards.search),
@@ -97,8 +89,6 @@ rule describe_study:
         study="results/{search}/study.json",
     log:
         "results/logs/describe_study/{search}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(wildcards.search),

@@ -20,8 +20,6 @@ checkpoint name_archive:
         name="results/archives/{search}.json",
     log:
         "results/logs/name_archive/{search}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:
@@ -37,8 +35,6 @@ rule archive_study:
         archive="results/archives/{archive}.zip",
     log:
         "results/logs/archive_study/{archive}.log",
-    conda:
-        "../envs/workflow.yaml"
     # verifying makes all tables again, on every core
     threads: workflow.cores or 1
     params:

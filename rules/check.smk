@@ -15,8 +15,6 @@ rule check_environment:
         ),
     log:
         "results/logs/check_environment/{tool}-{lock_hash}-{served_model}-{settings_id}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         studies=lambda wildcards: " ".join(

@@ -19,8 +19,6 @@ rule parse_stage:
         **stage_tables("studies/{study}"),
     log:
         "results/logs/parse_stage/{study}-{stage}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
@@ -38,8 +36,6 @@ rule decide_stage:
         decision="results/{search}/stages/{stage}/decision.json",
     log:
         "results/logs/decide_stage/{search}-{stage}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(wildcards.search),

@@ -11,8 +11,6 @@ rule download_dataset:
     log:
         "results/logs/download_dataset/{dataset}-{content}.log",
     retries: 1
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:
@@ -25,8 +23,6 @@ rule download_model:
     log:
         "results/logs/download_model/{model_key}.log",
     retries: 1
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         source=lambda wildcards: spec_json(SOURCES.model(wildcards.model_key)),
@@ -44,8 +40,6 @@ rule build_environment:
     log:
         "results/logs/build_environment/{tool}-{lock_hash}.log",
     retries: 1
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         runtime=lambda wildcards: (

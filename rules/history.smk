@@ -20,8 +20,6 @@ rule keep_answer:
         answer="results/studies/{study}/answers/{versions_id}.json",
     log:
         "results/logs/keep_answer/{study}-{versions_id}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
@@ -47,8 +45,6 @@ rule build_history:
         answers="results/studies/{study}/answers.parquet",
     log:
         "results/logs/build_history/{study}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),

@@ -14,8 +14,6 @@ rule render_index:
     log:
         "results/logs/render_index.log",
     localrule: True
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         expected=" ".join(STUDIES.searches),

@@ -18,8 +18,6 @@ rule measure:
         "results/logs/measure/{run_id}.log",
     # a job on a cluster fails at once: the workflow tries again, with a job of its own
     retries: 2 if workflow.is_main_process else 0
-    conda:
-        "../envs/workflow.yaml"
     threads: lambda wildcards: PLACEMENTS.threads(JOBS.hardware(wildcards.run_id))
     resources:
         **PLACEMENTS.resources(

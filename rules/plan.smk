@@ -11,8 +11,6 @@ checkpoint plan_stage:
         plan="results/studies/{study}/stages/{stage}/plan.json",
     log:
         "results/logs/plan_stage/{study}-{stage}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),

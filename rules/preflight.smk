@@ -8,8 +8,6 @@ rule preflight:
     log:
         "results/logs/preflight.log",
     localrule: True
-    conda:
-        "../envs/workflow.yaml"
     params:
         studies=" ".join(f"config/studies/{study}.yaml" for study in STUDIES.live),
     shell:

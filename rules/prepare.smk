@@ -13,8 +13,6 @@ rule convert_model:
         model=update("results/models/{model_key}-{format}/model.json"),
     log:
         "results/logs/convert_model/{model_key}-{format}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:
@@ -28,8 +26,6 @@ rule quantize_model:
         model=update("results/models/{model_key}-{quantization}/model.json"),
     log:
         "results/logs/quantize_model/{model_key}-{quantization}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:
@@ -44,8 +40,6 @@ rule prepare_workload:
         requests=update("results/workloads/{workload_id}/requests.parquet"),
     log:
         "results/logs/prepare_workload/{workload_id}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         spec=lambda wildcards: spec_json(SOURCES.workload(wildcards.workload_id)),

@@ -17,8 +17,6 @@ if "publish" in config:
             "results/logs/publish_archive/{file}.log",
         wildcard_constraints:
             file=r".+\.zip(\.sig)?",
-        conda:
-            "../envs/workflow.yaml"
         shell:
             "cp {input.file} {output.published} 2> {log}"
 

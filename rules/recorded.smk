@@ -20,8 +20,6 @@ rule parse_recorded:
         plan="results/recorded/{study}/stages/{stage}/plan.json",
     log:
         "results/logs/parse_recorded/{study}-{stage}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(f"recorded/{wildcards.study}"),
@@ -46,8 +44,6 @@ rule audit_claims:
         claims="results/recorded/{study}/claims.parquet",
     log:
         "results/logs/audit_claims/{study}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
         content=lambda wildcards: FILES.sha256(f"recorded/{wildcards.study}"),
@@ -62,8 +58,6 @@ rule copy_logs:
         logs=directory("results/recorded/{study}/logs"),
     log:
         "results/logs/copy_logs/{study}.log",
-    conda:
-        "../envs/workflow.yaml"
     shell:
         "(trap 'rm -rf {output.logs}' EXIT;"
         ' mkdir -p {output.logs} && for each in {input.logs:q}; do cp "$each" {output.logs}/ || exit 1; done'

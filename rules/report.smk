@@ -18,8 +18,6 @@ rule condense_records:
         device_series="results/studies/{study}/device_series.parquet",
     log:
         "results/logs/condense_records/{study}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:
@@ -52,8 +50,6 @@ rule plot_charts:
         ),
     log:
         "results/logs/plot_charts/{search}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:
@@ -97,8 +93,6 @@ rule render_report:
         ),
     log:
         "results/logs/render_report/{search}.log",
-    conda:
-        "../envs/workflow.yaml"
     params:
         files=rule_files,
     shell:

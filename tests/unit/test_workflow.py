@@ -318,7 +318,7 @@ def snakemake_workflow(*rules, local=True):
 def test_on_one_machine_runs_ask_for_nothing_and_all_rules_run_here(planned, studies):
     workflow = snakemake_workflow(*(Rule(name=name, resources={}) for name in ("measure", "parse_stage")))
     placed = Placements(workflow, workflow_config(), studies, measuring(), Path("results/runs"))
-    placed.place()
+    placed.place("envs/workflow.yaml")
     assert workflow.local == ["parse_stage"]
     assert placed.job(planned.run_ids()[0], 1) == {} and placed.resources(lambda *job: {}) == {}
     assert placed.accelerators() == 1

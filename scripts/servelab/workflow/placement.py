@@ -220,12 +220,15 @@ class Placements:
 
         return {name: resource(name) for name in (RESOURCES if self._cluster else [])}
 
-    def place(self) -> None:
+    def place(self, environment: str) -> None:
         """Places every rule of this workflow, and none of another that uses it: to be called when all are defined.
 
-        Measuring rules go where the site says; all others run here, or on the site's CPU nodes.
+        Measuring rules go where the site says; all others run here, or on the site's CPU nodes. `environment` is the
+        file for Snakemake's deployment by conda.
         """
         own = [rule for rule in self._workflow.rules if rule in self._workflow.modifier.rules]
+        for rule in own:
+            rule.conda_env = environment
         measuring = measuring_rule(self._workflow)
         cheap = [rule for rule in own if rule.name != measuring]
         if self._cluster is None or self._cluster.cheap_rules is None:
