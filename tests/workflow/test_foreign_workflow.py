@@ -77,10 +77,9 @@ def test_a_folder_with_a_study_alone_plans_the_runs_of_the_checkout(tmp_path):
     (folder / "config/studies/tiny.yaml").write_text(yaml.safe_dump(study))
     (folder / "config/config.yaml").write_text("studies: [tiny]\n")
     (folder / "workflow/Snakefile").write_text(MODULE.format(checkout=ROOT) + AS_IT_IS)
-    said = snakemake(folder, ROOT, "--dry-run")
+    said = snakemake(folder, ROOT, "--dry-run", "--verbose")
     # the baseline is started twice
-    assert jobs(said, "measure") == 4 and jobs(said, "render_report") == 1
-    assert jobs(said, "build_environment") == jobs(said, "download_dataset") == 1
+    assert "certain by now: 4 runs in 4 jobs" in said and jobs(said, "render_report") == 1
     assert not (folder / "results/runs").exists()
     said = snakemake(folder, ROOT, "--dry-run", "archive", check=False)
     assert f"{folder}: archives are made in the checkout of Servelab, {ROOT}" in said
