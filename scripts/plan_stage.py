@@ -8,7 +8,7 @@ from servelab.metrics.tables.io import read_table
 from servelab.search import strategies as search
 from servelab.search.decision import Decision
 from servelab.search.project import load_project
-from servelab.search.proof_plan import FirstPairs
+from servelab.search.proof_plan import ProofStage
 from servelab.search.strategy import PastStage
 from servelab.study.plan import Plan
 
@@ -18,10 +18,10 @@ def main(rule: RuleJob) -> None:
     decisions = [Decision.read(path) for path in rule.input.get("past_decisions", [])]
     tables = [read_table(path, schemas.STAGE_TABLE) for path in rule.input.get("past_tables", [])]
     past = [PastStage(*stage) for stage in zip(plans, decisions, tables, strict=True)]
-    first = None
-    if "first_plan" in rule.input:
-        first = FirstPairs(Plan.read(rule.input.first_plan), read_table(rule.input.first_table, schemas.STAGE_TABLE))
-    plan = search.plan(load_project(rule.input.study, Path()), rule.wildcards.stage, past, first)
+    before = None
+    if "before_plan" in rule.input:
+        before = ProofStage(Plan.read(rule.input.before_plan), read_table(rule.input.before_table, schemas.STAGE_TABLE))
+    plan = search.plan(load_project(rule.input.study, Path()), rule.wildcards.stage, past, before)
     plan.write(rule.output.plan)
 
 

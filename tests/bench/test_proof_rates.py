@@ -7,6 +7,7 @@ on purpose: it promises far too much, and the proof must not care.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -15,15 +16,16 @@ import pandas as pd
 import pytest
 from harness import publish
 
-from servelab.search.decide import pooled_noise
 from servelab.search.proof import (
     BASELINE,
+    LEAST_ASKED_PERCENT,
     ProofPair,
     ProofVerdict,
     asked_half_width_percent,
     judge_proof,
+    looks,
     pair_order,
-    pairs_needed,
+    pairs_wanted,
 )
 
 pytestmark = pytest.mark.bench
@@ -53,6 +55,8 @@ class World:
     """What a neighbour takes for ten minutes, every forty on average."""
     slow: float = 0.0
     """What 12 % of the starts are slower by."""
+    second: float = 0.0
+    """What the second start of a pair is slower by."""
     winner_noise: float = 1.0
     """Noise of the candidates' starts, in multiples of the baseline's."""
 
@@ -194,12 +198,14 @@ def _study(factors: np.ndarray, gains: np.ndarray) -> tuple[ProofVerdict | None,
         for position, side in enumerate(pair_order(number)):
             start = BASELINE_STARTS + CANDIDATES + 2 * number + position
             values[side] = float(factors[start, 0] * 100 if side == BASELINE else factors[start, 1] * (100 + true))
-        return ProofPair(**values)
+        return ProofPair(**values, order=1 if pair_order(number)[0] == BASELINE else -1)
 
-    first = [pair(number) for number in range(FIRST_PAIRS)]
-    asked = asked_half_width_percent(promised)
-    needed = pairs_needed(first, asked, MOST_PAIRS, pooled_noise([baseline]))
-    pairs = [pair(number) for number in range(needed)]
+    steps = looks(FIRST_PAIRS, MOST_PAIRS)
+    asked = 0.0 if promised < 2 * LEAST_ASKED_PERCENT else asked_half_width_percent(promised)
+    level = (math.log(measured[winner]) + float(np.log(baseline).mean())) / 2
+    pairs = [pair(number) for number in range(FIRST_PAIRS)]
+    while (wanted := pairs_wanted(pairs, asked, steps, [level])) > len(pairs):
+        pairs += [pair(number) for number in range(len(pairs), wanted)]
     verdict = judge_proof(pairs, margin_percent=MARGIN_PERCENT, higher_is_better=True, promised_percent=promised)
     return verdict, true
 

@@ -28,7 +28,7 @@ def study_at(draw, crossing, pairs, start_sd):
     noise = starts[1] - starts[0]
     ranges, crossings = load_ranges(
         [
-            Level(load, {f"p{pair}": log_ratio(load, crossing) + noise[pair, at] for pair in range(pairs)})
+            Level(load, {f"p-{pair}": log_ratio(load, crossing) + noise[pair, at] for pair in range(pairs)})
             for at, load in enumerate(LEVELS)
         ]
     )

@@ -17,7 +17,7 @@ from servelab.results.answers import AnswersFound, found_in
 from servelab.results.parse import parse_plan
 from servelab.search.decide import decide_stage
 from servelab.search.planning import plan_confirm, plan_stage
-from servelab.search.proof_plan import FirstPairs, judge, plan_proof, promised_percent
+from servelab.search.proof_plan import ProofStage, judge, plan_proof, promised_percent
 from servelab.search.recommended import ChangedAnswers, Recommended
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Incumbent, baseline
@@ -123,7 +123,7 @@ def test_the_next_best_is_proved_if_the_first_pairs_show_that_answers_change(pro
     assert past[0].winner.candidate == BROKEN  # its loss was not seen yet
     first = plan_proof(project, CONFIRM_FIRST, past)
     seen = measured(project, first, tmp_path, {"winner": answers(wrong=60)}, {"winner": 1.6})["table"]
-    plan = plan_proof(project, CONFIRM, past, FirstPairs(first, seen.to_pandas()))
+    plan = plan_proof(project, CONFIRM, past, ProofStage(first, seen.to_pandas()))
     assert plan.proposed == SOUND and plan.candidates[1].configuration.model == SOUND
     assert plan.left_out.candidate == BROKEN and "60 of 120 questions right" in plan.left_out.why
     assert Plan.parse(plan.model_dump_json().encode(), tmp_path / "plan.json") == plan
@@ -152,8 +152,8 @@ def listed_candidates(project, folder, stages, decision):
             "plans": [f"{name}.json" for name in (searched, last)],
             "tables": [f"{name}.parquet" for name in (searched, last)],
             "decisions": ["decision.json"],
-            "first_plan": f"{first}.json",
-            "first_table": f"{first}.parquet",
+            "before_plan": f"{first}.json",
+            "before_table": f"{first}.parquet",
         },
         "output": {"search": "search.parquet"},
         "wildcards": {"search": f"studies/{project.file.stem}"},

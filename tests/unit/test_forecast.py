@@ -17,7 +17,7 @@ from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.strategies import stage_names
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import baseline
-from servelab.study.study import CONFIRM_FIRST
+from servelab.study.study import CONFIRM_FIRST, PROOF_STAGES
 
 ROUND_S = 60 + 2 * (120 + 60)
 LONGEST_S = 3 * ROUND_S
@@ -76,7 +76,7 @@ def measure_stage(results, project, stage, past, winner=0, seconds=30.0):
 def measure_search(results, project, winners, seconds=30.0):
     """Every stage of the search, with the winners named by their positions where it is not the incumbent."""
     past = []
-    for stage in stage_names(project.study)[:-2]:
+    for stage in stage_names(project.study)[: -len(PROOF_STAGES)]:
         past.append(measure_stage(results, project, stage, past, winners.get(stage, 0), seconds))
     return past
 
@@ -110,7 +110,7 @@ def measure_proof(results, project, past, seconds=30.0):
 @pytest.fixture(autouse=True)
 def enough_pairs(monkeypatch):
     """The first pairs are enough, whatever their figures, which are not made here."""
-    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, first, past, proposed=None: study.proof.pairs)
+    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, stage, before, past: study.proof.pairs)
 
 
 def test_a_new_study_has_a_bound_and_nothing_to_tell_from(content, make_project, tmp_path):
@@ -149,9 +149,9 @@ def test_of_a_proof_the_first_pairs_are_certain_and_the_others_possible(content,
     assert found.next_stage[0].startswith("next: Proof")
     measure_proof(tmp_path, project, past)
     assert forecast(project, tmp_path).most == 0
-    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, first, past, proposed=None: PAIRS + 2)
+    monkeypatch.setattr(proof_plan, "pairs_for", lambda study, stage, before, past: PAIRS + 2)
     found = forecast(project, tmp_path)
-    assert (found.known, found.most, found.most_starts) == (2 * 2, 2 * 2, 2 * 2)
+    assert (found.known, found.most, found.most_starts) == (2 * 2, 2 * 5, 2 * 5)
 
 
 def test_past_runs_tell_what_is_left_of_a_stage(content, make_project, tmp_path):

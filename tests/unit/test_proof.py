@@ -7,25 +7,21 @@ import random
 
 import pytest
 
-from servelab.search.decide import StartNoise
 from servelab.search.proof import (
     ProofPair,
     asked_half_width_percent,
     half_width_percent,
+    looks,
     pair_order,
-    pairs_needed,
+    pairs_wanted,
     proved_change,
+    uneven_starts,
 )
 
 
 def pairs_of(logs, level=5.0):
     """Pairs of these log ratios, all of the same level."""
     return [ProofPair(math.exp(level - log / 2), math.exp(level + log / 2)) for log in logs]
-
-
-def pairs_at(levels, log=0.1):
-    """Pairs of these levels, all of the same log ratio."""
-    return [ProofPair(math.exp(level - log / 2), math.exp(level + log / 2)) for level in levels]
 
 
 def test_order_of_starts_alternates_and_begins_with_the_baseline():
@@ -36,10 +32,8 @@ def test_order_of_starts_alternates_and_begins_with_the_baseline():
     ]
 
 
-def test_ratio_and_level_of_a_pair():
-    pair = ProofPair(baseline=80.0, winner=125.0)
-    assert pair.log_ratio == pytest.approx(math.log(125 / 80))
-    assert pair.level == pytest.approx(math.log(100))  # √(80 · 125) = 100
+def test_ratio_of_a_pair():
+    assert ProofPair(baseline=80.0, winner=125.0).log_ratio == pytest.approx(math.log(125 / 80))
 
 
 @pytest.mark.parametrize("wrong", [0.0, -3.0, math.nan, math.inf])
@@ -47,8 +41,6 @@ def test_a_pair_needs_values_above_0(wrong):
     for pair in (ProofPair(wrong, 1.0), ProofPair(1.0, wrong)):
         with pytest.raises(ValueError, match="above 0"):
             proved_change([pair])
-        with pytest.raises(ValueError, match="above 0"):
-            pairs_needed([pair] * 3, 5.0, 8)
 
 
 @pytest.mark.parametrize(
@@ -59,43 +51,57 @@ def test_asked_half_width(promised, within, asked):
     assert asked_half_width_percent(promised, within) == pytest.approx(asked)
 
 
-# The prior, 2.5 % with 3 degrees of freedom, and three pairs of one level, 2 more: s = √(3 · 0.025² / 5) = 1.93649 %.
-# t(0.975, n − 1) · √2 · s / √n is 6.803 % for 3 pairs, 4.358 for 4, 3.400 for 5, 2.874 for 6, 2.533 for 7, 2.290 for 8.
-# The asked width is a ratio too: ln 1.07 = 6.766 %, so that 7 % are not 7 hundredths.
+def test_a_proof_ends_after_the_first_batch_halfway_or_at_the_end():
+    assert [looks(*each) for each in ((3, 8), (3, 4), (3, 3), (4, 10))] == [[3, 6, 8], [3, 4], [3], [4, 7, 10]]
+
+
+# Three ratios or levels of standard deviation 1 %: t(0.975, 2) / √3 = 2.48414, times 1 % for ratios and 2 % for levels.
 @pytest.mark.parametrize(
-    ("asked", "needed"),
-    [(20, 3), (7.1, 3), (7.0, 4), (4.5, 4), (4.4, 5), (3.5, 5), (3.4, 6), (2.6, 7), (2.5, 8), (2.0, 8), (0.1, 8)],
+    ("log_sd", "level_sd", "half"), [(0.01, 0.0, 2.48414), (0.0, 0.01, 4.96828), (0.01, 0.01, 4.96828)]
 )
-def test_number_of_pairs_for_the_asked_width(asked, needed):
-    assert pairs_needed(pairs_at([5.0] * 3), asked, most=8) == needed
+def test_pairs_are_enough_where_ratios_and_levels_are_as_narrow_as_asked(log_sd, level_sd, half):
+    pairs = [
+        ProofPair(math.exp(level - log / 2), math.exp(level + log / 2))
+        for log, level in ((0.3 + at * log_sd, 5 + at * level_sd) for at in (-1, 0, 1))
+    ]
+    for asked, wanted in ((1.001 * half, 3), (0.999 * half, 6)):
+        assert pairs_wanted(pairs, 100 * math.expm1(asked / 100), [3, 6, 8]) == wanted
 
 
-def test_number_of_pairs_is_limited():
-    quiet = pairs_at([5.0] * 3)
-    assert pairs_needed(quiet, 0.1, most=6) == 6
-    assert pairs_needed(quiet, 0.1, most=20) == 20
-    assert pairs_needed(quiet, 0.1, most=2) == 3  # what is measured stays
-    assert pairs_needed(pairs_at([5.0] * 4), 50.0, most=8) == 4
+def test_more_pairs_are_wanted_up_to_the_last_look_and_if_the_search_saw_another_level():
+    quiet = pairs_of([0.1, 0.1, 0.1])
+    assert pairs_wanted(quiet, 2.0, [3, 6, 8]) == pairs_wanted(quiet, 2.0, [3, 6, 8], levels=[5.0]) == 3
+    assert pairs_wanted(quiet, 2.0, [3, 6, 8], levels=[5.05]) == 6
+    loud = pairs_of([0.3, -0.3] * 4)
+    assert [pairs_wanted(loud[:count], 2.0, [3, 6, 8]) for count in (3, 6, 7, 8)] == [6, 8, 8, 8]
 
 
-def test_pairs_of_different_levels_ask_for_more():
-    # Squares 2 · (0.03² + 0.03²) with 2 degrees of freedom: s = √((3 · 0.025² + 0.0036) / 5) = 3.3091 %; 4 pairs give
-    # 7.446 %, 5 give 5.811 %. Without the factor of 2 four pairs would do for 7.5 % (ln 1.075 = 7.232 %).
-    first = pairs_at([5.0, 5.03, 4.97])
-    assert pairs_needed(first, 7.5, most=8) == 5
-    assert pairs_needed(first, 7.8, most=8) == 4  # ln 1.078 = 7.511 %
+def test_what_the_order_of_the_starts_does_is_not_in_the_change():
+    noise = (0.002, -0.001, 0.0, 0.003, -0.002, 0.001, 0.0, -0.003)
+
+    def pair(number, second):
+        order = 1 if number % 2 == 0 else -1
+        value = math.exp(0.05 + noise[number] + order * math.log(second))
+        return ProofPair(100.0, 100.0 * value, order)
+
+    with_effect, without = (proved_change([pair(number, each) for number in range(8)]) for each in (0.97, 1.0))
+    assert with_effect == pytest.approx(without)
+    assert without.value == pytest.approx(100 * math.expm1(0.05), abs=0.2)
 
 
-def test_the_noise_of_the_search_counts():
-    # s = √(20 · 0.01² / 22) = 0.95346 %: 3 pairs give 3.350 % (ln 1.035 = 3.440 %).
-    assert pairs_needed(pairs_at([5.0] * 3), 3.5, most=8, noise=StartNoise(1.0, 20.0)) == 3
-    assert pairs_needed(pairs_at([5.0] * 3), 3.4, most=8, noise=StartNoise(1.0, 20.0)) == 4
-    assert pairs_needed(pairs_at([5.0] * 3), 3.5, most=8, noise=StartNoise(9.0, 20.0)) == 8
-
-
-def test_the_number_of_pairs_does_not_depend_on_the_change_or_on_how_it_scatters():
-    for logs in ([0.0, 0.0, 0.0], [0.5, 0.5, 0.5], [-0.4, 0.9, 0.1]):
-        assert pairs_needed(pairs_of(logs), 4.5, most=8) == 4
+@pytest.mark.parametrize(
+    ("baseline", "winner", "text"),
+    [
+        ([1, 2, 0, 1, 2, 0, 1, 2], [5, 6, 4, 5, 6, 4, 5, 6], None),
+        ([1, 2, 0, 1, 2, 0, 1, 2], [5, 6, -17, 5, 6, 4, 5, 6], "1 of 8 starts of the winner is 20 % lower"),
+        ([1, 2, 9, 9, 2, 0, 9, 8], [5, 6, 14, 5, 13, 4, 5, 14], "3 of 8 starts of the winner are 9 % higher"),
+        ([1, 2, 0, 1, 2, 0, 1, 2], [5, 0, 10, 3, 8, 2, 12, 6], "the starts of the winner scatter 5 times as much"),
+    ],
+)
+def test_starts_that_are_uneven_on_a_side_are_named(baseline, winner, text):
+    pairs = [ProofPair(math.exp(one / 100), math.exp(other / 100)) for one, other in zip(baseline, winner, strict=True)]
+    found = uneven_starts(pairs)
+    assert found is None if text is None else text in found
 
 
 # t(0.975, n − 1): 12.7062, 4.30265, 2.77645. The log ratios have a mean of 0.11 and a standard deviation of 0.01.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from made_search import choices, of
@@ -33,7 +34,18 @@ def test_a_proof_of_which_too_few_pairs_count_is_disturbed(two):
     assert choices(found.winner) == ""
 
 
-def test_the_searchs_noise_asks_for_more_pairs(two):
+def test_a_promise_near_the_narrowest_width_gets_all_pairs(two):
+    draw = random.Random(3)
+
+    def proved(gain):
+        values = {"": 100, "A": gain, "B": 90, "AB": 95}
+        return simulate_project(two(), lambda *of: Measured([values[choices(of[0])] * draw.gauss(1, 0.002)]))
+
+    small, large = proved(103.5), proved(130)
+    assert (small.proof.pairs, large.proof.pairs) == (8, 3)
+
+
+def test_a_search_that_saw_another_level_asks_for_more_pairs(two):
     """Starts of the search scatter, those of the proof do not."""
     numbers = itertools.count()
 
@@ -42,7 +54,7 @@ def test_the_searchs_noise_asks_for_more_pairs(two):
         return Measured([value * (1 if start.startswith("proof") else (0.75, 1.25)[next(numbers) % 2])])
 
     quiet = simulate_project(two(), of({"": 100, "A": 170, "B": 90, "AB": 150}))
-    assert (quiet.proof.pairs, simulate_project(two(), measure).proof.pairs) == (3, 8)
+    assert (quiet.proof.pairs, simulate_project(two(), measure).proof.pairs) == (3, 6)
 
 
 def test_a_made_run_gives_rounds_or_why_it_failed():

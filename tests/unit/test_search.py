@@ -14,17 +14,17 @@ from servelab.search import strategies as search
 from servelab.search.simulate import Measured, run_search, tables
 from servelab.search.strategies import STRATEGIES, stage_names
 from servelab.study.configuration import Load, baseline
-from servelab.study.study import CONFIRM, CONFIRM_FIRST
+from servelab.study.study import PROOF_STAGES
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_stages_are_known_from_the_study_alone(strategy, project_with):
     project = project_with(strategy)
     names = stage_names(project.study)
-    assert names == stage_names(project.study) and names[-2:] == [CONFIRM_FIRST, CONFIRM]
+    assert names == stage_names(project.study) and names[-3:] == [*PROOF_STAGES]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) for name in names)
-    assert [stage.plan.stage for stage in run_search(project, measure)] == names[:-2]
+    assert [stage.plan.stage for stage in run_search(project, measure)] == names[:-3]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.names())

@@ -25,7 +25,7 @@ from servelab.study.study import CONFIRM, Candidate
 
 
 def level(load, *percents, only=None):
-    return Level(load, {f"p{number}": math.log1p(each / 100) for number, each in enumerate(percents)}, only)
+    return Level(load, {f"p-{number}": math.log1p(each / 100) for number, each in enumerate(percents)}, only)
 
 
 def test_one_side_is_better_at_all_loads():

@@ -18,7 +18,7 @@ from servelab.measure.run_folder import SealedRuns
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.project import is_live, name_of
-from servelab.study.study import CONFIRM, CONFIRM_FIRST
+from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STAGES
 from servelab.workflow import coordination
 from servelab.workflow.needs import MeasuringJobs, Sources
 from servelab.workflow.placement import Placements
@@ -256,7 +256,7 @@ def test_files_of_stages(studies):
     files, stages = StudyFiles(studies), studies.stages(SEARCH)
     assert files.of_stages(SEARCH, "plan.json")[-1] == f"results/{SEARCH}/stages/confirm/plan.json"
     assert files.of_last_stage(SEARCH, "plan.json") == files.of_stages(SEARCH, "plan.json")[-1]
-    assert CONFIRM_FIRST not in stages and studies.planned_stages(SEARCH)[-2:] == [CONFIRM_FIRST, CONFIRM]
+    assert CONFIRM_FIRST not in stages and studies.planned_stages(SEARCH)[-3:] == [*PROOF_STAGES]
     assert len(files.of_deciding_stages(SEARCH, "decision.json")) == len(stages) - 1
     assert files.previous_stage(SEARCH, stages[0]) == files.past_stages(name_of(SEARCH), stages[0]) == {}
     first, confirm = (files.past_stages(name_of(SEARCH), stage) for stage in (CONFIRM_FIRST, CONFIRM))
@@ -264,8 +264,8 @@ def test_files_of_stages(studies):
     assert len(first["past_plans"]) == len(stages) - 1
     assert confirm == {
         **first,
-        "first_plan": f"results/{SEARCH}/stages/{CONFIRM_FIRST}/plan.json",
-        "first_table": f"results/{SEARCH}/stages/{CONFIRM_FIRST}/table.parquet",
+        "before_plan": f"results/{SEARCH}/stages/{CONFIRM_MORE}/plan.json",
+        "before_table": f"results/{SEARCH}/stages/{CONFIRM_MORE}/table.parquet",
     }
     made = files.made(SEARCH)
     assert len(set(made)) == len(made)

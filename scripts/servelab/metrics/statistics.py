@@ -93,23 +93,42 @@ LEAST_RANKED = 6
 """From so many pairs on there is a signed-rank interval of 95 %."""
 
 
-def change_of_pairs(log_ratios: Sequence[float]) -> Interval:
+def change_of_pairs(log_ratios: Sequence[float], orders: Sequence[int] = ()) -> Interval:
     """Change in percent from the natural logarithm of each pair's ratio, with its 95 % interval; None below 2 pairs.
 
     Up to five pairs: the mean of the logarithms with Student's interval. From six pairs on: the median of the means of
     any two (Hodges-Lehmann), with Wilcoxon's signed-rank interval: Hollander, Wolfe and Chicken, "Nonparametric
     Statistical Methods", 3rd ed., sections 3.2 and 3.3. It covers 95 to 97 % for any symmetric noise and is 9 % wider
-    than Student's for normal noise. Raises `ValueError` on no pairs.
+    than Student's for normal noise. Where `orders` are given (1: the baseline was started first, -1: second), what the
+    order does is then removed, and the interval is wider by what the estimate of it costs, 2 to 4 %. Raises
+    `ValueError` on no pairs.
     """
-    few = len(log_ratios) < LEAST_RANKED
-    value, low, high = mean_ci95(log_ratios) if few else _signed_rank_ci95(log_ratios)
+    if len(log_ratios) < LEAST_RANKED:
+        value, low, high = mean_ci95(log_ratios)
+    else:
+        value, low, high = _signed_rank_ci95(log_ratios, order_effect(log_ratios, orders), orders)
     return Interval(_percent(value), None if low is None else _percent(low), None if high is None else _percent(high))
 
 
-def _signed_rank_ci95(values: Sequence[float]) -> Interval:
+def order_effect(log_ratios: Sequence[float], orders: Sequence[int]) -> float | None:
+    """Logarithm of the second start of a pair against the first one, if all else is equal; None if it is not known.
+
+    Half of the median of the differences between pairs of the two orders (Hodges-Lehmann for two samples).
+    """
+    sides = [[ratio for ratio, order in zip(log_ratios, orders, strict=False) if order == of] for of in (1, -1)]
+    differences = [one - other for one in sides[0] for other in sides[1]]
+    return statistics.median(differences) / 2 if differences else None
+
+
+def _signed_rank_ci95(values: Sequence[float], effect: float | None, orders: Sequence[int]) -> Interval:
+    count, wider = len(values), 1.0
+    if effect is not None:
+        values = [value - effect * order for value, order in zip(values, orders, strict=True)]
+        wider = t_quantile(0.975, count - 2) / t_quantile(0.975, count - 1) * math.sqrt((count - 1) / (count - 2))
     means = sorted((one + other) / 2 for number, one in enumerate(values) for other in values[number:])
-    outside = _means_left_out(len(values))
-    return Interval(statistics.median(means), means[outside], means[-1 - outside])
+    outside, middle = _means_left_out(count), statistics.median(means)
+    low, high = (middle + wider * (end - middle) for end in (means[outside], means[-1 - outside]))
+    return Interval(middle, low, high)
 
 
 @lru_cache

@@ -20,6 +20,7 @@ from servelab.metrics.statistics import Interval, change_of_pairs, ratio_ci95
 from servelab.metrics.tables import schemas
 from servelab.metrics.timeline import LENGTH_DEPENDENT
 from servelab.results.checks import unequal_places
+from servelab.study.plan import order_of
 from servelab.study.study import AFTER_SEARCH, COMPARISON, CONFIRM, LAST_STAGES
 
 PROOF, SEARCH, LOGS = "proof", "search", "logs"
@@ -104,6 +105,8 @@ class _Compared(NamedTuple):
     baseline: Sequence[float]
     values: Sequence[float]
     evidence: str
+    orders: Sequence[int] = ()
+    """Of pairs: see `plan.order_of`."""
 
 
 def improvements(table: pd.DataFrame, rounds: pd.DataFrame, metrics: pd.DataFrame) -> pa.Table:
@@ -160,7 +163,8 @@ def _compared(starts: Starts, row: Row, baseline: Row, metric: str, is_recorded:
         return _Compared(starts.of_logs(baseline, metric), starts.of_logs(row, metric), LOGS)
     if row["stage"] == CONFIRM:
         pairs = starts.pairs(baseline, row, metric)
-        return _Compared([pair.baseline for pair in pairs], [pair.value for pair in pairs], PROOF)
+        sides = [pair.baseline for pair in pairs], [pair.value for pair in pairs]
+        return _Compared(*sides, PROOF, [order_of(pair.label) for pair in pairs])
     return _Compared(starts.of_starts(baseline, metric), starts.of_starts(row, metric), SEARCH)
 
 
@@ -170,11 +174,12 @@ def _definitions(metrics: pd.DataFrame) -> dict[tuple[str, str], str]:
     return dict(zip(zip(other["run_id"], other["metric"], strict=True), other["definition"], strict=True))
 
 
-def _change(baseline: Sequence[float], values: Sequence[float], evidence: str) -> Interval:
-    if evidence == LOGS:
+def _change(baseline: Sequence[float], values: Sequence[float], found: _Compared) -> Interval:
+    if found.evidence == LOGS:
         return ratio_ci95(baseline, values)
-    if evidence == PROOF and min(*baseline, *values) > 0:
-        return change_of_pairs([math.log(value / base) for base, value in zip(baseline, values, strict=True)])
+    if found.evidence == PROOF and min(*baseline, *values) > 0:
+        ratios = [math.log(value / base) for base, value in zip(baseline, values, strict=True)]
+        return change_of_pairs(ratios, found.orders)
     return Interval(100 * (fmean(values) / fmean(baseline) - 1), None, None)
 
 
@@ -184,7 +189,7 @@ def _row(row: Row, baseline: Row, metric: str, basis: Basis, found: _Compared) -
     )
     scaled = [value * factor for value in found.values]
     baseline_scaled = [value * baseline_factor for value in found.baseline]
-    change, low, high = _change(baseline_scaled, scaled, found.evidence)
+    change, low, high = _change(baseline_scaled, scaled, found)
     return {
         **{name: row[name] for name in ("study", "stage", "candidate", "workload")},
         "metric": metric,

@@ -32,7 +32,7 @@ from servelab.measure.run_files import RunStatus
 from servelab.metrics.statistics import Interval
 from servelab.metrics.tables.io import read_table
 from servelab.search.project import load_project
-from servelab.search.proof import BASELINE, WINNER, ProofPair, pair_order, pairs_needed, proved_change
+from servelab.search.proof import BASELINE, WINNER, ProofPair, looks, pair_order, pairs_wanted, proved_change
 from servelab.study.plan import Plan
 
 FIRST_PAIRS = 4
@@ -143,7 +143,8 @@ def bisect(
         while len(pairs) < needed:
             version = {BASELINE: old, WINNER: new}
             pair = {}
-            for side in pair_order(len(pairs)):
+            order = pair_order(len(pairs))
+            for side in order:
                 pair[side] = measured.measure(version[side], starts[version[side]])
                 starts[version[side]] += 1
             if _gap(pair[BASELINE], pair[WINNER]) > MOST_BETWEEN:
@@ -151,9 +152,9 @@ def bisect(
                 if left_out > MOST_LEFT_OUT:
                     raise Skipped(f"{left_out} pairs were measured more than {MOST_BETWEEN} apart")
                 continue
-            pairs.append(ProofPair(pair[BASELINE].value, pair[WINNER].value))
-            if len(pairs) == FIRST_PAIRS:
-                needed = pairs_needed(pairs, asked_percent, most_pairs)
+            pairs.append(ProofPair(pair[BASELINE].value, pair[WINNER].value, 1 if order[0] == BASELINE else -1))
+            if len(pairs) == needed:
+                needed = pairs_wanted(pairs, asked_percent, looks(FIRST_PAIRS, most_pairs))
         step = ComparedReleases(old, new, pairs, proved_change(pairs))
         found.steps.append(step)
         tell(step)

@@ -18,12 +18,13 @@ from servelab.search import strategies as search
 from servelab.search.decide import undecided
 from servelab.search.decision import Decision
 from servelab.search.planning import plan_confirm
-from servelab.search.proof_plan import FirstPairs
+from servelab.search.proof import looks
+from servelab.search.proof_plan import ProofStage
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.plan import Plan
 from servelab.study.project import Project, StudySummary
-from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
+from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STAGES, Study
 
 
 class PossibleVisit(NamedTuple):
@@ -74,7 +75,8 @@ def most_runs(study: Study) -> dict[str, int]:
     a_visit = _visit_runs(study)
     found = {outline.name: a_visit * outline.most_runs for outline in search.strategy_of(study).outlines(study)}
     runs = [2 * count for count in _proof_runs(study)]
-    return found | {CONFIRM_FIRST: sum(runs[: study.proof.pairs]), CONFIRM: sum(runs)}
+    more = looks(study.proof.pairs, study.proof.most_pairs)[:2][-1]
+    return found | {CONFIRM_FIRST: sum(runs[: study.proof.pairs]), CONFIRM_MORE: sum(runs[:more]), CONFIRM: sum(runs)}
 
 
 def _visit_runs(study: Study) -> int:
@@ -186,7 +188,7 @@ def _is_of_this_objective(project: Project, plan: Plan, results: Path) -> bool:
 def _proof(
     project: Project, past: list[PastStage], is_known: bool, engines: frozenset[str], results: Path
 ) -> Iterator[Step]:
-    """Both stages of the proof. While the winner is not known, another candidate than the baseline stands in for it."""
+    """The stages of the proof. While the winner is not known, another candidate than the baseline stands in for it."""
     study = project.study
     own = frozenset({baseline(study).configuration.engine})
     pairs = [[PossibleVisit(own, runs), PossibleVisit(None, runs)] for runs in _proof_runs(study)]
@@ -194,12 +196,17 @@ def _proof(
         plan = plan_confirm(project, _stand_in(past), study.proof.pairs)
         yield Step(plan, list(chain.from_iterable(pairs)), False, engines)
         return
-    first = search.plan(project, CONFIRM_FIRST, past)
-    yield Step(first, [], True, engines)
-    table = table_on_disk(first, results)
-    plan = search.plan(project, CONFIRM, past, None if table is None else FirstPairs(first, table))
-    is_certain = table is not None or len(first.candidates) == 1
-    yield Step(plan, list(chain.from_iterable(pairs[study.proof.pairs :])), is_certain, engines)
+    before: ProofStage | None = None
+    is_certain, planned = True, 0
+    for stage in PROOF_STAGES:
+        plan = search.plan(project, stage, past, before)
+        possible = pairs[planned:] if stage == CONFIRM and len(plan.candidates) > 1 else []
+        yield Step(plan, list(chain.from_iterable(possible)), is_certain, engines)
+        planned = len({run.start for run in plan.candidates[0].runs}) if is_certain else planned
+        is_same = before is not None and before.plan.run_ids() == plan.run_ids()
+        table = before.table if is_same and before else table_on_disk(plan, results) if is_certain else None
+        before = before if table is None else ProofStage(plan, table)
+        is_certain = table is not None or len(plan.candidates) == 1
 
 
 def _stand_in(past: list[PastStage]) -> Incumbent:

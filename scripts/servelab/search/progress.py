@@ -19,7 +19,7 @@ from servelab.results.past_runs import parts_of_runs
 from servelab.search.course import most_runs
 from servelab.search.decision import Decision
 from servelab.study.plan import Plan
-from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
+from servelab.study.study import PROOF_STAGES, Study
 
 _REPORT_EVERY_S = 10.0
 """Shortest time between two lines of a stage; the last run always gets one."""
@@ -144,7 +144,7 @@ class StudyProgress:
             failed=sum(not status.is_ok for status in done.values()),
             running=running,
             starts_left=starts_left,
-            best=None if name in (CONFIRM_FIRST, CONFIRM) else self._best(planned or [], winner),
+            best=None if name in PROOF_STAGES else self._best(planned or [], winner),
             is_decided=winner is not None,
             left_s=None if spent_s is None else spent_s / max(1, running),
             left_accelerator_h=None if spent_s is None else spent_s * accelerators / 3600,

@@ -3,17 +3,10 @@
 One pair is one start of each, next to each other on the same devices; the order alternates. What both of a pair share,
 a slow hour or a busy neighbour, cancels in the pair's ratio.
 
-How many pairs (`pairs_needed`) is decided after the first three, from data that say nothing about the change: the
-noise that the search saw, and how the *level* of the pairs (the mean of both sides) scatters. If starts are equally
-noisy on both sides, a pair's level and its ratio are independent, so the interval covers as if the number had been
-fixed beforehand. It may use all pairs, and no gain is favoured by when measuring stops.
-
-The rules it was simulated beside, all to reach a third of the promised gain, at a true gain of 5 % and a scatter of
-starts of 2.3 %, up to 8 pairs (pairs on average, share of gains proved; 40,000 proofs each): this one 7.7, 89 %;
-Stein's two-stage rule after 3, 4 or 5 pairs 7.2, 59 %; 7.1, 78 %; 7.2, 87 %; group-sequential with looks at 3, 5 and 8
-pairs 6.6, 89 %. Stein's interval needs normal noise: if 12 % of the starts are 15 % slower it covers 90 % after 3
-pairs, 92 % after 4. The group-sequential rule finds up to 0.5 points too much, because lucky data stop early. A gain of
-30 % takes 3.0 pairs here, and 3.3, 4.0 and 5.0 by Stein's rule after 3, 4 and 5.
+How many pairs (`pairs_wanted`) is decided at three looks, from their scatter and never from their change: a rule that
+looks at the change stops when the data happen to be good. A look at the scatter of the ratios alone would stop when
+they happen to agree, and cover 91 to 93 % instead of 95. So the *levels* of the pairs (the mean of both sides) have to
+scatter as little: if starts are equally noisy on both sides, levels and ratios are independent.
 """
 
 from __future__ import annotations
@@ -26,8 +19,8 @@ from typing import NamedTuple
 from pydantic import Field
 
 from servelab.core.files import FiniteOrNull, JsonPart
-from servelab.metrics.statistics import Interval, change_of_pairs, t_quantile
-from servelab.search.decide import PRIOR, StartNoise, sum_of_squares
+from servelab.metrics.statistics import LEAST_RANKED, Interval, change_of_pairs, order_effect, t_quantile
+from servelab.search.decide import sum_of_squares
 from servelab.search.decision import CANNOT_TELL
 
 BASELINE, WINNER = "baseline", "winner"
@@ -42,20 +35,19 @@ class ProofPair(NamedTuple):
 
     baseline: float
     winner: float
+    order: int = 1
+    """1 if the baseline was started first, -1 if the winner was."""
 
     @property
     def log_ratio(self) -> float:
         """Natural logarithm of winner / baseline. Raises `ValueError` on a value that is not above 0."""
-        baseline, winner = self._logs()
+        baseline, winner = self.logs
         return winner - baseline
 
     @property
-    def level(self) -> float:
-        """Mean of the logarithms of both values. Raises `ValueError` on a value that is not above 0."""
-        return statistics.fmean(self._logs())
-
-    def _logs(self) -> tuple[float, float]:
-        if not all(0 < value < math.inf for value in self):
+    def logs(self) -> tuple[float, float]:
+        """Logarithms of both values. Raises `ValueError` on a value that is not above 0."""
+        if not all(0 < value < math.inf for value in self[:2]):
             raise ValueError(f"both values of a pair must be above 0: {self}")
         return math.log(self.baseline), math.log(self.winner)
 
@@ -75,20 +67,28 @@ def asked_half_width_percent(promised_percent: float, within_percent: float | No
     return max(LEAST_ASKED_PERCENT, SHARE_OF_PROMISE * abs(promised_percent))
 
 
-def pairs_needed(first: Sequence[ProofPair], asked_percent: float, most: int, noise: StartNoise = PRIOR) -> int:
-    """How many pairs to measure in all, those of the `first` batch included; never fewer than these.
+def looks(first: int, most: int) -> list[int]:
+    """The numbers of pairs after which a proof may end: the first batch, half of the others, and all."""
+    return sorted({first, min(most, (first + most + 1) // 2), max(first, most)})
 
-    The smallest n up to `most` with t(0.975, n − 1) · √2 · s / √n within the asked half width, else `most`. s is the
-    standard deviation of a start's log value: `noise` (the search's, from other starts) updated by the scatter of the
-    levels of the `first` pairs, whose variance is s² / 2 if both sides are equally noisy. The levels also contain what
-    a pair's ratio is free of (a drift, a neighbour), which can only ask for more pairs. `first` is of the workload
-    and the metric that decide; the other workloads get the same number.
+
+def pairs_wanted(
+    pairs: Sequence[ProofPair], asked_percent: float, looks: Sequence[int], levels: Sequence[float] = ()
+) -> int:
+    """How many pairs to have: those there are if their interval is as narrow as asked, else as many as the next look.
+
+    `levels` are further levels (mean logarithms of both sides), such as the search's. The interval has to be as narrow
+    by its own width, and by t(0.975, n - 1) · 2 · s / √n, where s is the standard deviation of the n levels.
     """
-    squares = 2 * sum_of_squares([pair.level for pair in first])
-    sd = noise.updated(squares, len(first) - 1).sd_percent / 100
+    change = proved_change(pairs)
     asked = math.log1p(asked_percent / 100)
-    fits = (n for n in range(2, most) if t_quantile(0.975, n - 1) * sd * math.sqrt(2 / n) <= asked)
-    return max(len(first), next(fits, most))
+    found = [*(statistics.fmean(pair.logs) for pair in pairs), *levels]
+    if change.low is not None and change.high is not None and len(found) > 2:
+        sd = math.sqrt(sum_of_squares(found) / (len(found) - 1))
+        by_levels = t_quantile(0.975, len(pairs) - 1) * 2 * sd / math.sqrt(len(pairs))
+        if max(by_levels, math.log1p(half_width_percent(change.low, change.high) / 100)) <= asked:
+            return len(pairs)
+    return next((look for look in looks if look > len(pairs)), len(pairs))
 
 
 def proved_change(pairs: Sequence[ProofPair]) -> Interval:
@@ -96,19 +96,64 @@ def proved_change(pairs: Sequence[ProofPair]) -> Interval:
 
     Raises `ValueError` on no pairs.
     """
-    return change_of_pairs([pair.log_ratio for pair in pairs])
+    return change_of_pairs([pair.log_ratio for pair in pairs], [pair.order for pair in pairs])
 
 
 def half_width_percent(low: float, high: float) -> float:
     """Half the width of a change's interval: the smallest change that would have excluded zero with this noise.
 
-    `low` and `high` are in percent; halved between logarithms: 100 · (√((1 + high / 100) / (1 + low / 100)) − 1).
+    `low` and `high` are in percent; halved between logarithms: 100 · (√((1 + high / 100) / (1 + low / 100)) - 1).
     """
     return _percent((math.log1p(high / 100) - math.log1p(low / 100)) / 2)
 
 
 def _percent(log_change: float) -> float:
     return 100 * math.expm1(log_change)
+
+
+_NOISIER = (199, 47, 23, 15, 11, 8.9, 7.5, 6.5)
+"""For 3, 4, … starts a side: variances whose ratio is larger differ (F, 1 % on both sides together)."""
+_APART = (44, 15, 9.5, 7.3, 6.1, 5.2, 4.8, 4.4)
+"""The largest gap between two starts of a side, in standard deviations of what is on either side of it, that normal
+noise exceeds in 1 % (simulated)."""
+_LEAST_GAP = math.log(1.03)
+
+
+def uneven_starts(pairs: Sequence[ProofPair]) -> str | None:
+    """How the starts of a side differ among themselves, more than noise explains; None if they do not.
+
+    A side may scatter far more than the other, or have starts of two kinds.
+    """
+    if len(pairs) < 3:
+        return None
+    at = min(len(pairs), len(_NOISIER) + 2) - 3
+    sides = dict(zip((BASELINE, WINNER), map(sorted, zip(*(pair.logs for pair in pairs), strict=True)), strict=True))
+    groups = {name: _split(logs) for name, logs in sides.items()}
+    squares = sum(sum_of_squares(group) for both in groups.values() for group in both)
+    sd = math.sqrt(squares / (2 * len(pairs) - 4))
+    spread = {name: sum_of_squares(logs) for name, logs in sides.items()}
+    found = []
+    for name, (low, high) in groups.items():
+        gap, other = high[0] - low[-1], spread[BASELINE if name == WINNER else WINNER]
+        is_noisier = spread[name] > max(_NOISIER[at] * other, (len(pairs) - 1) * _LEAST_GAP**2 / 4)
+        if gap > max(_APART[at] * sd, _LEAST_GAP) or (is_noisier and gap > _LEAST_GAP):
+            few, word = (low, "lower") if len(low) <= len(high) else (high, "higher")
+            apart = abs(_percent(statistics.fmean(few) - statistics.fmean(high if few is low else low)))
+            found.append(f"{len(few)} of {len(pairs)} starts of the {name} {_is(len(few))} {apart:.0f} % {word}")
+        elif is_noisier:
+            times = f"{math.sqrt(spread[name] / other):.0f} times" if other else "far more than"
+            found.append(f"the starts of the {name} scatter {times} as much as the other side's")
+    return "; ".join(found) or None
+
+
+def _split(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """Sorted values below and above their largest gap."""
+    at = max(range(1, len(values)), key=lambda position: values[position] - values[position - 1])
+    return values[:at], values[at:]
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 BETTER = "better"
@@ -135,6 +180,12 @@ class ProofVerdict(JsonPart):
     change_ci95_high_percent: FiniteOrNull = Field(description="Upper end of it.")
     smallest_change_percent: FiniteOrNull = Field(
         description="Smallest change that could have been seen: half the width of the interval; null without one."
+    )
+    second_start_percent: FiniteOrNull = Field(
+        None, description="Change of the second start of a pair on the first, which the figures are free of; null below 6."
+    )
+    uneven_starts: str | None = Field(
+        None, description="A warning: how the starts of a side differ among themselves; null if as noise explains."
     )
     unequal_places: str | None = Field(
         None, description="A warning: how the places of the runs compared differ; null if they do not (cluster.md)."
@@ -177,6 +228,10 @@ def judge_proof(
     else:
         verdict, reason = _compare(change, margin_percent, higher_is_better)
     low, high = (None, None) if change is None else change[1:]
+    effect = order_effect([pair.log_ratio for pair in pairs], [pair.order for pair in pairs])
+    uneven = uneven_starts(pairs)
+    if uneven:
+        reason = f"{reason} (uneven starts: {uneven})"
     return ProofVerdict(
         verdict=verdict,
         why=_side_by_side(reason, promised_percent, change, f"{_counted(len(pairs))} of {of}"),
@@ -185,6 +240,8 @@ def judge_proof(
         change_percent=None if change is None else change.value,
         change_ci95_low_percent=low,
         change_ci95_high_percent=high,
+        second_start_percent=None if effect is None or len(pairs) < LEAST_RANKED else _percent(effect),
+        uneven_starts=uneven,
         smallest_change_percent=None if low is None or high is None else half_width_percent(low, high),
     )
 

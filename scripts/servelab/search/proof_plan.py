@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from math import log
+from statistics import fmean
 from typing import NamedTuple
 
 import pandas as pd
@@ -27,19 +30,21 @@ from servelab.search.decision import CHANGES_ANSWERS, Row, is_barred, rows_of, s
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import (
     BETTER,
+    LEAST_ASKED_PERCENT,
     SAME,
     WORSE,
     ProofPair,
     ProofVerdict,
     asked_half_width_percent,
     judge_proof,
-    pairs_needed,
+    looks,
+    pairs_wanted,
 )
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Incumbent, baseline, difference, key_of
-from servelab.study.plan import LeftOut, Plan
+from servelab.study.plan import LeftOut, Plan, order_of
 from servelab.study.project import Project
-from servelab.study.study import CONFIRM, Study
+from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, Study
 
 
 class _Tried(NamedTuple):
@@ -127,61 +132,97 @@ LEAST_PAIRS = 2
 """Of the next best: fewer have no interval."""
 
 
-class FirstPairs(NamedTuple):
-    """The stage `confirm-first` once it is measured."""
+class ProofStage(NamedTuple):
+    """A stage of the proof that is measured."""
 
     plan: Plan
     table: pd.DataFrame
     """Columns of schemas.STAGE_TABLE."""
 
 
-def plan_proof(project: Project, stage: str, past: Sequence[PastStage], first: FirstPairs | None = None) -> Plan:
-    """The plan of `confirm-first`, with the first pairs, or of `confirm`, with all pairs, those included.
+def plan_proof(project: Project, stage: str, past: Sequence[PastStage], before: ProofStage | None = None) -> Plan:
+    """The plan of a stage of the proof, with all pairs of the stages before it.
 
-    `past` are all stages of the search. Without `first`, as in an estimate, `confirm` has no more pairs. If the winner
-    changed its answers in the first pairs, `confirm` proves the next best instead, with pairs of its own: as many as
-    are left of `proof.most_pairs`, at most.
+    `past` are all stages of the search, `before` is the proof's stage before this one. Without it, as in an estimate,
+    there are no more pairs than the first. If the winner changed its answers in these, the next best is proved instead,
+    with pairs of its own: as many as are left of `proof.most_pairs`, at most.
     """
     study = project.study
     winner = past[-1].winner if past else baseline(study)
-    if stage != CONFIRM or first is None:
+    if stage == CONFIRM_FIRST or before is None:
         return plan_confirm(project, winner, study.proof.pairs, stage)
-    left, changed = study.proof.most_pairs - study.proof.pairs, _changed_answers(study, first)
-    if changed is not None and left >= LEAST_PAIRS:
+    left, changed = study.proof.most_pairs - study.proof.pairs, _changed_answers(study, before)
+    if changed is not None and left >= LEAST_PAIRS and before.plan.left_out is None:
         other = next_best(study, past, winner.configuration, search_noise(study, past))
         if other is not None:
-            pairs = min(left, pairs_for(study, first, past, other.configuration))
             promised = promised_percent(study, past)
             left_out = LeftOut(candidate=winner.candidate, change_percent=promised, why=changed)
-            return plan_confirm(project, other, pairs, stage).model_copy(update={"left_out": left_out})
-    pairs = max(pairs_for(study, first, past), _most_wanted(study, first))
-    return plan_confirm(project, winner, pairs, stage, lost_pairs(study, first))
+            plan = plan_confirm(project, other, min(left, study.proof.pairs), stage)
+            return plan.model_copy(update={"left_out": left_out})
+    winner = Incumbent(candidate=str(before.plan.proposed), configuration=before.plan.candidates[-1].configuration)
+    pairs, lost = pairs_for(study, stage, before, past), lost_pairs(study, before)
+    plan = plan_confirm(project, winner, pairs, stage, lost)
+    return plan.model_copy(update={"left_out": before.plan.left_out})
 
 
-def _most_wanted(study: Study, first: FirstPairs) -> int:
-    """The most pairs that any workload is to be measured in, whatever the noise."""
-    lost = lost_pairs(study, first)
-    return max(study.pairs_on(name) + lost.get(name, 0) for name in study.workloads)
-
-
-def lost_pairs(study: Study, first: FirstPairs) -> dict[str, int]:
-    """How many of the first pairs do not count on each workload, because they were disturbed or torn apart.
+def lost_pairs(study: Study, stage: ProofStage) -> dict[str, int]:
+    """How many pairs of a stage do not count on each workload, because they were disturbed or torn apart.
 
     A failure is a result, so a workload on which a side failed has lost none.
     """
-    if len(first.plan.candidates) < 2:
+    if len(stage.plan.candidates) < 2:
         return {}
+    planned = Counter(run.workload for run in stage.plan.candidates[0].runs)
     return {
-        name: min(study.pairs_on(name), study.proof.pairs) - len(pairs_of(first.table, name))
+        name: planned[name] - len(pairs_of(stage.table, name))
         for name in study.workloads
-        if not any(_failure(first.table, name, side) for side in (0, 1))
+        if not any(_failure(stage.table, name, side) for side in (0, 1))
     }
 
 
-def _changed_answers(study: Study, first: FirstPairs) -> str | None:
-    """What the answers of the winner lost in the first pairs, if that is why it is not fit; None otherwise."""
-    rows = rows_of(first.table[first.table["workload"] == study.objective.on])
-    found = unfit(study, max(rows, key=lambda row: row["position"])) if len(first.plan.candidates) > 1 else None
+def pairs_for(study: Study, stage: str, before: ProofStage, past: Sequence[PastStage]) -> int:
+    """How many pairs a stage of the proof has, those of the stage before it included.
+
+    One more for each that does not count, and at least as many as any workload wants.
+    """
+    on, most, plan = study.objective.on, study.proof.most_pairs, before.plan
+    planned = Counter(run.workload for run in plan.candidates[0].runs)[on]
+    measured, lost = pairs_of(before.table, on), lost_pairs(study, before)
+    if on not in lost:  # a side failed
+        return planned
+    most -= study.proof.pairs if plan.left_out else 0
+    pairs = max(len(measured), min(study.proof.pairs, most))
+    promised = promised_percent(study, past, plan.candidates[-1].configuration)
+    if len(measured) == pairs and promised is not None:
+        pairs = _wanted(study, stage, measured, most, promised, _levels(study, past, plan.candidates[-1].configuration))
+    return max(pairs + lost[on], *(study.pairs_on(name) + lost.get(name, 0) for name in study.workloads))
+
+
+def _wanted(
+    study: Study, stage: str, measured: Sequence[ProofPair], most: int, promised: float, levels: Sequence[float]
+) -> int:
+    """See `pairs_wanted`. A promise that is barely above the narrowest width asked gets all pairs."""
+    within, first = study.proof.within_percent, min(study.proof.pairs, most)
+    steps = looks(first, most) if stage == CONFIRM_MORE else [most]
+    is_small = within is None and abs(promised) < 2 * LEAST_ASKED_PERCENT
+    asked = 0.0 if is_small else asked_half_width_percent(promised, within)
+    return pairs_wanted(measured, asked, steps, levels)
+
+
+def _levels(study: Study, past: Sequence[PastStage], proposed: Configuration) -> list[float]:
+    """The level of each start of the winner in the search, with the mean of the baseline's there."""
+    base, winner = _promised_rows(study, past, proposed)
+    values = [start_values(row) if row else [] for row in (base, winner)]
+    if not all(values) or min(map(min, values)) <= 0:
+        return []
+    of_baseline = fmean(map(log, values[0]))
+    return [(log(value) + of_baseline) / 2 for value in values[1]]
+
+
+def _changed_answers(study: Study, stage: ProofStage) -> str | None:
+    """What the answers of the winner lost in a stage, if that is why it is not fit; None otherwise."""
+    rows = rows_of(stage.table[stage.table["workload"] == study.objective.on])
+    found = unfit(study, max(rows, key=lambda row: row["position"])) if len(stage.plan.candidates) > 1 else None
     return found[1] if found is not None and found[0] == CHANGES_ANSWERS else None
 
 
@@ -195,7 +236,7 @@ def pairs_of(table: pd.DataFrame, workload: str) -> list[ProofPair]:
         return []
     base, found = (dict(zip(row["start_labels"], start_values(row), strict=True)) for row in (rows[0], rows[-1]))
     return [
-        ProofPair(base[label], found[label])
+        ProofPair(base[label], found[label], order_of(label))
         for label in paired_labels(rows[0], rows[-1])
         if min(base[label], found[label]) > 0
     ]
@@ -232,22 +273,6 @@ def _promised_rows(
                 rows[key_of(candidate.configuration)] = row
     winner = rows.get(key_of(proposed or past[-1].winner.configuration)) if past else None
     return rows.get(key_of(baseline(study).configuration)), winner
-
-
-def pairs_for(study: Study, first: FirstPairs, past: Sequence[PastStage], proposed: Configuration | None = None) -> int:
-    """How many pairs `confirm` has, those of `first` included; one more for each of these that does not count.
-
-    `proposed` is what it proves, by default the winner of the search: only what the search promised for it matters.
-    """
-    measured, wanted = pairs_of(first.table, study.objective.on), study.proof
-    lost = lost_pairs(study, first).get(study.objective.on)
-    if lost is None:
-        return wanted.pairs
-    promised = promised_percent(study, past, proposed)
-    if not measured or promised is None:
-        return wanted.pairs + lost
-    asked = asked_half_width_percent(promised, wanted.within_percent)
-    return pairs_needed(measured, asked, wanted.most_pairs, search_noise(study, past)) + lost
 
 
 def search_noise(study: Study, past: Sequence[PastStage]) -> StartNoise:

@@ -22,12 +22,12 @@ from servelab.search import strategies as search
 from servelab.search.decide import NOT_RUN
 from servelab.search.project import load_project
 from servelab.search.proof import ProofVerdict
-from servelab.search.proof_plan import FirstPairs, judge, promised_percent
+from servelab.search.proof_plan import ProofStage, judge, promised_percent
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Load
 from servelab.study.plan import ANSWERS, Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project
-from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
+from servelab.study.study import PROOF_STAGES, Study
 
 MOST_ATTEMPTS = 3
 """How often a disturbed run is measured."""
@@ -138,11 +138,12 @@ def simulate_project(project: Project, measure: Measure, seed: int = 0) -> Study
     """`simulate_study` for a study that is loaded already."""
     study, runs = project.study, _Runs(measure, seed)
     past = _search(project, runs)
-    first = search.plan(project, CONFIRM_FIRST, past)
-    runs.measure(study, first)
-    plan = search.plan(project, CONFIRM, past, FirstPairs(first, tables(study, first, runs.known, runs.jobs)))
-    runs.measure(study, plan)
-    table = tables(study, plan, runs.known, runs.jobs)
+    before = None
+    for stage in PROOF_STAGES:
+        plan = search.plan(project, stage, past, before)
+        runs.measure(study, plan)
+        table = tables(study, plan, runs.known, runs.jobs)
+        before = ProofStage(plan, table)
     baseline, proposed = plan.candidates[0].configuration, plan.candidates[-1].configuration
     promised = promised_percent(study, past, proposed)
     proof = judge(study, table, promised) if len(plan.candidates) > 1 else None
@@ -166,7 +167,7 @@ def run_search(project: Project, measure: Measure, seed: int = 0) -> list[PastSt
 def _search(project: Project, runs: _Runs) -> list[PastStage]:
     past: list[PastStage] = []
     for stage in search.stage_names(project.study):
-        if stage in (CONFIRM_FIRST, CONFIRM):
+        if stage in PROOF_STAGES:
             break
         plan = search.plan(project, stage, past)
         runs.measure(project.study, plan)

@@ -21,6 +21,7 @@ from servelab.search.decide import start_values, unfit
 from servelab.search.decision import CHANGES_ANSWERS, Decision, Row
 from servelab.search.proof import BASELINE, WINNER, ProofPair, proved_change
 from servelab.search.recommended import Explored, MapCrossing, MapLevel, MapRange, WinnerMap
+from servelab.study.plan import order_of
 from servelab.study.project import SearchedStudy
 from servelab.study.study import CONFIRM, Study
 
@@ -44,7 +45,7 @@ class Level(NamedTuple):
 
     def best(self) -> Best:
         """The better side here, or both."""
-        return (self.only,) if self.only else _better(list(self.log_ratios.values()))[0]
+        return (self.only,) if self.only else _better(self.log_ratios)[0]
 
 
 class Range(NamedTuple):
@@ -148,22 +149,23 @@ def _cells(levels: Sequence[Level]) -> Iterator[_Cell]:
 
 
 def _measured(level: Level) -> _Cell:
-    change = None if level.only else _better(list(level.log_ratios.values()))[1]
+    change = None if level.only else _better(level.log_ratios)[1]
     return _Cell(level.best(), change, level.load, level.load, level.load, is_measured=True)
 
 
 def _between(level: Level, after: Level, labels: Sequence[str], way: float) -> _Cell:
     a, b = level.load, after.load
-    best, change = _better([(1 - way) * level.log_ratios[label] + way * after.log_ratios[label] for label in labels])
+    ratios = {label: (1 - way) * level.log_ratios[label] + way * after.log_ratios[label] for label in labels}
+    best, change = _better(ratios)
     low, high = 1 / ((1 - way) / a + way / b), (1 - way) * a + way * b
     return _Cell(best, change, low, a ** (1 - way) * b**way, high, is_measured=False)
 
 
-def _better(log_ratios: Sequence[float]) -> tuple[Best, float | None]:
+def _better(log_ratios: Mapping[str, float]) -> tuple[Best, float | None]:
     """The side that the pairs' interval shows to be better, and their change; both below two pairs."""
     if len(log_ratios) < _LEAST_PAIRS:
         return BOTH, None
-    change = change_of_pairs(log_ratios)
+    change = change_of_pairs([*log_ratios.values()], [order_of(label) for label in log_ratios])
     assert change.low is not None and change.high is not None
     return ((WINNER,) if change.low > 0 else (BASELINE,) if change.high < 0 else BOTH), change.value
 
@@ -257,8 +259,9 @@ def _level(study: Study, point: str, table: pd.DataFrame) -> tuple[MapLevel, Lev
 def _pairs(sides: Mapping[str, Row]) -> dict[str, ProofPair]:
     """Label → the objective of each pair that counts; a value of 0 has no logarithm and is left out."""
     base, found = (dict(zip(sides[side]["start_labels"], start_values(sides[side]), strict=True)) for side in BOTH)
-    pairs = {label: ProofPair(base[label], found[label]) for label in paired_labels(sides[BASELINE], sides[WINNER])}
-    return {label: pair for label, pair in pairs.items() if min(pair) > 0}
+    labels = paired_labels(sides[BASELINE], sides[WINNER])
+    pairs = {label: ProofPair(base[label], found[label], order_of(label)) for label in labels}
+    return {label: pair for label, pair in pairs.items() if min(pair.baseline, pair.winner) > 0}
 
 
 def _explored(study: SearchedStudy, table: pd.DataFrame, curves: pd.DataFrame) -> list[Explored]:

@@ -114,6 +114,11 @@ def in_order(
     return sorted([*loads, *answers], key=lambda run: starts.index(start_of(run)))  # stable
 
 
+def order_of(start: str) -> int:
+    """The order of a pair of the proof, by its label: 1 if the baseline is started first, -1 if the winner is."""
+    return -1 if int(start.rpartition("-")[2]) % 2 else 1
+
+
 def jobs_of(candidates: Iterable[Sequence[T]], start_of: Callable[[T], str]) -> list[list[list[T]]]:
     """The runs of each measuring job: its visits, and the runs of each visit, in the order of measurement.
 
@@ -129,7 +134,7 @@ def jobs_of(candidates: Iterable[Sequence[T]], start_of: Callable[[T], str]) -> 
     for (start, position), runs in visits.items():
         jobs.setdefault((start, None if start.startswith(PROOF) else position), []).append(runs)
     return [
-        job[::-1] if start.startswith(PROOF) and int(start.rpartition("-")[2]) % 2 else job
+        job[::-1] if start.startswith(PROOF) and order_of(start) < 0 else job
         for (start, _), job in jobs.items()
     ]
 

@@ -27,7 +27,7 @@ from servelab.metrics.objective import PERCENTILES, allowed_share, observations_
 from servelab.metrics.timeline import LENGTH_DEPENDENT
 from servelab.study.configuration import Configuration, apply, baseline
 from servelab.study.project import Project, check_name, client_release, error_at
-from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK, Candidate, Overrides, Study, load_study
+from servelab.study.study import AFTER_SEARCH, RECHECK, Candidate, Overrides, Study, load_study
 from servelab.study.workload_loads import StudyWorkload
 
 
@@ -171,7 +171,7 @@ def _check(project: Project) -> None:
     names: set[str] = set()
     for position, stage in enumerate(study.stages):
         key = f"stages.{position} ({stage.name})"
-        is_reserved = stage.name in (COMPARISON, CONFIRM, CONFIRM_FIRST, RECHECK)
+        is_reserved = stage.name in (*AFTER_SEARCH, RECHECK)
         if stage.name in names or is_reserved:
             raise error_at(project, key, "this name is reserved" if is_reserved else "another stage has this name")
         names.add(stage.name)

@@ -37,12 +37,15 @@ from servelab.study.workload_loads import NAME, CurvePoint, StudyWorkload, expan
 CONFIRM = "confirm"
 """The reserved last stage: baseline and winner measured afresh, in pairs of server starts, on every workload."""
 CONFIRM_FIRST = "confirm-first"
-"""The reserved stage before it: the first of these pairs, which say how many are needed."""
+"""The reserved stage with the first of these pairs."""
+CONFIRM_MORE = "confirm-more"
+"""The reserved stage between the two: more pairs if the first are not enough."""
+PROOF_STAGES = (CONFIRM_FIRST, CONFIRM_MORE, CONFIRM)
 COMPARISON = "comparison"
 """The last stage of a recorded study: baseline and winner on every workload, from logs."""
 LAST_STAGES = (CONFIRM, COMPARISON)
 """The last stage of either kind of study."""
-AFTER_SEARCH = (CONFIRM_FIRST, *LAST_STAGES)
+AFTER_SEARCH = (CONFIRM_FIRST, CONFIRM_MORE, *LAST_STAGES)
 """Reserved stages that are no part of the search: baseline and winner only."""
 RECHECK = "recheck"
 """The reserved last stage of a staged search: the winner against itself with each stage's choice reverted."""

@@ -30,7 +30,7 @@ from servelab.search.strategies import stage_names
 from servelab.study.configuration import accelerator_counts
 from servelab.study.project import LIVE, RECORDED, Project, SearchedStudy
 from servelab.study.recorded.study import RecordedStudy, load_recorded
-from servelab.study.study import CONFIRM_FIRST, Study
+from servelab.study.study import CONFIRM, PROOF_STAGES, Study
 
 SOURCE = "config/config.yaml or --config"
 
@@ -115,13 +115,13 @@ class Studies:
     def stages(self, search: str) -> list[str]:
         """Names of a study's stages in order, the reserved last one included.
 
-        A proof is one of them, `confirm`; `confirm-first` only says how many pairs it needs, or that its winner changes
-        answers.
+        A proof is one of them, `confirm`; the stages before it only say how many pairs it needs, or that its winner
+        changes answers.
         """
-        return [stage for stage in self.planned_stages(search) if stage != CONFIRM_FIRST]
+        return [stage for stage in self.planned_stages(search) if stage == CONFIRM or stage not in PROOF_STAGES]
 
     def planned_stages(self, search: str) -> list[str]:
-        """The same with `confirm-first`: all stages that have a plan."""
+        """All stages that have a plan: the same with `confirm-first` and `confirm-more`."""
         return self._stages[search]
 
     def last_stage(self, search: str) -> str:

@@ -10,7 +10,7 @@ from servelab.core.identity import file_sha256
 from servelab.results.parse import TABLES
 from servelab.search.versions import study_versions, versions_id
 from servelab.study.project import LIVE, RECORDED, is_live, name_of, study_file, study_path
-from servelab.study.study import CONFIRM, CONFIRM_FIRST
+from servelab.study.study import CONFIRM_FIRST, PROOF_STAGES
 from servelab.workflow.studies import Studies
 
 Files = dict[str, str | list[str]]
@@ -30,7 +30,7 @@ class StudyFiles:
         self._studies = studies
 
     def of_stages(self, search: str, name: str) -> list[str]:
-        """The file of that name of each of a study's stages, without `confirm-first`."""
+        """The file of that name of each of a study's stages, without those before `confirm`."""
         return [stage_file(search, stage, name) for stage in self._studies.stages(search)]
 
     def of_deciding_stages(self, search: str, name: str) -> list[str]:
@@ -53,7 +53,7 @@ class StudyFiles:
     def past_stages(self, study: str, stage: str) -> Files:
         """Plans, decisions and tables of a live study's stages of the search before this one.
 
-        For `confirm`, plan and table of `confirm-first` as well.
+        For a stage of the proof, plan and table of the one before it as well.
         """
         search = f"{LIVE}/{study}"
         deciding = self._studies.deciding_stages(search)
@@ -62,15 +62,19 @@ class StudyFiles:
         files: Files = {
             option: [stage_file(search, each, name) for each in past] for option, name in names.items() if past
         }
-        return files | self.first_pairs(search) if stage == CONFIRM else files
+        if stage in PROOF_STAGES[1:]:
+            files |= self._proof_stage(search, PROOF_STAGES[PROOF_STAGES.index(stage) - 1])
+        return files
 
     def first_pairs(self, search: str) -> Files:
         """Plan and table of `confirm-first`; a recorded study has none."""
-        if not is_live(search):
-            return {}
+        return self._proof_stage(search, CONFIRM_FIRST) if is_live(search) else {}
+
+    @staticmethod
+    def _proof_stage(search: str, stage: str) -> Files:
         return {
-            "first_plan": stage_file(search, CONFIRM_FIRST, "plan.json"),
-            "first_table": stage_file(search, CONFIRM_FIRST, "table.parquet"),
+            "before_plan": stage_file(search, stage, "plan.json"),
+            "before_table": stage_file(search, stage, "table.parquet"),
         }
 
     def referred(self, search: str) -> Files:

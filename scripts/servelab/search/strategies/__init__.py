@@ -11,12 +11,12 @@ from servelab.metrics.definitions import METRICS
 from servelab.results.checks import unequal_places
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Decision, rows_of
-from servelab.search.proof_plan import FirstPairs, plan_proof
+from servelab.search.proof_plan import ProofStage, plan_proof
 from servelab.search.strategy import PastStage, Strategy
 from servelab.study.configuration import Load
 from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project, SearchedPlan, SearchedStudy
-from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
+from servelab.study.study import PROOF_STAGES, Study
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -128,7 +128,7 @@ def strategy_of(study: Study) -> Strategy:
 
 def stage_names(study: Study) -> list[str]:
     """The stages of a study in order, the reserved ones of the proof last."""
-    return [*(outline.name for outline in strategy_of(study).outlines(study)), CONFIRM_FIRST, CONFIRM]
+    return [*(outline.name for outline in strategy_of(study).outlines(study)), *PROOF_STAGES]
 
 
 def loads(study: Study) -> list[Load]:
@@ -136,13 +136,13 @@ def loads(study: Study) -> list[Load]:
     return [Load(workload=workload) for workload in study.workloads]
 
 
-def plan(project: Project, stage: str, past: Sequence[PastStage], first: FirstPairs | None = None) -> Plan:
+def plan(project: Project, stage: str, past: Sequence[PastStage], before: ProofStage | None = None) -> Plan:
     """The plan of one of `stage_names`; `past` are all earlier stages of the search in order.
 
-    `first` are plan and table of `confirm-first`, for the plan of `confirm`; None in an estimate.
+    `before` is the stage of the proof before this one; None of its first stage, and in an estimate.
     """
-    if stage in (CONFIRM_FIRST, CONFIRM):
-        return plan_proof(project, stage, past, first)
+    if stage in PROOF_STAGES:
+        return plan_proof(project, stage, past, before)
     planned = strategy_of(project.study).plan(project, stage, past)
     return stop(project.study, planned, past)
 
