@@ -14,7 +14,9 @@ def main(rule: RuleJob) -> None:
     tables = [read_table(path, schemas.STAGE_TABLE) for path in rule.input.tables]
     decisions = [Decision.read(path) for path in rule.input.decisions]
     stages = [CandidatesStage(*each) for each in zip(plans, tables, [*decisions, None], strict=True)]
-    if "before_plan" in rule.input and isinstance(plans[-1], Plan) and plans[-1].left_out:  # else `confirm` has its runs
+    if (
+        "before_plan" in rule.input and isinstance(plans[-1], Plan) and plans[-1].left_out
+    ):  # else `confirm` has its runs
         first = read_plan(rule.input.before_plan), read_table(rule.input.before_table, schemas.STAGE_TABLE)
         stages.insert(-1, CandidatesStage(*first, None))
     study = load_searched(study_path(rule.wildcards.search))

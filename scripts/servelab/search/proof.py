@@ -182,7 +182,8 @@ class ProofVerdict(JsonPart):
         description="Smallest change that could have been seen: half the width of the interval; null without one."
     )
     second_start_percent: FiniteOrNull = Field(
-        None, description="Change of the second start of a pair on the first, which the figures are free of; null below 6."
+        None,
+        description="Change of the second start of a pair on the first, which the figures are free of; null below 6.",
     )
     uneven_starts: str | None = Field(
         None, description="A warning: how the starts of a side differ among themselves; null if as noise explains."

@@ -44,7 +44,7 @@ from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Incumbent, baseline, difference, key_of
 from servelab.study.plan import LeftOut, Plan, order_of
 from servelab.study.project import Project
-from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, Study
+from servelab.study.study import CONFIRM_FIRST, CONFIRM_MORE, Study
 
 
 class _Tried(NamedTuple):

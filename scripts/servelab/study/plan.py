@@ -133,10 +133,7 @@ def jobs_of(candidates: Iterable[Sequence[T]], start_of: Callable[[T], str]) -> 
     jobs: dict[tuple[str, int | None], list[list[T]]] = {}
     for (start, position), runs in visits.items():
         jobs.setdefault((start, None if start.startswith(PROOF) else position), []).append(runs)
-    return [
-        job[::-1] if start.startswith(PROOF) and order_of(start) < 0 else job
-        for (start, _), job in jobs.items()
-    ]
+    return [job[::-1] if start.startswith(PROOF) and order_of(start) < 0 else job for (start, _), job in jobs.items()]
 
 
 def winner_of(plan: Plan, name: str) -> Incumbent:
