@@ -2,13 +2,15 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from servelab.core.cli import run
 from servelab.metrics.tables.io import write_table
-from servelab.report.compare.comparison_table import compare_studies
+from servelab.report.compare.comparison_table import StudyComparison, compare_studies
 from servelab.report.compare.conditions import (
     EXIT_CODES,
+    ConditionResult,
     names_of,
     read_condition,
     try_conditions,
@@ -16,6 +18,7 @@ from servelab.report.compare.conditions import (
 )
 from servelab.report.compare.page import comparison_page, summary
 from servelab.report.compare.sides import read_side
+from servelab.report.json_output import compare_output, print_line
 from servelab.report.page import write_page
 from servelab.results.past_runs import STUDY_FOLDER, study_folder
 
@@ -25,6 +28,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("studies", nargs=2, type=Path, help=STUDY_FOLDER)
     parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="their names; default: by their folders")
     parser.add_argument("--output", type=Path, help="folder; default: results/comparisons/<a>--<b>")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     judging = parser.add_argument_group(
         "conditions",
         "exit code 0: better or the same; 3: worse, a condition is met; 4: it cannot be told; others: an error",
@@ -54,21 +58,25 @@ def main(arguments: argparse.Namespace) -> None:
     comparison = compare_studies(sides[0], sides[1])
     write_table(comparison.table, folder / "comparison.parquet")
     write_page(comparison_page(comparison, folder), folder / "comparison.html", folder / "comparison.md")
-    print(summary(comparison))
-    for row in comparison.table.to_pylist():
-        if row["is_objective"] and row["kind"] == "configuration":
-            print(
-                f"    {row['candidate_a'] or row['candidate_b']} on {row['workload']}: {row['verdict']}: {row['why']}"
-            )
-    print(f"Page: {folder / 'comparison.html'}")
-    if not conditions:
-        return
     findings = try_conditions(comparison, conditions, answers=arguments.of == "answers")
-    verdict = verdict_of(findings)
+    if arguments.json:
+        print_line(compare_output(comparison, findings))
+    else:
+        _show(comparison, findings)
+        print(f"Page: {folder / 'comparison.html'}")
+    if conditions:
+        sys.exit(EXIT_CODES[verdict_of(findings)])
+
+
+def _show(comparison: StudyComparison, findings: Sequence[ConditionResult]) -> None:
+    print(summary(comparison))
+    for judged in comparison.configurations:
+        run = judged.pair.runs[0]
+        print(f"    {run.label} on {run.workload}: {judged.verdict}: {judged.why}")
     for finding in findings:
         print(f"{finding.word}: {finding.condition}: {finding.configuration} on {finding.workload}: {finding.why}")
-    print(f"Verdict: {verdict}")
-    sys.exit(EXIT_CODES[verdict])
+    if findings:
+        print(f"Verdict: {verdict_of(findings)}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="PATH", help="log, page, saved JSON or CSV; a folder; a zip or tar"
     )
+    parser.add_argument("--json", action="store_true", help="as other commands have it; it always prints JSON")
     return parser
 
 

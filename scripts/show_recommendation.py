@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from servelab.core.cli import run
+from servelab.report.json_output import print_line, report_output
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.results.past_runs import STUDY_FOLDER, finished_studies, study_folder
 from servelab.search.recommendation_text import render_recommendation
@@ -13,6 +14,7 @@ from servelab.search.recommended import Recommended
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", type=Path, nargs="*", help=f"{STUDY_FOLDER}; default: all that are finished")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each study")
     parser.add_argument("--results", type=Path, default=Path("results"))
     return parser
 
@@ -21,6 +23,9 @@ def main(arguments: argparse.Namespace) -> None:
     studies = [study_folder(study, arguments.results) for study in arguments.studies]
     for study in studies or finished_studies(arguments.results):
         recommended = Recommended.read(study / "recommended.json")
+        if arguments.json:
+            print_line(report_output(recommended, str(study / "report.html")))
+            continue
         runs = study.parents[1] / "runs"
         is_there = (runs / recommended.run_id / "spec.json").exists()
         has_name = is_there and MeasuredRuns(runs, recommended.study).model_has_name(recommended.run_id)

@@ -14,6 +14,7 @@ from pathlib import Path
 from servelab.core.cli import run
 from servelab.core.errors import ConfigError, Outage
 from servelab.machine.allocations.slurm import QueuedJob, queue
+from servelab.report.json_output import print_line, status_output
 from servelab.search.progress import StudyProgress
 from servelab.study.study import load_study
 
@@ -21,6 +22,7 @@ from servelab.study.study import load_study
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs="*", help="names of studies; default: all that have results")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each study")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--config", type=Path, default=Path("config/studies"), help="folder of the studies' files")
     parser.add_argument(
@@ -30,16 +32,17 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: argparse.Namespace) -> None:
+    studies, show = _studies(arguments), _print_json if arguments.json else _show
     if arguments.every is None:
-        _show(_studies(arguments))
+        show(studies)
         return
-    studies = _studies(arguments)
     with suppress(KeyboardInterrupt):
         while True:
-            if sys.stdout.isatty():
+            if sys.stdout.isatty() and not arguments.json:
                 print("\033[2J\033[H", end="", file=sys.__stdout__)  # clears the screen
-            print(time.strftime("%Y-%m-%d %H:%M:%S"))
-            _show(studies)
+            if not arguments.json:
+                print(time.strftime("%Y-%m-%d %H:%M:%S"))
+            show(studies)
             sys.stdout.flush()
             time.sleep(arguments.every)
 
@@ -67,6 +70,11 @@ def _show(studies: dict[str, StudyProgress]) -> None:
             print(f"{name}, running: {what}, run {attempt.id} since {since}, process {attempt.pid} on {attempt.host}")
         for line in queue_lines(progress.titles(), _queue(), datetime.now()):
             print(f"{name}, {line}")
+
+
+def _print_json(studies: dict[str, StudyProgress]) -> None:
+    for name, progress in studies.items():
+        print_line(status_output(name, progress, list(queue_lines(progress.titles(), _queue(), datetime.now()))))
 
 
 def queue_lines(titles: Mapping[str, str], jobs: Sequence[QueuedJob], now: datetime) -> Iterator[str]:

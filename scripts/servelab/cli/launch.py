@@ -153,10 +153,13 @@ class Script(Delegated):
 
 
 class Workflow(Delegated):
-    """Runs Snakemake on the studies that are named, or on those of config/config.yaml."""
+    """Runs Snakemake on the studies that are named, or on those of config/config.yaml.
 
-    def __init__(self, name: str, fixed: Sequence[str], text: str) -> None:
-        self._fixed = fixed
+    With `as_json`, its `--json` prints an object for each study instead (`scripts/print_plan.py`).
+    """
+
+    def __init__(self, name: str, fixed: Sequence[str], text: str, *, as_json: bool = False) -> None:
+        self._fixed, self._as_json = fixed, as_json
         usage = "[STUDY]... [SNAKEMAKE OPTION]..."
         text += f"""
 
@@ -165,6 +168,7 @@ Usage: servelab {name} {usage}
 STUDY is a file of config/studies without `.yaml`; default: the studies of config/config.yaml. From the first word with
 a dash on, all words go to Snakemake as they are (`snakemake --help`). Without `--profile` among them, and without
 SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
+        text += " With --json, an object for each study is printed instead." if as_json else ""
         super().__init__(name, usage, text)
 
     def start(self, root: Path, words: Sequence[str]) -> None:
@@ -177,6 +181,9 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
             raise ConfigError(f"{root / STUDIES}: no study here; begin one: servelab init NAME")
         os.chdir(root)
         studies = _studies(words)
+        if self._as_json and "--json" in words:
+            importlib.import_module("print_plan").main(self.name, studies)
+            return
         if SBATCH in words:
             print(here.batch_script(studies, root))
             return
@@ -241,8 +248,18 @@ def servelab() -> None:
 for command in (
     Script("tune", "tune_command", "NAME [OPTION]... -- COMMAND"),
     Script("init", "init_study", "[OPTION]..."),
-    Workflow("check", ["preflight"], "Checks studies before they use an accelerator: model, engines, options, memory."),
-    Workflow("plan", ["--dry-run"], "Prints the planned runs and an upper bound on accelerator-hours; runs nothing."),
+    Workflow(
+        "check",
+        ["preflight"],
+        "Checks studies before they use an accelerator: model, engines, options, memory.",
+        as_json=True,
+    ),
+    Workflow(
+        "plan",
+        ["--dry-run"],
+        "Prints the planned runs and an upper bound on accelerator-hours; runs nothing.",
+        as_json=True,
+    ),
     Workflow("run", [], RUN),
     Script("status", "status", "[STUDY]... [OPTION]..."),
     Script("report", "show_recommendation", "[STUDY]..."),

@@ -15,6 +15,7 @@ from servelab.metrics.definitions import render_docs as render_metrics
 from servelab.report.docs.engine_options import render_docs as render_options
 from servelab.report.docs.files_page import render_docs as render_files
 from servelab.report.docs.physical_limit import render_docs as render_limit
+from servelab.report.json_output import render_docs as render_json
 from servelab.results.checks import render_docs as render_checks
 from servelab.study.recorded.study import RecordedStudy
 from servelab.study.search_keys import Answers, SearchKeys, StopWhen
@@ -77,6 +78,7 @@ def documents() -> dict[str, str]:
         "docs/reference/checks.md": render_checks(),
         "docs/reference/options.md": render_options(),
         "docs/reference/files.md": render_files(),
+        "docs/reference/json.md": render_json(),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import numpy as np
@@ -35,18 +34,6 @@ def _failed_requests(evidence: Evidence) -> Saw:
     failed = errors.total()
     text = f"{failed:,} of {total:,} requests failed, most often: {common[:120]}"
     return invalid(text) if failed > _FAILED_INVALID * total else suspect(text)
-
-
-@check(
-    "timed_out_requests",
-    looks_at="Requests that a time limit ended.",
-    rule="any counted request's error is a time-out.",
-    fails_as=("suspect",),
-    action="Raise `round_timeout_s`, or lower the load.",
-)
-def _timed_out_requests(evidence: Evidence) -> Saw:
-    count = sum(n for text, n in _errors(evidence).items() if re.search("timeout|timed out", text, re.IGNORECASE))
-    return suspect(f"{count:,} requests ran into a time limit") if count else ok("no request ran into a time limit")
 
 
 @check(
@@ -169,50 +156,6 @@ _SLACK_S = 0.001
 
 
 @check(
-    "total_is_tokens_per_duration",
-    looks_at="Total token throughput of each round, compared with its tokens and its duration.",
-    rule="total_tokens_per_s × duration_s and the tokens of the successful requests differ by more than 0.5 % in any "
-    "round.",
-    fails_as=("invalid",),
-    action="Report it: the metric and the records disagree.",
-)
-def _total_is_tokens_per_duration(evidence: Evidence) -> Saw:
-    rates, durations = (evidence.rounds.get(name, {}) for name in ("total_tokens_per_s", "duration_s"))
-    tokens = {
-        number: float(np.nansum(done["input_tokens"]) + np.nansum(done["output_tokens"]))
-        for number, done in by_round(evidence.successes).items()
-    }
-    compared = [number for number in tokens if number in rates and number in durations and tokens[number]]
-    if not compared or evidence.mean("total_tokens_per_s") is None or evidence.mean("duration_s") is None:
-        return not_applicable("no figure by our definition")
-    worst = max(abs(rates[number] * durations[number] / tokens[number] - 1) for number in compared)
-    text = f"rate × duration is within {100 * worst:.2g} % of the tokens in every round"
-    return ok(text) if worst <= _SAME else invalid(f"rate × duration is {100 * worst:.2g} % off the tokens in a round")
-
-
-@check(
-    "tpot_is_decode_time_per_token",
-    looks_at="Mean TPOT, compared with (E2EL − TTFT) / (output tokens − 1) from the records, each a mean over rounds.",
-    rule="the two differ by more than 0.5 %.",
-    fails_as=("invalid",),
-    action="Report it: the metric and the records disagree.",
-)
-def _tpot_is_decode_time_per_token(evidence: Evidence) -> Saw:
-    reported = evidence.mean("tpot_ms")
-    done = known(evidence.successes, "first_token_s", "last_token_s")
-    done = done[done["output_tokens"] > 1]
-    if reported is None or not len(done):
-        return not_applicable("no answer with several tokens, or another definition of TPOT")
-    times = [
-        1000 * (requests["last_token_s"] - requests["first_token_s"]) / (requests["output_tokens"] - 1)
-        for requests in by_round(done).values()
-    ]
-    mean = float(np.mean([each.mean() for each in times]))
-    text = f"TPOT is {reported:.4g} ms, the records give {mean:.4g} ms"
-    return ok(text) if abs(reported - mean) <= _SAME * abs(mean) + 1e-6 else invalid(text)
-
-
-@check(
     "times_in_order",
     looks_at="Send, first token, last token and end of every successful request, and the gaps between its events.",
     rule="any of them is out of order by more than 1 ms, or the gaps do not add up to last − first token within 1 ms "
@@ -232,25 +175,6 @@ def _times_in_order(evidence: Evidence) -> Saw:
     wrong |= np.abs(gaps - span) > np.maximum(1000 * _SLACK_S, _SAME * span)  # false where there are no gaps
     text = f"{int(wrong.sum()):,} of {len(done):,} successful requests have times out of order"
     return invalid(text) if wrong.any() else ok(text)
-
-
-@check(
-    "peak_below_mean",
-    looks_at="Peak output token throughput of each round, compared with its mean.",
-    rule="the peak is below the mean by more than 0.5 % in any round.",
-    fails_as=("suspect",),
-    action="Compare events with tokens in requests.parquet; do not rely on the peak.",
-)
-def _peak_below_mean(evidence: Evidence) -> Saw:
-    peaks, means = (evidence.rounds.get(f"{name}output_tokens_per_s", {}) for name in ("peak_", ""))
-    both = [number for number in peaks if number in means]
-    if not both or evidence.mean("peak_output_tokens_per_s") is None or evidence.mean("output_tokens_per_s") is None:
-        return not_applicable("no peak by our definition")
-    below = [n for n in both if peaks[n] < (1 - _SAME) * means[n]]
-    if below:
-        number = below[0]
-        return suspect(f"round {number}: peak {peaks[number]:.4g} tokens/s, mean {means[number]:.4g} tokens/s")
-    return ok("no round's peak is below its mean")
 
 
 @check(

@@ -1,0 +1,139 @@
+"""Output of commands for programs: with `--json` each prints objects of these types, one a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from servelab.core.errors import ConfigError, Outage, ServelabError
+from servelab.core.files import JsonPart
+from servelab.report.compare.comparison_table import StudyComparison
+from servelab.report.compare.conditions import EXIT_CODES, ConditionResult, Word, verdict_of
+from servelab.report.compare.page import summary
+from servelab.search.forecast import Forecast
+from servelab.search.preflight import Row as PreflightRow
+from servelab.search.progress import StudyProgress
+from servelab.search.recommendation_text import answer_text
+from servelab.search.recommended import Recommended
+
+
+class CheckOutput(JsonPart):
+    """`servelab check`: a study."""
+
+    study: str
+    errors: int = Field(description="Findings whose verdict is `error`.")
+    findings: list[PreflightRow]
+
+
+class ReportOutput(JsonPart):
+    """`servelab report`: a study's answer."""
+
+    study: str
+    kind: str = Field(description="`win`, `keep` or `unsure`.")
+    answer: str = Field(description="The answer in one sentence.")
+    report: str = Field(description="Path of the report.")
+    recommended: Recommended = Field(description="`recommended.json`.")
+
+
+class StatusOutput(JsonPart):
+    """`servelab status`: a study; again and again with `--every`."""
+
+    study: str
+    stages: list[dict[str, Any]] = Field(description="Progress of each stage.")
+    running: list[dict[str, Any]] = Field(description="Runs that are measured now.")
+    queued: list[str] = Field(description="Slurm's jobs, a line each.")
+
+
+class CompareOutput(JsonPart):
+    """`servelab compare`: two studies."""
+
+    a: str
+    b: str
+    summary: str
+    verdict: Word | None = Field(description="Of all conditions; null without any.")
+    conditions: list[dict[str, Any]]
+    pairs: list[dict[str, Any]] = Field(description="Rows of the objective in `comparison.parquet`.")
+
+
+OUTPUTS: Mapping[str, type[BaseModel] | str] = {
+    "check": CheckOutput,
+    "plan": Forecast,
+    "status": StatusOutput,
+    "report": ReportOutput,
+    "compare": CompareOutput,
+    "read": "a result: `file`, `line`, `tool`, `figures` by metric, `place` with label and command above it",
+    "tune": "`study`, `candidates` with reasons, `left_out`, `idle`, `notes`",
+    "explain": "`kind`, `reason`, `message`, `lines`, `remedy`",
+}
+"""Command → the type of its objects, or their keys."""
+
+
+def print_line(output: BaseModel) -> None:
+    """Prints an object on one line."""
+    print(json.dumps(output.model_dump(mode="json"), ensure_ascii=False), flush=True)
+
+
+def report_output(recommended: Recommended, report: str) -> ReportOutput:
+    """A study's answer; `report` is the path of its report."""
+    kind, text = answer_text(recommended)
+    return ReportOutput(study=recommended.study, kind=kind, answer=text, report=report, recommended=recommended)
+
+
+def status_output(study: str, progress: StudyProgress, queued: list[str]) -> StatusOutput:
+    """A study's progress."""
+    running = [
+        {"what": what, "run_id": attempt.id, "since_s": attempt.started_s, "host": attempt.host, "pid": attempt.pid}
+        for attempt, what in progress.running()
+    ]
+    stages = [asdict(progress.stage(name)) for name in progress.stages]
+    return StatusOutput(study=study, stages=stages, running=running, queued=queued)
+
+
+def compare_output(comparison: StudyComparison, findings: list[ConditionResult]) -> CompareOutput:
+    """Two studies, and the conditions that were tried."""
+    return CompareOutput(
+        a=comparison.a.name,
+        b=comparison.b.name,
+        summary=summary(comparison),
+        verdict=verdict_of(findings) if findings else None,
+        conditions=[asdict(each) | {"condition": str(each.condition)} for each in findings],
+        pairs=[row for row in comparison.table.to_pylist() if row["is_objective"]],
+    )
+
+
+_EXITS = {
+    "0": "done; `compare`: better or the same",
+    str(ServelabError.exit_code): "an error that you can mend, a failed check among them",
+    str(ConfigError.exit_code): "a study, another file or an option is wrong",
+    str(EXIT_CODES["worse"]): "`compare --fail-if`: worse",
+    str(EXIT_CODES["cannot tell"]): "`compare --fail-if`: it cannot be told; `bisect`: none found",
+    str(Outage.exit_code): "the machine failed: run it again",
+}
+
+
+def render_docs() -> str:
+    """docs/reference/json.md."""
+    rows = "".join(f"| `{command}` | {_keys(output)} |\n" for command, output in OUTPUTS.items())
+    exits = "".join(f"| {code} | {meaning} |\n" for code, meaning in _EXITS.items())
+    return f"{_HEAD}{rows}\n| exit code | meaning |\n|---|---|\n{exits}"
+
+
+_HEAD = """\
+<!-- Made by `make docs` from scripts/servelab/report/json_output.py; edit there. -->
+# Output for programs
+
+With `--json` these commands print one object a line (`read` always does); errors go to standard error.
+
+| `servelab …` | keys of an object |
+|---|---|
+"""
+
+
+def _keys(output: type[BaseModel] | str) -> str:
+    if isinstance(output, str):
+        return output
+    return ", ".join(f"`{name}`" for name in output.model_fields)
