@@ -1,4 +1,4 @@
-"""A cluster for all tests of this folder, and the demo's shape run on it once, beside studies on GPUs and NPUs."""
+"""A cluster for all tests of this folder, and three small studies run on it once: on CPUs, GPUs and NPUs."""
 
 import shutil
 import subprocess
@@ -155,19 +155,10 @@ def study(name, hardware, baseline, candidates, workloads=("tiny",)):
     }
 
 
-def demo_study():
-    """The demo with fewer and shorter requests: the same stages and candidates."""
-    demo = read_yaml(ROOT / "config/studies/cpu-smollm2.yaml")
-    demo["protocol"] |= {
-        "warmup_requests": 1,
-        "rounds": 1,
-        "round_timeout_s": 240,
-        "max_others_cpu_percent": 100,
-    }
-    del demo["answers"]  # they are no part of what these tests count
-    demo["search"] = {"strategy": "staged", "incumbent_starts": 1}
-    demo["objective"] |= {"on": "tiny-sharegpt", "margin_percent": 1_000_000}
-    return {**demo, "study": "demo", "workloads": ["tiny-sharegpt", "tiny", "tiny-long"]}
+def cpu_study(workloads=("tiny", "tiny-long", "tiny-sharegpt")):
+    """As nothing is better, the baseline is measured on the other workloads in the end, on one server start."""
+    hardware = {"accelerator": "cpu", "device": "cpu", "per_node": 1}
+    return study("cpus", hardware, {}, [{"options": {"max_num_seqs": 2}}], workloads)
 
 
 def gpu_study(name="gpus", candidates=3, workloads=("tiny",)):
@@ -202,7 +193,7 @@ def cluster():
 def finished(cluster, tmp_path_factory):
     """All three studies, run to their end at once and signed. Tests change copies of it."""
     folder = tmp_path_factory.mktemp("slurm") / "workspace"
-    workspace = SlurmWorkspace.on(cluster, folder, [demo_study(), gpu_study(), npu_study()])
+    workspace = SlurmWorkspace.on(cluster, folder, [cpu_study(), gpu_study(), npu_study()])
     workspace.key = make_key(folder.with_name("key"))
     sign = signing_key(workspace.key).model_dump()
     workspace.write("config/sites/loopback.yaml", yaml.safe_dump(SITE | {"sign": sign}))

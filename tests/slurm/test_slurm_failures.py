@@ -6,7 +6,7 @@ import subprocess
 import psutil
 import pytest
 from patience import until
-from slurm.conftest import H100, SITE, SlurmWorkspace, gpu_study, npu_study, study
+from slurm.conftest import H100, SITE, SlurmWorkspace, cpu_study, gpu_study, npu_study
 from workflow.workspace import yaml
 
 pytestmark = pytest.mark.slurm
@@ -81,9 +81,8 @@ def whole_again(cluster):
 
 def test_whatever_ends_a_job_its_run_is_measured_in_the_end(cluster, tmp_path):
     """At once: a cancelled job, one over its time limit, a node that goes down, a daemon that dies with its node."""
-    hardware = {"accelerator": "cpu", "device": "cpu", "per_node": 1}
-    cpu = study("cpus", hardware, {}, [{"options": {"max_num_seqs": 2}}], ["slow-40-s"])
-    studies = [gpu_study(candidates=1, workloads=["slow-40-s"]), npu_study(workloads=["slow-40-s"]), cpu]
+    slow = ["slow-40-s"]
+    studies = [gpu_study(candidates=1, workloads=slow), npu_study(workloads=slow), cpu_study(slow)]
     workspace = SlurmWorkspace.on(cluster, tmp_path / "workspace", studies)
     ended = {}
     with running(workspace) as workflow, whole_again(cluster):
@@ -120,6 +119,7 @@ def test_a_job_out_of_memory_is_tried_with_more_and_reported(cluster, tmp_path):
     output = workspace.snakemake(check=False)
     jobs = [job for job in cluster.jobs("all") if job["run"] in output and job["id"] not in before]
     assert sorted(job["memory"] for job in jobs) == sorted(2 * ["40M", "80M", "120M"])
+    assert output.count("    Slurm: ") == len(jobs), output[-3000:]
     logs = [log.read_text() for log in (workspace.folder / ".snakemake/slurm_logs").rglob("*.log")]
     assert len(logs) == len(jobs)
     assert all("Exceeded job memory limit" in log for log in logs)

@@ -45,7 +45,7 @@ def test_every_server_start_is_one_job_where_its_accelerators_are(finished):
 
 def test_rules_that_need_no_accelerator_stay_here(finished):
     assert {job["comment"].partition("_wildcards_")[0] for job in finished.jobs} == {"rule_measure"}
-    for study in ("demo", "gpus", "npus"):
+    for study in ("cpus", "gpus", "npus"):
         assert (finished.folder / f"results/studies/{study}/report.html").exists()
 
 
