@@ -64,9 +64,9 @@ gate: tools  ## what .ci/run shows besides the fast tests: what reruns, one star
 	-tests/install_packages.sh
 	$(PYTEST) $(PARALLEL) -m gate tests/engines tests/workflow tests/slurm
 
-nightly: tools  ## all that .ci/run has no time for: real vLLM, Slurm, archives, containers, Kubernetes, upgrades
+nightly: tools  ## all that .ci/run has no time for: real vLLM, Slurm, archives, containers, upgrades
 	-tests/install_packages.sh
-	$(PYTEST) $(PARALLEL) -m "slow or slurm or gate" tests/engines tests/workflow tests/slurm tests/pods tests/unit
+	$(PYTEST) $(PARALLEL) -m "slow or slurm or gate" tests/engines tests/workflow tests/slurm tests/unit
 
 GPU_TEST := -m pytest -p no:xdist -p no:cacheprovider -m gpu -s tests/gpu
 
@@ -120,8 +120,7 @@ lock: setup $(UV)  ## one lock as of its release: make lock ENGINE=vllm VERSION=
 LOCK_TOOLS = $(UV) pip compile --no-config --python-version 3.11 --generate-hashes --quiet --universal \
 	--custom-compile-command "make lock-tools" envs/$(1).in --output-file envs/$(1).lock.txt
 
-lock-tools: $(UV)  ## the locks of the workflow, its tests, publishing and Kubernetes, from envs/*.in
+lock-tools: $(UV)  ## the locks of the workflow, its tests and publishing, from envs/*.in
 	$(call LOCK_TOOLS,workflow)
 	$(call LOCK_TOOLS,test)
 	$(call LOCK_TOOLS,publish)
-	$(call LOCK_TOOLS,kubernetes)

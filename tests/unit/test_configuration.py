@@ -6,7 +6,7 @@ from made_study import demo_study
 
 from servelab.core.errors import ConfigError
 from servelab.study.study import load_study
-from servelab.workflow.studies import PodsConfig, read_configuration, read_studies
+from servelab.workflow.studies import read_configuration, read_studies
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,6 @@ def test_a_text_is_one_study():
     """Issue: `--config studies=cpu-smollm2` was read letter by letter."""
     assert read_configuration({"studies": "cpu-smollm2"}).studies == ["cpu-smollm2"]
     assert read_configuration({"studies": [], "recorded": "example"}).recorded == ["example"]
-    assert read_configuration({"studies": ["a"], "results": "/x"}, PodsConfig).results == "/x"
 
 
 def test_what_is_asked_for_of_another_study_names_the_fix():

@@ -79,14 +79,6 @@ def test_of_several_nodes_a_run_asks_for_each_what_its_accelerators_there_need(t
     assert (asked["nodes"], asked["tasks"], asked["cpus_per_task"]) == (2, 2, 16)
 
 
-def test_a_pod_asks_for_all_accelerators_of_a_node(tmp_path):
-    h100 = {"cpus": 8, "memory_gb": 100.5, "gpu_manufacturer": "nvidia", "machine_type": "large"}
-    site = load_site(write(tmp_path, accelerators={"H100": h100}), [GPUS, CPU])
-    asked = site.placement(GPUS).pod_request(GPUS)
-    assert asked == {"cpus": 32, "mem_mb": 402000, "gpu": 4, "gpu_manufacturer": "nvidia", "machine_type": "large"}
-    assert site.placement(CPU).pod_request(CPU) == {"cpus": 16, "mem_mb": 64000}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

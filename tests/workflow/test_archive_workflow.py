@@ -204,13 +204,6 @@ def test_a_recorded_study_archived_and_restored(archived_example, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_five_recorded_studies_archived_and_restored(tmp_path):
-    workspace, config = Workspace.create(tmp_path / "made"), ("--configfile", "config/recorded.yaml")
-    said = workspace.snakemake("archive", *config)
-    assert len(list(restored_again(workspace, said, tmp_path / "restored", *config))) == 5
-
-
-@pytest.mark.slow
 def test_a_study_beside_a_recorded_one_of_its_name_takes_both_along(finished, tmp_path):
     workspace = finished.copy(tmp_path / "copy")
     workspace.write_study(tiny_study("example"))

@@ -149,13 +149,6 @@ def test_the_archive_still_verifies(archive):
     assert f"{path}: is consistent: " in said
 
 
-def test_a_second_build_gives_the_same_bytes(archive, tmp_path):
-    workspace, path = archive
-    again = tmp_path / "again.zip"
-    run_script(workspace, "scripts/archive_study.py", "search=studies/tiny", archive_file(again))
-    assert again.read_bytes() == path.read_bytes()
-
-
 def test_a_credential_in_a_specification_ends_the_build(archive, tmp_path):
     """It is part of the run's name, and nothing that is there can be taken out of it."""
     workspace, _ = archive

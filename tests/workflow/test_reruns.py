@@ -1,5 +1,7 @@
 """What is measured again after a change: the table "What reruns" of docs/studies.md, row by row, with real runs."""
 
+import os
+import re
 import shutil
 import time
 
@@ -36,6 +38,7 @@ def test_add_a_candidate_measures_one(workspace):
     study = workspace.study()
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 3}})
     workspace.write_study(study)
+    assert "certain by now: 1 run in 1 job (`measure`)" in workspace.snakemake("--dry-run")
     added = workspace.measured_by(ANSWER)
     assert [spec["options"] for spec in specs(workspace, added)] == [{"threads": 1, "max_num_seqs": 3}]
 
@@ -199,3 +202,18 @@ def test_a_run_that_was_measured_again_elsewhere_makes_its_tables_anew(workspace
 def test_nothing_asks_for_a_complete_run_again(workspace):
     said = workspace.snakemake("--dry-run", "--forceall")
     assert "rule parse_stage:" in said and "rule measure:" not in said
+    assert "tiny: nothing left to measure" in said
+
+
+@pytest.mark.slow
+def test_an_edit_is_seen_though_its_file_is_older_than_the_results(workspace):
+    """As one that was copied with its old time, or edited after the clock was set back."""
+    workspace.write_study(workspace.study() | {"title": "Another"})
+    parser = workspace.folder / "scripts/servelab/results/parse.py"
+    parser.write_text(parser.read_text() + "\n# a change\n")
+    for file in ("config/studies/tiny.yaml", "scripts/servelab/results/parse.py"):
+        os.utime(workspace.folder / file, (0, 0))
+    said = workspace.snakemake("--dry-run")
+    assert re.search(r"^decide_stage +3$", said, re.MULTILINE)
+    assert re.search(r"^parse_stage +[1-9]", said, re.MULTILINE)
+    assert not re.search(r"^measure +[1-9]", said, re.MULTILINE) and "nothing left to measure" in said

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -85,14 +84,6 @@ class Placement(Strict):
         None, ge=1, description="The partition's longest time for a job, in minutes; no run requests more."
     )
     extra: str = Field("", description="Further options of sbatch, such as `--exclusive`.")
-    gpu_manufacturer: Literal["nvidia", "amd"] | None = Field(
-        None,
-        description="On Kubernetes, the manufacturer of the GPUs that a pod requests. Leave it out for a CPU, and for "
-        "NPUs, which a pod gets from its namespace (cluster.md).",
-    )
-    machine_type: str | None = Field(
-        None, description="On Kubernetes, the type of node (its label `node.kubernetes.io/instance-type`)."
-    )
 
     @field_validator("extra")
     @classmethod
@@ -121,29 +112,12 @@ class Placement(Strict):
             "slurm_account": self.account,
             "qos": self.qos,
             "cpus_per_task": self.cpus * hardware.per_node,
-            "mem_mb": self._memory_mb(hardware.per_node),
+            "mem_mb": round(self.memory_gb * 1000 * hardware.per_node) if self.memory_gb else None,
             "runtime": longest,
             "nodes": hardware.nodes if hardware.nodes > 1 else None,
             # the executor gives GPU jobs no number of tasks, and takes one for that of each GPU
             "tasks": hardware.nodes if hardware.nodes > 1 and "gpu" not in (self.gres or "") else None,
             "slurm_extra": self.extra or None,
-        }
-        return {key: value for key, value in request.items() if value is not None}
-
-    def _memory_mb(self, accelerators: int) -> int | None:
-        return None if self.memory_gb is None else round(self.memory_gb * 1000 * accelerators)
-
-    def pod_request(self, node: HardwareSpec) -> dict[str, str | int]:
-        """What a pod with all accelerators of a node requests, by the names of the Kubernetes executor's resources.
-
-        `cpus` is not one of them: the executor uses a rule's threads.
-        """
-        request: dict[str, str | int | None] = {
-            "cpus": self.cpus * node.count,
-            "mem_mb": self._memory_mb(node.count),
-            "gpu": node.count if self.gpu_manufacturer else None,
-            "gpu_manufacturer": self.gpu_manufacturer,
-            "machine_type": self.machine_type,
         }
         return {key: value for key, value in request.items() if value is not None}
 

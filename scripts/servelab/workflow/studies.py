@@ -74,18 +74,12 @@ class WorkflowConfig(Strict):
     publish: str | None = Field(None, description="Where archives are published, `s3://…` or `zenodo://…`.")
 
 
-class PodsConfig(WorkflowConfig):
-    """The same for profiles/kubernetes."""
-
-    results: str = Field("/servelab/results", description="Folder of results on the volume.")
-
-
-def read_configuration(config: Mapping[str, Any], model: type[WorkflowConfig] = WorkflowConfig) -> WorkflowConfig:
+def read_configuration(config: Mapping[str, Any]) -> WorkflowConfig:
     """The typed configuration; `ConfigError` names the key, and the nearest one if it is unknown."""
     try:
-        return model.model_validate(dict(config))
+        return WorkflowConfig.model_validate(dict(config))
     except ValidationError as error:
-        raise ConfigError(describe_validation_error(error, SOURCE, model)) from None
+        raise ConfigError(describe_validation_error(error, SOURCE, WorkflowConfig)) from None
 
 
 Entry = TypeVar("Entry")
