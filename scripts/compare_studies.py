@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from servelab.archive.restore import is_archive, unpacked_study
 from servelab.core.cli import run
 from servelab.metrics.tables.io import write_table
 from servelab.report.compare.comparison_table import StudyComparison, compare_studies
@@ -25,7 +26,7 @@ from servelab.results.past_runs import STUDY_FOLDER, study_folder
 
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("studies", nargs=2, type=Path, help=STUDY_FOLDER)
+    parser.add_argument("studies", nargs=2, type=Path, help=f"{STUDY_FOLDER}; or an archive, which is unpacked")
     parser.add_argument("--names", nargs=2, metavar=("A", "B"), help="their names; default: by their folders")
     parser.add_argument("--output", type=Path, help="folder; default: results/comparisons/<a>--<b>")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -51,9 +52,11 @@ def options() -> argparse.ArgumentParser:
 
 def main(arguments: argparse.Namespace) -> None:
     conditions = [read_condition(text) for text in arguments.fail_if]
-    studies = [study_folder(study, Path("results")) for study in arguments.studies]
-    names = arguments.names or names_of(studies)
+    given = [each if is_archive(each) else study_folder(each, Path("results")) for each in arguments.studies]
+    names = arguments.names or names_of([each.with_suffix("") if is_archive(each) else each for each in given])
     folder = arguments.output or Path("results/comparisons") / "--".join(names)
+    pairs = list(zip(given, names, strict=True))
+    studies = [unpacked_study(each, folder / name) if is_archive(each) else each for each, name in pairs]
     sides = [read_side(path, name) for path, name in zip(studies, names, strict=True)]
     comparison = compare_studies(sides[0], sides[1])
     write_table(comparison.table, folder / "comparison.parquet")

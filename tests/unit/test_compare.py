@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from statistics import fmean
 
@@ -15,6 +16,9 @@ import yaml
 from made_results import write_study
 from made_study import demo_study
 
+from servelab.archive.build import build_archive
+from servelab.archive.contents import Contents, WorkflowSource
+from servelab.archive.redaction import Redactor
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
@@ -27,6 +31,7 @@ from servelab.report.page import render_html, render_markdown
 from servelab.search.candidates_table import describe
 from servelab.search.planning import plan_stage
 from servelab.search.project import load_project
+from servelab.search.recommendation_text import answer_text
 from servelab.search.recommended import Recommended
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.recorded.plan import plan_recorded
@@ -350,3 +355,29 @@ def test_an_unfinished_study_is_named(base, tmp_path):
         [sys.executable, SCRIPT, base.folder, tmp_path / "nothing"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "nothing: no such folder, and no study" in done.stderr
+
+
+def archived(side, path):
+    """An archive of a study's results."""
+    results = side.folder.parents[1]
+    files = {f"results/{file.relative_to(results)}": file for file in sorted(results.rglob("*")) if file.is_file()}
+    study = path.with_suffix(".yaml")
+    study.write_text("study: x\n")
+    files |= {f"workflow/config/studies/{side.folder.name}.yaml": study, "workflow/Snakefile": study}
+    contents = Contents("A study", "2026-11-21", [f"studies/{side.folder.name}"], files)
+    source = WorkflowSource(["Snakefile"], None, None, b"", "2026-11-21")
+    build_archive(path, contents, source, Redactor(project=path.parent / "nowhere", environment={}))
+    return path
+
+
+def test_two_archives_are_compared_as_they_are(base, tmp_path):
+    """Each says in its README what was found, and which file to open."""
+    archives = [archived(base, tmp_path / f"{name}.zip") for name in ("a", "b")]
+    with zipfile.ZipFile(archives[0]) as archive:
+        text = archive.read("README.md").decode()
+    assert answer_text(Recommended.read(base.folder / "recommended.json")).text in text
+    assert f"Open `results/studies/{base.folder.name}/report.html`" in text
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *archives], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "Page: results/comparisons/a--b/comparison.html" in done.stdout, done.stderr

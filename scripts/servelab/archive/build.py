@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
+from textwrap import indent
 from typing import Any
 
 import pyarrow as pa
@@ -27,18 +28,24 @@ from servelab.archive.verify import recompute
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.files import replacing, write_json
 from servelab.core.seal import resealed
+from servelab.search.recommendation_text import answer_text
+from servelab.search.recommended import Recommended
 
 SHOWS = "An archive shows that tables, decisions and the answer are complete and follow from its raw records."
 SIGNED = "Only a signature shows who measured, and that records, pages, logs and code are as they were then."
 TEXT = """\
 # {title}
 
-An archive of the study `{study}`, made by Servelab: raw records, tables, report, and the workflow that made them
-(`workflow/`{commit}). Open `{folder}/report.html`; the answer is in `{folder}/recommended.json`.
+{result}
 
-`manifest.json` has the sha256 of every file; `ro-crate-metadata.json` describes them (RO-Crate 1.1). Verify it with
+Open `{folder}/report.html` for the figures behind it, and `{folder}/recommended.json` for the answer as data.
+
+This is an archive of the study `{study}`, made by Servelab: raw records, tables, report, and the workflow that made
+them (`workflow/`{commit}). `manifest.json` has the sha256 of every file; `ro-crate-metadata.json` describes them
+(RO-Crate 1.1). Verify it, or compare it with another, with
 
     servelab verify --accept-unsigned THIS_FILE
+    servelab compare THIS_FILE OTHER_FILE
 
 {shows} {signed}
 """
@@ -88,10 +95,7 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
     scratch = Path(tempfile.mkdtemp(prefix=".archive-", dir=output.parent))
     try:
         files = _Files(contents, redactor, scratch)
-        commit = f", commit {source.commit}" if source.commit else ""
-        folder = f"{RESULTS}/{contents.searches[0]}"
-        about = {"title": contents.title, "study": contents.study, "commit": commit, "folder": folder}
-        files.make(README, TEXT.format(**about, shows=SHOWS, signed=SIGNED).encode())
+        files.make(README, _readme(contents, source).encode())
         if source.diff:
             files.make(DIFF, source.diff)
         manifest = Manifest(
@@ -115,6 +119,24 @@ def build_archive(output: Path, contents: Contents, source: WorkflowSource, reda
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return manifest
+
+
+def _readme(contents: Contents, source: WorkflowSource) -> str:
+    """What was found, and the files to open."""
+    folder = f"{RESULTS}/{contents.searches[0]}"
+    answer, result = contents.files.get(f"{folder}/recommended.json"), "It has no recommendation."
+    if answer is not None:
+        found = Recommended.read(answer)
+        result = f"{answer_text(found).text}\n\n{indent(found.command, '    ')}"
+    return TEXT.format(
+        title=contents.title,
+        study=contents.study,
+        result=result,
+        folder=folder,
+        commit=f", commit {source.commit}" if source.commit else "",
+        shows=SHOWS,
+        signed=SIGNED,
+    )
 
 
 class _Files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -97,6 +98,22 @@ def restore_verified(
             if search.startswith(f"{LIVE}/"):
                 render_live_report(results, search.partition("/")[2])
     return Restored(manifest, len(missing), len(there), imported, signature)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a path is that of an archive."""
+    return path.suffix == ".zip" and path.is_file()
+
+
+def unpacked_study(path: Path, folder: Path) -> Path:
+    """The study of an archive, unpacked into `folder`; each file is as the manifest lists it."""
+    with open_archive(path) as archive, reading(str(path)):
+        manifest = read_manifest(archive)
+        _refuse(str(path), list(member_faults(archive, manifest)))
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        archive.write(folder, [name for name in manifest.members if name.startswith(f"{RESULTS}/")])
+    return folder / RESULTS / manifest.searches[0]
 
 
 def mark_import(

@@ -6,6 +6,7 @@ Members are streamed. Every fault is one `ServelabError` that names the archive 
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import stat
 import tempfile
@@ -25,8 +26,6 @@ BLOCK_BYTES = 1 << 20
 _MOST_NAME_BYTES, _MOST_PART_BYTES, _MOST_PARTS = 1024, 255, 32
 _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10))}
 """Devices of Windows, with any suffix."""
-_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Unicode categories of characters that are invisible or reverse the text."""
 _CONTENT_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -52,17 +51,17 @@ def reading(what: str) -> Iterator[None]:
         raise
     except ServelabError as error:
         text = str(error)
-        raise ServelabError(_line(text if text.startswith(what) else f"{what}: {text}")) from None
+        raise ServelabError(one_line(text if text.startswith(what) else f"{what}: {text}")) from None
     except (*_CONTENT_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NAME_ERRORS:
             raise
         why = f"{type(error).__name__}: {error}"
-        raise ServelabError(_line(f"{what}: has content that this workflow does not write: {why}")) from None
+        raise ServelabError(one_line(f"{what}: has content that this workflow does not write: {why}")) from None
 
 
-def _line(text: str) -> str:
-    line = " ".join(text[:_MOST_CHARACTERS].split())
-    return "".join(each if each.isprintable() else "�" for each in line)
+def one_line(text: str) -> str:
+    """The start of a text that an archive brings, for a message."""
+    return "".join(each if each.isprintable() else "�" for each in " ".join(text[:_MOST_CHARACTERS].split()))
 
 
 def shown(name: str) -> str:
@@ -75,30 +74,19 @@ def _fault_of_name(name: str) -> str | None:
     """Why a member may not have this name; None if it leads to the same relative path on every system."""
     if len(name.encode("utf-8", "surrogatepass")) > _MOST_NAME_BYTES or name.count("/") >= _MOST_PARTS:
         return f"its name is longer than {_MOST_NAME_BYTES} bytes or has more than {_MOST_PARTS} parts"
-    if any(unicodedata.category(character) in _UNSEEN for character in name):
-        return "its name has invisible characters"
-    if unicodedata.normalize("NFC", name) != name:
-        return "its name is not in Unicode's composed form (NFC)"
-    for text in (name, unicodedata.normalize("NFKC", name)):
-        if "\\" in text or ":" in text:
-            return "its name has a backslash or a colon, as paths of Windows have"
-        for part in text.split("/"):
-            if part in ("", ".", ".."):
-                return "its name is an absolute path, or has an empty part, `.` or `..`"
-            if part.strip(" ") != part or part.endswith("."):
-                return "a part of its name begins or ends with a space, or ends with a dot"
-            if part.partition(".")[0].rstrip().upper() in _RESERVED:
-                return "a part of its name is a device of Windows"
-            if len(part.encode()) > _MOST_PART_BYTES:
-                return f"a part of its name is longer than {_MOST_PART_BYTES} bytes"
+    if not name.isprintable() or unicodedata.normalize("NFKC", name) != name:
+        return "its name has characters that are invisible, or that Unicode also writes otherwise (NFKC)"
+    for part in name.split("/"):
+        is_device = part.partition(".")[0].rstrip().upper() in _RESERVED
+        if part in ("", ".", "..") or is_device or re.search(r"[\\:]|^ |[ .]$", part):
+            return "its name is absolute, or a part of it is empty, `.`, `..`, or another name on Windows"
+        if len(part.encode()) > _MOST_PART_BYTES:
+            return f"a part of its name is longer than {_MOST_PART_BYTES} bytes"
     return None
 
 
 def _fault_of_names(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first name that is not allowed, and why.
-
-    Two names are the same if they differ only in case or in the form of Unicode; a folder may not be a file too.
-    """
+    """The first name that is not allowed, and why: in two cases it is one name, and a folder may not be a file too."""
     spelt: dict[str, str] = {}
     for name in names:
         if why := _fault_of_name(name):
@@ -106,7 +94,7 @@ def _fault_of_names(names: Iterable[str]) -> tuple[str, str] | None:
         parts = name.split("/")
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth]) + "/" * (depth < len(parts))
-            folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path.rstrip("/")).casefold())
+            folded = path.rstrip("/").casefold()
             is_twice = depth == len(parts) and folded in spelt
             if is_twice or spelt.setdefault(folded, path) != path:
                 return name, f"its name is the same as `{shown(spelt[folded])}` to some systems"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import math
 import os
@@ -15,16 +14,14 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from posixpath import join, normpath
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from servelab.archive.contents import made_of, study_files
 from servelab.archive.layout import LIVE, MANIFEST, RESULTS, WORKFLOW, Manifest, parse_manifest
 from servelab.archive.records import log_faults, record_faults, referenced_runs
-from servelab.archive.unpack import Archive, open_archive, reading, shown, unpacked
+from servelab.archive.unpack import Archive, one_line, open_archive, reading, shown, unpacked
 from servelab.core.errors import ServelabError
 from servelab.core.ssh_signature import BadSignatureError
 from servelab.measure.run_files import check_run, is_signed
@@ -50,16 +47,19 @@ def difference(archived: Path, again: Path) -> str | None:
 
 
 def _of_tables(table: pa.Table, again: pa.Table) -> str | None:
-    names, other_names = table.column_names, again.column_names
-    if names != other_names:
-        other = [name for name in [*names, *other_names] if (name in names) != (name in other_names)]
+    if table.column_names != again.column_names:
+        other = [name for name in (*table.column_names, *again.column_names) if not _in_both(name, table, again)]
         return f"columns {', '.join(other) or 'are in another order'}"
     if not table.schema.equals(again.schema):  # descriptions of columns are no result
         return "the types of its columns"
-    pairs = zip(names, table.columns, again.columns, strict=True)
-    changed = [(name, one, other) for name, one, other in pairs if not one.equals(other)]
+    pairs = zip(table.column_names, table.columns, again.columns, strict=True)
+    changed = ((name, one, other) for name, one, other in pairs if not one.equals(other))
     found = (_of_json(one.to_pylist(), other.to_pylist(), f"column {name}") for name, one, other in changed)
     return next(filter(None, found), None)
+
+
+def _in_both(name: str, table: pa.Table, again: pa.Table) -> bool:
+    return name in table.column_names and name in again.column_names
 
 
 def _of_json(value: Any, again: Any, path: str = "") -> str | None:
@@ -67,23 +67,21 @@ def _of_json(value: Any, again: Any, path: str = "") -> str | None:
     if isinstance(value, dict) and isinstance(again, dict):
         if value.keys() != again.keys():
             return f"{at}{', '.join(sorted(map(str, value.keys() ^ again.keys())))} is in one of the two"
-        parts = ((value[key], again[key], f"{path}.{key}".lstrip(".")) for key in value)
+        parts = [(value[key], again[key], f"{path}.{key}".lstrip(".")) for key in value]
         return next((found for part in parts if (found := _of_json(*part))), None)
     if isinstance(value, list) and isinstance(again, list):
         if len(value) != len(again):
             return f"{at}{len(value)} entries; recomputed, {len(again)}"
-        pairs = enumerate(zip(value, again, strict=True))
-        return next((found for number, pair in pairs if (found := _of_json(*pair, f"{path}[{number}]"))), None)
+        parts = [(*pair, f"{path}[{number}]") for number, pair in enumerate(zip(value, again, strict=True))]
+        return next((found for part in parts if (found := _of_json(*part))), None)
+    same = value == again and type(value) is type(again)
     if isinstance(value, float) and isinstance(again, float):
         same = math.isclose(value, again, rel_tol=_TOLERANCE) or (math.isnan(value) and math.isnan(again))
-    else:
-        same = value == again and type(value) is type(again)
     return None if same else f"{at}{_cut(value)}; recomputed, {_cut(again)}"
 
 
 def _cut(value: Any) -> str:
-    text = repr(value) if not isinstance(value, str) else value
-    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    text = one_line(value if isinstance(value, str) else repr(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
@@ -103,7 +101,7 @@ _NEVER = (
 _OF_PAGES = ("charts", "tables")
 """Folders of a study with what its page shows."""
 _ANSWERS = "answers"
-"""Part of a study's folder that cannot be recomputed as a whole: it also has the answers under earlier versions."""
+"""Folder of a study that also has the answers under earlier versions, which cannot be recomputed."""
 _LINES = 12
 
 
@@ -224,13 +222,8 @@ def _error_lines(output: str) -> Iterable[str]:
     return (errors or lines)[-_LINES:]
 
 
-_HREF = re.compile(r'<a\b[^<>]*\bhref="([^"#][^"]*)"')
-_OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:")
-"""A link to another site."""
 _FOREIGN = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 """Errors that records raise which no workflow has written."""
-_INDEX = f"{RESULTS}/index.html"
-"""The page over all studies, which is not part of a study; restoring makes it."""
 
 
 @dataclass
@@ -268,10 +261,7 @@ def verify_archive(path: Path, code: Path, *, allowed_signers: Path | None = Non
                 found.faults += _faults_of_records(folder, manifest, allowed_signers)
             except _FOREIGN as error:
                 found.faults.append(f"{RESULTS}: records not written by this workflow: {type(error).__name__}: {error}")
-            found.faults += _broken_links(folder, manifest)
-            found.holds += (
-                [] if found.faults else ["runs and logs by the hash that names them, and links of the report"]
-            )
+            found.holds += [] if found.faults else ["runs and logs by the hash that names them"]
             _recompute(folder, manifest, code, work, found)
             for lines in (found.faults, found.incomparable):
                 lines[:] = [line.replace(f"{folder}/", "").replace(f"{work}/", "") for line in lines]
@@ -330,22 +320,6 @@ def _faults_of_records(folder: Path, manifest: Manifest, allowed_signers: Path |
                 check_run(run, allowed_signers)
             except BadSignatureError as error:
                 yield f"{run}/{error}"
-
-
-def _broken_links(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Links of the reports to runs, logs or other files that are not in the archive."""
-    there = {*manifest.members, *manifest.omitted}
-    there |= {name[: end.start()] for name in there for end in re.finditer("/", name)}
-    for search in manifest.searches:
-        report = f"{RESULTS}/{search}/report.html"
-        if report not in manifest.members:
-            yield f"{report}: is not in the archive"
-            continue
-        text = (folder / report).read_text(encoding="utf-8", errors="replace")
-        for href in sorted({unquote(html.unescape(raw)).partition("#")[0] for raw in _HREF.findall(text)}):
-            target = normpath(join(f"{RESULTS}/{search}", href))
-            if not _OUTSIDE.match(href) and target != _INDEX and target not in there:
-                yield f"{report}: links to {target}, which is not in the archive"
 
 
 def _recompute(folder: Path, manifest: Manifest, code: Path, work: Path, found: Verification) -> None:
