@@ -294,29 +294,22 @@ def test_all_requests_may_fail_where_the_study_says_so(with_failures):
 BUSY = "busy machine: others used 43.0 % of the CPUs, 0.0 % were stolen (worst round)"
 
 
-@pytest.mark.parametrize("values", [[157, 158, 156], [20, 21, 19], [50, 51, 49]])
+@pytest.mark.parametrize(("values", "verdict"), [(157, "winner"), (20, "cannot tell"), (51, "cannot tell"), (58, "cannot tell")])
 @pytest.mark.parametrize("label", ["base", "a"])
-def test_a_disturbed_run_neither_wins_nor_is_beaten(decide, label, values):
-    rounds = {"base": [50, 50.1, 49.9], "a": values}
+def test_a_disturbed_run_is_a_noisy_one_that_wins_only_by_far_and_is_never_beaten(decide, label, values, verdict):
+    """Means of three starts of 25 % scatter by 20 % of each other."""
+    rounds = {"base": [50, 50.1, 49.9], "a": [values, values + 1, values - 1]}
     decision = decide(rounds, validity={label: "suspect"}, faults={"disturbed": {label: BUSY}})
-    assert not decision.changed and verdicts(decision)["a"] == "cannot tell"
-    who = {"base": "the incumbent", "a": "this candidate"}[label]
-    assert decision.candidates[1].why.startswith(f"{who} was disturbed, {BUSY}; measured: ")
-    assert decision.reason.endswith("; of 1 it cannot be told, because a run was disturbed")
+    assert verdicts(decision)["a"] == verdict
+    assert f"{ {'base': 'the incumbent', 'a': 'this candidate'}[label] } was disturbed, {BUSY}" in decision.candidates[1].why
+    if verdict == "cannot tell":
+        assert decision.reason.endswith("; of 1 it cannot be told, because a run was disturbed")
 
 
-def test_a_disturbed_candidate_is_in_nobodys_way(decide):
+def test_of_two_that_are_better_the_undisturbed_one_wins(decide):
     rounds = {"base": [50, 50.1, 49.9], "a": [200, 201, 199], "b": [60, 60.1, 59.9]}
     decision = decide(rounds, faults={"disturbed": {"a": BUSY}})
-    assert verdicts(decision) == {"base": "incumbent", "a": "cannot tell", "b": "winner"}
-
-
-def test_a_disturbed_baseline_gives_no_winner_where_all_others_are_faster(decide):
-    """As seen: 50 ± 52 tokens/s while others used 43 % of the CPUs, and a candidate of 157 in bold."""
-    rounds = {"base": [29.3, 48.6, 72.1], "a": [156.7, 157.1, 156.3], "b": [160, 161, 159]}
-    decision = decide(rounds, validity={"base": "suspect"}, faults={"disturbed": {"base": BUSY}})
-    assert not decision.changed
-    assert set(verdicts(decision).values()) == {"incumbent", "cannot tell"}
+    assert verdicts(decision) == {"base": "incumbent", "a": "better", "b": "winner"}
 
 
 def test_a_failed_incumbent_is_replaced_by_a_disturbed_run_only_if_there_is_no_other(decide):

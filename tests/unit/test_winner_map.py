@@ -19,6 +19,7 @@ from servelab.search.proof import BASELINE, WINNER
 from servelab.search.recommend import recommend
 from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
+from servelab.search.recommendation_text import render_recommendation
 from servelab.search.winner_map import BOTH, Level, Range, load_ranges
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.study import CONFIRM, Candidate
@@ -195,10 +196,9 @@ def test_a_candidate_that_could_not_be_judged_is_named_unless_a_later_stage_judg
         found = [one | {"candidate": name, "verdict": verdict} for name, verdict in verdicts.items()]
         return Decision.model_validate(row | {"stage": "sequences", "candidates": found})
 
-    note = answer(decisions=[decided(b="cannot tell", c="cannot tell"), decided(c="worse")], has_winner=False).note
-    assert note == "The search could not judge b, as runs were disturbed: measured undisturbed, it may be better."
-    note = answer(decisions=[decided(b="cannot tell", c="cannot tell")], has_winner=False).note
-    assert note.endswith("judge b, c, as runs were disturbed: measured undisturbed, one of them may be better.")
+    found = answer(decisions=[decided(b="cannot tell", c="cannot tell"), decided(c="worse")], has_winner=False)
+    assert found.untold == ["b"] and found.note == "The search could not judge b, as runs were disturbed."
+    assert render_recommendation(found, "report.html").startswith("cpu-smollm2: Cannot tell, so keep the baseline: runs")
     assert answer(decisions=[decided(b="worse")]).note is None
 
 

@@ -19,6 +19,7 @@ from servelab.results.checks import unequal_places
 from servelab.search.decision import (
     CANNOT_TELL,
     CHANGES_ANSWERS,
+    DISTURBED_SD_PERCENT,
     Choice,
     Decision,
     Row,
@@ -194,9 +195,11 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
     elif incumbent["objective_value"] == 0:
         verdict, why = settle(study, row, incumbent, _against_zero(study, row), 0.0)
     else:
+        noise = _noise_with_disturbance(noise, row, incumbent)
         change = relative_change(row, incumbent, noise)
         found = compare(study, *change) if noise is None else ahead(study, row, incumbent, noise)
-        verdict, why = settle(study, row, incumbent, found, _sign(study) * change.value)
+        gain, is_fit = _sign(study) * change.value, not (wrong or wrong_incumbent) and noise is not None
+        verdict, why = settle(study, row, incumbent, found, gain, despite_disturbance=is_fit)
         if wrong or wrong_incumbent:
             why += "".join(f"; {found[1]}" for found in (wrong_incumbent, wrong) if found)
         if incumbent["validity"] == "suspect" and incumbent["validity_note"] != disturbed(incumbent):
@@ -221,6 +224,13 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
         unequal_places=differs,
         why=why,
     )
+
+
+def _noise_with_disturbance(noise: StartNoise | None, *rows: Row) -> StartNoise | None:
+    """The noise of a comparison: a disturbed figure is a noisy one, and not none."""
+    if noise is None or not any(map(disturbed, rows)):
+        return noise
+    return StartNoise(max(noise.sd_percent, DISTURBED_SD_PERCENT), noise.freedom)
 
 
 def natural_lengths(row: Row, other: Row, whose: str) -> str | None:

@@ -71,7 +71,9 @@ def rows_of(table: pd.DataFrame) -> list[Row]:
 CHANGES_ANSWERS = CHANGES
 """Verdict of a candidate whose answers lost more than the study allows, beyond noise: it never wins."""
 CANNOT_TELL = "cannot tell"
-"""Verdict of a candidate whose comparison rests on a disturbed run."""
+"""Verdict of a candidate whose comparison rests on a disturbed run that does not show it to be better."""
+DISTURBED_SD_PERCENT = 25.0
+"""Scatter of a disturbed start: a busy machine makes figures 1.2 to 5 times too low (measured)."""
 
 
 def too_many_failed(study: SearchedStudy, row: Row) -> str | None:
@@ -97,15 +99,24 @@ def is_barred(study: SearchedStudy, row: Row, incumbent: Row) -> bool:
 
 
 def settle(
-    study: SearchedStudy, row: Row, incumbent: Row, found: tuple[str, str], gain_percent: float
+    study: SearchedStudy,
+    row: Row,
+    incumbent: Row,
+    found: tuple[str, str],
+    gain_percent: float,
+    *,
+    despite_disturbance: bool = False,
 ) -> tuple[str, str]:
     """Verdict and reason of a candidate, from those that its figures give and its gain over the incumbent.
 
-    The gain is negative for a candidate that is slower.
+    The gain is negative for a candidate that is slower. `despite_disturbance`: the figures show what is better, though
+    a run was disturbed.
     """
     verdict, why = found
     for who, side in (("the incumbent", incumbent), ("this candidate", row)):
         if what := disturbed(side):
+            if verdict == "better" and despite_disturbance:
+                return verdict, f"{why}; {who} was disturbed, {what}"
             return CANNOT_TELL, f"{who} was disturbed, {what}; measured: {why}"
     failed, failed_of_incumbent = too_many_failed(study, row), too_many_failed(study, incumbent)
     if failed and not failed_of_incumbent:

@@ -195,10 +195,11 @@ def recommend(
     manifest = manifests[side]
     answers = found_in(rows[side])
     of_side: list[Row] = table[table["candidate"] == answer.candidate].to_dict("records")  # type: ignore[assignment]
+    untold = _untold(decisions)
     notes = (
         _note(answer.configuration.model, answers),
         measurement_note(study, last, changed, of_side),
-        _untold_note(decisions),
+        untold and f"The search could not judge {', '.join(untold)}, as runs were disturbed.",
     )
     if proof:
         update = {"proposed_command": started.get(WINNER), "promised_unequal_places": promised_places}
@@ -226,6 +227,7 @@ def recommend(
             for best in best_by_workload(study, table, gains, side, titles)
         ],
         answers=answers,
+        untold=untold,
         changed_answers=_changed_answers(study, decisions, last, rows.get(WINNER), promised_percent),
         winner_maps=[]
         if curves is None
@@ -362,14 +364,10 @@ def _note(variant: str, answers: AnswersFound | None) -> str | None:
     return f"It serves the weights of variant {variant}: speed was measured, the quality of the answers was not."
 
 
-def _untold_note(decisions: Sequence[Decision]) -> str | None:
-    """A note on candidates that the search could not judge, as their runs were disturbed; by their last verdict."""
+def _untold(decisions: Sequence[Decision]) -> list[str]:
+    """Candidates that the search could not judge, as runs were disturbed; by their last verdict."""
     verdicts = {each.candidate: each.verdict for decision in decisions for each in decision.candidates}
-    untold = [candidate for candidate, verdict in verdicts.items() if verdict == CANNOT_TELL]
-    if not untold:
-        return None
-    names, which = ", ".join(untold), "it" if len(untold) == 1 else "one of them"
-    return f"The search could not judge {names}, as runs were disturbed: measured undisturbed, {which} may be better."
+    return [candidate for candidate, verdict in verdicts.items() if verdict == CANNOT_TELL]
 
 
 def _served_on(manifest: RunManifest) -> str | None:

@@ -31,10 +31,16 @@ def answer_text(recommended: Recommended, on: str | None = None) -> AnswerText:
     row = next(iter([*found, *rows]), None)
     if recommended.changed:
         gain = "" if row is None else f": {_gained(recommended, row)}"
-        clauses = [f"Use this command{gain}", *_loads(recommended), *_guards(recommended), _same_answers(recommended)]
+        uneven = [f"but {proof.uneven_starts}"] if proof and proof.uneven_starts else []
+        clauses = [f"Use this command{gain}", *_loads(recommended), *_guards(recommended), *uneven]
+        clauses.append(_same_answers(recommended))
         return AnswerText("win", f"{', '.join(clauses)}.")
     if proof is not None and proof.verdict in (CANNOT_TELL, DISTURBED):
         return AnswerText("unsure", f"Cannot tell, so keep the baseline: {_unsure(proof)}.")
+    if proof is None and recommended.untold:
+        names, which = ", ".join(recommended.untold), "it" if len(recommended.untold) == 1 else "one of them"
+        why = f"runs of the search were disturbed; measured on a quieter machine, {which} may be better: {names}"
+        return AnswerText("unsure", f"Cannot tell, so keep the baseline: {why}.")
     return AnswerText("keep", f"Keep the baseline: {_kept(recommended)}.")
 
 

@@ -214,6 +214,9 @@ class Recommended(JsonFile):
     answers: AnswersFound | None = Field(
         None, description="Its answers against the baseline's, on the same server starts; null if not measured."
     )
+    untold: list[str] = Field(
+        [], description="Candidates that the search could not judge, because runs were disturbed."
+    )
     changed_answers: list[ChangedAnswers] = Field(
         [], description="Faster candidates that cannot win because they change answers."
     )
