@@ -294,14 +294,19 @@ def test_all_requests_may_fail_where_the_study_says_so(with_failures):
 BUSY = "busy machine: others used 43.0 % of the CPUs, 0.0 % were stolen (worst round)"
 
 
-@pytest.mark.parametrize(("values", "verdict"), [(157, "winner"), (20, "cannot tell"), (51, "cannot tell"), (58, "cannot tell")])
+@pytest.mark.parametrize(
+    ("values", "verdict"), [(157, "winner"), (20, "cannot tell"), (51, "cannot tell"), (58, "cannot tell")]
+)
 @pytest.mark.parametrize("label", ["base", "a"])
 def test_a_disturbed_run_is_a_noisy_one_that_wins_only_by_far_and_is_never_beaten(decide, label, values, verdict):
     """Means of three starts of 25 % scatter by 20 % of each other."""
     rounds = {"base": [50, 50.1, 49.9], "a": [values, values + 1, values - 1]}
     decision = decide(rounds, validity={label: "suspect"}, faults={"disturbed": {label: BUSY}})
     assert verdicts(decision)["a"] == verdict
-    assert f"{ {'base': 'the incumbent', 'a': 'this candidate'}[label] } was disturbed, {BUSY}" in decision.candidates[1].why
+    assert (
+        f"{ {'base': 'the incumbent', 'a': 'this candidate'}[label] } was disturbed, {BUSY}"
+        in decision.candidates[1].why
+    )
     if verdict == "cannot tell":
         assert decision.reason.endswith("; of 1 it cannot be told, because a run was disturbed")
 

@@ -19,7 +19,6 @@ from servelab.search.proof import BASELINE, WINNER
 from servelab.search.recommend import recommend
 from servelab.search.recommendation_text import render_recommendation
 from servelab.search.recommended import Recommended
-from servelab.search.recommendation_text import render_recommendation
 from servelab.search.winner_map import BOTH, Level, Range, load_ranges
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.study import CONFIRM, Candidate
@@ -198,7 +197,9 @@ def test_a_candidate_that_could_not_be_judged_is_named_unless_a_later_stage_judg
 
     found = answer(decisions=[decided(b="cannot tell", c="cannot tell"), decided(c="worse")], has_winner=False)
     assert found.untold == ["b"] and found.note == "The search could not judge b, as runs were disturbed."
-    assert render_recommendation(found, "report.html").startswith("cpu-smollm2: Cannot tell, so keep the baseline: runs")
+    assert render_recommendation(found, "report.html").startswith(
+        "cpu-smollm2: Cannot tell, so keep the baseline: runs"
+    )
     assert answer(decisions=[decided(b="worse")]).note is None
 
 
