@@ -105,7 +105,7 @@ def leaves(value: object, key: str = "", place: str = "") -> Iterator[tuple[str,
         yield place, key, value
 
 
-_ACTS = re.compile(
+ACTS = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\ufeff]"
 )
 """Control characters except tab and line feed, other line breaks, and what changes the direction of text."""
@@ -113,7 +113,7 @@ _ACTS = re.compile(
 
 def shown(text: str) -> str:
     """The text with each character that a terminal or a page acts on written out, as JSON writes it."""
-    return _ACTS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return ACTS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def without_colours(text: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from servelab.core.credentials import shown, without_colours
+from servelab.core.credentials import ACTS, without_colours
 from servelab.core.files import replacing, write_text
 from servelab.core.yaml_file import NO_BREAK, estimate, figure, interval, is_noise, percent
 from servelab.metrics.statistics import mean_ci95
@@ -194,7 +194,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) else shown(without_colours(str(value))),
+        finalize=lambda value: value if isinstance(value, Markup) else ACTS.sub("", without_colours(str(value))),
     )
     environment.filters["cell"] = markdown_text
     return environment
