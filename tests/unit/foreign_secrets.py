@@ -1,101 +1,15 @@
-"""A second set of made secrets, by formats that services and public scanners document, in carriers of its own.
-
-What the rules missed of it at first was added to them. Prefixes are put together at run time, so that no file of the
-project has the form of a secret. None of them opens anything.
-"""
+"""Made secrets of every form and name that services give, as programs write them. None of them opens anything."""
 
 import base64
 import json
 import string
 from random import Random
-from typing import NamedTuple
+from re import _parser as parser
+from typing import Any, NamedTuple
 
-ALNUM, HEX, DIGITS = string.ascii_letters + string.digits, string.digits + "abcdef", string.digits
-UPPER, LOWER = string.ascii_uppercase + string.digits, string.ascii_lowercase + string.digits
-BASE32 = "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"
-PREFIXED: dict[str, tuple[tuple[str, str], str, int]] = {
-    # service: the two halves of its prefix, the letters that follow, and how many
-    "Anthropic": (("sk-an", "t-api03-"), ALNUM + "-_", 93),
-    "OpenAI service account": (("sk-svc", "acct-"), ALNUM + "-_", 120),
-    "OpenRouter": (("sk-o", "r-v1-"), HEX, 64),
-    "Hugging Face organisation": (("api_", "org_"), ALNUM, 34),
-    "NVIDIA": (("nva", "pi-"), ALNUM + "-_", 64),
-    "Perplexity": (("ppl", "x-"), ALNUM, 48),
-    "GitHub fine-grained": (("github_", "pat_11"), ALNUM, 80),
-    "GitHub server": (("gh", "s_"), ALNUM, 36),
-    "GitLab": (("glp", "at-"), ALNUM + "-_", 20),
-    "GitLab trigger": (("glp", "tt-"), HEX, 40),
-    "GitLab runner": (("GR13", "48941"), ALNUM + "-_", 20),
-    "Bitbucket": (("ATB", "B"), ALNUM, 32),
-    "Atlassian": (("ATAT", "T3xFfGF0"), ALNUM + "-_", 180),
-    "PyPI": (("pypi-AgEI", "cHlwaS5vcmc"), ALNUM + "-_", 100),
-    "Docker Hub": (("dckr_", "pat_"), ALNUM + "-_", 27),
-    "AWS temporary": (("AS", "IA"), UPPER, 16),
-    "Bedrock": (("ABS", "K"), ALNUM, 128),
-    "Google key": (("AI", "za"), ALNUM + "-_", 35),
-    "Google client": (("GOC", "SPX-"), ALNUM + "-_", 28),
-    "DigitalOcean": (("dop_", "v1_"), HEX, 64),
-    "Heroku": (("HRKU-", "AA"), ALNUM + "-_", 58),
-    "Fly": (("fo1_", ""), ALNUM + "-_", 43),
-    "Fly v2": (("FlyV1 fm", "2_"), ALNUM + "+/", 200),
-    "Cloudflare origin": (("v1.0-", ""), HEX, 160),
-    "Terraform": (("", ""), "", 0),
-    "Pulumi": (("pu", "l-"), HEX, 40),
-    "Doppler": (("dp.", "pt."), ALNUM, 43),
-    "1Password": (("ops_", "eyJ"), ALNUM + "+/", 260),
-    "Infracost": (("ic", "o-"), ALNUM, 32),
-    "Prefect": (("pn", "u_"), LOWER, 36),
-    "PlanetScale": (("pscale_", "tkn_"), ALNUM + "-_", 43),
-    "Supabase": (("sb", "p_"), HEX, 40),
-    "Neon": (("na", "pi_"), LOWER, 64),
-    "Notion": (("ntn_", ""), ALNUM, 46),
-    "Linear": (("lin_", "api_"), ALNUM, 40),
-    "Airtable": (("", ""), "", 0),
-    "Postman": (("PM", "AK-"), HEX, 59),
-    "Figma": (("fig", "d_"), ALNUM + "-_", 40),
-    "Shopify": (("shp", "at_"), HEX, 32),
-    "Stripe restricted": (("rk_", "live_"), ALNUM, 60),
-    "Square": (("sq0", "atp-"), ALNUM + "-_", 22),
-    "Mailgun": (("ke", "y-"), HEX, 32),
-    "Mailchimp": (("", ""), "", 0),
-    "Twilio": (("S", "K"), HEX, 32),
-    "Sendinblue": (("xkey", "sib-"), HEX, 64),
-    "Slack user": (("xo", "xp-"), DIGITS + "-", 72),
-    "Slack app": (("xap", "p-1-A"), UPPER + "-", 80),
-    "Discord": (("", ""), "", 0),
-    "Telegram": (("", ""), "", 0),
-    "New Relic": (("NR", "AK-"), UPPER, 27),
-    "Grafana": (("gl", "c_eyJ"), ALNUM + "+/", 80),
-    "Grafana service": (("", ""), "", 0),
-    "Sentry organisation": (("sntr", "ys_eyJ"), ALNUM + "+/", 120),
-    "Dynatrace": (("", ""), "", 0),
-    "LaunchDarkly": (("", ""), "", 0),
-    "Weights and Biases": (("wandb_", "v1_"), ALNUM + "_", 60),
-    "LangSmith": (("", ""), "", 0),
-    "Artifactory": (("AK", "Cp"), ALNUM, 69),
-    "Artifactory reference": (("cmVm", "dGtu"), ALNUM, 56),
-    "Clojars": (("CLOJ", "ARS_"), LOWER, 60),
-    "crates.io": (("ci", "o"), ALNUM, 32),
-    "RubyGems": (("ruby", "gems_"), HEX, 48),
-    "age": (("AGE-SECRET-", "KEY-1"), BASE32, 58),
-    "Tailscale": (("tskey-", "auth-k"), ALNUM, 40),
-    "Typeform": (("tf", "p_"), ALNUM + "-_.", 59),
-    "Vault batch": (("hv", "b."), ALNUM + "-_", 140),
-    "Vault old": (("s", "."), ALNUM, 24),
-    "Alibaba": (("LT", "AI"), ALNUM, 20),
-    "Volcengine": (("AK", "LT"), ALNUM, 43),
-    "ReadMe": (("rd", "me_"), LOWER, 70),
-    "EasyPost": (("EZ", "AK"), ALNUM, 54),
-    "Contentful": (("CF", "PAT-"), ALNUM + "-_", 43),
-    "Duffel": (("duffel_", "live_"), ALNUM + "-_", 43),
-    "Frame.io": (("fi", "o-u-"), ALNUM + "-_", 64),
-    "Scalingo": (("tk-", "us-"), ALNUM + "-_", 48),
-    "Harness": (("", ""), "", 0),
-    "Sourcegraph": (("sg", "p_"), HEX, 40),
-    "Buildkite": (("bku", "a_"), LOWER, 40),
-    "SonarQube": (("sq", "u_"), HEX, 40),
-    "Cohere": (("", ""), "", 0),
-}
+from servelab.core.credential_forms import PREFIXES
+
+ALNUM, HEX = string.ascii_letters + string.digits, string.digits + "abcdef"
 AT = ":/" + "/"
 
 
@@ -112,21 +26,30 @@ def some(random: Random, letters: str, length: int) -> str:
     return "".join(random.choice(letters) for _ in range(length))
 
 
-def shaped(random: Random) -> dict[str, str]:
-    """Formats that are more than a prefix."""
-    a = lambda letters, length: some(random, letters, length)  # noqa: E731
-    return {
-        "Terraform": f"{a(ALNUM, 14)}.atlas" + f"v1.{a(ALNUM, 64)}",
-        "Airtable": "pa" + f"t{a(ALNUM, 14)}.{a(HEX, 64)}",
-        "Harness": "pa" + f"t.{a(ALNUM, 22)}.{a(HEX, 24)}.{a(ALNUM, 20)}",
-        "Mailchimp": a(HEX, 32) + "-us" + "12",
-        "Discord": "M" + f"{a(ALNUM, 23)}.{a(ALNUM, 6)}.{a(ALNUM, 27)}",
-        "Telegram": f"{a('123456789', 9)}:" + f"AA{a(ALNUM, 33)}",
-        "Grafana service": "gl" + f"sa_{a(ALNUM, 32)}_{a(HEX, 8)}",
-        "Dynatrace": "dt0" + f"c01.{a(UPPER, 24)}.{a(UPPER, 64)}",
-        "LaunchDarkly": "sd" + f"k-{a(HEX, 8)}-{a(HEX, 4)}-{a(HEX, 4)}-{a(HEX, 4)}-{a(HEX, 12)}",
-        "LangSmith": "lsv2" + f"_pt_{a(HEX, 32)}_{a(HEX, 10)}",
-    }
+def made_of(pattern: Any, random: Random) -> str:
+    """A text that matches a pattern; what it asserts of its surroundings is left to the test."""
+    text = ""
+    for kind, value in pattern:
+        if kind is parser.LITERAL:
+            text += chr(value)
+        elif kind is parser.IN:
+            text += random.choice([letter for part in value for letter in letters_of(*part)])
+        elif kind is parser.MAX_REPEAT:
+            least, _, inner = value
+            text += "".join(made_of(inner, random) for _ in range(least))
+        elif kind is parser.SUBPATTERN:
+            text += made_of(value[-1], random)
+        elif kind is parser.BRANCH:
+            text += made_of(random.choice(value[1]), random)
+    return text
+
+
+def letters_of(kind: Any, value: Any) -> str:
+    if kind is parser.LITERAL:
+        return chr(value)
+    if kind is parser.RANGE:
+        return "".join(map(chr, range(value[0], value[1] + 1)))
+    return string.digits if value is parser.CATEGORY_DIGIT else ALNUM + "_"
 
 
 NAMED = {
@@ -156,11 +79,9 @@ NAMED = {
 def foreign_secrets(seed: int) -> list[Foreign]:
     """One of each kind."""
     random = Random(seed)
-    forms = shaped(random)
     made = [
-        Foreign(kind, forms.get(kind) or "".join(begin) + some(random, letters, length), ())
-        for kind, (begin, letters, length) in PREFIXED.items()
-        if kind in forms or length
+        Foreign(begin, made_of(parser.parse(begin + rest.replace(r"|\\(?=_)", "")), random), ())
+        for begin, rest in PREFIXES.items()
     ]
     # a value ends in a letter and a digit, so that no punctuation is cut off at its end
     named = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from test_own_prompts import made as made_of
 from test_own_prompts import tokenizer
 
-from servelab.assets.datasets import fetch_dataset, load_datasets
-from servelab.assets.workloads import WORKLOADS, load_workloads
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
 from servelab.measure.load.sender import send_load
@@ -45,27 +43,9 @@ def talk(topic: str, *more: dict[str, Any]) -> dict[str, Any]:
 
 
 def made(folder: Path, tokenizer, records: list[dict[str, Any]] | str, **changes: Any) -> pa.Table:
-    """The requests for a file of these records, through the configuration as a user writes it."""
+    """The requests for a file of these records."""
     content = records if isinstance(records, str) else "".join(json.dumps(record) + "\n" for record in records)
-    file = folder / "talks.jsonl"
-    file.write_text(content)
-    described = {
-        "title": "Mine",
-        "file": file.name,
-        "license": "own",
-        "size_bytes": file.stat().st_size,
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        "sources": [{"kind": "path", "path": str(file)}],
-    }
-    (folder / "datasets.yaml").write_text(json.dumps({"mine": described}))
-    values = {"dataset": "mine", "num_requests": 4, "seed": 1, **changes}
-    entry = {"title": "Mine", "kind": "conversations", "parameters": values}
-    (folder / "workloads.yaml").write_text(json.dumps({"mine": entry}))
-    datasets = load_datasets(folder / "datasets.yaml")
-    workload = load_workloads(folder / "workloads.yaml", datasets)["mine"]
-    stored = fetch_dataset("mine", datasets["mine"], folder / "stored")
-    kind = WORKLOADS.get(workload.kind)
-    return kind.make(kind.Parameters.model_validate(workload.parameters), tokenizer, stored)
+    return made_of(folder, tokenizer, content, "conversations", **{"num_requests": 4, **changes})
 
 
 def sent(folder: Path, table: pa.Table, server: str, **settings: Any) -> pa.Table:
@@ -137,13 +117,6 @@ def test_metrics_tell_first_and_later_turns_apart(tmp_path, tokenizer, server):
     records = sent(tmp_path, made(tmp_path, tokenizer, TALKS), server)
     rows = {row["metric"]: row for row in summarise(RunData(records))}
     assert [rows[name]["n"] for name in ("ttft_ms", "first_turn_ttft_ms", "later_turns_ttft_ms")] == [4, 2, 2]
-
-
-def test_the_same_file_and_seed_give_the_same_requests(tmp_path, tokenizer):
-    assert made(tmp_path, tokenizer, TALKS).equals(made(tmp_path, tokenizer, TALKS))
-    talks = [talk(str(number)) for number in range(20)]
-    orders = {tuple(made(tmp_path, tokenizer, talks, seed=seed)["prompt"].to_pylist()[:4]) for seed in range(5)}
-    assert len(orders) > 1
 
 
 def test_sharegpt_turns_are_read_up_to_what_no_chat_takes(tmp_path, tokenizer):

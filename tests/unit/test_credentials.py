@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from servelab.core.credentials import has_credential, is_secret, without_credentials
-from servelab.core.errors import ConfigError
 
 HUB, PASSWORD = "hf_" + "AbCdEfGh" * 4, "correct-horse-battery"
 
@@ -33,22 +32,6 @@ HUB, PASSWORD = "hf_" + "AbCdEfGh" * 4, "correct-horse-battery"
 )
 def test_what_is_a_secret_by_its_name(name, value, secret):
     assert is_secret(name, value) is secret
-
-
-@pytest.mark.parametrize("kind", ["environment_variables", "arguments"])
-def test_a_study_with_a_credential_is_refused(kind, study_content, make_project):
-    """It would be part of the runs' identity, and stand in every specification, command and report."""
-    secret = {"environment_variables": {"HF_TOKEN": "wonderland"}, "arguments": {"--api-key": "wonderland"}}[kind]
-    study_content["stages"][0]["candidates"].append({kind: secret})
-    with pytest.raises(ConfigError, match=rf"{kind}\.{next(iter(secret))}: .*credential") as raised:
-        make_project(study_content)
-    assert "wonderland" not in str(raised.value)
-
-
-def test_a_credential_by_its_form_is_refused_wherever_it_stands(study_content, make_project):
-    study_content["baseline"]["environment_variables"] = {"EXTRA": f"https://u:{PASSWORD}@h.org"}
-    with pytest.raises(ConfigError, match=r"baseline\.environment_variables\.EXTRA"):
-        make_project(study_content)
 
 
 def test_errors_show_no_credentials():

@@ -146,14 +146,6 @@ def test_a_study_begins_with_a_model_in_several_wheels(wheels: Path) -> None:
     assert begun == {"id": "m", "format": "gguf", "source": given.model_dump(mode="json")}
 
 
-def test_content_is_refused_by_size_and_hash(tmp_path: Path) -> None:
-    good, content = write(tmp_path / "good.json", b"[]")
-    too_small = content.model_copy(update={"size_bytes": 1})
-    with pytest.raises(ContentError, match="more than the pinned 1 bytes"):
-        fetch_dataset("d", dataset(content, good), tmp_path).unlink()
-        dataset(too_small, good).sources[0].fetch(too_small, tmp_path / "out.json")
-
-
 @pytest.mark.parametrize(
     ("find", "replace", "message"),
     [

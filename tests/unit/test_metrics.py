@@ -6,7 +6,7 @@ import itertools
 import statistics
 
 import pytest
-from made_records import REFUSED, closed_loop, random_run, record, stream, summary, table
+from made_records import REFUSED, random_run, record, stream, summary, table
 
 from servelab.core.errors import ConfigError
 from servelab.metrics import definitions as metrics
@@ -235,12 +235,6 @@ def test_peak_is_tokens_of_a_second_and_never_below_the_mean():
     assert summary(burst)["peak_output_tokens_per_s"]["mean"] == pytest.approx(81)
     packed = [record(output_tokens=99, sent_s=0.0, first_token_s=0.5, last_token_s=0.65, end_s=1.0)]
     assert summary(packed)["peak_output_tokens_per_s"]["mean"] == pytest.approx(99)  # vLLM counts three events
-
-
-def test_peak_concurrency_is_exact():
-    rows = closed_loop([0.0] * 4, [5.0] * 4, 0.5, 5)  # four slots, refilled in the moment they are free
-    assert summary(rows)["peak_concurrency"]["mean"] == 4
-    assert summary(rows)["concurrency"]["mean"] == pytest.approx(4)
 
 
 def test_goodput_counts_what_meets_every_limit():

@@ -157,13 +157,6 @@ def test_unusable_model_is_a_clear_error(tmp_path: Path, make: object, message: 
     assert not (tmp_path / "model" / "model.json").exists()
 
 
-def test_truncated_gguf_is_a_clear_error(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf")
-    path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(ServelabError, match="not a readable GGUF file"):
-        fetch_model(source(path), tmp_path / "model")
-
-
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = b"weights" * 1000
 HUB_FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": WEIGHTS, "pytorch_model.bin": b"no"}

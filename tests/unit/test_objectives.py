@@ -42,12 +42,6 @@ def test_there_is_no_cost_without_a_price_or_a_token():
     assert means([failed], price_per_hour=3.6)["cost_per_million_tokens"] is None
 
 
-def test_slo_attainment_is_the_share_of_all_requests():
-    rows = [record(), record(request_index=1, first_token_s=1.3), record(request_index=2, error="http_500")]
-    assert means(rows, slos={"ttft_ms": 250})["slo_attainment"] == pytest.approx(1 / 3)
-    assert means(rows)["slo_attainment"] is None
-
-
 def test_a_price_is_no_part_of_a_run_and_a_cost_shares_the_runs_of_its_rate(study_content, make_project):
     def runs(metric, price):
         study_content["objective"]["metric"] = metric

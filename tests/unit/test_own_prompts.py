@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from servelab.assets.datasets import Dataset, fetch_dataset, load_datasets
+from servelab.assets.datasets import fetch_dataset, load_datasets
 from servelab.assets.workloads import WORKLOADS, load_workloads
 from servelab.core.errors import ServelabError
 from servelab.measure.load import LoadPlan
@@ -32,31 +32,31 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def entry_of(folder: Path, content: str) -> dict[str, Any]:
-    """The entry in config/datasets.yaml for a file with this content."""
+def made(folder: Path, tokenizer: Tokenizer, content: str, kind: str = "prompts", **changes: Any) -> pa.Table:
+    """The requests for a file with this content, through the configuration as a user writes it."""
     file = folder / "own.jsonl"
     file.write_bytes(content.encode())
-    return {
+    described = {
         "title": "Mine",
-        "file": "own.jsonl",
+        "file": file.name,
         "license": "own",
         "size_bytes": file.stat().st_size,
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
         "sources": [{"kind": "path", "path": str(file)}],
     }
-
-
-def made(folder: Path, tokenizer: Tokenizer, content: str, **changes: Any) -> pa.Table:
-    """The requests for a file with this content, through the configuration as a user writes it."""
-    (folder / "datasets.yaml").write_text(json.dumps({"mine": entry_of(folder, content)}))
-    values = {"dataset": "mine", "num_requests": 3, "seed": 1, "endpoint": "chat", "output_tokens": 6, **changes}
-    entry = {"title": "Mine", "kind": "prompts", "parameters": values}
+    (folder / "datasets.yaml").write_text(json.dumps({"mine": described}))
+    own = {"endpoint": "chat", "output_tokens": 6} if kind == "prompts" else {}
+    entry = {
+        "title": "Mine",
+        "kind": kind,
+        "parameters": {"dataset": "mine", "seed": 1, "num_requests": 3, **own, **changes},
+    }
     (folder / "workloads.yaml").write_text(json.dumps({"mine": entry}))
-    datasets: dict[str, Dataset] = load_datasets(folder / "datasets.yaml")
+    datasets = load_datasets(folder / "datasets.yaml")
     workload = load_workloads(folder / "workloads.yaml", datasets)["mine"]
     stored = fetch_dataset("mine", datasets["mine"], folder / "stored")
-    kind = WORKLOADS.get(workload.kind)
-    return kind.make(kind.Parameters.model_validate(workload.parameters), tokenizer, stored)
+    maker = WORKLOADS.get(workload.kind)
+    return maker.make(maker.Parameters.model_validate(workload.parameters), tokenizer, stored)
 
 
 def lines(*rows: dict[str, Any]) -> str:

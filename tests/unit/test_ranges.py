@@ -49,12 +49,6 @@ def test_two_ranges_are_every_pair_and_a_label_gets_the_values(project_with):
     ]
 
 
-def test_a_range_is_the_same_study_as_its_values(ranged, project_with):
-    listed = [{"options": {"max_num_seqs": number}} for number in (8, 16)]
-    one = ranged({"from": 8, "to": 16, "log": 2}).study
-    assert one == project_with(stages=[{"name": "a", "candidates": listed}]).study
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [

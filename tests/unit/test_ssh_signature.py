@@ -81,22 +81,6 @@ def test_a_key_whose_time_is_over_or_has_not_come(options, identity, key, messag
     assert "key has expired" in said or "key is not yet valid" in said
 
 
-@pytest.mark.parametrize(
-    "content", ["", "garbage\n", "-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"]
-)
-def test_what_is_no_signature(content, message, allowed, tmp_path):
-    (tmp_path / "broken.sig").write_text(content)
-    assert refused(message, tmp_path / "broken.sig", allowed).startswith("it is no signature")
-
-
-def test_allowed_signers_that_cannot_be_read(key, message, tmp_path):
-    signature = sign_file(signing_key(key), message)
-    with pytest.raises(ServelabError, match="nowhere: no such file"):
-        verify_file(message, signature, tmp_path / "nowhere")
-    (tmp_path / "broken").write_text("not a key\n")
-    assert "broken:1:" in refused(message, signature, tmp_path / "broken")
-
-
 def cannot(key, **changes):
     with pytest.raises(ConfigError) as error:
         check_key(signing_key(key), **changes)

@@ -18,16 +18,6 @@ def steady(rows):
     return {name: row["mean"] for name, row in figures.items()}
 
 
-def test_a_load_that_is_steady_from_first_to_last_has_the_figures_of_the_whole_round():
-    rows = closed_loop([0.0] * 4, [10.0] * 4, 0.5, 5)
-    figures = {name: row["mean"] for name, row in summary(rows).items()}
-    assert figures["steady_duration_s"] == 10
-    assert figures["steady_output_tokens_per_s"] == pytest.approx(4 * 10)
-    assert figures["steady_total_tokens_per_s"] == pytest.approx(4 * (10 + 20))
-    for name in STEADY:
-        assert figures[name] == pytest.approx(figures[name.removeprefix("steady_")])
-
-
 def test_building_up_and_running_out_is_left_out():
     """Ten slots, one a second more, then one a second fewer: nine or more are at work from 8 to 32 s."""
     rows = closed_loop([float(i) for i in range(10)], [31.0 + i for i in range(10)], 1.0, 4)
@@ -42,19 +32,6 @@ def test_building_up_and_running_out_is_left_out():
     assert figures["steady_e2el_ms"] == pytest.approx(1000)
     whole = {name: row["mean"] for name, row in summary(rows).items()}
     assert whole["output_tokens_per_s"] == pytest.approx(4 * 310 / 40)  # a fifth lower: the ends weigh on it
-
-
-def test_tokens_count_by_the_time_they_came_and_requests_by_their_end():
-    """Two users from 0 to 10 s, and a request after them."""
-    rows = [stream(0.0, 10.0, 10), *closed_loop([0.0], [10.0], 2.0, 2)]
-    rows += [stream(10.0, 8.0, 8, input_tokens=700)]
-    figures = steady(rows)
-    assert figures["steady_duration_s"] == 10
-    assert figures["steady_requests_per_s"] == pytest.approx(6 / 10)
-    assert figures["steady_output_tokens_per_s"] == pytest.approx((10 + 5 * 2) / 10)
-    assert figures["steady_total_tokens_per_s"] == pytest.approx((20 + 6 * 10) / 10)  # the 700 were read after it
-    overlapping = [stream(0.0, 10.0, 10), stream(5.0, 10.0, 20)]
-    assert steady(overlapping)["steady_duration_s"] is None  # 5 s of two at once, of 10 s each
 
 
 def test_a_moment_below_the_threshold_does_not_end_the_window():
