@@ -8,8 +8,9 @@ from gguf import GGUFWriter
 from made_preflight import CONFIG, WEIGHTS_BYTES, make_model
 
 from servelab.assets.model_work import read_facts, shape_of_config
+from servelab.engines.accelerator_boards import named_memory_bytes
 from servelab.engines.options import Parallel
-from servelab.engines.roofline import GIB, kv_bytes_each, named_memory_bytes, weights_bytes_each
+from servelab.engines.roofline import GIB, kv_bytes_each, weights_bytes_each
 
 ONE = Parallel()
 
@@ -79,19 +80,16 @@ def test_gguf_says_its_size_and_shape(tmp_path):
 @pytest.mark.parametrize(
     ("name", "gib"),
     [
-        ("NVIDIA H100 SXM", 80),
-        ("NVIDIA H100 80GB HBM3", 80),
-        ("NVIDIA H100 NVL", 94),
-        ("NVIDIA H200", 141),
-        ("NVIDIA A100-PCIE-40GB", 40),
+        ("NVIDIA H100 80GB HBM3", 79.2),
+        ("NVIDIA H100 NVL", 93.1),
+        ("NVIDIA GH200 480GB", 95.6),
+        ("NVIDIA A100-PCIE-40GB", 39.4),
         ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", 40),
-        ("NVIDIA A10", 24),
-        ("Ascend 910B", 64),
-        ("Ascend 910B3", 64),
-        ("Ascend 910B4", 32),
-        ("NVIDIA A100", None),
+        ("NVIDIA GeForce RTX 5090", 31.4),
+        ("Ascend910B3", 61.3),
+        ("A board 48GB", 48),
         ("cpu", None),
     ],
 )
 def test_memory_by_an_accelerators_name(name, gib):
-    assert named_memory_bytes(name) == (gib and gib * GIB)
+    assert named_memory_bytes(name) == (gib and int(gib * GIB))

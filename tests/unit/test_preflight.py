@@ -159,6 +159,11 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (workload("sharegpt"), "ok", "4,200 tokens"),
         (candidate(arguments={"max-model-len": 2000}, options={"context_length": None}), "error", "length 2,000 (set)"),
     ],
+    "effective": [
+        (nothing, "ok", "max_num_seqs 1024 → 16"),
+        (candidate(options={"enforce_eager": False}), "warning", "vllm serves it as the baseline"),
+        (candidate(options={"max_num_seqs": 128}), "ok", "max_num_seqs 1024 → 128"),
+    ],
     "environment": [
         (nothing, "ok", "built from vllm.host.yaml (host); it reports version 0.11.0"),
         (lambda content, folder: (folder / "python").write_text("#!/bin/sh\necho 0.12.0\n"), "error", "here is 0.12.0"),
@@ -184,15 +189,15 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (objective(metric="ttft_ms", protocol={"request_rate": 2}), "ok", "requests arrive at a rate of their own"),
     ],
     "memory": [
-        (nothing, "ok", "weights 30.5 GiB + KV 16.4 GiB for 64 sequences of 2,100 tokens on 80.0 GiB × 0.9"),
-        (baseline_options(memory_share=0.35), "warning", "weights 30.5 GiB on 80.0 GiB × 0.35"),
+        (nothing, "ok", "weights 30.5 GiB + KV 16.4 GiB for 64 sequences of 2,100 tokens on 79.2 GiB × 0.9 − 2.3 GiB"),
+        (baseline_options(memory_share=0.35), "warning", "weights 30.5 GiB on 79.2 GiB × 0.35 − 2.3 GiB"),
         (
             candidate(options={"max_num_seqs": 512, "memory_share": 0.5}),
             "warning",
-            "for 64 sequences of 2,100 tokens on 80.0 GiB × 0.5 (from its name): about 37 of 64 fit at once",
+            "for 64 sequences of 2,100 tokens on 79.2 GiB × 0.5 − 2.3 GiB (from its name): about 26 of 64 fit at once",
         ),
         (baseline_options(context_length=40960, memory_share=0.42), "warning", "KV 5.0 GiB for 1 sequence of 40,960"),
-        (hardware(accelerator="NVIDIA L40S"), "ok", "about 49 of 64 fit at once"),
+        (hardware(accelerator="NVIDIA L40S"), "ok", "about 27 of 64 fit at once"),
         (hardware(accelerator="A board"), "unknown", "how much memory `A board` has is not known"),
         (shape(num_hidden_layers=None), "unknown", "size and shape of the model are not known"),
     ],

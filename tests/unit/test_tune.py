@@ -137,6 +137,11 @@ CASES = {
         "vllm serve Qwen/Qwen3-30B-A3B -tp 2",
         {"mindie at its defaults", "TP4"},
     ),
+    "held back": (
+        H100,
+        "vllm serve Qwen/Qwen3-32B --enforce-eager --no-async-scheduling --max-num-batched-tokens 512",
+        {"max num batched tokens 8192", "enforce eager false", "async scheduling true", "16,384 tokens a step"},
+    ),
     "long prompts": (
         (*H100, "--prompt", "8000", "--answer", "200", "--engines", "tensorrt-llm"),
         "trtllm-serve Qwen/Qwen3-32B",
@@ -186,7 +191,27 @@ def test_settings_that_do_nothing_are_named(capsys):
     said = asked(capsys, *H100, "--", *command.split())
     assert set(said["idle"]) == {"max_num_seqs", "reasoning-parser"}
     assert "does by itself" in said["idle"]["max_num_seqs"]
+    command = "vllm serve Qwen/Qwen3-32B -ep --enforce-eager --max-cudagraph-capture-size 8"
+    said = asked(capsys, *H100, "--", *command.split())
+    assert set(said["idle"]) == {"expert_parallel", "max-cudagraph-capture-size"}
+    command = "sglang serve --model deepseek-ai/DeepSeek-V3.2 --tp 8 --enable-dp-attention"
+    assert (
+        "enable-dp-attention" in asked(capsys, "--hardware", "H200", "--per-node", "8", "--", *command.split())["idle"]
+    )
     assert any("--port" in note for note in asked(capsys, *H100, "--", "vllm", "serve", "x/y", "--port", "1")["notes"])
+
+
+def test_two_commands_with_one_effective_configuration_are_one(capsys):
+    throughput = "vllm serve Qwen/Qwen3-32B --max-num-seqs 2048 --max-num-batched-tokens 16384"
+    said = asked(capsys, *H100, "--most", "30", "--", *f"{throughput} --performance-mode throughput".split())
+    labels = {each["label"] for each in said["candidates"]}
+    assert "mode throughput" not in labels and "16,384 tokens a step" not in labels
+    for each in said["candidates"]:
+        assert each["effective"] or each.get("weights") or each.get("engine"), each
+    mode = next(
+        each for each in asked(capsys, *H100, "--", "vllm", "serve", "a/b")["candidates"] if "mode" in each["label"]
+    )
+    assert mode["effective"]["max_num_batched_tokens"] == 16384
 
 
 def test_a_limit_below_the_users_is_found_and_undone(capsys):

@@ -34,6 +34,8 @@ _FOUND = ("Snakefile", "workflow/Snakefile")
 _CONFIG = ("--config", "-C")
 HERE, SBATCH = "--here", "--sbatch"
 """Options of `servelab run`: the whole study in this allocation, and the batch script that does so."""
+_QUIET = ("--quiet", "all")
+"""Without Snakemake's own listing."""
 
 
 def snakemake_line(
@@ -195,7 +197,8 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
             words = [*studies, *here.here_words(here.hardware_of(studies, root)), *rest]
             variables = here.ends_at()
             os.environ.pop("SNAKEMAKE_PROFILE", None)  # it may submit jobs
-        line = snakemake_line(self._fixed, words, known, os.environ.get("SNAKEMAKE_PROFILE"), root)
+        fixed = [word for word in self._fixed if "--verbose" not in words or word not in _QUIET]
+        line = snakemake_line(fixed, words, known, os.environ.get("SNAKEMAKE_PROFILE"), root)
         # The workflow's jobs call `python`, which must be the one of this environment.
         variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         sys.stdout.flush()
@@ -256,8 +259,8 @@ for command in (
     ),
     Workflow(
         "plan",
-        ["--dry-run"],
-        "Prints the planned runs and an upper bound on accelerator-hours; runs nothing.",
+        ["--dry-run", *_QUIET],
+        "Prints what is left to measure: stages, server starts, accelerator-hours; runs nothing.",
         as_json=True,
     ),
     Workflow("run", [], RUN),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from servelab.engines.roofline import GIB, named_memory_bytes
+from servelab.engines.roofline import GIB
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,18 @@ _KNOWN: tuple[tuple[str, float | None, float | None], ...] = (
 
 
 def board_of(accelerator: str, *, is_cpu: bool = False) -> AcceleratorBoard:
-    """The board of a name; with the size in the name, or none, if the board is not known."""
+    """The board of a name; with the size in the name (`A100 40GB`, `MIG 3g.40gb`), or none, if it is not known."""
     if is_cpu:
         return AcceleratorBoard(accelerator, None, is_cpu=True)
+    part_of = re.search(r"\b\d+g\.(\d+)gb\b", accelerator, re.IGNORECASE)  # a MIG instance's own
+    named = part_of or re.search(r"(\d+) ?Gi?B\b", accelerator, re.IGNORECASE)
     for part, memory_gib, capability in _KNOWN:
         if re.search(part, accelerator, re.IGNORECASE):
-            return AcceleratorBoard(accelerator, memory_gib, capability)
-    named = named_memory_bytes(accelerator)
-    return AcceleratorBoard(accelerator, named / GIB if named else None)
+            return AcceleratorBoard(accelerator, float(part_of[1]) if part_of else memory_gib, capability)
+    return AcceleratorBoard(accelerator, float(named[1]) if named else None)
+
+
+def named_memory_bytes(accelerator: str) -> int | None:
+    """Memory of the board of a name; None if it is not known."""
+    size = board_of(accelerator).memory_gib
+    return None if size is None else int(size * GIB)

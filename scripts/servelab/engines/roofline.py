@@ -8,7 +8,6 @@ communication, warm-up and waiting are left out, so that nothing served is faste
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -153,7 +152,9 @@ def number(counts: Sequence[float]) -> Counts:
 
 GIB = 2**30
 MEMORY_SHARE = 0.9
-"""Share of an accelerator's memory for weights and KV cache if a study does not set it: vLLM's default."""
+"""Share of an accelerator's memory for weights and KV cache, of an engine whose default is not known."""
+RUNTIME_GIB = 2.3
+"""Activations, graphs and runtime of a server, inside its share: 1 to 2.5 GiB in published start-up lines."""
 
 _BYTES = {
     **dict.fromkeys(("auto", "bfloat16", "bf16", "float16", "f16"), 2.0),
@@ -161,34 +162,6 @@ _BYTES = {
     **dict.fromkeys(("q4_0", "iq4_nl"), 18 / 32),
 }
 """Bytes per value by number format; ggml's formats are blocks of 32 values with their scales."""
-
-_ACCELERATORS: tuple[tuple[str, int], ...] = (
-    (r"\bB300\b", 288),
-    (r"\bB200\b", 180),
-    (r"\bMI325X\b", 256),
-    (r"\bMI300X\b", 192),
-    (r"\bH200\b", 141),
-    (r"\bH100 NVL\b", 94),
-    (r"\b(H100|H800|A800)\b", 80),
-    (r"\bH20\b", 96),
-    (r"\b(L40S?|A40|RTX 6000 Ada|RTX A6000)\b", 48),
-    (r"\b(L4|A10G?|A30|RTX [34]090)\b", 24),
-    (r"\bT4\b", 16),
-    (r"\b910B4\b", 32),
-    (r"\b910B", 64),
-    (r"\b910C\b", 64),
-)
-"""GiB by a part of the accelerator's name, from the makers' data sheets; a 910C is two devices of this size each.
-Boards that are sold in several sizes (A100, V100) are left out."""
-
-
-def named_memory_bytes(accelerator: str) -> int | None:
-    """Memory by the size in an accelerator's name (`A100 40GB`, `MIG 3g.40gb`), or by its model; None if unknown."""
-    size = re.search(r"\b\d+g\.(\d+)gb\b", accelerator, re.IGNORECASE)  # a MIG instance's own
-    size = size or re.search(r"(\d+) ?Gi?B\b", accelerator, re.IGNORECASE)
-    if size:
-        return int(size[1]) * GIB
-    return next((gib * GIB for name, gib in _ACCELERATORS if re.search(name, accelerator, re.IGNORECASE)), None)
 
 
 def kv_number_bytes(kv_cache_dtype: str | None) -> float | None:

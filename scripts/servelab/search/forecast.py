@@ -3,7 +3,8 @@
 There are two estimates, because winners that are not known yet decide what is planned next. *At most* is a worst case:
 every stage applies, the proof needs all its pairs, and every round hits the time limits of its start, its warm-up and
 its load. *About* assumes that winners stay as they are on disk (or incumbents, if there is no winner yet), that the
-proof needs its first pairs only, and that a server start and a run take as long as similar past ones did.
+proof needs its first pairs only, and that a server start and a run take as long as similar past ones did, or, where
+there are none, as `servelab.results.expected_times` says.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 from servelab.core.run_spec import MOST_STEPS, RunSpec, Strict
 from servelab.measure.inputs import longest_s
-from servelab.results.past_runs import PastTimes
+from servelab.results.expected_times import expected_time
+from servelab.results.past_runs import PastTimes, VisitTime
 from servelab.search.course import Step, follow
 from servelab.search.strategies import strategy_of
 from servelab.study.configuration import accelerator_counts
@@ -32,13 +34,14 @@ class Left(Strict):
     most: int
     most_starts: int
     most_s: float
-    about: int | None
-    """None if nothing was ever measured here."""
-    about_starts: int | None
+    about: int
+    about_starts: int
     about_s: float | None
-    """None if one of them has no similar past run."""
+    """None if one of them has no similar past run, and the size of its model is not known."""
     about_load_s: float | None
     """The part of `about_s` under load."""
+    is_past: bool
+    """Whether all of these have similar past runs."""
 
     def hours(self) -> str:
         """`about 0.2 accelerator-hours by past runs (71 % of it under load), at most 3.1 accelerator-hours`."""
@@ -46,7 +49,22 @@ class Left(Strict):
         if self.about_s is None:
             return bound
         loaded = f" ({100 * self.about_load_s / self.about_s:.0f} % of it under load)" if self.about_load_s else ""
-        return f"about {_hours(self.about_s)} accelerator-hours by past runs{loaded}, {bound}"
+        return f"about {_hours(self.about_s)} accelerator-hours {self.source}{loaded}, {bound}"
+
+    @property
+    def source(self) -> str:
+        """What the hours are from."""
+        return "by past runs" if self.is_past else "by an estimate"
+
+
+class StageLeft(Strict):
+    """What is left of a stage if the winners stay."""
+
+    title: str
+    starts: int
+    about_s: float | None
+    is_known: bool
+    """Whether its plan is certain."""
 
 
 class EngineLeft(Left):
@@ -58,8 +76,6 @@ class EngineLeft(Left):
         """One line for a terminal."""
         if not self.most:
             return f"{self.engine}: nothing left"
-        if self.about is None:
-            return f"{self.engine}: at most {_runs(self.most, self.most_starts)} left, {self.hours()}"
         if self.about == self.most:
             return f"{self.engine}: {_runs(self.about, self.about_starts)} left, {self.hours()}"
         bound = f"at most {_runs(self.most, self.most_starts)}"
@@ -77,6 +93,7 @@ class Forecast(Left):
     known_jobs: int
     """Jobs that measure these: what a dry-run lists of `measure`."""
     engines: list[EngineLeft]
+    stages: list[StageLeft]
     search: str | None
     """How its strategy spreads the runs, if the study's stages do not show it."""
     next_stage: list[str]
@@ -88,6 +105,22 @@ class Forecast(Left):
         search = [self.search] if self.search and self.most else []
         certain = [self._certain()] if self.most else []
         return [self.line(), *(f"  {line}" for line in [*engines, *certain, *search, *self.next_stage])]
+
+    def table(self) -> list[str]:
+        """Lines for a terminal: each stage with its server starts and accelerator-hours if the winners stay."""
+        left = [stage for stage in self.stages if stage.starts]
+        if not left:
+            return [self.line()]
+        hours = "" if self.about_s is None else f", about {_hours(self.about_s)} accelerator-hours {self.source}"
+        starts = "1 server start" if self.about_starts == 1 else f"{self.about_starts} server starts"
+        head = f"{self.study}: {starts} left if the winners stay ({self.measured} runs measured){hours}"
+        width = max(len(stage.title) for stage in left)
+        rows = [f"  {'stage':<{width}}  starts   hours"]
+        for stage in left:
+            hours = "?" if stage.about_s is None else _hours(stage.about_s)
+            rows.append(f"  {stage.title:<{width}}  {stage.starts:>6}  {hours:>6}{'' if stage.is_known else '  *'}")
+        note = ["  * as far as it can be told now: what earlier stages find decides"] if not left[-1].is_known else []
+        return [head, *rows, *note, *(f"  {line}" for line in self.next_stage)]
 
     def _certain(self) -> str:
         """What a dry run lists of `measure`."""
@@ -139,9 +172,12 @@ def forecast(
     possible: list[int] = []
     next_stage: list[str] = []
     leaders: set[str] = set()
+    stages: list[tuple[Step, list[Visit]]] = []
     for step in follow(project, results) if steps is None else steps:
         left = {run_id for run_id in step.plan.run_ids() if not is_complete(run_id)}
+        stages.append((step, []))
         for alias, visit in _new_visits(step.plan, left - planned):
+            stages[-1][1].append(visit)
             tallies[alias].about.append(visit)
             if step.is_known:
                 tallies[alias].known.append(visit)
@@ -158,16 +194,25 @@ def forecast(
         about=[visit for tally in tallies.values() for visit in tally.about],
         possible=possible,
     )
-    times = PastTimes(results / "runs", use_imported=use_imported) if everything.about or possible else None
+    costs = _Costs(PastTimes(results / "runs", use_imported=use_imported))
     return Forecast(
         study=project.study.study,
         measured=len(measured),
         known=_count(everything.known),
         known_jobs=len(leaders),
-        **_left(project, everything, times),
+        **_left(project, everything, costs),
         engines=[
-            EngineLeft(engine=f"{alias} {project.study.engines[alias].version}", **_left(project, tally, times))
+            EngineLeft(engine=f"{alias} {project.study.engines[alias].version}", **_left(project, tally, costs))
             for alias, tally in tallies.items()
+        ],
+        stages=[
+            StageLeft(
+                title=step.plan.title,
+                starts=len(visits),
+                about_s=_sum([time and time.accelerator_s for time in map(costs.of, visits)]),
+                is_known=step.is_known,
+            )
+            for step, visits in stages
         ],
         search=strategy_of(project.study).summary(project.study),
         next_stage=next_stage,
@@ -197,23 +242,41 @@ def _count_possible(step: Step, tallies: dict[str, _Tally]) -> list[int]:
     return [visit.runs for visit in step.possible]
 
 
-def _left(project: Project, tally: _Tally, times: PastTimes | None) -> dict[str, Any]:
+class _Costs:
+    """The time of a visit: as past ones took, or as expected."""
+
+    def __init__(self, past: PastTimes) -> None:
+        self.past = past
+
+    def of(self, visit: Visit) -> VisitTime | None:
+        """None if there is no past one, and the size of its model is not known."""
+        if found := self.past.of_visit(visit):
+            return found
+        expected, count = expected_time(visit), visit[0].hardware.count
+        return expected and VisitTime(count * expected.seconds, count * expected.load_s)
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _left(project: Project, tally: _Tally, costs: _Costs) -> dict[str, Any]:
     """The fields of `Left`."""
     protocol, most_accelerators = project.study.protocol, max(accelerator_counts(project.study))
     rounds = max(MOST_STEPS if each.capacity else protocol.rounds for each in project.study.workloads.values())
     a_run_s = longest_s(protocol, rounds)
     known = [spec for visit in tally.known for spec in visit]
-    past = [times.of_visit(visit) for visit in tally.about] if times else [None]
-    like = [time for time in past if time is not None]
-    is_like = times is not None and len(like) == len(past)
+    times = [costs.of(visit) for visit in tally.about]
     return {
         "most": len(known) + sum(tally.possible),
         "most_starts": len(tally.known) + len(tally.possible),
         "most_s": (sum(spec.hardware.count for spec in known) + sum(tally.possible) * most_accelerators) * a_run_s,
-        "about": _count(tally.about) if times else None,
-        "about_starts": len(tally.about) if times else None,
-        "about_s": sum(time.accelerator_s for time in like) if is_like else None,
-        "about_load_s": sum(time.load_accelerator_s for time in like) if is_like else None,
+        "about": _count(tally.about),
+        "about_starts": len(tally.about),
+        "about_s": _sum([time and time.accelerator_s for time in times]),
+        "about_load_s": _sum([time and time.load_accelerator_s for time in times]),
+        "is_past": all(costs.past.of_visit(visit) for visit in tally.about),
     }
 
 

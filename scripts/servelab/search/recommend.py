@@ -21,6 +21,7 @@ from servelab.results.compare_with_baseline import SEARCH
 from servelab.results.parse import SATURATED
 from servelab.search.decide import judged, unfit
 from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Row, disturbed, is_barred, too_many_failed
+from servelab.search.effective import effective_changes, shown
 from servelab.search.proof import asked_half_width_percent
 from servelab.search.proof_plan import judge
 from servelab.search.recommended import (
@@ -35,6 +36,7 @@ from servelab.search.recommended import (
     measurement_note,
 )
 from servelab.search.winner_map import winner_maps
+from servelab.study.configuration import Configuration
 from servelab.study.plan import Plan
 from servelab.study.project import SearchedPlan, SearchedStudy
 from servelab.study.study import CONFIRM_FIRST, Study
@@ -200,6 +202,7 @@ def recommend(
         _note(answer.configuration.model, answers),
         measurement_note(study, last, changed, of_side),
         untold and f"The search could not judge {', '.join(untold)}, as runs were disturbed.",
+        _effective_note(study, baseline.configuration, answer.configuration),
     )
     if proof:
         update = {"proposed_command": started.get(WINNER), "promised_unequal_places": promised_places}
@@ -362,6 +365,12 @@ def _note(variant: str, answers: AnswersFound | None) -> str | None:
     if variant == "base" or answers is not None:
         return None
     return f"It serves the weights of variant {variant}: speed was measured, the quality of the answers was not."
+
+
+def _effective_note(study: SearchedStudy, before: Configuration, after: Configuration) -> str | None:
+    """In what the answer differs from the baseline as the engine serves it, where defaults hide that."""
+    changes = effective_changes(study, before, after) if isinstance(study, Study) else None
+    return f"What differs from the baseline as the engine serves it: {shown(changes)}." if changes else None
 
 
 def _untold(decisions: Sequence[Decision]) -> list[str]:

@@ -182,8 +182,8 @@ class Recommended(JsonFile):
     launch_command: str | None = Field(description="The command as it ran here; null if nothing ran.")
     note: str | None = Field(
         None,
-        description="A warning if the weights are not the model's own, or if figures of a recorded study are not this "
-        "command's.",
+        description="What differs from the baseline as the engine serves it; a warning if the weights are not the "
+        "model's own, or if figures of a recorded study are not this command's.",
     )
     engine: str = Field(description="Engine.")
     engine_version: str = Field(description="Engine's version.")

@@ -29,6 +29,7 @@ def propose(now: Situation, most: int) -> Proposed:
     """At most so many candidates: the sure ones of all levers first. One that changes nothing is left out."""
     found = Proposed()
     wanted: list[tuple[Lever, Proposal]] = []
+    seen = {_key(now, Proposal("", "", "")): "the command"}
     for lever in sorted(LEVERS, key=lambda each: each.rank):
         answer = lever.propose(now)
         if isinstance(answer, str):
@@ -37,7 +38,10 @@ def propose(now: Situation, most: int) -> Proposed:
         for proposal in answer:
             if why := refused(now, proposal):
                 found.left_out[proposal.label] = why
+            elif same := seen.get(key := _key(now, proposal)):
+                found.left_out[proposal.label] = f"{same} does the same"
             else:
+                seen[key] = proposal.label
                 wanted.append((lever, proposal))
     ranked = sorted(wanted, key=lambda pair: (not pair[1].is_sure, pair[0].rank))
     found.candidates.extend(pair for pair in wanted if pair in ranked[:most])
@@ -46,30 +50,36 @@ def propose(now: Situation, most: int) -> Proposed:
 
 
 def refused(now: Situation, proposal: Proposal) -> str | None:
-    """Why a candidate cannot or need not be tried: the engine refuses it, or it is what the command does already."""
+    """Why the engine refuses a candidate; None if it does not."""
     if proposal.engine or proposal.model:
         return None
     options = {**now.options, **proposal.options}
-    arguments = {**now.arguments, **proposal.arguments}
     try:
-        now.engine.flags(options, arguments)
+        now.engine.flags(options, {**now.arguments, **proposal.arguments})
         now.engine.check_options(options, now.version)
     except ConfigError as error:
         return str(error)
-    changes = {**proposal.options, **proposal.arguments}
-    same = {**now.effective, **now.arguments}
-    return "the command does so already" if all(same.get(name) == value for name, value in changes.items()) else None
+    return None
+
+
+def _key(now: Situation, proposal: Proposal) -> str:
+    """Equal for candidates with one effective configuration."""
+    settings = now.effective_with(proposal.options, proposal.arguments)
+    return repr((proposal.engine, proposal.model, sorted(settings.items(), key=lambda pair: pair[0])))
 
 
 def idle_settings(now: Situation) -> dict[str, str]:
     """Settings of the command that do nothing for its speed → why."""
     found = {name: "says how answers are written, not how fast" for name in now.arguments if name in _STYLE}
+    whole = now.engine.effective(now.version, now.board, now.options, now.arguments)
     typed = {name: value for name, value in {**now.options, **now.arguments}.items() if value is not None}
     for name, value in typed.items():
         others = {other: each for other, each in now.options.items() if other != name}
         more = {other: each for other, each in now.arguments.items() if other != name}
-        if now.engine.defaults(now.version, now.board, others, more).get(name) == value:
-            found[name] = f"{value} is what {now.engine.name} {now.version} does by itself here"
+        if now.engine.effective(now.version, now.board, others, more) == whole:
+            is_default = now.engine.defaults(now.version, now.board, others, more).get(name) == value
+            by_itself = f"{value} is what {now.engine.name} {now.version} does by itself here"
+            found[name] = by_itself if is_default else "the rest of the command leaves it without effect here"
     if now.number("max_num_seqs") > now.users_each and "max_num_seqs" in typed and "max_num_seqs" not in found:
         found["max_num_seqs"] = f"{now.users_each} requests are in flight at a server, fewer than the limit"
     return found
@@ -77,5 +87,8 @@ def idle_settings(now: Situation) -> dict[str, str]:
 
 def effective_differences(now: Situation, proposal: Proposal) -> Mapping[str, tuple[ArgumentValue, Any]]:
     """Setting → (as the command has it, as the candidate has it), as far as it is known."""
-    changes = {**proposal.options, **proposal.arguments}
-    return {name: (now.effective.get(name, now.arguments.get(name)), value) for name, value in changes.items()}
+    if proposal.engine:
+        return {}
+    before, after = now.effective, now.effective_with(proposal.options, proposal.arguments)
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return {name: (before.get(name), after.get(name)) for name in names}

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from pathlib import Path
-from typing import Any
+from functools import cached_property
 
+from servelab.assets.known_models import BITS, known_bytes, known_entry
 from servelab.assets.model_work import ModelFacts
-from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
-from servelab.core.yaml_file import read_yaml
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import Engine
 from servelab.engines.options import Parallel
-from servelab.engines.roofline import GIB, kv_bytes_each, kv_number_bytes
+from servelab.engines.roofline import GIB, RUNTIME_GIB, kv_bytes_each, kv_number_bytes
 
-RUNTIME_GIB = 2.3
-"""Activations, graphs and runtime of a server beside weights and KV cache: 1 to 2.5 GiB in published start-up lines."""
 _FP8_OWNERS = ("Qwen", "zai-org")
 """Owners on the hub that publish FP8 weights of their models as `<model>-FP8`; the hub is asked before one is used."""
-_BITS = {"fp8": 8, "int8": 8, "int4": 4.5, "mxfp4": 4.25, "nvfp4": 4.5}
 
 
 @dataclass(frozen=True)
@@ -67,22 +60,16 @@ class KnownModel:
         """GiB of the weights in another number format."""
         if self.weights_gib is None:
             return None
-        return self.weights_gib * _BITS.get(number_format, 16) / _BITS.get(self.format, 16)
+        return self.weights_gib * BITS.get(number_format, 16) / BITS.get(self.format, 16)
 
 
 def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
     """A model by its name on the hub, with what its files say."""
     facts = facts or ModelFacts()
-    catalogue = _catalogue()
-    entry: Mapping[str, Any] = catalogue.get(model) or catalogue.get(model.removesuffix("-FP8"), {})
-    number_format = "fp8" if model.endswith("-FP8") else entry.get("format", "bf16")
-    if not entry:  # the weights of another entry in another format
-        found = ((each, kind) for each in catalogue.values() for kind in _BITS if each.get(kind) == model)
-        entry, number_format = next(found, ({}, "bf16"))
-    weights = facts.weights_bytes / GIB if facts.weights_bytes else None
-    if weights is None and entry.get("billion"):
-        weights = entry["billion"] * 1e9 * _BITS.get(number_format, 16) / 8 / GIB
-    others = {kind: entry[kind] for kind in _BITS if entry.get(kind, model) != model and kind != number_format}
+    entry, number_format = known_entry(model)
+    size = facts.weights_bytes or known_bytes(model)
+    weights = size / GIB if size else None
+    others = {kind: entry[kind] for kind in BITS if entry.get(kind, model) != model and kind != number_format}
     if number_format == "bf16" and model.partition("/")[0] in _FP8_OWNERS:
         others["fp8"] = f"{model}-FP8"
     context = facts.shape.max_positions if facts.shape else None
@@ -97,12 +84,6 @@ def known_model(model: str, facts: ModelFacts | None = None) -> KnownModel:
         is_multimodal="multimodal" in entry.get("tasks", ()),
         facts=facts,
     )
-
-
-@cache
-def _catalogue() -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("models.yaml"))
-    return found
 
 
 @dataclass(frozen=True)
@@ -124,12 +105,16 @@ class Situation:
 
     @cached_property
     def effective(self) -> dict[str, ArgumentValue]:
-        """Every option that is known: as typed, or as the release sets it by itself on this board."""
-        found = self.engine.defaults(self.version, self.board, self.options, self.arguments)
-        for name in self.engine.options:
-            with suppress(ConfigError):  # an option that needs another one
-                value = self.engine.setting(name, self.options, self.arguments)
-                found |= {} if value is None else {name: value}
+        """Every setting that is known, as the release serves with this command on this board."""
+        return self.effective_with({}, {})
+
+    def effective_with(
+        self, options: Mapping[str, ArgumentValue], arguments: Mapping[str, ArgumentValue]
+    ) -> dict[str, ArgumentValue]:
+        """The same with changes on the command."""
+        found = self.engine.effective(
+            self.version, self.board, {**self.options, **options}, {**self.arguments, **arguments}
+        )
         return {**found, "context_length": found.get("context_length") or self.model.context}
 
     def number(self, option: str) -> int:

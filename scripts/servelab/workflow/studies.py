@@ -218,17 +218,17 @@ class Studies:
         is_complete: Callable[[str], bool],
         *,
         use_imported: bool = True,
+        is_table: bool = False,
     ) -> list[str]:
-        """A text for each study on the runs that it will measure.
+        """A text for each study on the runs that it will measure: bounds and engines, or a table of its stages.
 
         `courses` are those of `courses`; `is_complete` says of a run whether it was measured. Times are
         estimated without imported runs unless `use_imported`.
         """
-        live = [
-            "\n".join(forecast(project, results, is_complete, steps=courses[name], use_imported=use_imported).lines())
-            + _other_kind(name, self.recorded)
-            for name, project in self.live.items()
-        ]
+        live = []
+        for name, project in self.live.items():
+            found = forecast(project, results, is_complete, steps=courses[name], use_imported=use_imported)
+            live.append("\n".join(found.table() if is_table else found.lines()) + _other_kind(name, self.recorded))
         logs = {study.study: len({file for _, _, file in study.log_files()}) for study in self.recorded.values()}
         return live + [f"{name}: {count} recorded logs, nothing to measure" for name, count in logs.items()]
 

@@ -172,6 +172,32 @@ class Engine(ABC):
         """What a release sets by itself on a board beside these settings, by option or argument, as far as known."""
         return {}
 
+    def effective(
+        self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
+    ) -> dict[str, ArgumentValue]:
+        """Every setting that is known, as a release serves on a board: given ones, its defaults, and what they undo."""
+        found = self.defaults(version, board, options, arguments)
+        for given, value in arguments.items():
+            if value is False:  # not given
+                continue
+            option = self._option_of(given)
+            is_on = _is_off(given) == _is_off(
+                self.option_flags[option](True, {})[0] if option else self.names.of(given)
+            )
+            found[option or self.names.of(given)] = is_on if value in (None, True) else value
+        for option in self.options:
+            with suppress(ConfigError):  # an option that needs another one
+                value = self.setting(option, options, arguments)
+                found |= {option: value} if value is not None and value is not True else {}
+        return self.resolved({**found, **{name: value for name, value in options.items() if value is not None}})
+
+    def resolved(self, settings: dict[str, ArgumentValue]) -> dict[str, ArgumentValue]:
+        """Settings without those that other ones switch off: one accelerator has nothing to split."""
+        sizes = [settings.get(option) or 1 for option in PARALLEL_OPTIONS]
+        if settings.get("expert_parallel") and all(size == 1 for size in sizes):
+            settings["expert_parallel"] = False
+        return settings
+
     def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
         """How it splits a model over accelerators; this may need more than `count` of them, or fewer."""
         sizes = [self.setting(option, options, arguments) for option in PARALLEL_OPTIONS]
@@ -249,7 +275,8 @@ class Engine(ABC):
         """The option that a flag of this engine sets."""
         for option, flags_of in self.option_flags.items():
             with suppress(ConfigError):  # an option that needs another one
-                if any(self.names.of(part) == self.names.of(flag) for part in flags_of(OPTIONS[option].kind(1), {})):
+                parts = flags_of(OPTIONS[option].kind(1), {})
+                if any(part.startswith("-") and self.names.of(part) == self.names.of(flag) for part in parts):
                     return option
         return None
 
@@ -352,6 +379,11 @@ def _argument(name: str, value: ArgumentValue) -> list[str]:
     if value is None or value is True:
         return [name]
     return [name, str(value)]
+
+
+def _is_off(flag: str) -> bool:
+    """Whether a switch is written as what it switches off."""
+    return flag.lstrip("-").startswith(("no-", "disable-"))
 
 
 def _joined(flags: list[str]) -> list[str]:

@@ -35,6 +35,9 @@ _PARALLEL = {
     "data_parallel_size": ("--dp-size", "--dp", "--data-parallel-size"),
 }
 
+_CHUNKS = ((20, 2048), (60, 4096), (160, 8192))
+"""GiB of a board, exclusive → tokens of a chunk of prefill (0.5.23)."""
+
 
 def _node_flags(span: Span) -> list[str]:
     meet = f"{span.addresses[0]}:{span.port}"
@@ -161,15 +164,28 @@ class Sglang(Engine):
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
     ) -> dict[str, ArgumentValue]:
         """See `Engine.defaults`; the memory share is a formula of the model, the limit of sequences one of the pool."""
+        memory_gib = board.memory_gib or 80.0
+        chunk = next((size for most, size in _CHUNKS if memory_gib < most), 16384)
         return {
             "max_num_batched_tokens": 16384,
+            "chunked-prefill-size": chunk,
             "kv_cache_dtype": "auto",
             "prefix_caching": True,
             "chunked_prefill": True,
             "enforce_eager": False,
             "expert_parallel": False,
+            "attn-dp-size": 1,
+            "stream-interval": 1,
             **dict.fromkeys(_PARALLEL, 1),
         }
+
+    def resolved(self, settings: dict[str, ArgumentValue]) -> dict[str, ArgumentValue]:
+        """See `Engine.resolved`; attention DP over one copy is none, by its old flag too."""
+        if settings.pop("disable-radix-cache", False):
+            settings["prefix_caching"] = False
+        if settings.pop("enable-dp-attention", False) and settings["attn-dp-size"] == 1:
+            settings["attn-dp-size"] = settings["data_parallel_size"]
+        return super().resolved(settings)
 
     def command(self, serve: Serve) -> list[str]:
         base = [str(serve.python), "-m", "sglang.launch_server", "--model-path", str(serve.model_path)]

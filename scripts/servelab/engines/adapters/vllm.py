@@ -263,12 +263,20 @@ class Vllm(Engine):
         if is_large and memory_gib >= 160 and release >= Version("0.32"):
             tokens = 16384
         if board.is_cpu:
-            sequences = 128
+            sizes = self.parallel(options, arguments, 1)
+            tokens, sequences = (each * sizes.tensor * sizes.pipeline for each in (2048, 128))
         if argument(arguments, "performance-mode") == "throughput":
             tokens, sequences = 2 * tokens, 2 * sequences
+        given, limit, context = (
+            value if isinstance(value := self.setting(name, options, arguments), int) else None
+            for name in ("max_num_batched_tokens", "max_num_seqs", "context_length")
+        )
+        if context and options.get("chunked_prefill") is False:
+            tokens = max(tokens, context)
+        tokens = min(tokens, (limit or sequences) * (context or tokens))
         return {
             "max_num_batched_tokens": tokens,
-            "max_num_seqs": min(sequences, tokens),
+            "max_num_seqs": min(sequences, given or tokens),
             "memory_share": 0.92 if release >= Version("0.32") else 0.9,
             "kv_cache_dtype": "auto",
             "prefix_caching": True,
@@ -280,6 +288,12 @@ class Vllm(Engine):
             "stream-interval": 1,
             **dict.fromkeys(_PARALLEL, 1),
         }
+
+    def resolved(self, settings: dict[str, ArgumentValue]) -> dict[str, ArgumentValue]:
+        """See `Engine.resolved`; without graphs their sizes do nothing."""
+        if settings.get("enforce_eager"):
+            settings.pop("max-cudagraph-capture-size", None)
+        return super().resolved(settings)
 
     def help_commands(self, python: Path) -> list[list[str]]:
         """See `Engine.help_commands`; releases without `--help=all` print everything with `--help`."""

@@ -58,7 +58,21 @@ class Venv(Runtime):
     def _install(self, lock: Path, folder: Path) -> None:
         shutil.rmtree(folder / "venv", ignore_errors=True)
         venv.create(folder / "venv", with_pip=False)
-        flags = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
+        print(
+            f"installing {lock.name} into {folder}; a GPU engine takes gigabytes and minutes",
+            file=sys.stderr,
+            flush=True,
+        )
+        flags = [
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--only-binary",
+            ":all:",
+            "--no-input",
+            "--progress-bar",
+            "off",
+        ]
         command = [*_pip(folder / _PYTHON), "install", *flags, "-r", str(lock)]
         done = subprocess.run(command, stdout=sys.stderr, check=False)
         if done.returncode:

@@ -6,8 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from servelab.assets.model_work import ModelFacts, ModelShape
+from servelab.engines.accelerator_boards import board_of
 from servelab.engines.options import Parallel
-from servelab.engines.roofline import MEMORY_SHARE, gib, kv_bytes_each, kv_number_bytes, weights_bytes_each
+from servelab.engines.roofline import (
+    GIB,
+    MEMORY_SHARE,
+    RUNTIME_GIB,
+    gib,
+    kv_bytes_each,
+    kv_number_bytes,
+    weights_bytes_each,
+)
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.place import MODEL_ACTION, Known, Memory, Place, Requests
 
@@ -98,6 +107,8 @@ class Demand:
     """Share of the memory for weights and KV cache."""
     reserves_context: bool
     """Whether the engine reserves memory for all sequences at full context when it starts."""
+    runtime_gib: float = 0.0
+    """Activations, graphs and runtime, which are inside the share on an accelerator."""
 
 
 def look(place: Place) -> Iterator[Finding]:
@@ -126,8 +137,9 @@ def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory) -> Finding
     """The weights must fit, then one sequence of full context, then all sequences computed at once."""
     assert facts.weights_bytes is not None and facts.shape is not None
     each = "on each accelerator: " if demand.parallel.accelerators > 1 else ""
-    have = f"{gib(memory.size_bytes)} × {demand.share:g} ({memory.source})"
-    usable = memory.size_bytes * demand.share
+    less = f" − {demand.runtime_gib:g} GiB" if demand.runtime_gib else ""
+    have = f"{gib(memory.size_bytes)} × {demand.share:g}{less} ({memory.source})"
+    usable = memory.size_bytes * demand.share - demand.runtime_gib * GIB
     weights = weights_bytes_each(facts.weights_bytes, demand.parallel)
     if weights > usable:
         action = "use more accelerators for each copy, a quantised variant, or a larger memory_share"
@@ -161,7 +173,10 @@ def _demand(place: Place, known: Known, shape: ModelShape) -> Demand | None:
     def setting(option: str) -> object:
         return engine.setting(option, configuration.options, configuration.arguments)
 
-    dtype, limit, share = setting("kv_cache_dtype"), setting("max_num_seqs"), setting("memory_share")
+    version, hardware = study.engines[configuration.engine].version, study.hardware
+    board = board_of(hardware.accelerator, is_cpu=hardware.device == "cpu")
+    share = engine.effective(version, board, configuration.options, configuration.arguments).get("memory_share")
+    dtype, limit = setting("kv_cache_dtype"), setting("max_num_seqs")
     number_bytes = kv_number_bytes(dtype if isinstance(dtype, str) else None)
     if number_bytes is None:
         return None
@@ -182,6 +197,7 @@ def _demand(place: Place, known: Known, shape: ModelShape) -> Demand | None:
         number_bytes=number_bytes,
         share=share if isinstance(share, float) else MEMORY_SHARE,
         reserves_context=engine.reserves_context,
+        runtime_gib=0.0 if board.is_cpu or engine.reserves_context else RUNTIME_GIB,
     )
 
 

@@ -16,8 +16,8 @@ from servelab.assets.workloads import WORKLOADS
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id, workload_id
 from servelab.core.run_spec import ModelSource, ModelSpec
+from servelab.engines.accelerator_boards import named_memory_bytes
 from servelab.engines.adapters import Engine
-from servelab.engines.roofline import named_memory_bytes
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.machine.devices import DEVICES
 from servelab.search.course import settled

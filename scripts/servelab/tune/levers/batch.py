@@ -11,8 +11,9 @@ _MODES = {"vllm": "performance-mode"}
 
 
 def tokens(now: Situation) -> Sequence[Proposal] | str:
-    """One and two doublings above what the engine does by itself."""
-    default = now.number("max_num_batched_tokens")
+    """One and two doublings above what the engine does by itself, or the command if that is more."""
+    own = now.engine.defaults(now.version, now.board, {}, now.arguments).get("max_num_batched_tokens")
+    default = max(now.number("max_num_batched_tokens"), own if isinstance(own, int) else 0)
     if not default:
         return "the engine's own limit is not known here"
     if now.load.prompt_tokens < 200 and not now.board.is_cpu:
@@ -21,7 +22,7 @@ def tokens(now: Situation) -> Sequence[Proposal] | str:
         return f"all prompts in flight are fewer tokens than the limit of {default:,}"
     found = []
     for value in (2 * default, 4 * default):
-        reason = f"{default:,} {'typed' if now.options.get('max_num_batched_tokens') else 'by default on this board'}"
+        reason = f"{default:,} {'by default on this board' if default == own else 'typed'}"
         cost = "more memory for activations, and longer gaps between tokens"
         proposal = Proposal(
             f"{value:,} tokens a step", reason, "-21 to +3 %", cost, options={"max_num_batched_tokens": value}

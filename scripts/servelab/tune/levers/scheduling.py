@@ -53,7 +53,10 @@ def graphs(now: Situation) -> Sequence[Proposal] | str:
 
 
 def prefixes(now: Situation) -> Sequence[Proposal] | str:
-    """No prefix cache where prompts share nothing."""
+    """No prefix cache where prompts share nothing; one where they do."""
+    if now.load.shares_prefixes and now.effective.get("prefix_caching") is False:
+        reason = "prompts begin alike, and the command has no prefix cache"
+        return [Proposal("prefix cache", reason, "", options={"prefix_caching": True}, is_sure=True)]
     if now.load.shares_prefixes or not now.load.is_random:
         return "prompts may share their beginnings"
     if now.effective.get("prefix_caching") is not True:

@@ -1,0 +1,127 @@
+"""Seconds of a server start and of its loads, before anything like them ran: within a factor of two.
+
+A start loads the weights from disk, compiles and captures graphs. A load is a roofline (`servelab.engines.roofline`) at
+the share of the rates that servers reach: prompts are computed once, and each step of the answers reads all weights.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from servelab.assets.known_models import active_share, known_bytes, known_parameters
+from servelab.core.run_spec import MOST_STEPS, ModelSpec, ProtocolSpec, RunSpec
+from servelab.engines.accelerator_boards import board_of
+from servelab.machine.rates import published_rates
+
+_START_S = {"llama.cpp": 2.0, "vllm": 40.0, "sglang": 40.0, "vllm-ascend": 60.0, "tensorrt-llm": 90.0, "mindie": 90.0}
+"""Seconds until an engine reads weights: imports, workers, memory."""
+_COMPILE_S, _DISK_BYTES_PER_S = 40.0, 1.2e9
+"""Compilation and graphs of an engine that is not eager; a local NVMe disk that was not read lately."""
+_STOP_S, _STEP_S = 5.0, 0.004
+"""The end of a server; the host's part of each step."""
+_ARITHMETIC, _MEMORY = 0.4, 0.6
+"""Shares of the published rates that servers reach."""
+_CPU_RATES = (12e9, 5e9)
+"""Operations and bytes per second of one core, as servers reach them."""
+_CHAT, _ANSWER = (220, 200), 300
+"""Tokens of prompt and answer where a workload does not bound them; of an answer to a question."""
+
+
+@dataclass(frozen=True)
+class ExpectedTime:
+    """Seconds on the clock of one server start and all that it serves."""
+
+    start_s: float
+    load_s: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.start_s + self.load_s + _STOP_S
+
+
+def expected_time(visit: Sequence[RunSpec]) -> ExpectedTime | None:
+    """The time of a server start that serves these runs; None if the size of the model is not known."""
+    size = weights_bytes(visit[0].model)
+    if size is None:
+        return None
+    return ExpectedTime(_start_s(visit[0], size), sum(_run_s(spec, size) for spec in visit))
+
+
+def weights_bytes(model: ModelSpec) -> float | None:
+    """Bytes of the weights as served, from the model's source or its name; None if neither says it."""
+    source = model.source
+    size = known_bytes(source.id) if source.kind == "hub" else None
+    if source.kind == "package":
+        size = float(source.size_bytes)
+    elif source.kind == "path" and (path := Path(source.path)).exists():
+        files = [path] if path.is_file() else [*path.glob("*.safetensors"), *path.glob("*.gguf")]
+        size = float(sum(file.stat().st_size for file in files)) or None
+    widened = 16 / 5 if model.conversion and model.format == "safetensors" else 1.0  # GGUF files have 4 to 6 bits
+    return size and size * widened
+
+
+def _start_s(spec: RunSpec, size: float) -> float:
+    is_eager = spec.options.get("enforce_eager") or spec.engine.name == "llama.cpp"
+    fixed = _START_S.get(spec.engine.name, 40.0) + (0.0 if is_eager else _COMPILE_S)
+    return min(fixed + size / _DISK_BYTES_PER_S, spec.protocol.startup_timeout_s)
+
+
+def _run_s(spec: RunSpec, size: float) -> float:
+    """Seconds of all rounds of a run, with their warm-up."""
+    protocol, parameters = spec.protocol, spec.workload.parameters
+    one_s, all_s = _served_s(spec, size)
+    if protocol.request_rate != "inf":
+        all_s = max(all_s, parameters.get("num_requests", 0) / protocol.request_rate)
+    round_s = min(protocol.duration_s or all_s, protocol.round_timeout_s)
+    rounds = MOST_STEPS / 3 if spec.capacity else protocol.rounds
+    return rounds * (round_s + (one_s if protocol.warmup_requests else 0.0))
+
+
+def _served_s(spec: RunSpec, size: float) -> tuple[float, float]:
+    """Seconds of one request alone, and of a round."""
+    operations, bandwidth = _rates(spec)
+    prompt, answer = _lengths(spec.workload.parameters, spec.keeps_answers)
+    count = float(spec.workload.parameters.get("num_requests", 1))
+    in_flight = min(_in_flight(spec.protocol, spec.options), count)
+    work = 2 * (known_parameters(spec.model.id) or size / 2) * active_share(spec.model.id)
+
+    def step_s(sequences: float) -> float:
+        return size / bandwidth + sequences * work / operations + _STEP_S
+
+    prefill_s = prompt * work / operations
+    return prefill_s + answer * step_s(1), count * (prefill_s + answer * step_s(in_flight) / in_flight)
+
+
+def _in_flight(protocol: ProtocolSpec, options: Mapping[str, Any]) -> float:
+    limit = options.get("max_num_seqs")
+    return float(min(protocol.max_concurrency or 256, limit if isinstance(limit, int) else 256))
+
+
+def _lengths(parameters: Mapping[str, Any], is_asked: bool) -> tuple[float, float]:
+    """Mean tokens of a prompt and an answer; half of a bound, if there is only that."""
+    if is_asked:
+        return _CHAT[0], _ANSWER
+    found = []
+    for part, usual in zip(("input", "output"), _CHAT, strict=True):
+        exact, most = parameters.get(f"{part}_tokens"), parameters.get(f"max_{part}_tokens")
+        found.append(float(exact or min(usual, (most or usual) * 0.7)))
+    return found[0], found[1]
+
+
+def _rates(spec: RunSpec) -> tuple[float, float]:
+    """Operations and bytes per second that a server of a run reaches on all its devices."""
+    hardware = spec.hardware
+    if hardware.device == "cpu":
+        cores = len(os.sched_getaffinity(0))
+        return _CPU_RATES[0] * cores, _CPU_RATES[1] * cores
+    rates = published_rates(hardware.accelerator)
+    if rates:
+        return hardware.count * rates.fastest(16) * _ARITHMETIC, hardware.count * rates.memory_bytes_per_s * _MEMORY
+    is_large = (board_of(hardware.accelerator).memory_gib or 0) > 60
+    operations, bandwidth = (400e12, 2e12) if is_large else (150e12, 0.9e12)
+    return hardware.count * operations * _ARITHMETIC, hardware.count * bandwidth * _MEMORY
