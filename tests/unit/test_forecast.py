@@ -113,16 +113,21 @@ def enough_pairs(monkeypatch):
     monkeypatch.setattr(proof_plan, "pairs_for", lambda study, stage, before, past: study.proof.pairs)
 
 
-def test_a_new_study_has_a_bound_and_nothing_to_tell_from(content, make_project, tmp_path):
+def test_a_new_study_has_a_bound_and_an_estimate(content, make_project, tmp_path):
     found = forecast(make_project(content), tmp_path / "results")
     # two starts of the baseline and 3 candidates; 1 more and a further start of its incumbent; the proof
-    assert (found.known, found.most, found.about, found.about_s) == (5, 7 + PROOF, None, None)
+    assert (found.known, found.most, found.about, found.is_past) == (5, 7 + PROOF, 18, False)
     assert found.most_starts == 7 + STARTS
     assert found.most_s == (7 + PROOF) * LONGEST_S
     total, engine, *_ = found.lines()
     left = "at most 29 runs on 23 server starts left"
-    assert total.endswith(f"{left} to measure (0 measured), at most 10.2 accelerator-hours")
-    assert engine == f"  llama.cpp 2026.10.11549: {left}, at most 10.2 accelerator-hours"
+    assert f"{left} to measure (0 measured), about " in total and total.endswith("at most 10.2 accelerator-hours")
+    assert "accelerator-hours by an estimate" in engine
+    head, titles, *rows = found.table()
+    assert "12 server starts left if the winners stay (0 runs measured), about 0." in head and "estimate" in head
+    assert [row.split()[-2] for row in rows if row.endswith("*")] and titles.split() == ["stage", "starts", "hours"]
+    hours = sum(stage.about_s for stage in found.stages)
+    assert hours == pytest.approx(found.about_s) and sum(stage.starts for stage in found.stages) == found.about_starts
 
 
 def test_a_finished_study_has_one_line(content, make_project, tmp_path):
@@ -170,8 +175,10 @@ def test_past_runs_tell_what_is_left_of_a_stage(content, make_project, tmp_path)
     )
     content["workloads"] = ["cpu-sharegpt", "cpu-short"]
     found = forecast(make_project(content), tmp_path)
-    # nothing was measured on cpu-short, so nothing shows what that takes
-    assert (found.about, found.about_s) == (3 + 1 + 12, None)
+    # nothing was measured on cpu-short
+    assert (found.about, found.is_past) == (3 + 1 + 12, False)
+    content["model"]["source"] = {"kind": "hub", "id": "an/unknown-model", "revision": "0" * 40, "file": "a.gguf"}
+    assert forecast(make_project(content), tmp_path / "none").about_s is None
 
 
 def test_a_visit_takes_one_start_and_its_runs(content, make_project, tmp_path):

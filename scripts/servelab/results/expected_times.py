@@ -25,7 +25,7 @@ _STOP_S, _STEP_S = 5.0, 0.004
 """The end of a server; the host's part of each step."""
 _ARITHMETIC, _MEMORY = 0.4, 0.6
 """Shares of the published rates that servers reach."""
-_CPU_RATES = (12e9, 5e9)
+_CPU_RATES = (50e9, 8e9)
 """Operations and bytes per second of one core, as servers reach them."""
 _CHAT, _ANSWER = (220, 200), 300
 """Tokens of prompt and answer where a workload does not bound them; of an answer to a question."""
@@ -61,7 +61,7 @@ def weights_bytes(model: ModelSpec) -> float | None:
     elif source.kind == "path" and (path := Path(source.path)).exists():
         files = [path] if path.is_file() else [*path.glob("*.safetensors"), *path.glob("*.gguf")]
         size = float(sum(file.stat().st_size for file in files)) or None
-    widened = 16 / 5 if model.conversion and model.format == "safetensors" else 1.0  # GGUF files have 4 to 6 bits
+    widened = 16 / 5 if model.conversion and model.format == "safetensors" else 1.0
     return size and size * widened
 
 
@@ -88,7 +88,8 @@ def _served_s(spec: RunSpec, size: float) -> tuple[float, float]:
     prompt, answer = _lengths(spec.workload.parameters, spec.keeps_answers)
     count = float(spec.workload.parameters.get("num_requests", 1))
     in_flight = min(_in_flight(spec.protocol, spec.options), count)
-    work = 2 * (known_parameters(spec.model.id) or size / 2) * active_share(spec.model.id)
+    bits = 5 if spec.model.format == "gguf" else 16  # GGUF files have 4 to 6
+    work = 2 * (known_parameters(spec.model.id) or 8 * size / bits) * active_share(spec.model.id)
 
     def step_s(sequences: float) -> float:
         return size / bandwidth + sequences * work / operations + _STEP_S
