@@ -45,13 +45,6 @@ def test_the_baseline_is_not_compared_with_itself_nor_with_failures():
     assert rows.empty
 
 
-@pytest.mark.parametrize("position", [0, 1])
-def test_a_run_that_failed_is_not_compared_even_if_it_has_rounds(position):
-    table, rounds = stage_rows(MEASURED, stage=COMPARISON)
-    table.loc[position, "outcome"] = "failed"
-    assert improvements(table, rounds, summaries(rounds)).num_rows == 0
-
-
 def test_a_stage_is_compared_with_the_baseline_of_its_workload():
     made = [
         stage_rows({"baseline": [100.0, 102.0], "a": [150.0]}, stage="first"),
@@ -158,9 +151,3 @@ def test_a_metric_is_compared_where_it_has_a_better_direction_and_a_value_on_bot
     ttft = found[found["metric"] == "ttft_ms"]
     assert list(ttft["basis"]) == ["deployment"]  # a latency does not add up over deployments
     assert ttft["change_percent"].item() == pytest.approx(-50)
-
-
-def test_validity_of_both_runs_is_beside_the_figure():
-    rounds = {"baseline": [100.0, 101.0, 99.0], "winner": [150.0, 151.0, 149.0]}
-    rows = frame(rounds, validity={"baseline": "suspect", "winner": "invalid"})
-    assert set(rows["baseline_validity"]) == {"suspect"} and set(rows["validity"]) == {"invalid"}

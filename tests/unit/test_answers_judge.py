@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -49,11 +48,6 @@ def test_a_loss_beyond_the_allowed_changes_answers():
     assert found.verdict == CHANGES
     assert "120" not in found.why
     assert "60.0 % with the baseline, 50.0 % with the candidate" in found.why
-
-
-def test_a_loss_that_is_allowed_does_not_change_answers():
-    assert verdict(graded(200, 120), graded(200, 100), task_loss_points=15).verdict == SAME
-    assert verdict(graded(200, 120), graded(200, 100), task_loss_points=9).verdict == CANNOT_TELL
 
 
 def test_few_questions_cannot_tell_and_say_what_they_would_have_seen():
@@ -120,25 +114,6 @@ def test_a_baseline_that_differs_from_itself_blames_no_candidate():
     assert judge({"b-0": good, "b-1": good}, {"c-0": good}, Allowed()).verdict == SAME
 
 
-def test_more_starts_share_the_error():
-    """A loss just beyond noise in one comparison is not beyond noise if two had a chance to show it."""
-    baseline, candidate = graded(200, 120), graded(200, 120 - 9)
-    assert judge({"b": baseline}, {"c": candidate}, Allowed()).verdict == CHANGES
-    assert judge({"b": baseline}, {"c": candidate, "d": baseline}, Allowed()).verdict == CANNOT_TELL
-
-
-def test_agreement_is_judged_only_by_a_limit():
-    baseline = graded(1000, 600)
-    changed = answers([number < 600 for number in range(1000)], changed=range(500))
-    found = verdict(baseline, changed)
-    assert found.verdict == SAME
-    equal = figure(found, "equal_answers")
-    assert (equal.value, equal.allowed, equal.floor) == (50, None, None)
-    assert verdict(baseline, changed, least_agreement_percent=60).verdict == CHANGES
-    assert verdict(baseline, changed, least_agreement_percent=51).verdict == CANNOT_TELL
-    assert verdict(baseline, changed, least_agreement_percent=40).verdict == SAME
-
-
 def test_a_difference_beyond_the_floor_is_a_warning_where_none_is_expected():
     grades = [number < 600 for number in range(1000)]
     starts = {"b-0": answers(grades), "b-1": answers(grades, changed=range(20))}
@@ -173,21 +148,3 @@ def test_the_distance_of_log_probabilities():
         assert found.verdict == CANNOT_TELL
         found = verdict(with_logprobs([unusable] * 400), with_logprobs([half] * 400), most_kl_nats=0.1)
         assert found.verdict == CANNOT_TELL
-
-
-@pytest.mark.parametrize("churn", [0.0, 0.04, 0.1])
-def test_a_loss_as_allowed_is_judged_wrongly_in_few_studies(churn):
-    """Made studies whose candidate loses 2 points, what is allowed; tests/bench/test_answers_rates.py has more."""
-    rng, studies, questions = random.Random(11), 150, 100
-    counts = {CHANGES: 0, SAME: 0, CANNOT_TELL: 0}
-    for _ in range(studies):
-        baseline, candidate = [], []
-        for _ in range(questions):
-            drawn = rng.random()
-            lost, gained = drawn < churn / 2 + 0.02, drawn > 1 - churn / 2
-            right = lost or (not gained and drawn < 0.6)
-            baseline.append(right)
-            candidate.append((right and not lost) or gained)
-        counts[verdict(answers(baseline), answers(candidate)).verdict] += 1
-    assert max(counts[CHANGES], counts[SAME]) <= 0.05 * studies + 3 * math.sqrt(0.05 * 0.95 * studies)
-    assert min(baseline.count(True), candidate.count(True)) > 30

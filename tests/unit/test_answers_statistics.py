@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize, stats
 
 from servelab.answers.comparison import mcnemar_p, paired_difference, share_interval
-from servelab.answers.instruments.agreement import edit_distance, first_difference
+from servelab.answers.instruments.agreement import edit_distance
 from servelab.answers.instruments.distance import skewed_mean
 
 
@@ -72,14 +72,6 @@ def test_edit_distance_is_that_of_the_plain_recursion():
         one, other = ("".join(rng.choices("abc", k=rng.randint(0, 12))) for _ in range(2))
         assert edit_distance(one, other) == plain_distance(one, other), (one, other)
     assert edit_distance("x" * 3000, "y" * 2000) == 3000
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "position"), [("", "", None), ("a", "a", None), ("", "a", 0), ("ab", "a", 1), ("abc", "axc", 1)]
-)
-def test_the_first_difference(one, other, position):
-    assert first_difference(one, other) == position
-    assert first_difference(other, one) == position
 
 
 def hall(values: list[float], truth: float) -> float:

@@ -20,8 +20,7 @@ from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.plan import ANSWERS, Plan
-from servelab.study.search_keys import Answers
-from servelab.study.study import Candidate, Study
+from servelab.study.study import Candidate
 from servelab.workflow.plan_index import Plans
 
 STAGES = [
@@ -88,13 +87,6 @@ def test_questions_rerun_no_load_and_other_questions_only_themselves(make_projec
     assert [run.run_id for run in allowed.baseline_answers] == [run.run_id for run in few.baseline_answers]
 
 
-def test_a_run_that_is_asked_has_a_kind_of_its_own(make_project):
-    spec = stage(make_project(asking(num_questions=5, max_concurrency=2)), 0).baseline_answers[0].spec
-    assert spec.keeps_answers and spec.workload.kind == "questions"
-    assert (spec.client.name, spec.protocol.rounds, spec.protocol.max_concurrency) == ("servelab", 1, 2)
-    assert "keeps_answers" not in stage(make_project(asking()), 0).candidates[0].runs[0].spec.model_dump()
-
-
 def test_the_workflow_reads_the_same_jobs_from_the_plans_file(make_project, tmp_path):
     plan = stage(make_project(asking()), 0)
     file = tmp_path / "studies/x/stages/y/plan.json"
@@ -151,11 +143,6 @@ def test_settings_that_may_change_answers(engine, setting, may):
 )
 def test_settings_that_should_leave_greedy_answers_as_they_are(engine, setting, should):
     assert ENGINES.get(engine).should_keep_answers(setting) is should
-
-
-def test_none_is_no_key(make_project):
-    assert Study.model_validate(demo_study() | {"answers": "none"}).answers is None
-    assert Study.model_validate(asking()).answers == Answers()
 
 
 @pytest.mark.parametrize(

@@ -207,19 +207,6 @@ def test_a_mistake_is_one_line(words, code, said, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "url"),
-    [
-        ("localhost:8000", "http://localhost:8000"),
-        ("http://h/v1/", "http://h:80"),
-        ("https://h", "https://h:443"),
-        ("http://[::1]:8000", "http://[::1]:8000"),
-    ],
-)
-def test_addresses(text, url):
-    assert checked_url(text) == url
-
-
-@pytest.mark.parametrize(
     "text", ["ftp://h", "http://", "http://user:" + "pass@h", "http://h/api", "http://h?k=1", "http://h:x"]
 )
 def test_addresses_that_are_none(text):
@@ -269,20 +256,6 @@ def made(values, **load):
         started_at="then",
         finished_at="now",
     )
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "verdict"),
-    [
-        ([100, 101, 99], [120, 121, 119], "better"),
-        ([100, 101, 99], [80, 81, 79], "worse"),
-        ([100, 130, 70], [110, 140, 80], "cannot tell"),
-        ([100], [200], "cannot tell"),
-    ],
-)
-def test_verdicts(before, now, verdict):
-    (change,) = changes(made(before), made(now))
-    assert change.verdict == verdict
 
 
 def test_other_loads_are_not_compared():

@@ -7,15 +7,12 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import sample_curves
 import sample_study
 
-from servelab.core.errors import ServelabError
 from servelab.core.yaml_file import MARKS, MARKS_KEY
 from servelab.metrics.objective import measured, on_front
-from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import with_limits
@@ -122,19 +119,6 @@ def test_a_front_of_one_point_is_not_drawn(frames, tmp_path):
         {"svg": tmp_path / "c.svg"},
     )
     assert not list(tmp_path.iterdir())
-
-
-def test_broken_table_is_a_clear_error(tmp_path):
-    (tmp_path / "table.parquet").write_text("not parquet")
-    with pytest.raises(ServelabError, match=r"table\.parquet: not a readable Parquet file"):
-        read_tables([tmp_path / "table.parquet"])
-
-
-def test_table_with_no_rows_keeps_the_other_rows(tmp_path, study):
-    empty = schemas.STAGE_TABLE.empty_table()
-    pq.write_table(empty, tmp_path / "empty.parquet")
-    rows = read_tables([tmp_path / "empty.parquet", study / "stages/engine/table.parquet"])
-    assert list(rows["candidate"])[:2] == ["baseline", "sglang"]
 
 
 def test_command_line_draws_every_chart_of_the_report(study, tmp_path):

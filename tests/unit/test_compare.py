@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from made_results import write_study
@@ -332,17 +331,6 @@ def test_pages_say_what_the_table_says_and_link_to_the_runs(base, make_side):
     for row in rows(comparison):
         assert f'href="../../runs/{row["run_id_b"]}/"' in html
     assert "://" not in html and "src=" not in html
-
-
-def test_command_line_writes_table_and_pages(base, make_side, tmp_path):
-    other = make_side("for-command", older)
-    command = [sys.executable, SCRIPT, base.folder, other.folder, "--names", "new", "old", "--output", tmp_path / "c"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "(a is new, b is old)" in done.stdout
-    assert pq.read_schema(tmp_path / "c/comparison.parquet").names == schemas.COMPARISON.names
-    assert {file.name for file in (tmp_path / "c").iterdir()} == {
-        f"comparison.{end}" for end in ("parquet", "html", "md")
-    }
 
 
 def test_an_unfinished_study_is_named(base, tmp_path):

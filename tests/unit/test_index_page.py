@@ -70,13 +70,6 @@ def test_a_study_whose_baseline_won_and_one_within_noise(results):
     assert "within noise" in cell.note and not cell.is_good
 
 
-def test_comparisons_are_listed(results):
-    (results / "comparisons/a--b").mkdir(parents=True)
-    (results / "comparisons/a--b/comparison.html").write_text("a page")
-    (cell,) = index_page(results).sections[1].table.rows[0]
-    assert (cell.text, cell.link) == ("a and b", "comparisons/a--b/comparison.html")
-
-
 def test_pages_stand_alone_and_an_empty_folder_has_one_too(results, tmp_path):
     files = {"output": {"html": "results/index.html", "markdown": "results/index.md"}}
     command = [sys.executable, SCRIPT, f"files={json.dumps(files)}", "expected=recorded/x"]

@@ -127,18 +127,6 @@ def test_more_bandwidth_and_fewer_bytes_raise_the_limit(config: dict[str, Any]) 
     assert least(num_hidden_layers=60).seconds > least().seconds
 
 
-def test_mean_lengths_need_no_more_than_the_lengths_they_are_the_mean_of() -> None:
-    rng = np.random.default_rng(1)
-    prompts, outputs = rng.integers(1, 4000, 50).astype(float), rng.integers(1, 400, 50).astype(float)
-    exact = Served(prompts, 0 * prompts, outputs, 8)
-    mean = Served(*(np.full(50, each.mean()) for each in (prompts, 0 * prompts, outputs)), 8, is_mean=True)
-    for config in (EXAMPLE, MOE, EXAMPLE | {"layer_types": ["sliding_attention"] * 40, "sliding_window": 512}):
-        one, other = (
-            least_time(work(config), each, RATES, 1, Formats(), fewest_experts=True) for each in (mean, exact)
-        )
-        assert one.compute_s <= other.compute_s and one.memory_s <= other.memory_s
-
-
 def test_sizes_of_models() -> None:
     """Known totals: latent attention keeps 512 + 64 values per token; every fourth layer of Qwen3.5 keeps any."""
     deepseek = work(

@@ -420,13 +420,6 @@ def test_versions_have_a_section_with_gains_failures_and_the_answers(study):
     assert f"../../runs/{sample_study.run_id('--old-flag=1 0.5.5')}/" in page.links
 
 
-def test_an_answer_under_new_versions_is_shown_though_no_configuration_was_measured_twice(study):
-    result = content(study, history=sample_history.history().iloc[:0], answers=sample_history.answers())
-    text = plain(Page(report_html(result, study / "charts")).text)
-    assert "No configuration was measured at two versions of its engine." in text
-    assert "The answer under each set of versions" in text
-
-
 def test_of_a_large_table_the_best_rows_are_shown(study):
     table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
     template = table[(table["stage"] == "engine") & (table["position"] == 1)].iloc[0]

@@ -193,14 +193,6 @@ def test_a_disturbed_version_is_not_compared(study):
     assert judge(study, Side(STEADY), Side(FASTER, disturbed=BUSY))[1] == f"after: disturbed, {BUSY}"
 
 
-def test_a_configuration_started_once_is_compared_by_the_noise_of_those_started_again(study):
-    before, after = Side([100.0]), Side([86.0])
-    quiet = [before, after, Side([100.0, 101.0]), Side([100.0, 99.0])]
-    noisy = [before, after, Side([100.0, 120.0]), Side([100.0, 85.0])]
-    verdicts = [verdict_of_sides(study, before, after, noise=noise_of_sides(sides))[0] for sides in (quiet, noisy)]
-    assert verdicts == ["worse", "no difference"]
-
-
 # the table of candidates
 
 

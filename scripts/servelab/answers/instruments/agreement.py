@@ -1,11 +1,10 @@
-"""Agreement: greedy answers that are equal to the baseline's, where they first differ, and by how much.
+"""Agreement: greedy answers that are equal to the baseline's.
 
 Another start of the same baseline gives the floor: what nondeterminism alone changes.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 
 from servelab.answers.comparison import (
@@ -14,7 +13,6 @@ from servelab.answers.comparison import (
     SAME,
     Allowed,
     Comparison,
-    Figure,
     InstrumentFinding,
     PairedShare,
     mcnemar_p,
@@ -75,17 +73,13 @@ class Agreement:
         verdict, reason = (None, "reported") if limit is None else _judge(decides, limit)
         found = f"{len(equal):,} of {total:,} answers are equal ({100 * share.value:.1f} %"
         found += ", a second start of the baseline was not measured)" if floor is None else f", baseline {floor:.1f} %)"
-        figures = [
-            share.figure(self.name, "equal_answers", total, floor=floor, allowed=limit),
-            *_distances(comparison),
-        ]
         return InstrumentFinding(
             instrument=self.name,
             verdict=verdict,
             why=f"{reason}: {found}",
             smallest_loss=None if limit is None else 100 * (1 - limit / 100 + (decides.high - decides.low) / 2),
             loss_unit="points",
-            figures=figures,
+            figures=[share.figure(self.name, "equal_answers", total, floor=floor, allowed=limit)],
             warning=_warning(equal, other, total) if comparison.expect_same else None,
         )
 
@@ -101,26 +95,6 @@ def _judge(share: PairedShare, limit: float) -> tuple[str, str]:
     if 100 * share.low >= limit:
         return SAME, f"at least {limit:g} % of the answers are equal"
     return CANNOT_TELL, f"the interval includes the limit of {limit:g} %"
-
-
-def _distances(comparison: Comparison) -> list[Figure]:
-    """Edit distance over all answers that are there, and the first differing position over those that differ."""
-    given = [key for key in comparison.questions if key in comparison.candidate]
-    pairs = [(comparison.baseline[key].text, comparison.candidate[key].text) for key in given]
-    shares = [100 * difference_share(*pair) for pair in pairs]
-    positions = [at for pair in pairs if (at := first_difference(*pair)) is not None]
-    figures = []
-    if shares:
-        mean = statistics.fmean(shares)
-        figures.append(_figure("mean_edit_distance", "percent", mean, len(shares)))
-    if positions:
-        middle = statistics.median(positions)
-        figures.append(_figure("median_first_difference", "characters", middle, len(positions)))
-    return figures
-
-
-def _figure(name: str, unit: str, value: float, questions: int) -> Figure:
-    return Figure(instrument="agreement", name=name, unit=unit, value=value, questions=questions)
 
 
 def difference_share(one: str, other: str) -> float:

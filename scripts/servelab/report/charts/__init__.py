@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import altair as alt
@@ -123,10 +122,14 @@ def is_extrapolated(row: Mapping[Any, Any]) -> bool:
     return per_basis(row["objective_per"], int(row["accelerators"]), int(row["accelerators_per_node"]))[1]
 
 
-def side_colour(more: Mapping[str, str] = MappingProxyType({})) -> alt.Color:
-    """The colour of a column `side` with names from `SIDES`, and `more` names with their colours."""
-    colours = {**SIDES, **more}
-    return alt.Color("side:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())))
+def kind_channels(
+    kinds: Mapping[str, tuple[str, str]], column: str = "kind", columns: int | None = None
+) -> tuple[alt.Color, alt.Shape]:
+    """Colour and shape of a column with these names; `columns` are those of the legend."""
+    legend = alt.Legend(columns=columns) if columns else alt.Undefined
+    colours, shapes = ([kind[at] for kind in kinds.values()] for at in (0, 1))
+    colour = alt.Color(f"{column}:N", scale=alt.Scale(domain=list(kinds), range=colours), legend=legend)
+    return colour, alt.Shape(f"{column}:N", scale=alt.Scale(domain=list(kinds), range=shapes), legend=legend)
 
 
 def finish(chart: AnyChart, validity: Iterable[str | None] = (), extrapolated: bool = False) -> AnyChart:

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from servelab.core.yaml_file import figure, mark
-from servelab.report.charts import BLUE, CHARTS, GREY, INK, VERMILLION, AnyChart, Chart, finish
+from servelab.report.charts import BLUE, CHARTS, GREY, INK, VERMILLION, AnyChart, Chart, finish, kind_channels
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
@@ -127,9 +127,7 @@ def _panel(rows: pd.DataFrame, column: str, title: str, name: str) -> AnyChart:
     axis = alt.Axis(values=sorted(set(rows["level"])), format="~g")
     x = alt.X("level:Q", title=title, scale=alt.Scale(type="log", nice=False, padding=12), axis=axis)
     y = alt.Y("value:Q", title=SHOWN[column], scale=alt.Scale(padding=8))
-    colours, shapes = zip(*KINDS.values(), strict=True)
-    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(colours)))
-    shape = alt.Shape("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(shapes)))
+    colour, shape = kind_channels(KINDS)
     pointed, opacity = standing_out(name)
     layers = alt.layer(
         alt.Chart(rows).mark_line(strokeWidth=1.5).encode(x=x, y=y, color=colour, detail="line:N", opacity=opacity),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import altair as alt
 import pandas as pd
 
-from servelab.report.charts import CHARTS, SIDE_OF, AnyChart, Chart, finish, side_colour
+from servelab.report.charts import CHARTS, SIDE_OF, SIDES, AnyChart, Chart, finish, kind_channels
 
 PANELS = {
     "requests_in_flight": ("Requests in flight", 1.0),
@@ -76,7 +76,7 @@ def _panel(frame: pd.DataFrame, title: str, unit: float) -> AnyChart:
         .encode(
             x=alt.X("time_s:Q", title="Time (s)", axis=alt.Axis(grid=False, tickCount=3)),
             y=alt.Y("shown:Q", title=None, axis=alt.Axis(tickCount=3, format=",~r")),
-            color=side_colour(),
+            color=kind_channels({side: (colour, "circle") for side, colour in SIDES.items()}, "side")[0],
             detail="round:N",
         )
     )

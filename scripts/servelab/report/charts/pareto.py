@@ -17,6 +17,7 @@ from servelab.report.charts import (
     AnyChart,
     Chart,
     finish,
+    kind_channels,
 )
 
 KINDS = {
@@ -60,9 +61,7 @@ def _panel(runs: pd.DataFrame, column: str, title: str) -> AnyChart:
     points = points[["kind", "mark", "latency", THROUGHPUT, "name"]]
     x = alt.X("latency:Q", title=title, scale=alt.Scale(zero=False, padding=12))
     y = alt.Y(f"{THROUGHPUT}:Q", title=["Total tokens/s", "per accelerator"], scale=alt.Scale(zero=False, padding=12))
-    colours, shapes = zip(*KINDS.values(), strict=True)
-    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(colours)), legend=_legend())
-    shape = alt.Shape("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(shapes)), legend=_legend())
+    colour, shape = kind_channels(KINDS, columns=2)
     line = runs[front].rename(columns={column: "latency"})[["latency", THROUGHPUT]]
     layers = alt.layer(
         alt.Chart(line).mark_line(color=SKY, strokeWidth=2).encode(x=x, y=y, order="latency:Q"),
@@ -87,10 +86,6 @@ def _limit(runs: pd.DataFrame, y: alt.Y) -> list[AnyChart]:
         line.mark_rule(color=INK, strokeDash=[4, 3]).encode(y=y),
         line.mark_text(color=INK, align="left", dy=-6).encode(x=alt.value(4), y=y, text="text:N"),
     ]
-
-
-def _legend() -> alt.Legend:
-    return alt.Legend(columns=2)
 
 
 CHARTS.register(

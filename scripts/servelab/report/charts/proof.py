@@ -16,21 +16,20 @@ from servelab.report.charts import (
     INK,
     PLOT_WIDTH,
     SIDE_OF,
-    SIDES,
     AnyChart,
     Chart,
     axis_title,
     finish,
+    kind_channels,
     rows,
-    side_colour,
     side_text,
 )
 from servelab.results.compare_with_baseline import paired_labels
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
 
-_SIDES = [*SIDES, "Promised (hollow)"]
-_SHAPES = ["circle", "diamond", "diamond"]
+_KINDS = {"Baseline": (GREY, "circle"), "Optimized": (BLUE, "diamond"), "Promised (hollow)": (BLUE, "diamond")}
+_SIDES = list(_KINDS)
 
 
 def proof_rows(
@@ -113,8 +112,7 @@ def _panel(lines: pd.DataFrame, sides: list[str], *, has_title: bool) -> AnyChar
     title = axis_title(first["metric"], first["basis"]) if has_title else None
     x = alt.X("at:Q", title=title, scale=alt.Scale(zero=False, padding=10))
     y = rows(list(lines["label"]))
-    shape = alt.Shape("side:N", scale=alt.Scale(domain=sides, range=_SHAPES[: len(sides)]))
-    colour = side_colour(dict.fromkeys(sides[2:], BLUE))
+    colour, shape = kind_channels({side: _KINDS[side] for side in sides}, "side")
     drawn = points["side"] == _SIDES[2]
     base = alt.Chart(lines[["row", "baseline", "value", "low", "high", "text"]])
     layers = alt.layer(

@@ -24,11 +24,12 @@ from servelab.report.charts import (
     axis_title,
     finish,
     is_extrapolated,
+    kind_channels,
     rows,
     side_text,
 )
 
-ROLES = {"Baseline": GREY, "Kept after its stage": BLUE, "Other": SKY}
+ROLES = {"Baseline": (GREY, "square"), "Kept after its stage": (BLUE, "diamond"), "Other": (SKY, "circle")}
 
 
 def build(frame: pd.DataFrame) -> AnyChart | None:
@@ -56,8 +57,7 @@ def build(frame: pd.DataFrame) -> AnyChart | None:
     ]
     title = axis_title(metric, per) + (f"; the best of {len(ordered):,}" if len(shown) < len(ordered) else "")
     x, y = alt.X("objective_value:Q", title=title, scale=alt.Scale(zero=False, padding=12)), rows(labels)
-    colour = alt.Color("role:N", scale=alt.Scale(domain=list(ROLES), range=list(ROLES.values())))
-    shape = alt.Shape("role:N", scale=alt.Scale(domain=list(ROLES), range=["square", "diamond", "circle"]))
+    colour, shape = kind_channels(ROLES, "role")
     ends = ["objective_ci95_low", "objective_ci95_high"]
     drawn = shown[["row", "role", "text", "name", "outcome", "objective_value", *ends]]
     ok = drawn[drawn["outcome"] == "ok"]

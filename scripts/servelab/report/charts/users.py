@@ -8,7 +8,7 @@ import pandas as pd
 
 from servelab.core.yaml_file import mark
 from servelab.metrics.objective import reachable
-from servelab.report.charts import CHARTS, INK, SKY, AnyChart, Chart, finish
+from servelab.report.charts import CHARTS, INK, SKY, AnyChart, Chart, finish, kind_channels
 from servelab.report.charts.curves import HEIGHT, KINDS, WIDTH, kind_of, point_names, standing_out
 
 X, Y = "tokens_per_s_per_user", "tokens_per_s_per_accelerator"
@@ -46,9 +46,7 @@ def _panel(rows: pd.DataFrame, curve: str, name: str) -> AnyChart:
     rows = rows[[X, Y, "low", "high", "kind", "line", "level", "name", "label"]]
     x = alt.X(f"{X}:Q", title=f"{curve}: output tokens/s per user", scale=alt.Scale(zero=False, padding=12))
     y = alt.Y(f"{Y}:Q", title=["Total tokens/s", "per accelerator"], scale=alt.Scale(padding=10))
-    colours, shapes = zip(*KINDS.values(), strict=True)
-    colour = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(colours)))
-    shape = alt.Shape("kind:N", scale=alt.Scale(domain=list(KINDS), range=list(shapes)))
+    colour, shape = kind_channels(KINDS)
     pointed, opacity = standing_out(name)
     steps = alt.Chart(front).encode(x=x)
     layers = alt.layer(

@@ -16,7 +16,7 @@ from servelab.report.page import Cell, Page, Section, Table, change_cell, value_
 from servelab.search.verdict import VERDICTS
 
 Record = Mapping[Any, Any]
-_COMPARED = ("better", "worse", "no difference", "new failure", "fixed failure", "still fails", SAME)
+_COMPARED = ("better", "worse", "no difference", "new failure", "fixed failure", "still fails")
 _REMARK = (
     "Runs are compared if they differ only in engine, its version and environment, hardware, machine or date. Each "
     "pair lists everything it differs in, and a change is due to all of it together. ± is half of a figure's 95 % "
@@ -34,7 +34,6 @@ def comparison_page(comparison: StudyComparison, folder: Path) -> Page:
     answers = pairs[pairs["kind"] == "answer"]
     links = _Links(a, b, folder)
     label = metric_label(*a.study.objective.metric_and_basis)
-    compared, others = same[same["verdict"].isin(_COMPARED)], same[~same["verdict"].isin(_COMPARED)]
     rest = table[~table["is_objective"]]
     sections = [
         Section("The two studies", _studies(a, b, links)),
@@ -43,12 +42,7 @@ def comparison_page(comparison: StudyComparison, folder: Path) -> Page:
             _pairs(answers, label, links),
             "The two studies' recommended configurations. They may differ in anything that a study chooses.",
         ),
-        Section("The same configurations", _pairs(compared, label, links), _counts(compared)),
-        Section(
-            "Not comparable, and why",
-            _not_comparable(others, label, links),
-            "The fields that differ, as a → b." if len(others) else "Every run has a counterpart.",
-        ),
+        Section("All configurations", _pairs(same, label, links)),
     ]
     if len(rest):
         sections.append(Section("Every other metric", _other_metrics(rest, links), folded=True))
@@ -56,7 +50,7 @@ def comparison_page(comparison: StudyComparison, folder: Path) -> Page:
     return Page(
         title=f"{a.name} and {b.name}",
         lead=summary(comparison),
-        sections=[section for section in sections if section.table.rows or section.text],
+        sections=sections,
         remark=doubts + _REMARK,
     )
 
@@ -70,24 +64,24 @@ def summary(comparison: StudyComparison) -> str:
     found += [f"{counts['not comparable']} not comparable"] if counts["not comparable"] else []
     found += [f"{alone} without counterpart"] if alone else []
     names = f"a is {comparison.a.name}, b is {comparison.b.name}"
-    return f"{_count(len(words), 'configuration')} and workloads: {', '.join(found) or 'nothing to compare'} ({names})."
+    many = f"{len(words)} configuration{'' if len(words) == 1 else 's'} and workloads"
+    return f"{many}: {', '.join(found) or 'nothing to compare'} ({names})."
 
 
 class _Links:
-    """Addresses relative to the page."""
+    """Addresses relative to the page; empty for a file that does not exist."""
 
     def __init__(self, a: StudySide, b: StudySide, folder: Path) -> None:
         self._folder = folder
-        runs = {"a": a.runs, "b": b.runs}
-        self._runs = {(side, run.run_id): run.link for side, found in runs.items() for run in found}
+        self._runs = {(side, run.run_id): run.link for side, of in (("a", a), ("b", b)) for run in of.runs}
 
-    def run(self, side: str, run_id: str | None) -> str:
-        """A run's folder; empty if there is none."""
-        place = self._runs.get((side, str(run_id)))
+    def run(self, side: str, run_id: str) -> str:
+        """A run's folder."""
+        place = self._runs.get((side, run_id))
         return f"{self.to(place)}/" if place else ""
 
     def to(self, path: Path) -> str:
-        """A file; empty if it does not exist."""
+        """A file."""
         return os.path.relpath(path, self._folder) if path.exists() else ""
 
 
@@ -134,24 +128,10 @@ def _pairs(pairs: pd.DataFrame, label: str, links: _Links) -> Table:
                 _side(row, "b", links),
                 _change(row),
                 Cell(str(row["verdict"]), note=_note(row), is_good=good),
-                Cell(_differs(row), note=_not_known(row)),
+                _differs(row),
             ]
         )
     return Table(["Configuration", f"a ({label})", f"b ({label})", "Change", "Verdict", "They differ in"], rows)
-
-
-def _not_comparable(pairs: pd.DataFrame, label: str, links: _Links) -> Table:
-    rows = [
-        [
-            Cell(_names(row), note=str(row["workload"])),
-            _side(row, "a", links),
-            _side(row, "b", links),
-            Cell(str(row["verdict"])),
-            Cell(str(row["why"]), note=_not_known(row)),
-        ]
-        for row in pairs.to_dict("records")
-    ]
-    return Table(["Configuration", f"a ({label})", f"b ({label})", "Verdict", "Why"], rows)
 
 
 def _other_metrics(table: pd.DataFrame, links: _Links) -> Table:
@@ -197,24 +177,10 @@ def _note(row: Record) -> str:
     return str(row["why"]) if is_shown else ""
 
 
-def _differs(row: Record) -> str:
-    """Differences of a compared pair; the reason has those of other pairs."""
-    if row["verdict"] not in _COMPARED or row["verdict"] == SAME:
-        return "–"
-    alike = "nothing that is known" if value_or_none(row["not_known"]) else "nothing but when they ran"
-    return value_or_none(row["differs"]) or alike
-
-
-def _not_known(row: Record) -> str:
-    unknown = None if row["verdict"] == SAME else value_or_none(row["not_known"])
-    return f"not known of both: {unknown}" if unknown else ""
-
-
-def _counts(pairs: pd.DataFrame) -> str:
-    if pairs.empty:
-        return "No configuration of one study was measured in the other on the same workload, protocol and client."
-    return ""
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _differs(row: Record) -> Cell:
+    """Differences of a compared pair, and what is not known of both; the reason has those of other pairs."""
+    unknown = value_or_none(row["not_known"])
+    if row["verdict"] not in _COMPARED:
+        return Cell("–")
+    alike = "nothing that is known" if unknown else "nothing but when they ran"
+    return Cell(value_or_none(row["differs"]) or alike, note=f"not known of both: {unknown}" if unknown else "")

@@ -15,7 +15,7 @@ from servelab.metrics.tables import schemas
 from servelab.report.docs.output_files import FILES, OutputFile
 
 _HEAD = """\
-<!-- Made by `make docs` from the JSON files' models, columns.yaml and report/docs/output_files.py; edit there. -->
+<!-- Made by `make docs` from the JSON files' models, columns.yaml and report/docs/files.yaml; edit there. -->
 # Files: every file, column, type and unit
 
 Everything is below `results/`; [results.md](../results.md) reads it with pandas and DuckDB. A recorded study leaves in
