@@ -7,6 +7,9 @@
 report: "captions/workflow.rst"
 
 
+OF_LIVE = ("history", "answers", "device_series")
+
+
 rule condense_records:
     input:
         # made again whenever a run is
@@ -59,7 +62,7 @@ rule plot_charts:
 rule render_report:
     input:
         unpack(lambda wildcards: origin(wildcards.search)),
-        unpack(lambda wildcards: tables_of_runs(wildcards.search, "history", "answers")),
+        unpack(lambda wildcards: tables_of_runs(wildcards.search, *OF_LIVE)),
         study="results/{search}/study.json",
         stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
         decisions=lambda wildcards: FILES.of_deciding_stages(

@@ -13,7 +13,7 @@ from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary, is_live, study_path
 
-TABLES = ("metrics", "search", "improvements", "checks", "claims", "history", "answers", "curves")
+TABLES = ("metrics", "search", "improvements", "checks", "claims", "history", "answers", "curves", "device_series")
 
 
 def main(rule: RuleJob) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
 from servelab.core.yaml_file import NO_BREAK, PLACES_MARK, estimate, figure, mark, metric_label
 from servelab.metrics.definitions import METRICS
+from servelab.report.bottlenecks import RunCounters, counters_of, limited_by
 from servelab.report.charts.curves import AT, LIMITED, SHOWN
 from servelab.report.page import Cell, ShownMeasurement, Table, change_cell, value_or_none
 from servelab.search.recommended import BestOfWorkload, Recommended
@@ -150,14 +152,35 @@ def _only_baseline(sides: pd.DataFrame, metric: str, measured: ShownMeasurement)
     return cells
 
 
-def sides_table(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame) -> Table:
+def limits_by_side(
+    study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame, series: pd.DataFrame
+) -> dict[str, RunCounters]:
+    """The counters of each side's first run on the workload that decides, from rows of schemas.DEVICE_SERIES."""
+    rows = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == study.objective.on)]
+    means = _means(metrics)
+    return {
+        row["candidate"]: counters_of(row["run_id"], series, means)
+        for row in rows[rows["outcome"] == "ok"].to_dict("records")
+    }
+
+
+def sides_table(
+    study: StudySummary,
+    table: pd.DataFrame,
+    metrics: pd.DataFrame,
+    counters: Mapping[str, RunCounters] = MappingProxyType({}),
+) -> Table:
     """What explains the figures of baseline and winner: a row for each fact that a side has.
 
-    `table` has rows of schemas.STAGE_TABLE, `metrics` those of schemas.METRICS. The first facts are those of the
-    workload that decides.
+    `table` has rows of schemas.STAGE_TABLE, `metrics` those of schemas.METRICS, `counters` those of each side. The
+    first facts are those of the workload that decides.
     """
-    means = metrics.dropna(subset=["mean"]).groupby(["run_id", "metric"])["mean"].mean().to_dict()
+    means = _means(metrics)
     rows: list[list[Cell]] = []
+    for name, words in (("Limited by", limited_by), ("Counters", lambda found: found.text)):
+        texts = [words(counters[side]) if side in counters else "" for side in SIDES]
+        if any(texts):
+            rows.append([Cell(name, note=study.workloads[study.objective.on]), *(Cell(text or "–") for text in texts)])
     for workload in sorted(study.workloads, key=lambda name: name != study.objective.on):
         found = table[table["stage"].isin(LAST_STAGES) & (table["workload"] == workload) & (table["outcome"] == "ok")]
         by_side = {row["candidate"]: row for row in found.to_dict("records")}
@@ -166,6 +189,11 @@ def sides_table(study: StudySummary, table: pd.DataFrame, metrics: pd.DataFrame)
             if any(texts):
                 rows.append([Cell(name, note=study.workloads[workload]), *(Cell(text or "–") for text in texts)])
     return Table(["", *SIDES.values()], rows)
+
+
+def _means(metrics: pd.DataFrame) -> dict[Any, float]:
+    found: dict[Any, float] = metrics.dropna(subset=["mean"]).groupby(["run_id", "metric"])["mean"].mean().to_dict()
+    return found
 
 
 def _startup(row: Row, means: Mapping[Any, float]) -> str:

@@ -13,14 +13,17 @@ from servelab.core.files import write_text
 from servelab.core.yaml_file import MARKS_KEY, PLACES_KEY
 from servelab.metrics.tables.io import read_tables
 from servelab.report.answer_section import answer_facts, baseline_command, card, forms_of, only_in
+from servelab.report.bottlenecks import RunCounters, limited_by
 from servelab.report.charts import CHARTS, chart_runtime, inline_spec, inline_svg, read_chart
 from servelab.report.checks_section import Marks, checks_summary, checks_table
 from servelab.report.claims_section import audit_section
 from servelab.report.comparison_section import (
+    SIDES,
     accelerators_text,
     answers_table,
     curves_table,
     guard_section,
+    limits_by_side,
     objective_table,
     other_metrics_table,
     sides_table,
@@ -64,14 +67,15 @@ def report_content(
     history: pd.DataFrame | None = None,
     answers: pd.DataFrame | None = None,
     curves: pd.DataFrame | None = None,
+    device_series: pd.DataFrame | None = None,
     asked: pd.DataFrame | None = None,
     drawn: Collection[str] = (),
 ) -> dict[str, Any]:
     """Variables of the template, and `card`, the text of report.md.
 
     `table` has the rows of all stage tables, `search` those of schemas.SEARCH, `claims` those of schemas.CLAIMS,
-    `history` and `answers` those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES, `asked` those of
-    schemas.STAGE_ANSWERS. `drawn` lists the charts that exist.
+    `history` and `answers` those of schemas.HISTORY and ANSWERS, `curves` those of schemas.CURVES, `device_series`
+    those of schemas.DEVICE_SERIES, `asked` those of schemas.STAGE_ANSWERS. `drawn` lists the charts that exist.
     """
     measured, marks, is_recorded = ShownMeasurement(metrics), Marks(table), origin.kind == "recorded"
     ran = table.dropna(subset=["run_id"])
@@ -81,6 +85,9 @@ def report_content(
     unit, pairs, pair = _UNITS["visited" if "Not started here" in warnings else origin.kind]
     answer, forms = answer_text(recommended, study.objective.on), forms_of(study, recommended, origin, baseline)
     facts = answer_facts(study, recommended, search, pair=pairs, is_recorded=is_recorded)
+    counters = {} if device_series is None else limits_by_side(study, table, metrics, device_series)
+    if recommended.changed and (why := _why(counters)):
+        facts["Why faster"] = why
     proof = proof_section(study, recommended, table, metrics)
     places = "Not measured at one place" in warnings
     doubts = "; ".join([*([MARKS_KEY] if marks else []), *([PLACES_KEY] if places else [])])
@@ -102,7 +109,7 @@ def report_content(
         "search_remark": "" if is_recorded else SEARCH_REMARK.format(unit),
         "marks_key": doubts,
         "accelerators": accelerators_text(study, table),
-        "sides": sides_table(study, table, metrics),
+        "sides": sides_table(study, table, metrics, counters),
         "objective_table": marks.on(objective_table(study, recommended, improvements, measured, table)),
         "other_metrics": marks.on(other_metrics_table(study, improvements, measured, table)),
         "figures": {
@@ -150,6 +157,15 @@ def _warnings(recommended: Recommended, origin: Origin, run_ids: Sequence[str]) 
     return {title: text for title, text in warnings.items() if text}
 
 
+def _why(counters: Mapping[str, RunCounters]) -> str:
+    """What limited each side, if that differs; empty if it does not, or is not known of both."""
+    found = {side: limited_by(each) for side, each in counters.items()}
+    kinds = {text.partition(":")[0] for text in found.values()}
+    if len(kinds) < len(SIDES) or not all(found.values()):
+        return ""
+    return "; ".join(f"{SIDES[side].lower()} {text}" for side, text in found.items())
+
+
 def _not_tried(stages: Sequence[StageSection]) -> Table:
     rows = [[Cell(stage.title), Cell(candidate), Cell(why)] for stage in stages for candidate, why in stage.not_tried]
     return Table(["Stage", "Candidate", "Why"], rows)
@@ -174,10 +190,9 @@ def render_live_report(results: Path, study: str) -> None:
     stages = read_tables([folder / "stages" / stage / "table.parquet" for stage in [*searched, CONFIRM]])
     asked = [folder / "stages" / stage / "answers.parquet" for stage in [*searched, CONFIRM]]
     asked = [path for path in asked if path.exists()]
-    names = ("metrics", "search", "improvements", "checks", "history", "answers", "curves")
-    # archives of earlier versions may lack the curves
+    names = ("metrics", "search", "improvements", "checks", "history", "answers", "curves", "device_series")
     found = {name: folder / f"{name}.parquet" for name in names}
-    tables = {name: read_tables([path]) for name, path in found.items() if name != "curves" or path.exists()}
+    tables = {name: read_tables([path]) for name, path in found.items()}
     content = report_content(
         summary,
         Recommended.read(folder / "recommended.json"),

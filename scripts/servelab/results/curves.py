@@ -74,8 +74,9 @@ DRAWN = (
     ("psutil", "server_rss_bytes"),
     ("server", "kv_cache_usage_fraction"),
     ("server", "requests_waiting"),
+    ("server", "preemptions_total"),
 )
-"""Source and metric of the telemetry that charts draw, in their order."""
+"""Source and metric of the telemetry that the report reads, in the charts' order."""
 
 
 def device_series(table: pd.DataFrame, runs_folder: Path) -> pa.Table:

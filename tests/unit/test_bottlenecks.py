@@ -1,0 +1,33 @@
+"""Six planted bottlenecks are named, from counters as engines and devices give them."""
+
+import pandas as pd
+import pytest
+
+from servelab.report.bottlenecks import counters_of, limited_by
+
+BUSY = {"gpu_utilization_percent": [97, 99], "requests_waiting": [0, 0], "kv_cache_usage_fraction": [0.4, 0.5]}
+LONG = {"ttft_ms": 900.0, "e2el_ms": 9000.0}
+PLANTED = {
+    "KV cache full": (BUSY | {"kv_cache_usage_fraction": [0.9, 0.99], "preemptions_total": [3, 17]}, LONG),
+    "batch full": (BUSY | {"requests_waiting": [40, 60]}, LONG),
+    "client-bound": (BUSY | {"gpu_utilization_percent": [30, 36]}, LONG),
+    "prefill-bound": (BUSY, {"ttft_ms": 700.0, "e2el_ms": 1000.0}),
+    "drafts refused": (BUSY, LONG | {"draft_acceptance_percent": 21.0}),
+    "decode-bound": (BUSY, LONG),
+    "": ({"power_w": [300.0, 310.0]}, LONG),
+}
+
+
+@pytest.mark.parametrize("cause", PLANTED)
+def test_what_limits_a_run_is_named(cause):
+    readings, means = PLANTED[cause]
+    rows = [
+        {"run_id": "r", "metric": metric, "value": float(value)}
+        for metric, values in readings.items()
+        for value in values
+    ]
+    others = [{"run_id": "other", "metric": "requests_waiting", "value": 500.0}]
+    found = counters_of("r", pd.DataFrame(rows + others), {("r", name): value for name, value in means.items()})
+    assert limited_by(found).partition(":")[0] == cause
+    if cause == "KV cache full":
+        assert found.preempted == 14 and "KV cache up to 99.0 %" in found.text
