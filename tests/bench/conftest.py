@@ -1,4 +1,4 @@
-"""Clients to measure: ours, plain ones in this environment, and others in theirs, which are made if missing."""
+"""Clients to measure: ours, and others in environments that are made if missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import PLAIN, ROOT
+from harness import ROOT
 
 from servelab.core.identity import lock_sha256
 from servelab.engines.runtimes import read_environment
@@ -18,21 +18,9 @@ OTHERS = ("vllm-bench", "guidellm")
 
 
 @pytest.fixture(scope="session")
-def plain_clients() -> dict[str, Path]:
-    """Clients that need nothing but this environment, and their interpreter."""
-    return dict.fromkeys(("servelab", *PLAIN), Path(sys.executable))
-
-
-@pytest.fixture(scope="session")
-def other_clients() -> dict[str, Path]:
-    """Clients of others and the interpreters of their environments."""
-    return {name: _python(name) for name in OTHERS}
-
-
-@pytest.fixture(scope="session")
-def clients(plain_clients: dict[str, Path], other_clients: dict[str, Path]) -> dict[str, Path]:
-    """All clients and their interpreters."""
-    return plain_clients | other_clients
+def clients() -> dict[str, Path]:
+    """Clients and the interpreters of their environments."""
+    return {"servelab": Path(sys.executable)} | {name: _python(name) for name in OTHERS}
 
 
 def _python(name: str) -> Path:

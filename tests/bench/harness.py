@@ -42,8 +42,6 @@ RESULTS = ROOT / "results/bench"
 REPEATS = 5
 TIME_LIMIT_S = 170.0
 """Of one run: a client that hangs must not hold the machine."""
-PLAIN = ("aiohttp", "httpx")
-"""Clients of `plain_clients.py`; the others are the workflow's own."""
 
 CPUS = sorted(os.sched_getaffinity(0))
 STUB_CPU = CPUS[-1]
@@ -180,19 +178,11 @@ def run_client(
     Requests whose error begins with `tolerate` count as successes.
     """
     folder.mkdir(parents=True)
-    if name in PLAIN:
-        (folder / "load.json").write_text(plan.model_dump_json())
-        script = [str(HERE / "plain_clients.py"), name]
-        command = [str(python), *script, "--load", str(folder / "load.json"), "--output", str(folder)]
-    else:
-        command = CLIENTS.get(name).command(plan, folder, python)
-        if "--" in command:  # the client itself, without what ends it after a time
-            command = command[command.index("--") + 1 :]
+    command = CLIENTS.get(name).command(plan, folder, python)
+    if "--" in command:  # the client itself, without what ends it after a time
+        command = command[command.index("--") + 1 :]
     cost = _run(command, folder / "client.log", cpus or CLIENT_CPUS)
-    if name in PLAIN:
-        records = pq.read_table(folder / "requests.parquet")
-    else:
-        records = CLIENTS.get(name).read(plan, folder).records
+    records = CLIENTS.get(name).read(plan, folder).records
     if tolerate is not None:
         tolerated = pc.fill_null(pc.starts_with(records["error"], tolerate), False)
         error = pc.if_else(tolerated, None, records["error"])

@@ -84,13 +84,13 @@ RESOLUTION_MS = 0.1
 
 
 @pytest.mark.bench
-def test_truth(plain_clients, other_clients, tmp_path):
-    clients = {OURS: plain_clients[OURS], **other_clients}
+def test_truth(clients, tmp_path):
+    others = [name for name in clients if name != OURS]
     table = pd.concat([measure(concurrency, clients, tmp_path) for concurrency in CONCURRENCIES], ignore_index=True)
-    table["ours"] = [verdict(row, list(other_clients)) for _, row in table.iterrows()]
+    table["ours"] = [verdict(row, others) for _, row in table.iterrows()]
     differ = [
         {"client": name, "metric": tag, "how its definition differs": text}
-        for name in other_clients
+        for name in others
         for tag, text in CLIENTS.get(name).definitions.items()
         if tag in METRIC_TAGS
     ]
@@ -100,10 +100,3 @@ def test_truth(plain_clients, other_clients, tmp_path):
         {"Errors": table, "Definitions": pd.DataFrame(differ)},
     )
     assert not table.ours.str.startswith("larger").any()
-
-
-@pytest.mark.bench
-def test_truth_beside_plain_clients(plain_clients, tmp_path):
-    """The short form: one level, no environment of others."""
-    table = measure(64, {name: plain_clients[name] for name in (OURS, "aiohttp")}, tmp_path)
-    assert table[f"{OURS} error (ms)"].median() < table["aiohttp error (ms)"].median()
