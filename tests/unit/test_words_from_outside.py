@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
@@ -22,10 +24,10 @@ from servelab.report.page import Cell, Page, Section, Table, fenced, write_page
 from servelab.search.project import load_project
 from servelab.study.configuration import Configuration, apply
 from servelab.study.study import Overrides, load_study
+from servelab.workflow.studies import read_configuration
 
 CANARY = "canary-Sings-7713-" + "Xy9" * 4
 SERVER = {"url": "https://a.example/v1", "api-key-env": "MY_KEY"}
-RECORDED = ROOT / "config/recorded/example/study.yaml"
 
 
 def study_file(tmp_path, *path, value):
@@ -121,6 +123,51 @@ run(main)
         assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e", "\u2066", "\u2028"} & {*page.read_text()}
 
 
+class Hostile(BaseHTTPRequestHandler):
+    """Names a model, and answers all else with an error, in words that act on a terminal."""
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, body):
+        self.send_response(status)
+        self.send_header("Server", "s\x1b[2J")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.answer(200, json.dumps({"data": [{"id": f"m{ACTS}"}], "version": ACTS}).encode())
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(
+            500, json.dumps({"error": {"message": f"{ACTS} {self.headers['Authorization']}"}}).encode() + b"\x1b[2J"
+        )
+
+
+def test_a_server_does_not_write_to_the_users_terminal_and_a_key_is_nowhere(tmp_path, monkeypatch):
+    for name in ("MY_SERVER", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "https_proxy"):
+        monkeypatch.setenv(name, f"{CANARY}{name}")
+    words = ["--concurrency", "1", "--visits", "1", "--input-tokens", "8", "--output-tokens", "2", "--warmup", "0"]
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        command = [sys.executable, "scripts/bench_server.py", url, "--output", str(tmp_path / "out"), *words]
+        done = subprocess.run(
+            [*command, "--api-key-env", "MY_SERVER"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "scripts"), "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            check=False,
+        )
+        server.shutdown()
+    printed = done.stdout.decode() + done.stderr.decode()
+    assert "\\u001b" in printed and all(each.isprintable() or each == "\n" for each in printed)
+    left = [path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [text for text in (printed, *left) if CANARY in text]
+
+
 SECRETS = {
     "a variable": ("environment_variables", {"DB_PASS": CANARY}),
     "a weak password": ("environment_variables", {"DB_PASS": "letmein"}),
@@ -169,6 +216,8 @@ def test_no_text_of_a_study_may_be_a_credential(path, tmp_path):
     with pytest.raises(ConfigError, match="credential") as raised:
         load_project(file, ROOT)
     assert CANARY not in str(raised.value)
+    with pytest.raises(ConfigError, match=r"config\.yaml or --config: runs_from\.0: a credential"):
+        read_configuration({"studies": ["a"], "runs_from": [f"s3://u:{CANARY}@h.example/x"]})
 
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\x07", "\x9b", "\u202e", "\r"], ids=ascii)

@@ -82,7 +82,14 @@ def holds_credential(name: str, value: object) -> bool:
     return any(holds_credential(key, each) for _, key, each in leaves(inside, name))
 
 
-def place_of_credential(content: object) -> str | None:
+def refuse_credentials(content: object, file: str) -> None:
+    """`ConfigError` that names file and key if plain data of a configuration has a credential."""
+    if (place := _place_of_credential(content)) is not None:
+        wrong = "a credential would get into specifications, commands and reports; remove it"
+        raise ConfigError(f"{file}: {place}: {wrong} (a server on loopback needs none)")
+
+
+def _place_of_credential(content: object) -> str | None:
     """The place of the first credential in plain data, such as `baseline.arguments.--api-key`; None without one."""
     texts = [(place, name, value) for place, name, value in leaves(content) if isinstance(value, str)]
     whole = "\n\n".join(f"{name}={value}" for _, name, value in texts)

@@ -18,7 +18,7 @@ try:  # libyaml, if PyYAML was built with it: ten times as fast, which large stu
 except ImportError:
     from yaml import SafeLoader  # type: ignore[assignment]
 
-from servelab.core.credentials import place_of_credential, shown, without_credentials
+from servelab.core.credentials import refuse_credentials, shown, without_credentials
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import PATTERNS, Strict
@@ -55,9 +55,7 @@ def read_yaml(path: Path) -> Any:
         line = f":{mark.line + 1}" if mark else ""
         problem = " ".join(str(getattr(error, "problem", error)).split())
         raise ConfigError(f"{path}{line}: not valid YAML: {problem}") from None
-    if (place := place_of_credential(content)) is not None:
-        wrong = "a credential would get into specifications, commands and reports; remove it"
-        raise ConfigError(f"{path}: {place}: {wrong} (a server on loopback needs none)")
+    refuse_credentials(content, str(path))
     return content
 
 

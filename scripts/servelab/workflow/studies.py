@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, StrictBool, ValidationError
 
 from servelab.archive.layout import RunPlace
+from servelab.core.credentials import refuse_credentials
 from servelab.core.errors import ConfigError, Outage
 from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, Strict
@@ -76,6 +77,7 @@ class WorkflowConfig(Strict):
 
 def read_configuration(config: Mapping[str, Any]) -> WorkflowConfig:
     """The typed configuration; `ConfigError` names the key, and the nearest one if it is unknown."""
+    refuse_credentials(config, SOURCE)
     try:
         return WorkflowConfig.model_validate(dict(config))
     except ValidationError as error:
