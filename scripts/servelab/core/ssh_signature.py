@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,16 +89,13 @@ class BadSignatureError(ServelabError):
 
 def check_key(key: SigningKey, *, with_agent: bool = True) -> None:
     """Signs something small; `ConfigError` if that fails. `with_agent=False` is how it is on another machine."""
-    with tempfile.TemporaryFile() as nothing:
-        _sign(key, nothing.fileno(), with_agent=with_agent)
+    _sign(key, Path(os.devnull), with_agent=with_agent)
 
 
 def sign_file(key: SigningKey, file: Path) -> Path:
     """Writes the signature of a file next to it, and returns its path; `ConfigError` if the key cannot sign."""
-    with file.open("rb") as content:
-        signature = _sign(key, content.fileno())
     output = file.with_name(file.name + SUFFIX)
-    output.write_bytes(signature)
+    output.write_text(_sign(key, file), encoding="ascii")
     return output
 
 
@@ -128,37 +124,28 @@ def verify_file(file: Path, signature: Path, allowed_signers: Path, identity: st
     raise BadSignatureError(f"{allowed_signers} does not say {who}{_reason(made.stderr)}")
 
 
-def _sign(key: SigningKey, descriptor: int, *, with_agent: bool = True) -> bytes:
-    """The signature of an open file, read from its start."""
+def _sign(key: SigningKey, file: Path, *, with_agent: bool = True) -> str:
     environment = dict(os.environ) | {"SSH_ASKPASS_REQUIRE": "never"}
     if not with_agent:
         environment.pop("SSH_AUTH_SOCK", None)
     try:
-        done = subprocess.run(
-            ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(key.path)],
-            stdin=descriptor,
-            capture_output=True,
-            env=environment,
-            timeout=_TIMEOUT_S,
-            start_new_session=True,  # without a terminal it cannot ask for a passphrase, and wait for it
-            check=False,
-        )
-    except FileNotFoundError:
-        raise ConfigError(f"sign: {_NOT_INSTALLED}, or leave `sign` out") from None
+        done = _keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key.path), content=file, environment=environment)
+    except ServelabError as error:
+        raise ConfigError(f"sign: {error}, or leave `sign` out") from None
     except subprocess.TimeoutExpired:
         waits = f"does not sign within {_TIMEOUT_S:g} s; a key that waits to be touched cannot be used"
         raise ConfigError(f"sign.key: {key.path}: {waits}") from None
-    if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
-        said = done.stderr.decode(errors="replace")
-        why = next(
-            (fix for words, fix in _WHY if words in said), f"cannot sign: {(said.strip() or '?').splitlines()[-1]}"
-        )
+    if done.returncode or not done.stdout.startswith("-----BEGIN SSH SIGNATURE-----"):
+        cannot = f"cannot sign: {(done.stderr.strip() or '?').splitlines()[-1]}"
+        why = next((fix for words, fix in _WHY if words in done.stderr), cannot)
         raise ConfigError(f"sign.key: {key.path}: {why.format(key=key.path)}")
     return done.stdout
 
 
-def _keygen(*arguments: str, content: Path | None = None) -> subprocess.CompletedProcess[str]:
-    with (content or Path(os.devnull)).open("rb") as file:
+def _keygen(
+    *arguments: str, content: Path = Path(os.devnull), environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    with content.open("rb") as file:
         try:
             return subprocess.run(
                 ["ssh-keygen", *arguments],
@@ -166,13 +153,13 @@ def _keygen(*arguments: str, content: Path | None = None) -> subprocess.Complete
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=_TIMEOUT_S * 60,  # it reads the whole file
+                env=environment,
+                timeout=_TIMEOUT_S if environment else None,  # to verify, it reads the whole file
+                start_new_session=True,  # without a terminal it cannot ask for a passphrase, and wait for it
                 check=False,
             )
         except FileNotFoundError:
             raise ServelabError(_NOT_INSTALLED) from None
-        except subprocess.TimeoutExpired:
-            raise ServelabError(f"{content}: ssh-keygen did not end within an hour") from None
 
 
 def _broken(said: str) -> str:

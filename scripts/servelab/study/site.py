@@ -20,44 +20,29 @@ from servelab.core.yaml_file import read_config
 from servelab.machine.devices import DEVICES
 from servelab.study.workload_loads import NAME
 
-_OWN_KEYS = {
-    "--partition": "partition",
-    "-p": "partition",
-    "--gres": "gres",
-    "--gpus": "gres",
-    "--constraint": "constraint",
-    "-C": "constraint",
-    "--account": "account",
-    "-A": "account",
-    "--qos": "qos",
-    "-q": "qos",
-    "--cpus-per-task": "cpus",
-    "-c": "cpus",
-    "--cpus-per-gpu": "cpus",
-    "--mem": "memory_gb",
-    "--mem-per-cpu": "memory_gb",
-    "--time": "most_runtime_min",
-    "-t": "most_runtime_min",
+_OWN = {
+    "partition": "--partition -p",
+    "gres": "--gres --gpus",
+    "constraint": "--constraint -C",
+    "account": "--account -A",
+    "qos": "--qos -q",
+    "cpus": "--cpus-per-task -c --cpus-per-gpu",
+    "memory_gb": "--mem --mem-per-cpu",
+    "most_runtime_min": "--time -t",
+    "": "--job-name -J --output -o --error -e --comment --chdir -D --ntasks -n",
 }
-"""Options of sbatch → the key of `Placement` that sets them."""
-_OWN_OPTIONS = ("--job-name", "-J", "--output", "-o", "--error", "-e", "--comment", "--chdir", "-D", "--ntasks", "-n")
-"""Options of sbatch that the workflow sets itself; its executor refuses some more."""
-
-
+"""Key of `Placement` → options of sbatch that it sets; those of no key are the workflow's own."""
+_KEY_OF = {option: key for key, options in _OWN.items() for option in options.split()}
 RESOURCES = (
-    "slurm_partition",
-    "gres",
-    "constraint",
-    "slurm_account",
-    "qos",
-    "cpus_per_task",
-    "mem_mb",
-    "runtime",
-    "nodes",
-    "tasks",
-    "slurm_extra",
+    *("slurm_partition", "gres", "constraint", "slurm_account", "qos", "cpus_per_task", "mem_mb", "runtime", "nodes"),
+    *("tasks", "slurm_extra"),
 )
 """Names of Snakemake's resources that a run may request."""
+
+
+def _given(**request: str | int | None) -> dict[str, str | int]:
+    """What is asked for, without what the cluster decides."""
+    return {key: value for key, value in request.items() if value is not None}
 
 
 class Placement(Strict):
@@ -91,12 +76,11 @@ class Placement(Strict):
         for word in shlex.split(extra):
             given = word.split("=")[0] if word.startswith("--") else word[:2]
             # sbatch takes the beginning of an option's name for the option
-            own = [name for name in (*_OWN_KEYS, *_OWN_OPTIONS) if name.startswith(given) and len(given) > 2]
-            option = given if given in own or not own else own[0]
-            if option in _OWN_KEYS:
-                raise ValueError(f"set `{option}` with the key `{_OWN_KEYS[option]}`")
-            if option in _OWN_OPTIONS:
-                raise ValueError(f"the workflow sets `{option}`; leave it out")
+            begun = [name for name in _KEY_OF if len(given) > 2 and name.startswith(given)]
+            if option := given if given in _KEY_OF else next(iter(begun), None):
+                key = _KEY_OF[option]
+                said = f"set `{option}` with the key `{key}`" if key else f"the workflow sets `{option}`; leave it out"
+                raise ValueError(said)
         return extra
 
     def request(self, hardware: HardwareSpec, runtime_min: int) -> dict[str, str | int]:
@@ -105,21 +89,21 @@ class Placement(Strict):
         Slurm counts gres, CPUs and memory for each node.
         """
         longest = runtime_min if self.most_runtime_min is None else min(runtime_min, self.most_runtime_min)
-        request: dict[str, str | int | None] = {
-            "slurm_partition": self.partition,
-            "gres": f"{self.gres}:{hardware.per_node}" if self.gres else None,
-            "constraint": self.constraint,
-            "slurm_account": self.account,
-            "qos": self.qos,
-            "cpus_per_task": self.cpus * hardware.per_node,
-            "mem_mb": round(self.memory_gb * 1000 * hardware.per_node) if self.memory_gb else None,
-            "runtime": longest,
-            "nodes": hardware.nodes if hardware.nodes > 1 else None,
+        several = hardware.nodes > 1
+        return _given(
+            slurm_partition=self.partition,
+            gres=f"{self.gres}:{hardware.per_node}" if self.gres else None,
+            constraint=self.constraint,
+            slurm_account=self.account,
+            qos=self.qos,
+            cpus_per_task=self.cpus * hardware.per_node,
+            mem_mb=round(self.memory_gb * 1000 * hardware.per_node) if self.memory_gb else None,
+            runtime=longest,
+            nodes=hardware.nodes if several else None,
             # the executor gives GPU jobs no number of tasks, and takes one for that of each GPU
-            "tasks": hardware.nodes if hardware.nodes > 1 and "gpu" not in (self.gres or "") else None,
-            "slurm_extra": self.extra or None,
-        }
-        return {key: value for key, value in request.items() if value is not None}
+            tasks=hardware.nodes if several and "gpu" not in (self.gres or "") else None,
+            slurm_extra=self.extra or None,
+        )
 
 
 class CheapRules(Strict):
@@ -133,14 +117,13 @@ class CheapRules(Strict):
 
     def request(self) -> dict[str, str | int]:
         """What such a job requests from Slurm, by the names of Snakemake's resources."""
-        request: dict[str, str | int | None] = {
-            "slurm_partition": self.partition,
-            "slurm_account": self.account,
-            "qos": self.qos,
-            "mem_mb": round(self.memory_gb * 1000),
-            "runtime": self.runtime_min,
-        }
-        return {key: value for key, value in request.items() if value is not None}
+        return _given(
+            slurm_partition=self.partition,
+            slurm_account=self.account,
+            qos=self.qos,
+            mem_mb=round(self.memory_gb * 1000),
+            runtime=self.runtime_min,
+        )
 
 
 class Site(Strict):
