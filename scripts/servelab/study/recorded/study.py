@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
@@ -35,32 +35,22 @@ def sweep_of(point: str, load: Curve) -> str:
     return point.removesuffix(point_name("", load.of, load.values[0]))
 
 
-def with_points(study: Any) -> Any:
-    """A study's file, as data, with a workload for each point of a `load`; what is wrong in it stays for the checks.
+def with_points(workloads: Any) -> Any:
+    """The workloads of a file, as data, with one for each point of a `load`; what is wrong stays for the checks.
 
-    Logs and commands of a candidate on such a workload are those of each of its points. `ValueError` if `prompts` has
-    another number of entries than there are points.
+    `ValueError` if `prompts` has another number of entries than there are points.
     """
-    if not isinstance(study, dict) or not isinstance(given := study.get("workloads"), dict):
-        return study
-    points = {name: found for name, each in given.items() if (found := _points(name, each))}
-    if not points:
-        return study
-    workloads = {
-        name: each for written, own in given.items() for name, each in points.get(written, {written: own}).items()
-    }
-    stages = [_stage(stage, points) for stage in _listed(study.get("stages"))]
-    return {**study, "workloads": workloads, "stages": stages or study.get("stages")}
+    if not isinstance(workloads, dict):
+        return workloads
+    return {name: each for written, own in workloads.items() for name, each in _points(written, own).items()}
 
 
 def _points(name: Any, workload: Any) -> dict[str, Any]:
-    """The workloads of a workload's points; none if it has one load."""
-    if not isinstance(workload, dict) or "load" not in workload:
-        return {}
+    """The workloads of a workload's points; the workload itself if it has one load."""
     try:
         curve = Curve.model_validate(workload["load"])
-    except ValidationError:
-        return {}
+    except (ValidationError, KeyError, TypeError):
+        return {name: workload}
     prompts = workload.get("prompts")
     if isinstance(prompts, list) and len(prompts) != len(curve.values):
         raise ValueError(f"workloads.{name}.prompts has {len(prompts)} numbers, and `load` {len(curve.values)} points")
@@ -71,28 +61,6 @@ def _points(name: Any, workload: Any) -> dict[str, Any]:
         title = f"{workload.get('title', name)}, {at(curve.of, level)}"
         found[point_name(str(name), curve.of, level)] = {**workload, **of_point, "title": title}
     return found
-
-
-def _stage(stage: Any, points: dict[str, dict[str, Any]]) -> Any:
-    if not isinstance(stage, dict):
-        return stage
-    return stage | {"candidates": [_candidate(each, points) for each in _listed(stage.get("candidates"))]}
-
-
-def _candidate(candidate: Any, points: dict[str, dict[str, Any]]) -> Any:
-    if not isinstance(candidate, dict):
-        return candidate
-    changed = {}
-    for key in ("logs", "commands"):
-        if isinstance(of_workload := candidate.get(key), dict):
-            changed[key] = {
-                name: value for written, value in of_workload.items() for name in points.get(written, (written,))
-            }
-    return candidate | changed
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 FILE = "study.yaml"
@@ -249,16 +217,28 @@ class RecordedStudy(Strict):
     hardware: StudyHardware
     engines: dict[Line, RecordedEngine] = Field(min_length=1)
     objective: Objective
-    workloads: dict[str, RecordedWorkload] = Field(min_length=1, description="Workloads by name.")
+    workloads: Annotated[
+        dict[str, RecordedWorkload], BeforeValidator(with_points, json_schema_input_type=dict[str, RecordedWorkload])
+    ] = Field(min_length=1, description="Workloads by name.")
     baseline: str = Field(description="The candidate everything is compared with, as `<stage>/<candidate>`.")
     stages: list[RecordedStage] = Field(min_length=1, description="Questions, in order.")
     claims: list[Claim] = Field([], description="What was published on these logs.")
     note: str | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _with_points(cls, given: Any) -> Any:
-        return with_points(given)
+    @model_validator(mode="after")
+    def _has_logs_of_points(self) -> RecordedStudy:
+        """Logs and commands of a candidate on a workload with a `load` are those of each of its points."""
+
+        def of_points(given: dict[str, Any]) -> dict[str, Any]:
+            return {name: each for written, each in given.items() for name in self.curves.get(written, [written])}
+
+        def changed(each: RecordedCandidate) -> RecordedCandidate:
+            return each.model_copy(update={"logs": of_points(each.logs), "commands": of_points(each.commands)})
+
+        stages = [
+            stage.model_copy(update={"candidates": list(map(changed, stage.candidates))}) for stage in self.stages
+        ]
+        return self.model_copy(update={"stages": stages}) if self.curves else self
 
     @cached_property
     def candidates(self) -> dict[str, RecordedCandidate]:
