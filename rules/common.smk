@@ -22,7 +22,7 @@ sys.path.insert(0, str(SCRIPTS.resolve()))
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import QUANTIZATIONS
 from servelab.machine.device_names import stated_json
-from servelab.measure.run_folder import SealedRuns
+from servelab.measure.sealed_runs import Repeats, SealedRuns
 from servelab.study.project import study_file
 from servelab.workflow import console
 from servelab.workflow.call import SHOWN, call, rule_files
@@ -63,6 +63,9 @@ try:
         elsewhere=SHARED,
         # without an executor yet, it is read only: for the forecast, or to list something
         is_running=lambda: workflow.executor_plugin is not None and not workflow.dryrun,
+        repeats=(
+            Repeats(CONFIG.again, PLANS.partners) if workflow.is_main_process else None
+        ),
     )
     STUDIES = read_studies(CONFIG)
     FILES = StudyFiles(STUDIES)

@@ -311,6 +311,14 @@ def test_a_disturbed_run_is_a_noisy_one_that_wins_only_by_far_and_is_never_beate
         assert decision.reason.endswith("; of 1 it cannot be told, because a run was disturbed")
 
 
+@pytest.mark.parametrize("label", ["base", "a"])
+def test_of_a_run_that_failed_while_it_was_disturbed_it_cannot_be_told(decide, label):
+    rounds = {"base": [50, 51, 49], "a": [90, 91, 89]} | {label: "round_timeout"}
+    decision = decide(rounds, faults={"disturbed": {label: BUSY}})
+    assert not decision.changed and verdicts(decision)["a"] == "cannot tell"
+    assert f"failed while it was disturbed, {BUSY} (round_timeout: " in decision.candidates[1].why
+
+
 def test_of_two_that_are_better_the_undisturbed_one_wins(decide):
     rounds = {"base": [50, 50.1, 49.9], "a": [200, 201, 199], "b": [60, 60.1, 59.9]}
     decision = decide(rounds, faults={"disturbed": {"a": BUSY}})

@@ -11,7 +11,8 @@ from made_results import write_run
 from servelab.core.errors import ConfigError
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import Import, ImportedRun
-from servelab.measure.run_folder import SealedRuns, set_aside_if_broken
+from servelab.measure.run_folder import set_aside_if_broken
+from servelab.measure.sealed_runs import SealedRuns
 from servelab.results.past_runs import PastTimes, past_runs
 from servelab.workflow.studies import read_configuration
 

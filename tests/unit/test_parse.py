@@ -165,6 +165,20 @@ def test_a_disturbed_start_counts_only_if_there_is_no_other(incumbent):
     assert list(row["start_disturbed"]) == [True] * 3 and "busy machine" in row["disturbed"]
 
 
+LATE = {"outcome": "failed", "reason": "round_timeout", "message": "late"}
+
+
+def test_a_start_that_failed_while_it_was_disturbed_is_no_result(incumbent):
+    """It counts only if no start went well, and is then marked; a failure of a quiet one is a result."""
+    lost = LATE | {"disturbed": "waited"}
+    row, _ = incumbent({}, dict(lost), {})
+    assert (row["outcome"], list(row["start_labels"])) == ("ok", ["search-0", "search-2"]) and len(row["run_ids"]) == 3
+    row, _ = incumbent(dict(lost), dict(lost), dict(lost))
+    assert (row["outcome"], row["disturbed"]) == ("failed", "waited")
+    row, _ = incumbent(dict(lost), dict(LATE), dict(lost))
+    assert row["outcome"] == "failed" and pd.isna(row["disturbed"])
+
+
 def test_a_run_without_telemetry_says_what_could_not_be_looked_at(stage):
     _, plan, runs = stage
     bare = plan.run_ids()[0]
@@ -180,5 +194,5 @@ def test_a_run_without_telemetry_says_what_could_not_be_looked_at(stage):
 def test_a_broken_run_folder_is_named(stage, name):
     _, plan, runs = stage
     (runs / plan.run_ids()[0] / name).write_text("no")
-    with pytest.raises(ServelabError, match=rf"{plan.run_ids()[0]}: not a complete run .* remove the folder"):
+    with pytest.raises(ServelabError, match=rf"{plan.run_ids()[0]}: not a complete run .* run again"):
         parse_plan(*stage)

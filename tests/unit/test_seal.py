@@ -16,7 +16,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256, run_id
 from servelab.core.seal import Seal, faults_of_seal, resealed, seal_of
 from servelab.measure.run_files import RunStatus
-from servelab.measure.run_folder import SealedRuns
+from servelab.measure.sealed_runs import SealedRuns
 
 SPEC = made_run.spec()
 OTHER = made_run.spec(protocol={"max_concurrency": 8})

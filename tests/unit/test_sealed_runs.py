@@ -10,7 +10,7 @@ import made_run
 import pytest
 from made_results import write_run
 
-from servelab.measure.run_folder import SealedRuns
+from servelab.measure.sealed_runs import SealedRuns
 
 
 @pytest.fixture

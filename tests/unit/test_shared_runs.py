@@ -14,7 +14,7 @@ from servelab.archive.shared_runs import SharedRuns
 from servelab.core.errors import ServelabError
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import RunStatus, read_import, sign_run
-from servelab.measure.run_folder import SealedRuns
+from servelab.measure.sealed_runs import SealedRuns
 from servelab.workflow.imports import shared_runs
 from servelab.workflow.studies import read_configuration
 

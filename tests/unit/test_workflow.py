@@ -14,7 +14,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import HardwareSpec
 from servelab.measure.inputs import parse_job
-from servelab.measure.run_folder import SealedRuns
+from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
 from servelab.study.project import is_live, name_of

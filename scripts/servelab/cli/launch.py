@@ -26,12 +26,15 @@ from servelab.core.cli import call
 from servelab.core.errors import ConfigError
 from servelab.core.files import CHECKOUT, own_or_shipped
 from servelab.core.registry import nearest
+from servelab.core.run_spec import DISTURBED, FAILED
 
 PROFILE = Path("profiles/default")
 SNAKEFILE = Path("Snakefile")
 _FOUND = ("Snakefile", "workflow/Snakefile")
 """Files that Snakemake finds by itself."""
 _CONFIG = ("--config", "-C")
+AGAIN = "--again"
+"""Option of `servelab run`: runs to measure again."""
 HERE, SBATCH = "--here", "--sbatch"
 """Options of `servelab run`: the whole study in this allocation, and the batch script that does so."""
 _QUIET = ("--quiet", "all")
@@ -50,6 +53,7 @@ def snakemake_line(
     `known` are the studies that there are, `profile` is Snakemake's own default, `root` the folder where it will run:
     if it has no workflow of its own, the checkout's is named. `ConfigError` for another study.
     """
+    words, again = _without_again(words, root)
     studies = _studies(words)
     for name in studies:
         if name not in known:
@@ -60,13 +64,28 @@ def snakemake_line(
     if not any((root / each).is_file() for each in _FOUND):
         line += ["--snakefile", _named(root, SNAKEFILE)]
     line += fixed
-    if studies:
+    named = {"studies": studies, "again": again}
+    if keys := [f"{name}=[{','.join(found)}]" for name, found in named.items() if found]:
         # Snakemake reads every word after `--config` as a key, and of two `--config` only the last.
-        key = f"studies=[{','.join(studies)}]"
         at = next((place for place, word in enumerate(rest) if word in (*_CONFIG, "--")), len(rest))
         given = 1 if rest[at:] and rest[at] in _CONFIG else 0
-        rest[at : at + given] = ["--config", key]
+        rest[at : at + given] = ["--config", *keys]
     return line + rest
+
+
+def _without_again(words: Sequence[str], root: Path) -> tuple[list[str], list[str]]:
+    """The words without `--again` and the runs that it names; `ConfigError` if there is no such run."""
+    left = list(words)
+    if AGAIN not in left:
+        return left, []
+    at = left.index(AGAIN)
+    runs = list(takewhile(lambda word: not word.startswith("-"), left[at + 1 :]))
+    for run in runs:
+        if run not in (DISTURBED, FAILED) and not any((root / "results/runs").glob(f"{run}*/status.json")):
+            raise ConfigError(f"{AGAIN} {run}: no run in results/runs begins with that; or say {DISTURBED} or {FAILED}")
+    if not runs:
+        raise ConfigError(f"{AGAIN}: say which runs: {DISTURBED}, {FAILED}, or the beginning of a run's id")
+    return left[:at] + left[at + 1 + len(runs) :], runs
 
 
 def _studies(words: Sequence[str]) -> list[str]:
@@ -235,7 +254,10 @@ class InOrder(click.Group):
 RUN = """Runs studies: measures what is missing, proves the winner, writes the report.
 
 With `--here`, all of it in this machine or allocation (`salloc`, a pod): candidates side by side on its devices, and no
-start that would not end in time; the same command goes on in the next allocation. `--sbatch` prints a script for it."""
+start that would not end in time; the same command goes on in the next allocation. `--sbatch` prints a script for it.
+
+`--again disturbed`, `--again failed` or `--again RUN...` (the beginnings of ids) measures these runs again; what was
+measured of them moves to results/runs/set-aside."""
 
 
 @click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

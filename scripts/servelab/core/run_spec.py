@@ -190,9 +190,9 @@ class ProtocolSpec(Strict):
         10.0,
         gt=0,
         le=100,
-        description="A run is disturbed if others kept server and client waiting for a CPU for more than this share of "
-        "the time in a round (docs/evidence.md: how much that moves the figures). Others' use of other CPUs does not "
-        "count. 100 turns this off.",
+        description="A run is disturbed if others may have lowered its figures by more than this in a round: by twice "
+        "the share of the time that server and client waited for CPUs which others had. Others' use of other CPUs does "
+        "not count. 100 turns this off.",
     )
     client_processes: int = Field(1, ge=1, description="Processes of the load client; more if one core is too few.")
     keep_alive: bool = Field(
@@ -217,6 +217,9 @@ class ProtocolSpec(Strict):
             raise ValueError("`burstiness` is for `arrivals: gamma`")
         return self
 
+
+DISTURBED, FAILED = "disturbed", "failed"
+"""Words that choose runs to measure again; any other word is the beginning of a run's id."""
 
 Statistic = Literal["mean", "median", "p90", "p95", "p99", "minimum", "maximum"]
 """Statistics that can have a limit."""

@@ -178,7 +178,7 @@ def write_run(folder: Path, spec: RunSpec, outcome: Outcome, accounts: Accounts)
 
 def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
     """The status of a run that has ended now."""
-    records, failure = outcome.table(), outcome.failure
+    records, failure, delay = outcome.table(), outcome.failure, outcome.delay()
     failed = records.num_rows - records["error"].null_count
     has_speed = not (failure or outcome.not_sent or spec.keeps_answers)
     ends = [pc.max(table["end_s"]).as_py() or 0.0 for table in outcome.step_records or outcome.records]
@@ -203,6 +203,7 @@ def status(spec: RunSpec, outcome: Outcome, accounts: Accounts) -> RunStatus:
         work=accounts.work,
         rates=accounts.rates,
         disturbed=accounts.disturbed,
+        others_percent=delay.others_percent if accounts.disturbed and delay else None,
         startup_s=outcome.startup_s,
         weights_cached_share=outcome.weights_cached_share,
         load_s=sum(ends),

@@ -106,7 +106,12 @@ class RunStatus(JsonFile):
     place: PlaceFacts | None = None
     work: ModelWork | None = None
     rates: DeviceRates | None = None
-    disturbed: str | None = Field(None, description="What disturbed the last attempt, which counts; null if nothing.")
+    disturbed: str | None = Field(
+        None, description="What disturbed the last attempt, which counts: a failure is then no result; null if nothing."
+    )
+    others_percent: float | None = Field(
+        None, description="Share of the machine's CPUs that others or the hypervisor had then; null unless disturbed."
+    )
     startup_s: float | None = Field(description="Seconds until the server start that served it was healthy.")
     weights_cached_share: float | None = Field(
         None,

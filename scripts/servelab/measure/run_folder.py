@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 
 from servelab.assets.pinned_file import StoredModel
 from servelab.core.errors import Outage
-from servelab.core.files import JsonFile, NotJsonError, move_folder, write_text
+from servelab.core.files import JsonFile, NotJsonError, move_folder
 from servelab.core.identity import file_sha256, run_id
 from servelab.core.processes import stop_all
 from servelab.core.result_lock import claim, is_claimed
@@ -56,7 +56,7 @@ Status = TypeVar("Status", bound=JsonFile)
 _ATTEMPT = re.compile(r"\.(?P<id>[0-9a-f]{20})\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<start>\d+)\.part")
 _JOB = re.compile(r"\.[0-9a-f]{32}\.(?P<host>.+)\.(?P<pid>\d+)\.job")
 SET_ASIDE = "set-aside"
-"""Folder of broken runs."""
+"""Folder of broken runs, and of those that were measured again."""
 _FORGOTTEN_S = 24 * 3600
 """An attempt on another node that has written nothing for this long has ended: its time limits are far shorter."""
 
@@ -123,7 +123,7 @@ def make_once(output: Path, work_in: Callable[[Path], None], kind: type[Status])
             work_in(folder)
             was_first = move_folder(folder, output)
         if (status := read_status(output, kind)) is None:
-            raise Outage(f"{output} is in the way and is not complete; remove it and run again")
+            raise Outage(f"{output} is in the way and is not complete; run again, and it is set aside")
         if not was_first:
             print(f"{output.name}: another workflow was first, its result is kept", file=sys.stderr, flush=True)
         return status
@@ -149,8 +149,12 @@ def why_not_used(folder: Path, *, use_imported: bool = True) -> str | None:
 def _set_aside_if_broken(folder: Path, *, use_imported: bool = True) -> None:
     if not folder.exists() or is_empty(folder):
         return
-    if (why := why_not_used(folder, use_imported=use_imported)) is None:
-        return
+    if (why := why_not_used(folder, use_imported=use_imported)) is not None:
+        move_aside(folder, why)
+
+
+def move_aside(folder: Path, why: str) -> None:
+    """Moves a run's folder to `set-aside/`, beside those that were moved earlier, and reports why."""
     aside = folder.with_name(SET_ASIDE)
     to = aside / f"{folder.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
     try:
@@ -304,83 +308,3 @@ def _named(text: str, addresses: Sequence[str]) -> str:
 def _relative(part: str) -> str:
     """The text with the working directory, which may contain a user's name, removed from paths."""
     return part.replace(f"{Path.cwd()}/", "")
-
-
-class OtherPlaces(Protocol):
-    """Runs that other places have; `servelab.archive.shared_runs` has them."""
-
-    def has(self, run_id: str) -> bool:
-        """Whether a place has the run."""
-
-    def fetch(self, run_id: str) -> bool:
-        """Puts the run into this folder; False if it cannot be used."""
-
-
-class SealedRuns:
-    """The runs in a folder.
-
-    `marks` is a folder for files that start the job of a broken run, which `report` gets a line for. Without
-    `use_imported`, a run that was restored from an archive counts as broken. A missing run that is `elsewhere` counts
-    as complete; it is fetched if `is_running()`, and in a dry run it stays where it is.
-    """
-
-    def __init__(
-        self,
-        runs: Path,
-        marks: Path = Path(".snakemake/broken"),
-        report: Callable[[str], None] = lambda line: None,
-        *,
-        use_imported: bool = True,
-        elsewhere: OtherPlaces | None = None,
-        is_running: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._runs, self._marks, self._report, self._use_imported = runs, marks, report, use_imported
-        self._elsewhere, self._is_running = elsewhere, is_running
-        self._sound: set[str] = set()
-        """Runs of this process: one that was complete is not looked at again."""
-        self._broken: dict[str, int] = {}
-        """Broken runs, and the time of what is in their folders."""
-
-    def is_complete(self, run_id: str) -> bool:
-        """Whether a run was measured and its files are those of its seal."""
-        if run_id in self._sound:
-            return True
-        folder = self._runs / run_id
-        if not _is_there(folder):
-            if self._elsewhere is None or not self._elsewhere.has(run_id):
-                return False
-            if not self._is_running():
-                return True
-            if not self._elsewhere.fetch(run_id):
-                return False
-        elif self._broken.get(run_id) == _newest_ns(folder):
-            return False
-        if why := why_not_used(folder, use_imported=self._use_imported):
-            self._broken[run_id] = _newest_ns(folder)
-            self._report(f"{why}; it is set aside and measured again")
-            return False
-        self._sound.add(run_id)
-        return True
-
-    def is_here(self, run_id: str) -> bool:
-        """Whether a complete run is in the folder, rather than elsewhere until it is fetched."""
-        return self._elsewhere is None or run_id in self._sound
-
-    def marks(self, run_id: str) -> list[str]:
-        """A file that is newer than what is left of a run, if it is broken: then Snakemake makes it again."""
-        if run_id not in self._broken:
-            return []
-        mark, folder = self._marks / run_id, self._runs / run_id
-        write_text(mark, f"broken at {time.time_ns()}\n")  # another content each time: Snakemake compares it
-        newest_ns = _newest_ns(folder) if _is_there(folder) else 0
-        if newest_ns >= mark.stat().st_mtime_ns:
-            os.utime(mark, ns=(newest_ns + 10**9, newest_ns + 10**9))
-        return [str(mark)]
-
-
-def _is_there(folder: Path) -> bool:
-    return folder.exists() and not is_empty(folder)
-
-
-def _newest_ns(folder: Path) -> int:
-    return max(path.lstat().st_mtime_ns for path in [folder, *folder.glob("*")])

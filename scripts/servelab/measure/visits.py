@@ -103,6 +103,8 @@ def measure_fairly(spec: RunSpec, attempt: Callable[[], Outcome], restart: Calla
         ended = time.monotonic()
         delay = outcome.delay()
         disturbed = delay.text if delay and delay.disturbs(spec.protocol.max_others_cpu_percent) else None
+        if outcome.failure and outcome.failure.reason not in _OF_THE_LOAD:
+            disturbed = None  # it fails on a quiet machine too
         cause = next((cause for cause in _causes(outcome, disturbed) if left[cause]), None)
         if cause is None:
             break
@@ -122,7 +124,7 @@ def _causes(outcome: Outcome, disturbed: str | None) -> list[str]:
     if outcome.failure is not None:
         if isinstance(outcome.failure, Killed):
             return ["killed"]
-        return ["disturbed"] if disturbed and outcome.failure.reason in _OF_THE_LOAD else []
+        return ["disturbed"] if disturbed else []
     errors = outcome.table()["error"]
     failed = len(errors) - errors.null_count
     return [*(["failed"] if 0 < failed < _FEW * len(errors) else []), *(["disturbed"] if disturbed else [])]

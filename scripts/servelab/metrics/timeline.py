@@ -112,11 +112,17 @@ def _bucket_s(last_s: float) -> float:
     return next(step * decade for step in (1, 2, 5, 10) if step * decade >= shortest * (1 - 1e-9))
 
 
+_EFFECT = 2.0
+"""Percent of the tokens per second that a delay of 1 % costs at most (docs/evidence.md)."""
+
+
 class Delay(NamedTuple):
     """How long server and client waited for CPUs that others had, in the round with the longest delay."""
 
     percent: float
     """Of the time; the share of the CPUs that others used if the waiting was not seen, which is no less."""
+    others_percent: float
+    """Share of the CPUs that others used, or the hypervisor took."""
     siblings_percent: float
     """Share of the CPUs that other jobs of the workflow used; 0 if unknown."""
     is_seen: bool
@@ -124,8 +130,8 @@ class Delay(NamedTuple):
     sees_server: bool
 
     def disturbs(self, most_percent: float) -> bool:
-        """Whether it is more than the protocol's `max_others_cpu_percent`."""
-        return self.percent > most_percent and most_percent < 100
+        """Whether it may have lowered the figures by more than the protocol's `max_others_cpu_percent`."""
+        return (_EFFECT * self.percent if self.is_seen else self.percent) > most_percent and most_percent < 100
 
     @property
     def text(self) -> str:
@@ -157,11 +163,12 @@ def delay_of(loaded: RecordArray) -> Delay | None:
     """How others delayed a run, from telemetry under load; None without telemetry of the CPUs."""
     names = ("delayed_percent", "others_cpu_percent", "steal_cpu_percent", "siblings_cpu_percent")
     delayed, others, stolen, siblings = (_worst_round(loaded, metric) for metric in names)
-    percent = others + stolen if np.isnan(delayed) else delayed
-    if np.isnan(percent):
+    taken = float(np.nansum([others, stolen]))
+    if np.isnan([delayed, others, stolen]).all():
         return None
+    is_seen = not np.isnan(delayed)
     sees_server = not np.isnan(_worst_round(loaded, "server_waited_percent"))
-    return Delay(percent, 0.0 if np.isnan(siblings) else siblings, not np.isnan(delayed), sees_server)
+    return Delay(delayed if is_seen else taken, taken, float(np.nansum([siblings])), is_seen, sees_server)
 
 
 def _worst_round(loaded: RecordArray, metric: str) -> float:

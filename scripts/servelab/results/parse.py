@@ -70,9 +70,11 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
     """The columns of schemas.STAGE_TABLE that come from a candidate's runs on one workload, in the order of its starts.
 
     Figures are means over the starts that went well, without the disturbed ones if there are others; intervals are
-    Student's over them. One failed start makes the
-    candidate `failed`: a server that starts only sometimes is a finding.
+    Student's over them. One failed start makes the candidate `failed`: a server that starts only sometimes is a
+    finding. But one that failed while it was disturbed counts only if no other start went well.
     """
+    went_well = any(start.status.is_ok for start in starts)
+    counted = [start for start in starts if start.status.is_ok or not (went_well and start.status.disturbed)]
     well = [start for start in starts if start.status.is_ok]
     _, basis = study.objective.metric_and_basis
     factor, _ = per_basis(basis, accelerators, study.hardware.per_node)
@@ -96,15 +98,23 @@ def columns_of_starts(study: Study, accelerators: int, starts: Sequence[Start]) 
         **_capacity(well),
         "natural_length_tokens": _natural_length(well),
         **startup_columns(starts),
-        **_outcome(starts),
+        **_outcome(counted),
         **_validity(starts),
         **_limits(well),
-        "disturbed": "; ".join(sorted({disturbances[start.run.run_id] or "" for start in well} - {""})) or None,
+        "disturbed": _disturbed(counted, [disturbances[start.run.run_id] for start in well]),
         "rounds": sum(start.status.rounds for start in starts),
-        "success_rate": _success_rate([start.status for start in starts]),
+        "success_rate": _success_rate([start.status for start in counted]),
         "accelerator_s": sum(start.status.accelerator_s for start in starts),
         "load_accelerator_s": sum(start.status.load_s for start in starts) * accelerators,
     }
+
+
+def _disturbed(starts: Sequence[Start], of_well: Sequence[str | None]) -> str | None:
+    """What disturbed the starts that count, or those that failed: a failure of one that was not is a result."""
+    failed = [start.status.disturbed for start in starts if not start.status.is_ok]
+    if not all(failed):
+        return None
+    return "; ".join(sorted({what for what in [*of_well, *failed] if what})) or None
 
 
 def interval_columns(name: str, suffix: str, values: Sequence[float]) -> dict[str, float | None]:

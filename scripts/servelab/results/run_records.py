@@ -33,7 +33,7 @@ and the one of `servelab.results.physical_limit`.
 
 def incomplete(folder: Path, error: Exception | str) -> ServelabError:
     """The error for a run folder that cannot be read."""
-    return ServelabError(f"{folder}: not a complete run ({error}); remove the folder and run again")
+    return ServelabError(f"{folder}: not a complete run ({error}); run again, and it is set aside")
 
 
 def read_run(study: Study, workload: str, spec: RunSpec, folder: Path) -> tuple[RunStatus, RunData]:

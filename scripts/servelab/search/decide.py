@@ -184,6 +184,9 @@ def _verdict(study: SearchedStudy, row: Row, incumbent: Row, noise: StartNoise |
     if row["position"] == 0:
         rate = too_many_failed(study, row)
         verdict, why = "incumbent", wrong[1] if wrong else rate or "the stage starts from it"
+    elif what := _lost(row) or _lost(incumbent):
+        who = "this candidate" if _lost(row) else "the incumbent"
+        verdict, why = CANNOT_TELL, f"{who} failed while it was disturbed, {what}"
     elif wrong and not _may_be_disturbed(wrong, row):
         verdict, why = wrong
         if verdict == CHANGES_ANSWERS and not wrong_incumbent and incumbent["objective_value"]:
@@ -264,6 +267,12 @@ def unfit(study: SearchedStudy, row: Row) -> tuple[str, str] | None:
 def can_win(study: SearchedStudy, row: Row, incumbent: Row) -> bool:
     """Whether nothing but its speed decides if a candidate wins over the incumbent."""
     return unfit(study, row) is None and not is_barred(study, row, incumbent)
+
+
+def _lost(row: Row) -> str | None:
+    """What disturbed a run that failed, perhaps only because of that; None if it did not fail or nothing did."""
+    what = disturbed(row) if row["outcome"] == "failed" else None
+    return what and f"{what} ({row['reason']}: {row['message']})"
 
 
 def _may_be_disturbed(wrong: tuple[str, str], row: Row) -> bool:

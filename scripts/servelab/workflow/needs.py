@@ -16,7 +16,7 @@ from servelab.core.run_spec import HardwareSpec, ModelSource, ModelSpec, RunSpec
 from servelab.engines.adapters import ENGINES
 from servelab.machine.devices import DEVICES
 from servelab.measure.environment_gate import settings_id
-from servelab.measure.run_folder import SealedRuns
+from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.strategies import loads
 from servelab.study.project import Project
 from servelab.study.spec_builder import served_settings

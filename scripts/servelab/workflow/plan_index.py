@@ -72,6 +72,13 @@ class Plans:
         ]
         return max(found, key=lambda job: sum(map(len, job)))
 
+    def partners(self, run_id: str) -> list[str]:
+        """Runs of the same load in the other visit of a run's pair; none if it is in no pair of the plans so far."""
+        jobs = (job for read in self._read.values() for job in read.jobs)
+        pairs = [job for job in jobs if len(job) > 1 and any(run_id in visit for visit in job)]
+        others = dict.fromkeys(run for job in pairs for visit in job if run_id not in visit for run in visit)
+        return [run for run in others if _load(self._content[run]) == _load(self._content[run_id])]
+
     def count(self) -> int:
         """How many plans were read."""
         return len(self._read)
@@ -122,3 +129,7 @@ def _until(run_id: str, job: Job) -> Job:
     number = next(number for number, visit in enumerate(job) if run_id in visit)
     last = job[number]
     return (*job[:number], last[: last.index(run_id) + 1])
+
+
+def _load(spec: dict[str, Any]) -> tuple[Any, ...]:
+    return spec["workload"], spec["protocol"], spec.get("capacity"), spec.get("objective")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from servelab.measure.run_folder import SealedRuns
+from servelab.measure.sealed_runs import SealedRuns
 from servelab.study.project import LIVE, is_live, name_of
 from servelab.workflow.plan_index import Job, Plans
 from servelab.workflow.studies import Studies

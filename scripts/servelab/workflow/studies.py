@@ -68,6 +68,7 @@ class WorkflowConfig(Strict):
     use_imported_runs: Annotated[StrictBool, BeforeValidator(_switch)] = Field(
         True, description="Whether runs that were restored, or taken from elsewhere, are used."
     )
+    again: Names = Field([], description="Runs to measure again: `disturbed`, `failed`, or beginnings of ids.")
     runs_from: Annotated[list[RunPlace], BeforeValidator(_places)] = Field(
         [], description="Where missing runs are looked for before they are measured."
     )

@@ -168,11 +168,13 @@ def read_environment(path: Path) -> Environment:
     if environment.image is not None:
         image = environment.image.absolute_in(folder)
         if image.file is not None and not image.file.exists():
-            raise Outage(f"{path}: its image {image.file.name} is gone; delete the folder and build it again")
+            raise Outage(f"{path}: its image {image.file.name} is gone; move that folder away, and it is built again")
         return environment.model_copy(update={"image": image})
     python = folder / environment.python
     if not python.exists():
-        raise Outage(f"{path}: its interpreter {environment.python} is gone; delete the folder and build it again")
+        raise Outage(
+            f"{path}: its interpreter {environment.python} is gone; move that folder away, and it is built again"
+        )
     return environment.model_copy(update={"python": python})
 
 

@@ -166,9 +166,9 @@ def _still_warming_up(evidence: Evidence) -> Saw:
     "busy_machine",
     looks_at="How long the threads of server and client were ready to run and had no CPU during the load, while others "
     "used the CPUs of the run or the hypervisor took them. Others' use of other CPUs does not count.",
-    rule="averaged over any round, that is more than `protocol.max_others_cpu_percent` of the time (10 % by default; "
-    "evidence.md has the effect on the figures). Where the kernel does not say how long processes wait, others' share "
-    "of all CPUs takes its place.",
+    rule="averaged over any round, that is more than half of `protocol.max_others_cpu_percent` (5 % of the time by "
+    "default; evidence.md has the effect on the figures). Where the kernel does not say how long processes wait, "
+    "others had more than `max_others_cpu_percent` of all CPUs.",
     fails_as=("suspect",),
     action="Nothing: the next invocation of the workflow measures the run again. Stop other programs before.",
     means_disturbed=True,

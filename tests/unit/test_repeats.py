@@ -1,0 +1,100 @@
+"""Runs that the next invocation measures again: disturbed ones on a quieter machine, and those that a user names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import made_run
+import pytest
+from made_results import write_run
+
+from servelab.cli.launch import snakemake_line
+from servelab.core.errors import ConfigError
+from servelab.measure.run_folder import SET_ASIDE
+from servelab.measure.sealed_runs import Repeats, SealedRuns
+
+
+@pytest.fixture
+def runs(tmp_path) -> list[Path]:
+    """Two runs of last year: the first was disturbed while others had 60 % of the CPUs, the second failed."""
+    made = [write_run(tmp_path / "runs", made_run.spec(protocol={"max_concurrency": n})) for n in (4, 8)]
+    change(made[0], disturbed="waited", others_percent=60.0, finished_at="2025-01-01T00:00:00+00:00")
+    change(made[1], outcome="failed", reason="crashed", finished_at="2025-01-01T00:00:00+00:00")
+    return made
+
+
+def change(run: Path, **values) -> None:
+    status = json.loads((run / "status.json").read_bytes())
+    (run / "status.json").write_text(json.dumps(status | values))
+    made_run.seal(run)
+
+
+def missing(runs, *words, others=0.0, partners=None, is_running=True) -> tuple[list[int], list[str]]:
+    """Numbers of the runs that are not complete, asked twice; and lines."""
+    lines: list[str] = []
+    repeats = Repeats(words, lambda run_id: (partners or {}).get(run_id, ()), lambda: others)
+    folder = runs[0].parent
+    sealed = SealedRuns(folder, folder.parent / "marks", lines.append, is_running=lambda: is_running, repeats=repeats)
+    for _ in range(2):
+        found = [number for number, run in enumerate(runs) if not sealed.is_complete(run.name)]
+    return found, lines
+
+
+@pytest.mark.parametrize(
+    ("words", "others", "expected"),
+    [
+        ((), 10.0, [0]),
+        ((), 50.0, []),  # as busy as it was
+        (("disturbed",), 50.0, [0]),
+        (("failed",), 50.0, [1]),
+        (("failed", "disturbed"), 50.0, [0, 1]),
+    ],
+)
+def test_runs_that_are_measured_again(words, others, expected, runs):
+    assert missing(runs, *words, others=others)[0] == expected
+    aside = [each.name.split("-")[0] for each in (runs[0].parent / SET_ASIDE).glob("*")]
+    assert sorted(aside) == sorted(runs[number].name for number in expected), "what was measured is kept"
+    assert [run.exists() for run in runs] == [number not in expected for number in range(2)]
+
+
+def test_a_run_is_chosen_by_the_beginning_of_its_id(runs):
+    assert missing(runs, runs[1].name[:8], others=50.0)[0] == [1]
+
+
+def test_a_dry_run_counts_them_and_moves_nothing(runs):
+    found, lines = missing(runs, is_running=False)
+    assert (found, len(lines), runs[0].exists()) == ([0], 1, True)
+    assert "was disturbed, waited" in lines[0]
+
+
+def test_a_run_of_this_invocation_is_kept_though_it_is_disturbed_again(runs):
+    change(runs[0], finished_at="2999-01-01T00:00:00+00:00")
+    assert missing(runs, "disturbed", "failed")[0] == [1]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_pair_is_measured_together(first, runs):
+    """In whichever order the two are looked at."""
+    change(runs[1], outcome="ok", finished_at="2025-01-01T00:00:00+00:00")
+    pair = {runs[0].name: [runs[1].name], runs[1].name: [runs[0].name]}
+    assert missing([runs[first], runs[1 - first]], partners=pair)[0] == [0, 1]
+
+
+def test_an_imported_run_is_left_alone(runs):
+    imported = {"archive": None, "archive_sha256": None, "study": None, "results_folder": "../other"}
+    signed = {"archive_signed_by": None, "run_signed_by": None, "imported_at": "2025-01-01"}
+    mark = {"run_id": runs[0].name, "imports": [imported | signed]}
+    (runs[0] / "imported.json").write_text(json.dumps(mark))
+    assert missing(runs, "disturbed")[0] == []
+
+
+def test_the_command_names_runs_to_measure_again(runs, tmp_path):
+    (tmp_path / "results").mkdir()
+    runs[0].parent.rename(tmp_path / "results/runs")
+    begin = runs[0].name[:6]
+    line = " ".join(snakemake_line([], ["a", "--again", "failed", begin, "-n"], ["a"], "slurm", tmp_path))
+    assert line.endswith(f"-n --config studies=[a] again=[failed,{begin}]")
+    for words, why in ((["--again"], "say which runs"), (["--again", "ffff"], "no run in results/runs")):
+        with pytest.raises(ConfigError, match=why):
+            snakemake_line([], words, ["a"], "slurm", tmp_path)
