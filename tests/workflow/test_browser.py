@@ -153,7 +153,6 @@ def look_at(browser, report: Path, name: str) -> None:
         page.set_viewport_size(PHONE)
         assert page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"], page.evaluate(TOO_WIDE)
         assert page.evaluate(TOO_WIDE) == []
-        page.evaluate("() => document.querySelectorAll('article details').forEach((each) => { each.open = false; })")
         seen.keep(f"{name}-phone-dark")
         page.emulate_media(color_scheme="light")
         seen.keep(f"{name}-phone-light")

@@ -13,7 +13,7 @@ def test_the_report_of_snakemake_has_charts_tables_and_captions(finished, tmp_pa
         page = archive.read(next(name for name in names if name.endswith("report.html") and "data" not in name))
         held = {name.rsplit("/", 1)[-1] for name in names}
     text = page.decode()
-    assert {"report.html", "tried.svg", "objective.csv", "stage-engine.csv", "metrics.csv"} <= held
+    assert {"report.html", "tried.svg", "stages.csv", "metrics.csv"} <= held
     assert "studies/tiny" in text
     for said in ("A chart of studies/tiny", "A table of the report of studies/tiny", "The report of studies/tiny"):
         assert said in text

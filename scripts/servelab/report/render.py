@@ -29,9 +29,9 @@ from servelab.report.comparison_section import (
     sides_table,
 )
 from servelab.report.measured_runs import MeasuredRuns
-from servelab.report.page import Cell, ShownMeasurement, Table, render_html, write_tables
+from servelab.report.page import ShownMeasurement, render_html, write_tables
 from servelab.report.proof_section import proof_section
-from servelab.report.stages_section import Origin, StageSection, stage_sections
+from servelab.report.stages_section import Origin, search_table, stage_sections
 from servelab.report.versions_section import versions_section
 from servelab.search.decision import Decision
 from servelab.search.recommendation_text import answer_text
@@ -118,8 +118,8 @@ def report_content(
         },
         "curves": None if curves is None or curves.empty else curves_table(curves, "Logs" if is_recorded else "Starts"),
         "answers": None if asked is None else answers_table(asked),
-        "stages": [replace(stage, table=stage.table and marks.on(stage.table)) for stage in stages],
-        "not_tried": _not_tried(stages),
+        "stages": stages,
+        "searched": marks.on(search_table(study, stages, is_recorded)),
         "versions": None if history is None or answers is None else versions_section(study, history, answers),
         "audit": None if claims is None else audit_section(claims),
         "origin": origin,
@@ -164,11 +164,6 @@ def _why(counters: Mapping[str, RunCounters]) -> str:
     if len(kinds) < len(SIDES) or not all(found.values()):
         return ""
     return "; ".join(f"{SIDES[side].lower()} {text}" for side, text in found.items())
-
-
-def _not_tried(stages: Sequence[StageSection]) -> Table:
-    rows = [[Cell(stage.title), Cell(candidate), Cell(why)] for stage in stages for candidate, why in stage.not_tried]
-    return Table(["Stage", "Candidate", "Why"], rows)
 
 
 RENDERED = ("report.html", "report.md", "tables")

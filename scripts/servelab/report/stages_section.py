@@ -1,10 +1,10 @@
-"""One section per stage: what was tried, the results, and why the winner won."""
+"""The search: why each stage ended as it did, and a table of all that it tried, failed or left out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -14,8 +14,7 @@ from servelab.core.yaml_file import NO_BREAK, duration, estimate, metric_label
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import per_basis
 from servelab.report.page import MOST_ROWS, Cell, ShownMeasurement, Table, change_cell, value_or_none
-from servelab.search.decide import CONSTRAINT_MISSED
-from servelab.search.decision import CANNOT_TELL, CHANGES_ANSWERS, Decision, Verdict
+from servelab.search.decision import Decision, Verdict
 from servelab.study.project import StageOutline, StudySummary
 
 
@@ -66,30 +65,21 @@ class Origin:
 
 
 Row = dict[Any, Any]
-
-RATES = ("total_tokens_per_s", "output_tokens_per_s", "requests_per_s")
-LATENCIES = ("ttft_ms", "tpot_ms")
+_LATENCIES = ("ttft_ms", "tpot_ms")
 
 
 @dataclass(frozen=True)
 class StageSection:
-    """The report's section on one stage."""
+    """Why one stage ended as it did, and what it tried."""
 
-    name: str
     title: str
-    applies: bool
     outcome: str
     reason: str
+    rows: list[list[Cell]]
+    """Rows of the table of the search."""
     warning: str = ""
     """How the places of the runs that the stage compared differ; empty if they do not."""
     effort: str = ""
-    table: Table | None = None
-    failures: Table | None = None
-    """Candidates that could not be measured, with the log line that explains the failure."""
-    commands: list[tuple[str, str | None, str]] = field(default_factory=list)
-    """Candidate, its run and its command."""
-    not_tried: list[tuple[str, str]] = field(default_factory=list)
-    """Candidates that were not run, and why."""
 
 
 def stage_sections(
@@ -106,50 +96,41 @@ def stage_sections(
     ]
 
 
+def search_table(study: StudySummary, sections: Sequence[StageSection], is_recorded: bool) -> Table:
+    """All that the search tried, failed or left out, stage by stage.
+
+    What a search found chose the winner and is no claim, so that it has no changes; those of recorded logs are theirs.
+    """
+    label = metric_label(*study.objective.metric_and_basis)
+    figures = [label, "Change"] if is_recorded else [f"Search: {label}"]
+    latencies = [metric_label(latency) for latency in _LATENCIES]
+    columns = ["Candidate", "Verdict", *figures, *latencies, "n"]
+    return Table(columns, [row for section in sections for row in section.rows], most=MOST_ROWS * len(sections))
+
+
 def _section(
-    stage: StageOutline,
-    table: pd.DataFrame,
-    decision: Decision,
-    measured: ShownMeasurement,
-    origin: Origin,
+    stage: StageOutline, table: pd.DataFrame, decision: Decision, measured: ShownMeasurement, origin: Origin
 ) -> StageSection:
+    blanks = [Cell("–")] * (4 + (origin.kind == "recorded"))
+
+    def left_out(candidate: str, why: str) -> list[Cell]:
+        return [Cell(candidate, note=decision.title), Cell("not tried", note=why), *blanks]
+
     if not decision.applies:
-        not_tried = [(candidate, decision.reason) for candidate in stage.candidates]
-        outcome = "Not applicable"
-        return StageSection(stage.name, decision.title, False, outcome, decision.reason, not_tried=not_tried)
-    planned = _in_order(table, decision)
-    rows = [row for row in planned if row["outcome"] in ("ok", "failed")]
+        rows = [left_out(candidate, decision.reason) for candidate in stage.candidates]
+        return StageSection(decision.title, "Not applicable", decision.reason, rows)
     verdicts = {verdict.candidate: verdict for verdict in decision.candidates}
-    left_out = [
-        (
-            row["candidate"],
-            f"refused before any run: {row['message']}" if row["outcome"] == "failed" else str(row["message"]),
-        )
-        for row in planned
-        if not value_or_none(row["run_id"])
-    ]
+    planned = _in_order(table, decision)
+    rows = [_row(row, verdicts, decision, measured, origin) for row in planned if value_or_none(row["run_id"])]
+    for row in planned:
+        if not value_or_none(row["run_id"]):
+            refused = "refused before any run: " if row["outcome"] == "failed" else ""
+            rows.append(left_out(row["candidate"], f"{refused}{row['message']}"))
     seen = {row["candidate"] for row in planned}
-    same = [
-        (candidate, "the same configuration as the incumbent or another candidate")
-        for candidate in stage.candidates
-        if candidate not in seen
-    ]
-    commands = [(row["candidate"], value_or_none(row["run_id"]), row["command"]) for row in rows if row["command"]]
+    same = "the same configuration as the incumbent or another candidate"
+    rows += [left_out(candidate, same) for candidate in stage.candidates if candidate not in seen]
     outcome = "Winner" if decision.changed else "The incumbent stays"
-    shown = _table(rows, verdicts, measured, origin.kind == "recorded") if rows else None
-    return StageSection(
-        stage.name,
-        decision.title,
-        True,
-        outcome,
-        decision.reason,
-        decision.unequal_places or "",
-        _effort(table),
-        shown,
-        _failures(rows, origin),
-        commands[:MOST_ROWS],
-        left_out + same,
-    )
+    return StageSection(decision.title, outcome, decision.reason, rows, decision.unequal_places or "", _effort(table))
 
 
 def _in_order(table: pd.DataFrame, decision: Decision) -> list[Row]:
@@ -159,22 +140,8 @@ def _in_order(table: pd.DataFrame, decision: Decision) -> list[Row]:
         higher_is_better = bool(METRICS.get(str(table["objective"].iloc[0])).higher_is_better)
         first = table["is_incumbent"] | (table["candidate"] == decision.winner.candidate)
         others = table[~first].sort_values("objective_value", ascending=not higher_is_better, kind="stable")
-        table = pd.concat([table[first], others])
+        table = pd.concat([table[first], others]).head(MOST_ROWS)
     return table.to_dict("records")
-
-
-def _failures(rows: Sequence[Row], origin: Origin) -> Table | None:
-    failed = [row for row in rows if row["outcome"] != "ok" and value_or_none(row["run_id"])]
-    cells = [
-        [
-            Cell(row["candidate"], row["run_id"]),
-            Cell(str(row["reason"]).replace("_", " "), link=origin.failure_href(row["run_id"])),
-            Cell(str(value_or_none(row["message"]) or "")),
-        ]
-        for row in failed
-    ]
-    columns = ["Candidate", "Failed because of", "Log line that explains it"]
-    return Table(columns, cells, most=50) if cells else None
 
 
 def _effort(table: pd.DataFrame) -> str:
@@ -183,45 +150,23 @@ def _effort(table: pd.DataFrame) -> str:
     return f"{runs} run{'' if runs == 1 else 's'}, {duration(rows['accelerator_s'].sum())} of accelerator time"
 
 
-def _table(rows: list[Row], verdicts: dict[str, Verdict], measured: ShownMeasurement, is_recorded: bool) -> Table:
-    """The stage's table; a column that is equal in all rows, or empty, is omitted.
-
-    What a search found chose the winner and is no claim, so that it has no changes; those of recorded logs are theirs.
-    """
-    objective, per = str(rows[0]["objective"]), str(rows[0]["objective_per"])
-    columns: dict[str, list[Cell]] = {"Candidate": [_candidate(row, verdicts) for row in rows]}
-    engines = [f"{row['engine']} {row['engine_version']}" for row in rows]
-    if len(set(engines)) > 1:
-        columns["Engine"] = [Cell(engine) for engine in engines]
-    if len({row["accelerators"] for row in rows}) > 1:
-        columns["Accelerators"] = [Cell(str(row["accelerators"])) for row in rows]
-    label = metric_label(objective, per)
-    columns[label if is_recorded else f"Search: {label}"] = [_objective(row, is_recorded) for row in rows]
-    if is_recorded:
-        columns["Change"] = [_change(row, verdicts, rows[0]["run_id"]) for row in rows]
-    as_run = all(per_basis(row["objective_per"], *_counts(row))[0] == 1 for row in rows)
-    others = {
-        metric_label(rate): [measured.cell(list(row["run_ids"]), rate) for row in rows]
-        for rate in RATES
-        if rate != objective or not as_run
-    }
-    for latency in LATENCIES:
-        others[metric_label(latency)] = [measured.cell(list(row["run_ids"]), latency, with_p99=True) for row in rows]
-    others["E2EL (ms)"] = [measured.cell(list(row["run_ids"]), "e2el_ms") for row in rows]
-    columns |= {name: cells for name, cells in others.items() if any(cell.run_id for cell in cells)}
-    columns["n"] = [measured.counts(list(row["run_ids"])) for row in rows]
-    return Table(list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)])
-
-
-def _candidate(row: Row, verdicts: dict[str, Verdict]) -> Cell:
-    found = verdicts.get(row["candidate"])
-    verdict = found.verdict if found else row["outcome"]
-    # A measured candidate that cannot win shows the reason here; one that was not measured has its own message.
-    cannot_win = verdict in ("failed", CONSTRAINT_MISSED, CHANGES_ANSWERS, CANNOT_TELL) and row["outcome"] == "ok"
-    said = f"{verdict}: {found.why}" if found and cannot_win else verdict
+def _row(
+    row: Row, verdicts: Mapping[str, Verdict], decision: Decision, measured: ShownMeasurement, origin: Origin
+) -> list[Cell]:
+    verdict, run_ids = verdicts.get(row["candidate"]), list(row["run_ids"])
     changes = _changes(json.loads(row["changes"]))
-    note = said if changes in ("", row["candidate"]) else f"{said}; {changes}"
-    return Cell(row["candidate"], value_or_none(row["run_id"]), note, is_good=verdict == "winner")
+    note = decision.title if changes in ("", row["candidate"]) else f"{decision.title}; {changes}"
+    word, is_ok = verdict.verdict if verdict else str(row["outcome"]), row["outcome"] == "ok"
+    why = verdict.why if verdict and is_ok else f"{str(row['reason']).replace('_', ' ')}: {row['message'] or ''}"
+    log = "" if is_ok else origin.failure_href(row["run_id"])
+    return [
+        Cell(row["candidate"], row["run_id"], note, is_good=word == "winner"),
+        Cell(word, link=log, note=why),
+        _objective(row, origin.kind == "recorded"),
+        *([_change(row, verdict, decision.incumbent.run_id)] if origin.kind == "recorded" else []),
+        *(measured.cell(run_ids, latency, with_p99=True) for latency in _LATENCIES),
+        measured.counts(run_ids),
+    ]
 
 
 def _changes(changes: dict[str, Any]) -> str:
@@ -235,25 +180,19 @@ def _changes(changes: dict[str, Any]) -> str:
     return ", ".join(texts)
 
 
-def _counts(row: Row) -> tuple[int, int]:
-    """Number of accelerators of a run, and of a node."""
-    return int(row["accelerators"]), int(row["accelerators_per_node"])
-
-
 def _objective(row: Row, is_recorded: bool) -> Cell:
     value = value_or_none(row["objective_value"])
     if value is None:
         return Cell("–")
     text = estimate(value, row["objective_ci95_low"], row["objective_ci95_high"])
-    factor, extrapolated = per_basis(row["objective_per"], *_counts(row))
+    factor, extrapolated = per_basis(row["objective_per"], int(row["accelerators"]), int(row["accelerators_per_node"]))
     notes = [f"extrapolated (×{NO_BREAK}{factor:g})"] if extrapolated else []
     if not is_recorded:
         notes.insert(0, f"on {row['starts']} start{'' if row['starts'] == 1 else 's'}")
     return Cell(text, row["run_id"], ", ".join(notes))
 
 
-def _change(row: Row, verdicts: dict[str, Verdict], incumbent: str | None) -> Cell:
-    verdict = verdicts.get(row["candidate"])
+def _change(row: Row, verdict: Verdict | None, incumbent: str) -> Cell:
     if verdict is None:
         return Cell("–")
     higher_is_better = bool(METRICS.get(str(row["objective"])).higher_is_better)
