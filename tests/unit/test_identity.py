@@ -76,13 +76,6 @@ def test_a_new_candidate_adds_one(tmp_path, before):
     assert set(before) <= set(after)
 
 
-def test_an_argument_of_one_candidate_changes_one(tmp_path, before):
-    study = copy.deepcopy(STUDY)
-    study["stages"][0]["candidates"][0]["arguments"] = {"--threads": 1}
-    after = run_ids(tmp_path, study)
-    assert len(set(after) - set(before)) == 1
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -135,13 +128,3 @@ def test_a_lock_is_its_packages(tmp_path, text, same):
     first.write_text(LOCK)
     second.write_text(text)
     assert (lock_sha256(first) == lock_sha256(second)) == same
-
-
-def test_a_description_is_its_keys(tmp_path):
-    file = tmp_path / "tool.yaml"
-    found = []
-    for text in ("# x\na: 1\nb: [p, q]\n", "b:\n- p\n- q\na: 1\n", "a: 1\nb: [q, p]\n", "a: 1\nb: [p, 'q # r']\n"):
-        file.write_text(text)
-        found.append(lock_sha256(file))
-    assert found[0] == found[1]
-    assert len(set(found)) == 3

@@ -1,19 +1,13 @@
 """Loads of a study's workloads: what each has of its own, and the study's `protocol` for everything else."""
 
-import os
-import time
-
 import pytest
 import yaml
-from made_results import write_run, write_study
+from made_results import write_run
 from made_study import demo_study
 
 from servelab.core.errors import ConfigError
-from servelab.report.measured_runs import MeasuredRuns
 from servelab.results.parse import parse_plan
-from servelab.search.candidates_table import describe
-from servelab.search.course import settled
-from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.planning import plan_confirm
 from servelab.study.configuration import baseline
 from servelab.study.study import load_study
 
@@ -107,20 +101,6 @@ def test_goodput_is_counted_by_the_limits_of_its_workload(make_project, tmp_path
     assert dict(table["slo_attainment"]) == {"cpu-sharegpt": 1.0, "cpu-long": 1.0, "tight": 0.0}
 
 
-def test_a_stage_counted_by_other_limits_of_a_workload_is_not_decided_from_its_table(make_project, tmp_path):
-    def of(limit):
-        own = {"name": "cpu-sharegpt", "slos": {"ttft_ms": limit}}
-        project = make_project(demo_study() | {"workloads": [own], "search": {"strategy": "staged", "recheck": False}})
-        os.utime(project.file, (time.time() + 60,) * 2)  # the study is edited after the table was made
-        return project
-
-    project = of(500)
-    write_study(tmp_path / "results", project)
-    plan = plan_stage(project, "sequences", baseline(project.study))
-    assert settled(project, plan, tmp_path / "results").is_certain
-    assert not settled(of(400), plan, tmp_path / "results").is_certain
-
-
 def test_limits_of_the_objective_are_part_of_the_run_where_they_end_it(make_project):
     own = {"name": "tight", "workload": "cpu-short", "slos": {"tpot_ms": 20}}
     content = with_workloads(own, objective={"metric": "goodput_per_s", "slos": {"ttft_ms": 500}})
@@ -129,31 +109,6 @@ def test_limits_of_the_objective_are_part_of_the_run_where_they_end_it(make_proj
         "cpu-sharegpt": {"ttft_ms": 500},
         "tight": {"tpot_ms": 20},
     }
-
-
-def test_the_report_shows_each_workloads_load(make_project, tmp_path):
-    own = {"name": "cpu-short", "max_concurrency": 3, "request_rate": 2, "slos": {"ttft_ms": 500}}
-    project = make_project(with_workloads(own))
-    plan = plan_confirm(project, baseline(project.study), PAIRS)
-    for run in plan.candidates[0].runs:
-        write_run(tmp_path, run.spec)
-    summary = describe(project.study, {name: each.title for name, each in project.workloads.items()})
-    of = {run.run_id: run.workload for run in plan.candidates[0].runs}
-    tables = MeasuredRuns(tmp_path, project.study.study).provenance(summary, of)
-    loads = {row[0].note: (row[3].text, row[4].text) for row in tables["Workloads"].rows}
-    assert "request_rate inf" in loads["cpu-sharegpt"][0]
-    assert "max_concurrency" not in loads["cpu-sharegpt"][0]
-    assert "request_rate 2.0" in loads["cpu-short"][0]
-    assert "max_concurrency 3" in loads["cpu-short"][0]
-    assert [loads[name][1] for name in ("cpu-sharegpt", "cpu-short")] == ["", "ttft_ms 500.0"]
-    assert ["rounds 3" in loads[name][0] for name in ("cpu-sharegpt", "cpu-short")] == [True, False]
-    protocol = next(row[1].text for row in tables["Measurement"].rows if row[0].text == "Protocol")
-    assert "request_rate" not in protocol
-    assert "Telemetry" not in [row[0].text for row in tables["Measurement"].rows]
-    two = summary.model_copy(update={"hardware": summary.hardware.model_copy(update={"nodes": 2})})
-    rows = MeasuredRuns(tmp_path, project.study.study).provenance(two, of)["Measurement"].rows
-    assert "read on the first of 2 nodes only" in next(row[1].text for row in rows if row[0].text == "Telemetry")
-    assert summary.loads == {"cpu-short": {key: value for key, value in own.items() if key != "name"}}
 
 
 MISTAKES = {

@@ -288,17 +288,6 @@ def test_requests_of_the_settle_phase_are_in_no_figure():
     assert summary(settle + rows + only_settled, SLOS) == summary(rows, SLOS)
 
 
-@pytest.mark.parametrize("failure", [{"error": "closed_early: x"}, REFUSED])
-def test_nothing_succeeded(failure):
-    rows = [record(request_index=index) | failure for index in range(3)]
-    figures = summary(rows, SLOS)
-    for name in ("success_rate", "total_tokens_per_s", "peak_output_tokens_per_s", "goodput_per_s", "concurrency"):
-        assert figures[name]["mean"] == 0
-    assert figures["ttft_ms"]["n"] == figures["steady_duration_s"]["n"] == 0
-    assert figures["ttft_ms"]["mean"] is None
-    assert metrics.round_values(RunData(table(rows)), "ttft_ms") == []
-
-
 def test_a_client_that_defines_a_metric_otherwise_is_marked():
     said = metrics.summarise(RunData(table([record()])), {"ttft_ms": "the role counts", "itl_ms": "none kept"})
     definition = {row["metric"]: row["definition"] for row in said}

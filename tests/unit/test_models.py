@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -16,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf import GGUFWriter, TokenType
-from made_preflight import make_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from servelab.assets import gguf
@@ -24,7 +22,7 @@ from servelab.assets.model_files import fetch_model, load_model, load_tokenizer,
 from servelab.assets.sources import MODEL_PROBES
 from servelab.assets.sources.hub import probe_model
 from servelab.core.errors import ServelabError
-from servelab.core.run_spec import HubSource, PackageSource, PathSource
+from servelab.core.run_spec import HubSource, PathSource
 
 ROOT = Path(__file__).parents[2]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -292,42 +290,3 @@ def test_hub_refuses(hub, monkeypatch, refusal, there, saw, action):
     assert answer.there is there
     assert saw in answer.saw
     assert action in answer.action
-
-
-def test_path_is_there_or_not(tmp_path):
-    path = make_model(tmp_path / "model")
-    assert set(probe(PathSource(path=str(path), revision="1")).files) == {
-        "config.json",
-        "tokenizer.json",
-        "model.safetensors",
-    }
-    answer = probe(PathSource(path=str(path / "none"), revision="1"))
-    assert (answer.there, answer.saw) == (False, f"{path / 'none'}: No such file or directory")
-
-
-def package(version):
-    return PackageSource(requirement=f"a-model=={version}", member="a/m.gguf", sha256="0" * 64, size_bytes=9)
-
-
-@pytest.fixture
-def pip(tmp_path, monkeypatch):
-    """A double of pip that answers as `pip index versions` does."""
-
-    def answer(text, error="", status=0):
-        program = tmp_path / "python"
-        program.write_text(f"#!/bin/sh\ncat <<'EOF'\n{text}\nEOF\ncat >&2 <<'EOF'\n{error}\nEOF\nexit {status}\n")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setattr(sys, "executable", str(program))
-
-    return answer
-
-
-def test_package_is_listed_or_not(pip):
-    pip("a-model (0.2.0)\nAvailable versions: 0.2.0, 0.1.2, 0.1.1")
-    answer = probe(package("0.1.2"))
-    assert (answer.there, answer.files) == (True, {"m.gguf": 9})
-    assert probe(package("0.1")).there is False
-    pip("", "WARNING: retrying\nERROR: No matching distribution found for a-model", 1)
-    answer = probe(package("0.1.2"))
-    assert answer.there is None
-    assert "No matching distribution found" in answer.saw

@@ -128,18 +128,6 @@ def test_what_drafts_gave_is_counted_during_the_load(engine):
     assert observed(nothing) == [[], []]
 
 
-def test_sglangs_gauges_are_averaged_over_the_load():
-    names = ENGINES.get("sglang").metric_names
-    page = 'sglang:spec_accept_rate{model_name="m"} %g\nsglang:spec_accept_length{model_name="m"} %g\n'
-    read = [
-        (time, server_source.parse(page % figures, names))
-        for time, figures in ((-1.0, (0.9, 3.7)), (1.0, (0.5, 2.5)), (2.0, (0.7, 3.1)))
-    ]
-    assert observed(read) == [[pytest.approx(60.0)], [pytest.approx(2.8)]]
-    silent = [(1.0, server_source.parse(page % (0, 0), names))]
-    assert observed(silent) == [[], []]
-
-
 def test_a_shorter_answer_is_an_error_where_lengths_are_set():
     answer = StreamedAnswer(done=True, output_tokens=5)
     assert _error(None, 200, b"", answer, 8, may_be_shorter=False) == "output_length: 5 tokens instead of 8"

@@ -1,6 +1,5 @@
 """Objectives and constraints: what a cost is, that its price is no part of a run, and what a miss says."""
 
-import json
 import re
 
 import pytest
@@ -19,7 +18,6 @@ from servelab.metrics.objective import (
     missed_constraints,
     observations_needed,
 )
-from servelab.results.parse import parse_plan
 from servelab.search.planning import plan_stage
 from servelab.study.configuration import baseline
 
@@ -52,17 +50,6 @@ def test_a_price_is_no_part_of_a_run_and_a_cost_shares_the_runs_of_its_rate(stud
     of_tokens = runs("total_tokens_per_s", None)
     assert runs("cost_per_million_tokens", 2.0) == runs("cost_per_million_tokens", 3.0) == of_tokens
     assert runs("cost_per_million_output_tokens", 2.0) == runs("output_tokens_per_s", None) != of_tokens
-
-
-def test_constraints_are_no_part_of_a_run(study_content, make_project):
-    study_content["workloads"], study_content["objective"]["on"] = ["sharegpt"], "sharegpt"  # enough requests for p99
-
-    def runs(**constraints):
-        study_content["objective"]["constraints"] = constraints
-        project = make_project(study_content)
-        return plan_stage(project, "sequences", baseline(project.study)).run_ids()
-
-    assert runs() == runs(tpot_ms={"mean": 50}) == runs(ttft_ms={"p99": 2000, "mean": 500})
 
 
 BY_METRIC = {
@@ -148,18 +135,6 @@ def test_as_many_requests_are_needed_as_make_the_bound_hold(statistic, beyond):
     assert highest_share(Beyond(needed, beyond)) <= allowed < highest_share(Beyond(needed - 1, beyond))
 
 
-def test_a_lower_limit_is_that_of_the_same_percentile():
-    """At least 1 % of the values must reach a lower limit on p99: the share below it is at most 99 %."""
-    assert allowed_share("p99", is_floor=True) == 0.99
-    by_metric = {"success_rate": {"p99": 0.5}}
-    found = {("success_rate", "p99"): Beyond(300, 299)}
-    text = missed_constraints({"success_rate": {"p99": 0.9}}, by_metric, found)
-    assert text.startswith("success_rate p99 must be at least 0.9 and is 0.5; this cannot be shown")
-    assert "299 of 300 are below it" in text
-    found = {("success_rate", "p99"): Beyond(300, 290)}
-    assert missed_constraints({"success_rate": {"p99": 0.9}}, by_metric, found) is None
-
-
 def test_counts_are_of_observations_and_never_of_more_than_the_requests():
     """Of three requests one has a TTFT of 300 ms, the others 200; each has two gaps, of 50 and 100 ms."""
     rows = [record(), record(request_index=1), record(request_index=2, first_token_s=1.3)]
@@ -213,35 +188,3 @@ def test_fewer_requests_than_a_percentile_needs_are_one_clear_error(
     with pytest.raises(ConfigError, match=re.escape(message)) as raised:
         make_project(study_content)
     assert str(raised.value).count("\n") == 0 and "cpu-smollm2.yaml: objective.constraints." in str(raised.value)
-
-
-@pytest.fixture
-def parsed(study_content, make_project, tmp_path):
-    """The stage table of runs that all sent the same requests."""
-    from made_run import spec
-    from test_parse import write
-
-    def make(**changes):
-        study_content["objective"] |= changes.pop("objective", {})
-        study_content["hardware"] |= changes
-        project = make_project(study_content)
-        plan = plan_stage(project, "sequences", baseline(project.study))
-        for run_id in plan.run_ids():
-            write(tmp_path / run_id)
-            (tmp_path / run_id / "spec.json").write_text(json.dumps(spec().model_dump(mode="json")))
-        left_out = plan.candidates[-1].model_copy(update={"runs": [], "not_run": "over the budget"})
-        plan = plan.model_copy(update={"candidates": [*plan.candidates[:-1], left_out]})
-        return parse_plan(project.study, plan, tmp_path)["table"].to_pandas()
-
-    return make
-
-
-def test_the_table_says_what_is_missed_reached_and_left_out(parsed):
-    rows = parsed(objective={"constraints": {"ttft_ms": {"mean": 0.001}}, "slos": {"ttft_ms": 1e9}})
-    assert set(rows["outcome"][:-1]) == {"ok"}
-    assert all("ttft_ms mean must be at most 0.001" in text for text in rows["constraints_missed"][:-1])
-    rows = parsed(objective={"constraints": {"ttft_ms": {"p90": 0.001, "median": 1e9}}})
-    assert all(text.startswith("ttft_ms p90 must be at most 0.001 and is") for text in rows["constraints_missed"][:-1])
-    assert not rows["constraints_missed"][:-1].str.contains("median").any()
-    assert list(rows["slo_attainment"][:-1]) == [1.0] * (len(rows) - 1)
-    assert tuple(rows.iloc[-1][["outcome", "reason", "message"]]) == ("not run", "budget", "over the budget")

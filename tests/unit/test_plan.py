@@ -64,15 +64,6 @@ def test_refused_candidate_has_no_run_and_says_why(study_content, make_project):
     assert "llama.cpp" in refused.refused and "expert_parallel" in refused.refused
 
 
-def test_stage_that_does_not_apply_measures_only_the_incumbent(study_content, make_project):
-    study_content["stages"][0]["when"] = {"engine": "vllm"}
-    project = make_project(study_content)
-    plan = plan_stage(project, "sequences", baseline(project.study))
-    assert not plan.applies
-    assert "engine is vllm" in plan.reason and "llama.cpp" in plan.reason
-    assert len(plan.candidates) == 1
-
-
 def test_comparison_runs_baseline_and_winner_on_every_workload(study_content, make_project, incumbent):
     project = make_project(study_content)
     plan = plan_confirm(project, Incumbent(candidate="16", configuration=incumbent), 3)
@@ -93,13 +84,6 @@ def test_only_the_first_pairs_measure_what_does_not_decide_and_in_one_round(stud
     for candidate in plan.candidates:
         counts = Counter((run.workload, run.spec.protocol.rounds) for run in candidate.measured_runs)
         assert counts == {("cpu-sharegpt", 3): 6, ("cpu-short", 1): 4, ("cpu-long", 2): 5, ("answers", 1): 3}
-
-
-def test_comparison_of_a_baseline_that_won_measures_it_once(study_content, make_project):
-    project = make_project(study_content)
-    plan = plan_confirm(project, baseline(project.study), 3)
-    assert [entry.candidate for entry in plan.candidates] == ["baseline"]
-    assert {run.start for run in plan.candidates[0].runs} == {"search-0"}
 
 
 def test_another_winner_is_proved_on_starts_of_its_own(study_content, make_project, incumbent):

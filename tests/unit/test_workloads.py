@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from servelab.assets.datasets import Dataset, fetch_dataset, load_datasets, load_stored_dataset
-from servelab.assets.model_files import write_model
 from servelab.assets.workloads import WARMUP_REQUESTS, WORKLOADS, load_workloads
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.run_spec import PathSource
@@ -353,26 +349,3 @@ def test_wrong_configuration_is_one_clear_line(tmp_path: Path, find: str, replac
     assert re.search(message, str(raised.value))
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_command_line_writes_requests_and_what_they_are(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    model_json = write_model(tmp_path, tmp_path / "m.gguf", "gguf", tmp_path / "tokenizer.json", SOURCE)
-    workloads = load_workloads(ROOT / "config/workloads.yaml", load_datasets(ROOT / "config/datasets.yaml"))
-    spec = workloads["cpu-generation"].spec(SOURCE)
-    output = tmp_path / "workload" / "requests.parquet"
-    files = {"input": {"model": str(model_json)}, "output": {"requests": str(output)}}
-    command = [sys.executable, "scripts/prepare_workload.py", f"files={json.dumps(files)}"]
-    done = subprocess.run([*command, f"spec={spec.model_dump_json()}"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    rows = pq.read_table(output)
-    assert rows.schema.equals(WORKLOAD_REQUESTS)
-    summary = json.loads((output.parent / "workload.json").read_text())
-    count = spec.parameters["num_requests"]
-    assert (summary["requests"], rows.num_rows) == (count, count + WARMUP_REQUESTS)
-    assert summary["output_tokens"] == count * spec.parameters["output_tokens"]
-
-    other = spec.model_copy(update={"generator_version": "0"})
-    done = subprocess.run([*command, f"spec={other.model_dump_json()}"], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "it needs version 0" in done.stderr
