@@ -25,7 +25,6 @@ from servelab.study.configuration import Incumbent, Load, apply, baseline
 from servelab.study.project import StudySummary
 from servelab.study.spec_builder import run_spec
 from servelab.study.study import Candidate, Study
-from servelab.study.workload_loads import Spaced
 
 ON = "cpu-sharegpt"
 CLOSED = {"max_concurrency": [4, 1, 16]}
@@ -67,19 +66,12 @@ def test_points_are_workloads_of_their_own_the_lowest_first():
 
 
 def test_a_study_is_written_as_it_was_given():
-    load = {"request_rate": {"from": 1.0, "to": 9.0, "points": 4}}
+    load = {"request_rate": [1.0, 2.5, 9.0]}
     given = with_curve(CLOSED, others=["cpu-long", {"name": "b", "workload": "cpu-short", "title": "B", "load": load}])
     study = Study.model_validate(given)
     written = study.model_dump(mode="json", exclude_none=True)
     assert written["workloads"] == given["workloads"]
     assert Study.model_validate(written) == study
-
-
-def test_one_rate_more_leaves_the_others():
-    for points in range(2, 33):
-        fewer, more = (Spaced(**{"from": 1, "to": 17, "points": count}).values() for count in (points, points + 1))
-        assert set(fewer) < set(more)
-    assert sorted(Spaced(**{"from": 1, "to": 17, "points": 5}).values()) == [1, 5, 9, 13, 17]
 
 
 def test_the_highest_point_decides_unless_another_is_named(make_project):
@@ -269,11 +261,6 @@ MISTAKES = {
     "both": ({**CLOSED, **RATES}, ON, ["workloads", "one of them only"]),
     "twice": ({"max_concurrency": [1, 4, 1]}, ON, ["a point twice"]),
     "wrong key": ({"max_concurency": [1]}, ON, ["max_concurency", "did you mean `max_concurrency`?"]),
-    "a range that ends before it begins": (
-        {"request_rate": {"from": 4, "to": 2, "points": 3}},
-        ON,
-        ["`to` is 2, not above `from`, 4"],
-    ),
     "a capacity without limits": ({"capacity": {"of": "max_concurrency"}}, ON, ["capacity", "needs `slos`"]),
     "too few requests": (
         {"capacity": {"of": "request_rate", "slos": {"ttft_ms": {"p99": 1}}}},
