@@ -62,9 +62,10 @@ def test_interrupted_it_cancels_its_jobs_and_goes_on_later(slower, cluster):
     assert slower.left_overs() == []
 
 
-def test_terminated_it_waits_for_its_jobs_and_keeps_what_they_measured(slow, cluster):
+def test_when_its_terminal_closes_it_waits_for_its_jobs_and_keeps_what_they_measured(slow, cluster):
+    """As on SIGTERM; tests/workflow/test_interruption.py has both without Slurm."""
     workflow, job = started(slow)
-    workflow.terminate()
+    workflow.send_signal(signal.SIGHUP)
     assert "Will exit after finishing currently running jobs" in ended(slow, workflow)
     assert state_of(cluster, job) == "COMPLETED"
     assert job["run"] in slow.runs()

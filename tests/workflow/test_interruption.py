@@ -33,7 +33,9 @@ def long_workspace(workspace):
     return workspace
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda ending: ending.name)
+@pytest.mark.parametrize(
+    "ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda ending: ending.name
+)
 def test_ended_workflow_leaves_nothing_and_goes_on(ending, long_workspace):
     workspace = long_workspace
     before = workspace.runs()
