@@ -52,10 +52,7 @@ BY_OTHERS = {
     "python scripts/install_profile.py ours": "tests/slurm",
     "snakemake --profile slurm": "tests/slurm",
     "snakemake --profile slurm -n": "tests/slurm",
-    "snakemake --profile profiles/default --resources accelerators=8 --config studies=[vllm-h100-node]": (
-        "nobody: it needs a node of eight H100, and the page says so"
-    ),
-    "snakemake --profile slurm --unlock": "tests/slurm",
+    "servelab run my-study --here": "tests/slurm/test_slurm_here.py",
 }
 SITE_SETTINGS = {"export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"}
 """For sites whose pip does not find PyTorch's CPU wheels; no command of ours."""
@@ -88,7 +85,10 @@ def test_there_are_commands_to_run():
     assert any(command.startswith("snakemake") for command in RUN_HERE)
 
 
-@pytest.mark.parametrize("command", RUN_HERE)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(each, marks=[pytest.mark.slow] if each.startswith("snakemake") else []) for each in RUN_HERE],
+)
 def test_shown_command_works(command, workspace):
     """On the tiny study, under the names that the documents use; on the project's own where it only plans or reads."""
     for name in ("cpu-engines", "cpu-smollm2"):

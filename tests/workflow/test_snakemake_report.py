@@ -3,7 +3,10 @@
 import re
 import zipfile
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_report_of_snakemake_has_charts_tables_and_captions(finished, tmp_path):
     before = finished.runs()
     finished.snakemake("--report", str(tmp_path / "report.zip"))

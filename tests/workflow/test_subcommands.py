@@ -35,9 +35,7 @@ def call(workspace, *words, folder="."):
     ("words", "folder", "said"),
     [
         (("plan", "tiny"), "config", "tiny: nothing left to measure"),
-        (("plan", "tiny", "--quiet", "all"), "results", "tiny: "),
         (("run", "tiny"), "docs-of-mine", "Nothing to be done"),
-        (("run", "tiny", "--list-rules"), ".", "render_report"),
         (("status",), "config", "winner: "),
         (("report",), "config", "report.html"),
         (("report", "tiny"), "results", "report.html"),
