@@ -29,11 +29,10 @@ from servelab.workflow.call import SHOWN, call, rule_files
 from servelab.workflow.code_digest import digest_code
 from servelab.workflow.imports import shared_runs
 from servelab.workflow.coordination import end_with_parent
-from servelab.workflow.needs import MeasuringJobs, Sources, spec_json
+from servelab.workflow.jobs import MEASURED, MeasuringJobs, Plans, StageRuns
+from servelab.workflow.needs import Sources, spec_json
 from servelab.workflow.placement import Placements, measuring_rule
-from servelab.workflow.plan_index import Plans
 from servelab.workflow.placement import Signing
-from servelab.workflow.stage_runs import MEASURED, StageRuns
 from servelab.workflow.studies import read_configuration, read_studies
 from servelab.workflow.study_files import (
     StudyFiles,

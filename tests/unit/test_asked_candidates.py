@@ -19,9 +19,8 @@ from servelab.search.course import most_runs
 from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, apply, baseline
-from servelab.study.plan import ANSWERS, Plan
+from servelab.study.plan import ANSWERS
 from servelab.study.study import Candidate
-from servelab.workflow.plan_index import Plans
 
 STAGES = [
     {"name": "weights", "candidates": [{"model": "q4_0"}, {"model": "q8_0"}]},
@@ -85,18 +84,6 @@ def test_questions_rerun_no_load_and_other_questions_only_themselves(make_projec
     assert ids(everyone) == ids(stage(make_project(plain()), 1))
     allowed = stage(make_project(asking(allowed_loss_points=9, least_agreement_percent=50)), 0)
     assert [run.run_id for run in allowed.baseline_answers] == [run.run_id for run in few.baseline_answers]
-
-
-def test_the_workflow_reads_the_same_jobs_from_the_plans_file(make_project, tmp_path):
-    plan = stage(make_project(asking()), 0)
-    file = tmp_path / "studies/x/stages/y/plan.json"
-    file.parent.mkdir(parents=True)
-    plan.write(file)
-    found = Plans(tmp_path, lambda: 0.0).jobs(file)
-    assert [list(visit) for job in found for visit in job] == [
-        [run.run_id for run in visit] for job in plan.jobs() for visit in job
-    ]
-    assert Plan.read(file) == plan
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,9 @@ from servelab.study.configuration import Incumbent, baseline
 from servelab.study.project import is_live, name_of
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STAGES
 from servelab.workflow import coordination
-from servelab.workflow.needs import MeasuringJobs, Sources
+from servelab.workflow.jobs import MeasuringJobs, Plans, StageRuns
+from servelab.workflow.needs import Sources
 from servelab.workflow.placement import Placements
-from servelab.workflow.plan_index import Plans
-from servelab.workflow.stage_runs import StageRuns
 from servelab.workflow.studies import Studies, WorkflowConfig
 from servelab.workflow.study_files import StudyFiles
 
@@ -102,14 +101,14 @@ def test_a_run_is_looked_up_in_all_plans_and_a_plan_is_read_again_when_it_change
     spec = index.spec(run_id)
     assert spec == planned.candidates[0].runs[0].spec and index.spec(run_id) is spec
     with pytest.raises(ServelabError, match=r"no plan\.json under results/studies asks for 0"):
-        index.content("0")
+        index.spec("0")
     path = Path(f"results/{SEARCH}/stages/{planned.stage}/plan.json")
-    assert index.ids(path) == list(dict.fromkeys(planned.run_ids()))
+    assert index.read(path).ids == list(dict.fromkeys(planned.run_ids()))
     content = json.loads(path.read_text())
     content["candidates"] = content["candidates"][:1]
     path.write_text(json.dumps(content))
     os.utime(path, ns=(1, 1))
-    assert len(index.ids(path)) < len(planned.run_ids())
+    assert len(index.read(path).ids) < len(planned.run_ids())
 
 
 def option(needed, last):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
-
 from pydantic import Field
 
 from servelab.core.files import FiniteOrNull, JsonFile, JsonPart
 from servelab.core.run_spec import RunSpec
 from servelab.study.configuration import Configuration, Incumbent
-
-T = TypeVar("T")
 
 ANSWERS = "answers"
 """Stands for the workload of the runs that were asked questions."""
@@ -58,8 +53,15 @@ class PlannedCandidate(JsonPart):
 
     @property
     def measured_runs(self) -> list[PlannedRun]:
-        """All its runs in the order of measurement."""
-        return in_order(self.runs, self.points, self.answers, lambda run: run.start, lambda run: run.level)
+        """All its runs in the order of measurement, start by start; the lowest point of each start is first.
+
+        The questions of a start come last, so that its load finds the server as it would without them.
+        """
+        if not self.points and not self.answers:
+            return list(self.runs)
+        starts = list(dict.fromkeys(run.start for run in self.runs))
+        loads = sorted([*self.runs, *self.points], key=lambda run: (starts.index(run.start), run.level or 0.0))
+        return sorted([*loads, *self.answers], key=lambda run: starts.index(run.start))  # stable
 
 
 class LeftOut(JsonPart):
@@ -88,52 +90,29 @@ class Plan(JsonFile):
     )
 
     def jobs(self) -> list[list[list[PlannedRun]]]:
-        """The runs of each measuring job: see `jobs_of`."""
-        return jobs_of([candidate.measured_runs for candidate in self.candidates], lambda run: run.start)
+        """The runs of each measuring job: its visits, and the runs of each visit, in the order of measurement.
+
+        A visit is one server start, which serves all runs of a candidate with one start label. A job is one visit; of a
+        proof, a pair: the visits of both candidates with one label. Every other pair begins with the winner.
+        """
+        visits: dict[tuple[str, int], list[PlannedRun]] = {}
+        for position, candidate in enumerate(self.candidates):
+            for run in candidate.measured_runs:
+                visits.setdefault((run.start, position), []).append(run)
+        jobs: dict[tuple[str, int | None], list[list[PlannedRun]]] = {}
+        for (start, position), runs in visits.items():
+            jobs.setdefault((start, None if start.startswith(PROOF) else position), []).append(runs)
+        turned = {start for start, _ in jobs if start.startswith(PROOF) and order_of(start) < 0}
+        return [job[::-1] if start in turned else job for (start, _), job in jobs.items()]
 
     def run_ids(self) -> list[str]:
         """Ids of the plan's runs, without duplicates, in order."""
         return list(dict.fromkeys(run.run_id for candidate in self.candidates for run in candidate.measured_runs))
 
 
-def in_order(
-    runs: Sequence[T],
-    points: Sequence[T],
-    answers: Sequence[T],
-    start_of: Callable[[T], str],
-    level_of: Callable[[T], float | None],
-) -> list[T]:
-    """A candidate's runs with those of its other points, start by start; the lowest point of each start is first.
-
-    The questions of a start come last, so that its load finds the server as it would without them.
-    """
-    if not points and not answers:
-        return list(runs)
-    starts = list(dict.fromkeys(map(start_of, runs)))
-    loads = sorted([*runs, *points], key=lambda run: (starts.index(start_of(run)), level_of(run) or 0.0))
-    return sorted([*loads, *answers], key=lambda run: starts.index(start_of(run)))  # stable
-
-
 def order_of(start: str) -> int:
     """The order of a pair of the proof, by its label: 1 if the baseline is started first, -1 if the winner is."""
     return -1 if int(start.rpartition("-")[2]) % 2 else 1
-
-
-def jobs_of(candidates: Iterable[Sequence[T]], start_of: Callable[[T], str]) -> list[list[list[T]]]:
-    """The runs of each measuring job: its visits, and the runs of each visit, in the order of measurement.
-
-    A visit is one server start, which serves all runs of a candidate with one start label. A job is one visit; of a
-    proof, a pair: the visits of both candidates with one label. Every other pair begins with the winner. `candidates`
-    are the runs of each candidate of a plan.
-    """
-    visits: dict[tuple[str, int], list[T]] = {}
-    for position, runs in enumerate(candidates):
-        for run in runs:
-            visits.setdefault((start_of(run), position), []).append(run)
-    jobs: dict[tuple[str, int | None], list[list[T]]] = {}
-    for (start, position), runs in visits.items():
-        jobs.setdefault((start, None if start.startswith(PROOF) else position), []).append(runs)
-    return [job[::-1] if start.startswith(PROOF) and order_of(start) < 0 else job for (start, _), job in jobs.items()]
 
 
 def winner_of(plan: Plan, name: str) -> Incumbent:

@@ -1,13 +1,11 @@
-"""Measuring jobs: their runs, the files to be made first, their hardware; and the sources of these files."""
+"""What runs are made from: environments, models, datasets and workloads, and where each comes from."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from servelab.assets.datasets import folder_name
 from servelab.core.errors import ConfigError
@@ -16,11 +14,9 @@ from servelab.core.run_spec import HardwareSpec, ModelSource, ModelSpec, RunSpec
 from servelab.engines.adapters import ENGINES
 from servelab.machine.devices import DEVICES
 from servelab.measure.environment_gate import settings_id
-from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.strategies import loads
 from servelab.study.project import Project
 from servelab.study.spec_builder import served_settings
-from servelab.workflow.plan_index import Job, Plans
 
 
 @dataclass(frozen=True)
@@ -160,56 +156,6 @@ def run_files(spec: RunSpec) -> dict[str, str]:
     if client.environment_sha256 is not None:
         files["client_environment"] = environment_file(client.name, client.environment_sha256)
     return files
-
-
-CheckOf = Callable[[RunSpec, Mapping[str, str]], Iterable[str]]
-"""(a run's specification, its files) → the check of its environment; none if there is none."""
-
-_FILES = ("environment", "client_environment", "model", "requests")
-
-
-class MeasuringJobs:
-    """The jobs of the plans. A job is named by the last of its runs that is missing, and measures all that are."""
-
-    def __init__(self, plans: Plans, sealed: SealedRuns, check_of: CheckOf) -> None:
-        self.plans, self._sealed, self._check_of = plans, sealed, check_of
-        self._files_of = cache(lambda run_id: run_files(plans.spec(run_id)))
-
-    def visits(self, last: str) -> Job:
-        """Runs that the job measures, visit by visit: those that are complete are left out."""
-        complete = self._sealed.is_complete
-        visits = self.plans.job_until(last)
-        left = [tuple(run for run in visit if run == last or not complete(run)) for visit in visits]
-        return [visit for visit in left if visit]
-
-    def runs(self, last: str) -> list[str]:
-        """The same as a list."""
-        return [run for visit in self.visits(last) for run in visit]
-
-    def title(self, last: str) -> str:
-        """Study, stage, candidate and server start of a job; those of both for a pair."""
-        return "; ".join(self.plans.titles[visit[0]] for visit in self.visits(last))
-
-    def files(self, last: str) -> list[str]:
-        """Files that are to be made before the job, each once; and the mark of a broken run, which starts the job."""
-        needed: dict[str, None] = {}
-        for run in self.runs(last):
-            files = self._files_of(run)
-            needed |= dict.fromkeys([*files.values(), *self._check_of(self.plans.spec(run), files)])
-        return [*(file for file in needed if not Path(file).exists()), *self._sealed.marks(last)]
-
-    def hardware(self, last: str) -> HardwareSpec:
-        """The hardware of the job: that of the run with the most accelerators."""
-        return max((self.plans.spec(run).hardware for run in self.runs(last)), key=lambda hardware: hardware.count)
-
-    def json(self, last: str) -> str:
-        """The job as its script reads it."""
-        visits = [[self._run(run) for run in visit] for visit in self.visits(last)]
-        return json.dumps({"visits": visits}, separators=(",", ":"))
-
-    def _run(self, run_id: str) -> dict[str, Any]:
-        files = self._files_of(run_id)
-        return {"spec": self.plans.content(run_id), **{name: files.get(name) for name in _FILES}}
 
 
 def serving_threads(hardware: HardwareSpec, cores: int) -> int:

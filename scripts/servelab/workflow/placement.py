@@ -19,7 +19,8 @@ from servelab.measure.inputs import runtime_min
 from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project
 from servelab.study.site import RESOURCES, Placement, Site, load_site
-from servelab.workflow.needs import MeasuringJobs, serving_threads
+from servelab.workflow.jobs import MeasuringJobs
+from servelab.workflow.needs import serving_threads
 from servelab.workflow.retries import Request, Retries
 from servelab.workflow.studies import Studies, WorkflowConfig
 
