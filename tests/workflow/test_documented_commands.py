@@ -48,7 +48,7 @@ BY_OTHERS = {
     "make publish TO=s3://my-bucket/servelab": "test_publish.py",
     "servelab run my-study --config runs_from=[/shared/team/results, s3://team/archives]": "test_runs_from.py",
     "make publish TO=s3://my-bucket/servelab S3=https://s3.example.org": "test_publish.py",
-    "make publish TO=zenodo://deposition/1234567": "test_publish.py, as far as Zenodo can be tested",
+    "make publish TO=zenodo://deposition/1234567": "nobody: nothing was ever uploaded to Zenodo",
     "python scripts/install_profile.py ours": "tests/slurm",
     "snakemake --profile slurm": "tests/slurm",
     "snakemake --profile slurm -n": "tests/slurm",

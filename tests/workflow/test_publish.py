@@ -1,4 +1,4 @@
-"""Archives handed over: to a server of S3's protocol on loopback for real, to Zenodo by dry run."""
+"""Archives handed over to a server of S3's protocol on loopback."""
 
 import os
 import shutil
@@ -12,7 +12,6 @@ import yaml
 from patience import until
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 from workspace import Workspace
-from zenodo_stand_in import DEPOSIT, zenodo
 
 from servelab.archive.layout import RunPlace
 from servelab.archive.shared_runs import SharedRuns
@@ -24,7 +23,7 @@ from servelab.machine.lease import lease_ports
 from servelab.measure.run_files import read_import
 
 pytestmark = pytest.mark.slow
-KEY, SECRET, TOKEN = "AKEYTHATISPLANTED", "a-secret-that-is-planted", "a-token-that-is-planted"
+KEY, SECRET = "AKEYTHATISPLANTED", "a-secret-that-is-planted"
 RECORDED = ["studies=[]", "recorded=[example]"]
 
 
@@ -180,20 +179,6 @@ def test_without_the_right_key_nothing_is_handed_over(keys, says, publish, bucke
     assert says in done.stdout
     assert SECRET not in done.stdout and publish.holds(SECRET) == []
     assert bucket.objects() == before
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_zenodo_by_dry_run(publish, tmp_path):
-    """The plugin asks the deposit for its files, and uploads nothing."""
-    with zenodo(tmp_path) as stand_in:
-        variables = stand_in.variables | {"SNAKEMAKE_STORAGE_ZENODO_ACCESS_TOKEN": TOKEN}
-        asked = publish(f"zenodo://deposition/{DEPOSIT}", "-n", **variables)
-    assert asked.returncode == 0, asked.stdout[-6000:]
-    assert f"zenodo://deposition/{DEPOSIT}/recorded/example-" in asked.stdout
-    assert "(send to storage)" in asked.stdout
-    assert {"CONNECT zenodo.org:443", f"GET /api/deposit/depositions/{DEPOSIT}/files"} == set(stand_in.asked)
-    assert stand_in.tokens == {f"Bearer {TOKEN}"}
-    assert TOKEN not in asked.stdout and publish.holds(TOKEN) == []
 
 
 def test_runs_are_taken_from_a_bucket(finished, archived_example, bucket, tmp_path, monkeypatch):

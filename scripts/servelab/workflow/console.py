@@ -24,7 +24,8 @@ _CHATTER = (
     *("Updating checkpoint dependencies", "Using shell: ", "Provided ", "Elapsed time"),
     *("Rules claiming more threads", "--keep-incomplete mode is set", "This was a dry-run", "SLURM run ID"),
     *("No account was given", "No SLURM account given", "Guessed SLURM account", "Unable to guess SLURM account"),
-    *("No job memory information", "Trying to restart job", "Cleaning up SLURM log files"),
+    *("The run involves checkpoint jobs", "No job memory information", "Trying to restart job"),
+    "Cleaning up SLURM log files",
 )
 """How Snakemake's lines begin that no user of Servelab acts on."""
 _TOO_LATE = "the allocation ends in"
