@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gguf import GGUFWriter
 from made_preflight import CONFIG, WEIGHTS_BYTES, make_model
 
-from servelab.assets.model_work import read_facts, shape_of_config
-from servelab.engines.accelerator_boards import named_memory_bytes
+from servelab.assets.model_shape import shape_of_config
+from servelab.assets.model_work import read_facts
+from servelab.core.yaml_file import read_yaml
+from servelab.engines.accelerator_boards import GIB, board_of, named_memory_bytes
+from servelab.engines.memory import Division, kv_bytes_each, kv_tokens, weights_bytes_each
 from servelab.engines.options import Parallel
-from servelab.engines.roofline import GIB, kv_bytes_each, weights_bytes_each
 
 ONE = Parallel()
 
@@ -46,6 +50,58 @@ def test_sliding_windows_bound_what_is_kept():
     assert kv_kib(config, 100) == 100 * 256
     assert kv_kib(config, 1000) == (1000 + 100) * 128
     assert kv_kib({**config, "use_sliding_window": False}, 1000) == 1000 * 256
+
+
+POSTED = read_yaml(Path(__file__).parents[1] / "data/posted_memory.yaml")
+
+
+@pytest.mark.parametrize("posted", POSTED, ids=[each["of"] for each in POSTED])
+def test_kv_tokens_are_within_a_tenth_of_what_a_start_printed(posted):
+    shape, memory_gib = shape_of_config(posted["config"]), board_of(posted["board"]).memory_gib
+    division = Division(Parallel(posted.get("tensor", 1)), **posted["division"])
+    found = kv_tokens(shape, posted["stored_gib"] * GIB, memory_gib * GIB, division, posted["context"])
+    assert found == pytest.approx(posted["tokens"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("config", "full", "windows", "window", "state_kib"),
+    [
+        ({"model_type": "gemma3_text", "sliding_window": 1024}, 10, 54, 1024, 0),
+        ({"attention_chunk_size": 8192}, 16, 48, 8192, 0),
+        ({"hybrid_override_pattern": "M-M*" * 16, "mamba_num_heads": 128, "n_groups": 8}, 16, 0, 0, 32 * 2108),
+        (
+            {
+                "linear_attn_config": {
+                    "full_attn_layers": [4 * at for at in range(1, 17)],
+                    "num_heads": 32,
+                    "head_dim": 128,
+                },
+                **{"kv_lora_rank": 512, "qk_rope_head_dim": 64},
+            },
+            *(16, 0, 0, 48 * 2120),
+        ),
+        (
+            {
+                "full_attention_interval": 4,
+                **{f"linear_num_{name}_heads": count for name, count in (("key", 16), ("value", 32))},
+                **{"linear_key_head_dim": 128, "linear_value_head_dim": 128},
+            },
+            *(16, 0, 0, 48 * 1072),
+        ),
+    ],
+    ids=["gemma 3", "llama 4", "nemotron-h", "kimi-linear", "qwen3-next"],
+)
+def test_what_each_layer_keeps(config, full, windows, window, state_kib):
+    shape = shape_of_config({**CONFIG, **config})
+    assert (shape.full_layers, shape.window_layers, shape.window_tokens) == (full, windows, window)
+    assert shape.state_bytes / 1024 == pytest.approx(state_kib, rel=0.03)
+
+
+def test_latent_attention_in_fp8_and_experts_of_copies():
+    latent = shape_of_config({**CONFIG, "num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64})
+    assert kv_bytes_each(latent, 1, 1.0, ONE) == 61 * 656
+    # DeepSeek-V3: 641 GiB are not on each of eight copies, their experts are split over them
+    assert weights_bytes_each(641.0, Parallel(data=8), 0.97) == pytest.approx(641 * (0.03 + 0.97 / 8))
 
 
 def test_split_over_accelerators():

@@ -25,7 +25,7 @@ def test_the_studys_keys_are_those_of_a_study(study_content, make_project):
     first, *refined = stage_names(project.study)[: -len(PROOF_STAGES)]
     assert first == "design"
     assert all(name.startswith("refine-") for name in refined)
-    assert project.study.search.stop_when.given == ["accelerator_hours", "objective_reached", "slo_reached"]
+    assert project.study.search.stop_when.accelerator_hours == 8
     assert project.study.objective.constraints["ttft_ms"] == {"p99": 2000}
 
 

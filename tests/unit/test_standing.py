@@ -1,4 +1,4 @@
-"""Failed requests and disturbed runs, wherever runs are compared: among many, in halving, on other workloads."""
+"""Failed requests and disturbed runs, wherever runs are compared."""
 
 import pytest
 from made_run import evidence, records, spec
@@ -11,7 +11,6 @@ from servelab.search.candidates_table import CandidatesStage, candidates_table
 from servelab.search.planning import plan_stage
 from servelab.search.recommend import best_by_workload, judge_loss
 from servelab.search.recommended import Improvement
-from servelab.search.strategies.grid import decide_among_many
 from servelab.search.verdict import comparison_row, noise_of_sides
 from servelab.search.verdict import judge as verdict_of_sides
 from servelab.study.configuration import baseline
@@ -20,7 +19,6 @@ from servelab.study.study import CONFIRM
 BUSY = "busy machine: others used 43.0 % of the CPUs"
 STEADY = [100, 101, 99]
 FASTER = [150, 151, 149]
-SLOWER = [50, 51, 49]
 
 
 @pytest.fixture
@@ -65,36 +63,6 @@ def test_the_table_says_what_disturbed_a_run(project, tmp_path):
     table = parse_plan(project.study, plan, tmp_path)["table"].to_pandas()
     assert table["disturbed"][1].startswith("disturbed round: round 1")
     assert table["disturbed"].drop(1).isna().all()
-
-
-# among many
-
-
-def among_many(project, rounds, **faults):
-    plan = plan_stage(project, "sequences", baseline(project.study))
-    names = dict(zip(["base", "a", "b", "c"], plan.candidates, strict=True))
-    plan = plan.model_copy(
-        update={"candidates": [each.model_copy(update={"candidate": name}) for name, each in names.items()]}
-    )
-    decision = decide_among_many(project.study, plan, stage_rows(rounds, **faults)[0])
-    return decision, {each.candidate: each.verdict for each in decision.candidates}
-
-
-def test_among_many_a_disturbed_run_neither_wins_nor_is_beaten(project):
-    rounds = {"base": STEADY, "a": [190, 191, 189], "b": FASTER, "c": SLOWER}
-    decision, words = among_many(project, rounds, disturbed={"a": BUSY})
-    assert decision.winner.candidate == "b" and words["a"] == "cannot tell"
-    decision, words = among_many(project, rounds, disturbed={"base": BUSY})
-    assert not decision.changed and set(words.values()) == {"incumbent", "cannot tell"}
-
-
-def test_among_many_an_incumbent_of_failed_requests_is_replaced_by_one_that_is_not_slower(project):
-    rounds = {"base": [100, 103, 97], "a": [100.2, 103, 97.6], "b": [140, 190, 110], "c": SLOWER}
-    decision, words = among_many(project, rounds, success_rate={"base": 0.9, "b": 0.9})
-    assert decision.winner.candidate == "a" and words["c"] == "worse"
-    assert "this candidate is not slower" in decision.reason
-    decision, words = among_many(project, rounds, success_rate={"b": 0.9})
-    assert not decision.changed and words["b"] == "failed"
 
 
 # other workloads

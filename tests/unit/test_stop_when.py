@@ -1,15 +1,15 @@
-"""What ends a search early: a budget, an objective or SLOs that are reached."""
+"""What ends a search early: a budget."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from made_search import around, measure, of, speed
+from made_search import measure, of
 
 from servelab.core.errors import ConfigError
 from servelab.search import strategies as search
-from servelab.search.simulate import Measured, run_search
+from servelab.search.simulate import run_search
 from servelab.study.study import CONFIRM
 
 
@@ -38,27 +38,6 @@ def test_what_was_measured_before_is_in_no_budget(two):
     assert [candidate.not_run is None for candidate in past[-1].plan.candidates] == [True, False, True]
 
 
-def test_no_further_stage_once_the_objective_is_reached(project_with):
-    past = run_search(project_with(stop_when={"objective_reached": 125}), measure)
-    assert past[0].winner.candidate == "max_num_seqs=16"
-    assert (
-        not past[1].plan.applies
-        and past[1].plan.reason == "the incumbent's total_tokens_per_s is 130, the target is 125"
-    )
-    assert [stage.plan.run_ids() for stage in past[1:]] == [past[0].plan.run_ids()[3:4]] * 2
-    assert run_search(project_with(stop_when={"objective_reached": 135}), measure)[1].plan.applies
-
-
-def test_no_further_stage_once_enough_requests_keep_the_slos(project_with):
-    def measured(configuration, load, start):
-        return Measured(around(speed(configuration)), slo_attainment=0.97)
-
-    reached = {"objective": {"slos": {"ttft_ms": 500}}}
-    past = run_search(project_with(stop_when={"slo_reached": 0.95}, **reached), measured)
-    assert "97 % of the incumbent's requests meet the SLOs" in past[1].plan.reason
-    assert run_search(project_with(stop_when={"slo_reached": 0.99}, **reached), measured)[1].plan.applies
-
-
 @pytest.mark.parametrize(
     ("strategy", "stop_when", "message"),
     [
@@ -68,7 +47,6 @@ def test_no_further_stage_once_enough_requests_keep_the_slos(project_with):
             "`grid` does not support it; leave it out, or use adaptive or staged",
         ),
         ("halving", {}, "`halving` is gone since 0.2.0; use `adaptive`"),
-        ("staged", {"slo_reached": 0.9}, "needs limits; add `objective.slos`"),
         ("staged", {"accelerator_hour": 1}, "unknown key `accelerator_hour`; did you mean `accelerator_hours`"),
     ],
 )

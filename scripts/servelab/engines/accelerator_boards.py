@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from servelab.engines.roofline import GIB
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,18 @@ _KNOWN: tuple[tuple[str, float | None, float | None], ...] = (
     (r"A10G?\b", 22.0, 8.6),
     (r"A40\b|RTX A6000", 44.4, 8.6),
     (r"A[18]00.*40 ?GB", 39.4, 8.0),
-    (r"A[18]00", 79.2, 8.0),
+    (r"A[18]00.*80 ?GB|A800", 79.2, 8.0),
+    (r"A100", None, 8.0),
+    (r"A30\b", 23.5, 8.0),
     (r"V100.*16", 15.8, 7.0),
-    (r"V100", 31.7, 7.0),
+    (r"V100.*32", 31.7, 7.0),
+    (r"V100", None, 7.0),
     (r"T4\b", 14.6, 7.5),
     (r"MI325X", 255.7, None),
     (r"MI300X", 191.5, None),
     (r"910B4", 29.5, None),
-    (r"(Ascend ?)?910[BC]", 61.3, None),
+    (r"910[BC]", 61.3, None),
+    (r"310P", 43.2, None),
 )
 """A part of the name → GiB as published start-up logs print it, compute capability. None was read by this project."""
 

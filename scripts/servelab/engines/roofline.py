@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from servelab.assets.model_work import ModelShape, ModelWork
-from servelab.engines.options import Parallel
+from servelab.assets.model_work import ModelWork
 from servelab.machine.rates import DeviceRates
 
 Counts = npt.NDArray[np.float64]
@@ -148,44 +147,3 @@ def _kv_read(work: ModelWork, served: Served) -> float:
 def number(counts: Sequence[float]) -> Counts:
     """Counts as an array, 0 for what is not known."""
     return np.nan_to_num(np.asarray(counts, dtype=np.float64))
-
-
-GIB = 2**30
-MEMORY_SHARE = 0.9
-"""Share of an accelerator's memory for weights and KV cache, of an engine whose default is not known."""
-RUNTIME_GIB = 2.3
-"""Activations, graphs and runtime of a server, inside its share: 1 to 2.5 GiB in published start-up lines."""
-
-_BYTES = {
-    **dict.fromkeys(("auto", "bfloat16", "bf16", "float16", "f16"), 2.0),
-    **{"f32": 4.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32},
-    **dict.fromkeys(("q4_0", "iq4_nl"), 18 / 32),
-}
-"""Bytes per value by number format; ggml's formats are blocks of 32 values with their scales."""
-
-
-def kv_number_bytes(kv_cache_dtype: str | None) -> float | None:
-    """Bytes per value in the KV cache; 2 if no format is set, None for an unknown format."""
-    name = (kv_cache_dtype or "auto").lower()
-    return 1.0 if name.startswith(("fp8", "int8")) else _BYTES.get(name)
-
-
-def weights_bytes_each(weights_bytes: float, parallel: Parallel) -> float:
-    """Bytes of weights on each accelerator; each data-parallel copy holds all weights."""
-    return weights_bytes / (parallel.tensor * parallel.pipeline)
-
-
-def kv_bytes_each(shape: ModelShape, tokens: int, number_bytes: float, parallel: Parallel) -> float:
-    """Bytes of KV cache for one sequence of `tokens` tokens, on each accelerator that computes it.
-
-    Layers × KV heads × values × bytes for each token (Kwon et al., SOSP 2023, section 3); a layer with a window keeps
-    at most that. Tensor parallelism spreads the KV heads, at least one each; pipeline parallelism spreads the layers.
-    """
-    heads = -(-shape.kv_heads // parallel.tensor)
-    kept = shape.full_layers * tokens + shape.window_layers * min(tokens, shape.window_tokens)
-    return kept / parallel.pipeline * heads * shape.values_per_kv_head * number_bytes
-
-
-def gib(count: float) -> str:
-    """Bytes as `65.5 GiB`."""
-    return f"{count / GIB:.1f} GiB" if count < 1000 * GIB else f"{count / GIB:,.0f} GiB"

@@ -17,7 +17,8 @@ import numpy as np
 from servelab.assets.model_work import ModelWork
 from servelab.core.run_spec import ArgumentValue, RunSpec
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.roofline import Formats, Least, Served, kv_number_bytes, least_time
+from servelab.engines.memory import kv_number_bytes
+from servelab.engines.roofline import Formats, Least, Served, least_time
 from servelab.machine.rates import DeviceRates, published_rates
 from servelab.measure.run_files import RunStatus
 from servelab.metrics.definitions import RunData

@@ -23,11 +23,8 @@ def _check_search(project: Project) -> None:
     search = project.study.search
     check_name(project, "search.strategy", search.strategy, STRATEGIES.names(), "search strategy")
     strategy = strategy_of(project.study)
-    for name in search.stop_when.given:
-        if name not in strategy.stops_on:
-            can = [each.name for each in STRATEGIES if name in each.stops_on]
-            wrong = f"`{strategy.name}` does not support it; leave it out, or use {' or '.join(can)}"
-            raise error_at(project, f"search.stop_when.{name}", wrong)
-    if search.stop_when.slo_reached is not None and not project.study.slos_of(project.study.objective.on):
-        raise error_at(project, "search.stop_when.slo_reached", "needs limits; add `objective.slos`")
+    if search.stop_when.accelerator_hours is not None and not strategy.can_stop:
+        can = [each.name for each in STRATEGIES if each.can_stop]
+        wrong = f"`{strategy.name}` does not support it; leave it out, or use {' or '.join(can)}"
+        raise error_at(project, "search.stop_when.accelerator_hours", wrong)
     strategy.outlines(project.study)

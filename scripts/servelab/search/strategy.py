@@ -52,8 +52,8 @@ class Strategy(Protocol):
     """One way to search."""
 
     name: str
-    stops_on: frozenset[str]
-    """Keys of `search.stop_when` that it supports."""
+    can_stop: bool
+    """Whether a budget (`search.stop_when`) can end it early."""
     plans_all_at_once: bool
     """Whether its first stage has every configuration that it can try."""
 

@@ -120,10 +120,6 @@ class Surrogate:
         """(processes,): how likely each is; their sum is 1."""
         self._processes, self._root, self._whitened = processes.only(kept), root[kept], whitened[kept]
 
-    def means(self, levels: Levels) -> Floats:
-        """Expected logarithm of the objective of each combination, (combinations,)."""
-        return np.concatenate([each.expected() for each in self._blocks(levels)])
-
     def at(self, levels: Levels) -> Prediction:
         """Prediction of few combinations."""
         whitened = self._root @ self.covariance(self._at, levels)

@@ -20,20 +20,6 @@ class StopWhen(Strict):
         description="Budget of the search: a stage leaves out its last candidates if the hours of the stages before "
         "it, and those its own runs will take by the mean, exceed it.",
     )
-    objective_reached: float | None = Field(
-        None, description="End the search when the incumbent's objective is as good as this, on the study's basis."
-    )
-    slo_reached: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="End the search when this share of the incumbent's requests meets `objective.slos`.",
-    )
-
-    @property
-    def given(self) -> list[str]:
-        """Names of the conditions that the study sets."""
-        return [name for name in type(self).model_fields if getattr(self, name) is not None]
 
 
 class SearchKeys(Strict):

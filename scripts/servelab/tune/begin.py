@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 from packaging.version import Version
 
-from servelab.assets.model_work import ModelFacts, read_facts, safetensors_bytes, shape_of_config
+from servelab.assets.model_shape import shape_of_config
+from servelab.assets.model_work import ModelFacts, read_facts, safetensors_bytes
 from servelab.assets.sources import MODEL_PROBES
 from servelab.cli.first_study import AskedHardware, closest_study, known_engines
 from servelab.core.errors import ConfigError, ServelabError

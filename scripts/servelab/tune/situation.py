@@ -9,10 +9,10 @@ from functools import cached_property
 from servelab.assets.known_models import BITS, known_bytes, known_entry
 from servelab.assets.model_work import ModelFacts
 from servelab.core.run_spec import ArgumentValue
-from servelab.engines.accelerator_boards import AcceleratorBoard
+from servelab.engines.accelerator_boards import GIB, AcceleratorBoard
 from servelab.engines.adapters import Engine
+from servelab.engines.memory import UNKNOWN, Division, division_of, kv_room_bytes, kv_tokens
 from servelab.engines.options import Parallel
-from servelab.engines.roofline import GIB, RUNTIME_GIB, kv_bytes_each, kv_number_bytes
 
 _FP8_OWNERS = ("Qwen", "zai-org")
 """Owners on the hub that publish FP8 weights of their models as `<model>-FP8`; the hub is asked before one is used."""
@@ -127,24 +127,18 @@ class Situation:
         """Requests in flight at each server, if the node is filled with such servers."""
         return max(1, self.load.users * self.accelerators // self.per_node)
 
-    def free_gib(self, tensor: int, weights_gib: float | None = None) -> float | None:
-        """GiB for the KV cache on each accelerator; None if board or weights are not known."""
-        weights = weights_gib if weights_gib is not None else self.model.weights_gib
-        if self.board.memory_gib is None or weights is None:
-            return None
-        share = self.effective.get("memory_share")
-        return self.board.memory_gib * (share if isinstance(share, float) else 0.9) - weights / tensor - RUNTIME_GIB
+    def division(self, tensor: int) -> Division | None:
+        """How a server on so many accelerators divides their memory; None for a KV cache of unknown format."""
+        return division_of(self.engine, self.version, self.effective, Parallel(tensor))
 
     def kv_tokens(self, tensor: int | None = None, weights_gib: float | None = None) -> int | None:
         """Tokens that the KV cache of one server holds, within 20 % or so; None if it cannot be told."""
-        parallel = Parallel(tensor or self.number("tensor_parallel_size") or 1)
-        shape = self.model.facts.shape
-        free = self.free_gib(parallel.tensor, weights_gib)
-        kv = self.effective.get("kv_cache_dtype")
-        size = kv_number_bytes(kv if isinstance(kv, str) else None)
-        if free is None or shape is None or size is None:
+        division = self.division(tensor or self.number("tensor_parallel_size") or 1)
+        weights = weights_gib if weights_gib is not None else self.model.weights_gib
+        shape, memory = self.model.facts.shape, self.board.memory_gib
+        if division is None or weights is None or shape is None or memory is None:
             return None
-        return int(max(free, 0.0) * GIB / kv_bytes_each(shape, 1000, size, parallel) * 1000)
+        return kv_tokens(shape, weights * GIB, memory * GIB, division, self.load.tokens)
 
     @property
     def least_weights_gib(self) -> float | None:
@@ -155,7 +149,10 @@ class Situation:
 
     def fits(self, tensor: int, weights_gib: float | None = None) -> bool | None:
         """Whether weights and one request of the load fit on so many accelerators; None if it cannot be told."""
-        free, tokens = self.free_gib(tensor, weights_gib), self.kv_tokens(tensor, weights_gib)
-        if free is None:
+        weights = weights_gib if weights_gib is not None else self.model.weights_gib
+        division, memory = self.division(tensor), self.board.memory_gib
+        if weights is None or memory is None or division is None:
             return None
-        return free > 1 if tokens is None else tokens > self.load.tokens
+        tokens = self.kv_tokens(tensor, weights_gib)
+        room = kv_room_bytes(self.model.facts.shape or UNKNOWN, weights * GIB, memory * GIB, division)
+        return room > GIB if tokens is None else tokens > self.load.tokens

@@ -22,7 +22,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import OPTIONS
-from servelab.search.preflight.options import listed_flags, nearest_flag
+from servelab.search.preflight.options import known_flags, nearest_flag
 
 _DOCKER_SWITCHES = frozenset(
     {
@@ -301,12 +301,12 @@ def _candidates(
 def unknown_flags(command: TypedCommand, version: str) -> dict[str, str]:
     """Flags that a release does not have → a hint; none if its flags are not listed here."""
     engine = ENGINES.get(command.engine)
-    listed = listed_flags(engine, version)
+    listed = known_flags(engine, version)
     if listed is None:
         return {}
     flags = [name if name.startswith("-") else f"--{name}" for name in command.arguments]
     return {
-        flag: f"{engine.name} {version} has no {flag}; {nearest_flag(flag, listed.flags)}"
+        flag: f"{listed.release} has no {flag}; {nearest_flag(flag, listed.flags)}"
         for flag in flags
         if not engine.knows(flag, listed.flags)
     }

@@ -40,6 +40,7 @@ from servelab.engines.options import (
     refused_variables,
 )
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
+from servelab.engines.start_rules import Rule
 
 PLANNED_MODEL = Path("model")
 """Stands for the model's path in what is planned: there is no file to read."""
@@ -86,6 +87,12 @@ class Engine(ABC):
     """Whether it is reached by its address (`address`), with `runtime: none`, and never started."""
     reserves_context: ClassVar[bool] = False
     """Whether it reserves memory for `max_num_seqs` sequences of `context_length` tokens when it starts."""
+    start_rules: ClassVar[tuple[Rule, ...]] = ()
+    """What it refuses when it starts, besides options that it does not have."""
+    works_inside_share: ClassVar[bool] = True
+    """Whether `memory_share` includes what a step takes besides weights and KV cache."""
+    graphs_inside_since: ClassVar[str | None] = None
+    """First release that counts captured graphs inside `memory_share` too; None if none does."""
     nodes_since: ClassVar[str | None] = None
     """First release that serves a model over several nodes as `command` starts it; None if none does."""
     launches_nodes: ClassVar[bool] = False
@@ -146,10 +153,6 @@ class Engine(ABC):
     @abstractmethod
     def display_base(self, model_id: str) -> list[str]:
         """The command that a user types to serve a model with defaults."""
-
-    def help_commands(self, python: Path) -> list[list[str]]:
-        """Commands that print all its flags without an accelerator: the first that succeeds is used."""
-        return []
 
     def own_flags(self) -> frozenset[str] | None:
         """Its flags if Servelab's own program parses them; None for all other engines."""

@@ -133,10 +133,6 @@ class LlamaCpp(Engine):
         # Only serves the page: the server counts without it too.
         return [*base, *self.flags(serve.options, serve.arguments), *address, "--metrics"]
 
-    def help_commands(self, python: Path) -> list[list[str]]:
-        """See `Engine.help_commands`; the launcher's help, since the library has none."""
-        return [[str(python), str(_LAUNCHER), "--help"]]
-
     def own_flags(self) -> frozenset[str]:
         """See `Engine.own_flags`; the launcher has the same for every release of the library."""
         return frozenset(

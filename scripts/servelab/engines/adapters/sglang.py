@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 from servelab.core.errors import ConfigError
@@ -155,6 +154,7 @@ class Sglang(Engine):
         *("SGLANG_*GEMM*", "SGLANG_*FUSED*", "SGLANG_*ATTN*"),
     )
     more_ports = 1
+    works_inside_share = False
     # Set with setproctitle; up to 0.5.9 nothing watches them (SGLang's issue 18421).
     worker_names: ClassVar = re.compile(r"sglang::(scheduler|detokenizer|data_parallel_controller)\w*")
     variable_prefixes = ("SGLANG_", "SGL_")
@@ -211,9 +211,6 @@ class Sglang(Engine):
 
     def environment(self, serve: Serve) -> dict[str, str]:
         return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}
-
-    def help_commands(self, python: Path) -> list[list[str]]:
-        return [[str(python), "-m", "sglang.launch_server", "--help"]]
 
     def parallel(self, options: Options, arguments: Mapping[str, ArgumentValue], count: int) -> Parallel:
         """See `Engine.parallel`; with data-parallel attention, copies run on the tensor-parallel accelerators."""

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from servelab.core.errors import ConfigError
@@ -195,9 +194,6 @@ class TensorrtLlm(Engine):
 
     def environment(self, serve: Serve) -> dict[str, str]:
         return {**super().environment(serve), "HF_HUB_OFFLINE": "1"}
-
-    def help_commands(self, python: Path) -> list[list[str]]:
-        return [[str(python), "-m", "tensorrt_llm.commands.serve", "serve", "--help"]]
 
     def display_base(self, model_id: str) -> list[str]:
         return ["trtllm-serve", model_id]

@@ -29,6 +29,7 @@ from servelab.engines.options import (
     switch,
 )
 from servelab.engines.server_to_start import EnvironmentFacts, Kernel, Options, Serve, Span
+from servelab.engines.start_rules import VLLM_RULES
 
 BEGINS = r"vllm serve|python[\d.]* -m vllm\.entrypoints\.openai\.api_server"
 _PARALLEL = {
@@ -90,6 +91,8 @@ class Vllm(Engine):
         "max_num_seqs": flag("--max-num-seqs"),
         "enforce_eager": switch("--enforce-eager", "--no-enforce-eager"),
     }
+    start_rules = VLLM_RULES
+    graphs_inside_since = "0.32"
     parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = _PARALLEL
     checked: ClassVar[tuple[Checked, ...]] = (
         Checked("0.11.0", "parser"),
@@ -294,11 +297,6 @@ class Vllm(Engine):
         if settings.get("enforce_eager"):
             settings.pop("max-cudagraph-capture-size", None)
         return super().resolved(settings)
-
-    def help_commands(self, python: Path) -> list[list[str]]:
-        """See `Engine.help_commands`; releases without `--help=all` print everything with `--help`."""
-        server = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
-        return [[*server, "--help=all"], [*server, "--help"]]
 
     def knows(self, given: str, flags: Set[str]) -> bool:
         """See `Engine.knows`; vLLM also accepts `_` for `-`, a key of a JSON value after a dot, and `-O<level>`."""

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 
 from servelab.assets.model_files import FOLDER_FILES
-from servelab.assets.model_work import ModelShape
+from servelab.assets.model_shape import ModelShape
 from servelab.assets.sources import Probe
 from servelab.core.errors import ServelabError
 from servelab.core.files import own_or_shipped
 from servelab.core.run_spec import ModelFormat
+from servelab.engines.memory import gib
 from servelab.engines.options import Parallel
-from servelab.engines.roofline import gib
 from servelab.engines.runtimes import RUNTIMES
 from servelab.metrics.definitions import METRICS
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
@@ -131,8 +131,6 @@ def judge_load(study: Study) -> Finding:
         for tag, metric in metrics.items()
         if metric.needs_slos or (metric.is_latency and (tag == study.objective.metric or not limited))
     ]
-    if study.search.stop_when.slo_reached is not None and "slo_attainment" not in affected:
-        affected.append("slo_attainment")
     if affected:
         return Finding(of, "warning", (_IN_TURN if limited else _AT_ONCE).format(" and ".join(affected)), _ACTION)
     return Finding(of, "ok", "neither latencies nor SLOs depend on a rate that is not set")

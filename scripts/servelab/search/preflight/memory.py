@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from servelab.assets.model_work import ModelFacts, ModelShape
-from servelab.engines.accelerator_boards import board_of
-from servelab.engines.options import Parallel
-from servelab.engines.roofline import (
-    GIB,
-    MEMORY_SHARE,
-    RUNTIME_GIB,
-    gib,
-    kv_bytes_each,
-    kv_number_bytes,
-    weights_bytes_each,
-)
+from servelab.assets.model_work import ModelFacts, stored_bits
+from servelab.engines.accelerator_boards import GIB
+from servelab.engines.memory import Division, division_of, gib, kv_bytes_each, kv_room_bytes, weights_bytes_each
+from servelab.engines.options import argument
+from servelab.engines.start_rules import own_positions
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.place import MODEL_ACTION, Known, Memory, Place, Requests
 
@@ -32,7 +25,12 @@ def _contexts(place: Place) -> Iterator[Finding]:
         shape = place.facts(known.planned.runs[0].spec.model).shape
         certain = set(study.workloads) if known.meets_all_workloads else {study.objective.on}
         asked = asked_tokens(place, known)
-        yield judge_context(known.name, asked, shape.max_positions if shape else None, requests, certain)
+        most = own_positions(
+            known.configuration.arguments,
+            known.configuration.environment_variables,
+            shape.max_positions if shape else None,
+        )
+        yield judge_context(known.name, asked, most, requests, certain)
 
 
 def asked_tokens(place: Place, known: Known) -> int | None:
@@ -92,7 +90,9 @@ CHECKS.register(
 class Demand:
     """What a candidate needs in memory at once."""
 
-    parallel: Parallel
+    division: Division
+    weights_bytes: float
+    """On all accelerators of a copy together."""
     sequences: int
     """Largest number of sequences computed at once."""
     is_limited: bool
@@ -101,14 +101,8 @@ class Demand:
     """Tokens of the longest of these sequences."""
     context: int
     """Tokens of the longest sequence that the engine accepts."""
-    number_bytes: float
-    """Bytes per number in the KV cache."""
-    share: float
-    """Share of the memory for weights and KV cache."""
     reserves_context: bool
     """Whether the engine reserves memory for all sequences at full context when it starts."""
-    runtime_gib: float = 0.0
-    """Activations, graphs and runtime, which are inside the share on an accelerator."""
 
 
 def look(place: Place) -> Iterator[Finding]:
@@ -125,7 +119,7 @@ def look(place: Place) -> Iterator[Finding]:
             action = "run this on a machine that has it"
             yield Finding(known.name, "unknown", f"how much memory `{name}` has is not known here", action)
             continue
-        demand = _demand(place, known, facts.shape)
+        demand = _demand(place, known, facts)
         if demand is None:
             dtype = known.configuration.options.get("kv_cache_dtype")
             yield Finding(known.name, "unknown", f"size of a number in KV-cache format `{dtype}` is not known", None)
@@ -134,71 +128,79 @@ def look(place: Place) -> Iterator[Finding]:
 
 
 def judge(of: str, facts: ModelFacts, demand: Demand, memory: Memory) -> Finding:
-    """The weights must fit, then one sequence of full context, then all sequences computed at once."""
-    assert facts.weights_bytes is not None and facts.shape is not None
-    each = "on each accelerator: " if demand.parallel.accelerators > 1 else ""
-    less = f" − {demand.runtime_gib:g} GiB" if demand.runtime_gib else ""
-    have = f"{gib(memory.size_bytes)} × {demand.share:g}{less} ({memory.source})"
-    usable = memory.size_bytes * demand.share - demand.runtime_gib * GIB
-    weights = weights_bytes_each(facts.weights_bytes, demand.parallel)
-    if weights > usable:
+    """The weights must fit, then one sequence of full context, then all sequences computed at once.
+
+    Estimates, within a tenth or so: no more than a warning.
+    """
+    shape, division = facts.shape, demand.division
+    assert shape is not None
+    each = "on each accelerator: " if division.parallel.accelerators > 1 else ""
+    have = f"{gib(memory.size_bytes)} × {division.share:g} ({memory.source})"
+    weights = weights_bytes_each(demand.weights_bytes, division.parallel, shape.expert_share)
+    room = kv_room_bytes(shape, demand.weights_bytes, memory.size_bytes, division)
+    used = memory.size_bytes * division.share - weights - room
+    held = f"{each}weights {gib(weights)}" + (f", about {gib(used)} to work" if used > 0 else "")
+    if room < 0:
         action = "use more accelerators for each copy, a quantised variant, or a larger memory_share"
-        return Finding(of, "warning", f"{each}weights {gib(weights)} on {have}", action)
+        return Finding(of, "warning", f"{held} on {have}", action)
 
     def needed(sequences: int, tokens: int) -> tuple[float, str]:
-        here = -(-sequences // demand.parallel.data)
-        kv = here * kv_bytes_each(facts.shape, tokens, demand.number_bytes, demand.parallel)  # type: ignore[arg-type]
+        here = -(-sequences // division.parallel.data)
+        kv = kv_bytes_each(shape, tokens, division.number_bytes, division.parallel, division.batched_tokens)
         counted = "1 sequence" if here == 1 else f"{here:,} sequences"
-        return weights + kv, f"{each}weights {gib(weights)} + KV {gib(kv)} for {counted} of {tokens:,} tokens on {have}"
+        return here * kv, f"{held}, KV {gib(here * kv)} for {counted} of {tokens:,} tokens on {have}"
 
     full, saw = needed(demand.sequences if demand.reserves_context else 1, demand.context)
-    if full > usable:
+    if full > room:
         return Finding(of, "warning", saw, "the engine may not start: lower context_length or max_num_seqs")
     if demand.reserves_context:
         return Finding(of, "ok", saw)
     together, saw = needed(demand.sequences, demand.tokens)
-    if together <= usable:
+    if together <= room:
         return Finding(of, "ok", saw)
-    fit = int((usable - weights) * demand.sequences / (together - weights))
+    fit = int(room * demand.sequences / together)
     saw = f"{saw}: about {fit:,} of {demand.sequences:,} fit at once, the others wait"
     if demand.is_limited:
         return Finding(of, "warning", saw, "a larger max_num_seqs gains nothing")
     return Finding(of, "ok", saw)
 
 
-def _demand(place: Place, known: Known, shape: ModelShape) -> Demand | None:
+def _demand(place: Place, known: Known, facts: ModelFacts) -> Demand | None:
     """What a candidate needs under the workload that decides; None for a KV-cache format of unknown size."""
     study, engine, configuration = place.project.study, place.engine(known), known.configuration
-
-    def setting(option: str) -> object:
-        return engine.setting(option, configuration.options, configuration.arguments)
-
-    version, hardware = study.engines[configuration.engine].version, study.hardware
-    board = board_of(hardware.accelerator, is_cpu=hardware.device == "cpu")
-    share = engine.effective(version, board, configuration.options, configuration.arguments).get("memory_share")
-    dtype, limit = setting("kv_cache_dtype"), setting("max_num_seqs")
-    number_bytes = kv_number_bytes(dtype if isinstance(dtype, str) else None)
-    if number_bytes is None:
+    parallel = engine.parallel(configuration.options, configuration.arguments, configuration.accelerators)
+    division = division_of(engine, study.engines[configuration.engine].version, place.effective(known), parallel)
+    if division is None or facts.shape is None or facts.weights_bytes is None:
         return None
+    if place.board.is_cpu or engine.reserves_context:
+        division = replace(division, batched_tokens=1, has_graphs=False)
+    limit = engine.setting("max_num_seqs", configuration.options, configuration.arguments)
     requests = place.requests(study.objective.on)
-    is_limited = isinstance(limit, int)
     limit_in_flight = study.protocol_of(study.objective.on).max_concurrency
     in_flight = min(requests.count, limit_in_flight or requests.count)
     sequences = min(in_flight, limit) if isinstance(limit, int) else in_flight
-    context = asked_tokens(place, known) or shape.max_positions or requests.longest_tokens or 0
+    context = asked_tokens(place, known) or facts.shape.max_positions or requests.longest_tokens or 0
     if engine.reserves_context:  # it reserves the cache for max_num_seqs sequences, or for one if that is not set
         sequences = limit if isinstance(limit, int) else 1
     return Demand(
-        parallel=engine.parallel(configuration.options, configuration.arguments, configuration.accelerators),
+        division=division,
+        weights_bytes=_served_bytes(facts, known, parallel.accelerators),
         sequences=sequences,
-        is_limited=is_limited,
+        is_limited=isinstance(limit, int),
         tokens=min(requests.longest_tokens or context, context),
         context=context,
-        number_bytes=number_bytes,
-        share=share if isinstance(share, float) else MEMORY_SHARE,
         reserves_context=engine.reserves_context,
-        runtime_gib=0.0 if board.is_cpu or engine.reserves_context else RUNTIME_GIB,
     )
+
+
+def _served_bytes(facts: ModelFacts, known: Known, accelerators: int) -> float:
+    """Bytes of the weights as served: narrowed when they are loaded, and without what is kept in the host's memory."""
+    assert facts.weights_bytes is not None
+    arguments, found = known.configuration.arguments, float(facts.weights_bytes)
+    if argument(arguments, "quantization") in ("fp8", "w8a8_fp8") and facts.config and stored_bits(facts.config) == 16:
+        found /= 2
+    offloaded = argument(arguments, "cpu-offload-gb")
+    return max(0.0, found - (float(offloaded) * GIB * accelerators if offloaded else 0.0))
 
 
 CHECKS.register(

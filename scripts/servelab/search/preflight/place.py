@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from servelab.assets.model_files import load_model
-from servelab.assets.model_work import ModelFacts, read_facts, safetensors_bytes, shape_of_config
+from servelab.assets.model_shape import shape_of_config
+from servelab.assets.model_work import ModelFacts, read_facts, safetensors_bytes
 from servelab.assets.sources import MODEL_PROBES, Probe
 from servelab.assets.workloads import WORKLOADS
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id, workload_id
-from servelab.core.run_spec import ModelSource, ModelSpec
-from servelab.engines.accelerator_boards import named_memory_bytes
+from servelab.core.run_spec import ArgumentValue, ModelSource, ModelSpec
+from servelab.engines.accelerator_boards import GIB, AcceleratorBoard, board_of, named_memory_bytes
 from servelab.engines.adapters import Engine
 from servelab.engines.runtimes import Environment, read_environment
 from servelab.machine.devices import DEVICES
@@ -150,6 +151,24 @@ class Place:
         """A candidate's engine."""
         return self.project.engine(known.configuration.engine)
 
+    @cached_property
+    def board(self) -> AcceleratorBoard:
+        """The study's accelerator as engines see it, with the memory that its driver reports if it is here."""
+        hardware = self.project.study.hardware
+        board = board_of(hardware.accelerator, is_cpu=hardware.device == "cpu")
+        return replace(board, memory_gib=self.memory.size_bytes / GIB) if self.memory and not board.is_cpu else board
+
+    def effective(self, known: Known) -> dict[str, ArgumentValue]:
+        """A candidate's settings as its release serves them (`Engine.effective`), by variables too."""
+        engine, configuration = self.engine(known), known.configuration
+        version = self.project.study.engines[configuration.engine].version
+        variables = {
+            option: configuration.environment_variables[name]
+            for name, option in engine.variables_of_options.items()
+            if name in configuration.environment_variables
+        }
+        return variables | engine.effective(version, self.board, configuration.options, configuration.arguments)
+
     def environment_file(self, alias: str) -> Path:
         """The marker of an engine's environment, whether it is built or not."""
         folder = f"{self.project.engine(alias).name}-{self.project.environment_sha256(alias)[:12]}"
@@ -203,7 +222,7 @@ class Place:
         if model.source.kind == "path" and probe.there:
             return self._read_facts(Path(model.source.path))
         weights = safetensors_bytes(probe.files) or (sum(probe.files.values()) if model.format == "gguf" else None)
-        return ModelFacts(weights_bytes=weights, shape=shape_of_config(config) if config else None)
+        return ModelFacts(weights, shape_of_config(config) if config else None, config=config or {})
 
     def _read_facts(self, path: Path) -> ModelFacts:
         if not self.ask and path.is_file():  # reading the metadata of a GGUF file takes seconds

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pandas as pd
 
 from servelab.core.registry import Registry
-from servelab.metrics.definitions import METRICS
 from servelab.results.checks import unequal_places
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Decision, rows_of
@@ -25,11 +24,6 @@ def stop(study: Study, plan: Plan, past: Sequence[PastStage]) -> Plan:
     """The plan of a stage, reduced by `stop_when`; unchanged if a past stage has no table."""
     if not plan.applies or not past or any(stage.table is None for stage in past):
         return plan
-    reason = _reached(study, past[-1])
-    if reason is not None:
-        incumbent = plan.candidates[0]
-        incumbent = incumbent.model_copy(update=_one_start(incumbent))
-        return plan.model_copy(update={"applies": False, "reason": reason, "candidates": [incumbent]})
     hours = study.search.stop_when.accelerator_hours
     return plan if hours is None else _within(hours, plan, past)
 
@@ -60,26 +54,6 @@ def spent_s(past: Sequence[PastStage]) -> dict[str, float]:
             # a row has the sum of its starts, which take about as long
             found |= dict.fromkeys(runs, seconds / len(runs))
     return found
-
-
-def _reached(study: Study, last: PastStage) -> str | None:
-    """Which target the incumbent has reached, so that the search ends; None if none."""
-    assert last.table is not None
-    wanted, objective = study.search.stop_when, study.objective
-    rows = last.table[last.table["run_id"] == last.decision.winner.run_id]
-    if rows.empty or rows.iloc[0]["outcome"] != "ok":
-        return None
-    row = rows.iloc[0]
-    if wanted.objective_reached is not None:
-        is_more = row["objective_value"] >= wanted.objective_reached
-        is_less = row["objective_value"] <= wanted.objective_reached
-        if is_more if METRICS.get(objective.metric).higher_is_better else is_less:
-            value = f"{row['objective_value']:g}"
-            return f"the incumbent's {objective.metric} is {value}, the target is {wanted.objective_reached:g}"
-    if wanted.slo_reached is not None and row["slo_attainment"] >= wanted.slo_reached:
-        share = f"{100 * row['slo_attainment']:g} %"
-        return f"{share} of the incumbent's requests meet the SLOs, the target is {100 * wanted.slo_reached:g} %"
-    return None
 
 
 def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:

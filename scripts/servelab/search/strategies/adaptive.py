@@ -59,7 +59,7 @@ class Adaptive:
     """Stages `design`, and `refine-1` … until the visits are used."""
 
     name = "adaptive"
-    stops_on = frozenset({"accelerator_hours", "objective_reached", "slo_reached"})
+    can_stop = True
     plans_all_at_once = False
 
     def outlines(self, study: Study) -> list[Outline]:
@@ -125,7 +125,8 @@ class Adaptive:
         return _choose(study, plan, decision, knowledge)
 
 
-STRATEGIES.register(Adaptive.name, Adaptive())
+ADAPTIVE = Adaptive()
+STRATEGIES.register(ADAPTIVE.name, ADAPTIVE)
 
 
 def visits_of(study: Study) -> int:

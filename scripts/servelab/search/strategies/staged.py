@@ -83,7 +83,7 @@ class Staged:
     """The stages of the study, and `recheck` if there are several."""
 
     name = "staged"
-    stops_on = frozenset({"accelerator_hours", "objective_reached", "slo_reached"})
+    can_stop = True
     plans_all_at_once = False
 
     def outlines(self, study: Study) -> list[Outline]:

@@ -1,0 +1,138 @@
+"""How engines divide an accelerator's memory: weights, working memory, and what is left for the KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from servelab.assets.model_shape import ModelShape
+from servelab.core.run_spec import ArgumentValue
+from servelab.engines.accelerator_boards import GIB
+from servelab.engines.adapters import Engine
+from servelab.engines.options import Parallel
+
+_SHARE, _STATIC_SHARE = 0.9, 0.83
+"""Share of an accelerator's memory that an engine uses if neither study nor release is known to set it: for all, or for
+weights and KV cache alone."""
+UNKNOWN = ModelShape(0, 1, 1, 0, None, 0, hidden=4096, widest=14336, vocabulary=128256)
+"""In place of a shape that is not known, for what a step takes."""
+_BYTES = {
+    **dict.fromkeys(("auto", "bfloat16", "bf16", "float16", "f16"), 2.0),
+    **{"f32": 4.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32},
+    **dict.fromkeys(("q4_0", "iq4_nl"), 18 / 32),
+}
+"""Bytes per value by number format; ggml's formats are blocks of 32 values with their scales."""
+_LATENT_FP8 = 656.0
+"""Bytes of a token in a layer in vLLM's `fp8_ds_mla`: 512 FP8 values, their scales, and the rotary part in 16 bits."""
+_LOGIT_BYTES = 10.0
+"""Bytes per value of the vocabulary while tokens are drawn: the logits in 16 and 32 bits, and sorted."""
+_MLP, _HIDDEN = 2.5, 4.0
+"""Copies of the widest layer's values, and of the hidden ones, that a step holds at once."""
+_RUNTIME, _EXCHANGE, _GRAPHS, _DRIVER = 0.3, 0.5, 0.6, 0.7
+"""GiB that kernels' workspaces, the exchange between accelerators, captured graphs and the driver take."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """The settings by which an engine divides the memory of each accelerator."""
+
+    parallel: Parallel
+    share: float
+    """Share of the memory that it uses."""
+    batched_tokens: int
+    """Most tokens of a step."""
+    sequences: int
+    """Most sequences of a step."""
+    has_graphs: bool
+    """Whether graphs are captured, and counted inside the share."""
+    works_inside: bool = True
+    """Whether the working memory is inside the share, as in vLLM; SGLang keeps it outside, and what the driver has."""
+    number_bytes: float = 2.0
+    """Bytes per value in the KV cache."""
+
+
+def division_of(
+    engine: Engine, version: str, effective: Mapping[str, ArgumentValue], parallel: Parallel
+) -> Division | None:
+    """The division by `Engine.effective` settings; None for a KV-cache format of unknown size."""
+    dtype, share = effective.get("kv_cache_dtype"), effective.get("memory_share")
+    number_bytes = kv_number_bytes(dtype if isinstance(dtype, str) else None)
+    if number_bytes is None:
+        return None
+    tokens, sequences = (effective.get(f"max_num_{each}") for each in ("batched_tokens", "seqs"))
+    counts_graphs = engine.graphs_inside_since is not None and Version(version) >= Version(engine.graphs_inside_since)
+    return Division(
+        parallel=parallel,
+        share=share if isinstance(share, float) else _SHARE if engine.works_inside_share else _STATIC_SHARE,
+        batched_tokens=tokens if isinstance(tokens, int) else 2048,
+        sequences=sequences if isinstance(sequences, int) else 256,
+        has_graphs=counts_graphs and not effective.get("enforce_eager"),
+        works_inside=engine.works_inside_share,
+        number_bytes=number_bytes,
+    )
+
+
+def kv_number_bytes(kv_cache_dtype: str | None) -> float | None:
+    """Bytes per value in the KV cache; 2 if no format is set, None for an unknown format."""
+    name = (kv_cache_dtype or "auto").lower()
+    return 1.0 if name.startswith(("fp8", "int8")) else _BYTES.get(name)
+
+
+def weights_bytes_each(weights_bytes: float, parallel: Parallel, expert_share: float = 0.0) -> float:
+    """Bytes of weights on each accelerator; data-parallel copies share the experts, and each holds everything else."""
+    split = parallel.tensor * parallel.pipeline
+    return weights_bytes * (1 - expert_share + expert_share / parallel.data) / split
+
+
+def kv_bytes_each(
+    shape: ModelShape, tokens: int, number_bytes: float, parallel: Parallel, batched_tokens: int = 1
+) -> float:
+    """Bytes of KV cache for one sequence of `tokens` tokens, on each accelerator that computes it.
+
+    Layers × KV heads × values × bytes for each token (Kwon et al., SOSP 2023, section 3). A layer with a window keeps
+    at most that, with the tokens of a step in place of its last one. Layers with and without one share blocks in equal
+    groups, so the last group may have layers that do not exist. Tensor parallelism spreads the KV heads, at least one
+    each; pipeline parallelism spreads the layers.
+    """
+    heads = -(-shape.kv_heads // parallel.tensor)
+    each = heads * shape.values_per_kv_head * number_bytes
+    if shape.is_latent and number_bytes == 1:
+        each = _LATENT_FP8
+    full, windows, group = shape.full_layers, shape.window_layers, min(shape.full_layers, shape.window_layers) or 1
+    kept = -(-full // group) * group * tokens
+    kept += -(-windows // group) * group * min(tokens, shape.window_tokens - 1 + batched_tokens)
+    return (kept * (each + shape.index_bytes) + shape.state_bytes / parallel.tensor) / parallel.pipeline
+
+
+def working_bytes(shape: ModelShape, division: Division) -> float:
+    """Bytes that a step takes on each accelerator besides weights and KV cache, within a third or so."""
+    tokens, tensor = division.batched_tokens, division.parallel.tensor
+    layers = 2 * tokens * (_MLP * shape.widest / tensor + _HIDDEN * shape.hidden)
+    logits = _LOGIT_BYTES * min(division.sequences, tokens) * shape.vocabulary
+    return layers + logits + _fixed_bytes(division) + _GRAPHS * GIB * division.has_graphs
+
+
+def _fixed_bytes(division: Division) -> float:
+    return GIB * (_RUNTIME + (_EXCHANGE if division.parallel.accelerators > 1 else 0.0))
+
+
+def kv_room_bytes(shape: ModelShape, weights_bytes: float, memory_bytes: float, division: Division) -> float:
+    """Bytes for the KV cache on each accelerator of `memory_bytes`; below 0 if not even the weights fit."""
+    weights = weights_bytes_each(weights_bytes, division.parallel, shape.expert_share)
+    if not division.works_inside:
+        return (memory_bytes - _fixed_bytes(division) - _DRIVER * GIB) * division.share - weights
+    return memory_bytes * division.share - weights - working_bytes(shape, division)
+
+
+def kv_tokens(shape: ModelShape, weights_bytes: float, memory_bytes: float, division: Division, context: int) -> int:
+    """Tokens that the KV cache of one copy holds, in sequences of `context` tokens, as a start-up log prints it."""
+    room = max(0.0, kv_room_bytes(shape, weights_bytes, memory_bytes, division))
+    each = kv_bytes_each(shape, context, division.number_bytes, division.parallel, division.batched_tokens)
+    return int(room / each * context)
+
+
+def gib(count: float) -> str:
+    """Bytes as `65.5 GiB`."""
+    return f"{count / GIB:.1f} GiB" if count < 1000 * GIB else f"{count / GIB:,.0f} GiB"

@@ -1,0 +1,36 @@
+"""Checks the arithmetic between a candidate's settings, model and accelerator, as its engine does when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from servelab.engines.start_rules import Launch, own_positions
+from servelab.search.preflight import CHECKS, Finding, PreflightCheck
+from servelab.search.preflight.memory import asked_tokens
+from servelab.search.preflight.place import Place
+
+
+def look(place: Place) -> Iterator[Finding]:
+    """One finding per candidate of an engine whose rules are known."""
+    for known in place.candidates:
+        engine, configuration = place.engine(known), known.configuration
+        if not engine.start_rules:
+            continue
+        facts = place.facts(known.planned.runs[0].spec.model)
+        own = facts.shape.max_positions if facts.shape else None
+        launch = Launch(
+            settings=place.effective(known),
+            config=facts.config,
+            board=place.board,
+            parallel=engine.parallel(configuration.options, configuration.arguments, configuration.accelerators),
+            context=asked_tokens(place, known)
+            or own_positions(configuration.arguments, configuration.environment_variables, own),
+        )
+        refused = [why for rule in engine.start_rules if (why := rule(launch))]
+        if refused:
+            yield Finding(known.name, "error", "; ".join(refused), f"change one: {engine.name} does not start")
+        else:
+            yield Finding(known.name, "ok", f"{engine.name} starts with these numbers")
+
+
+CHECKS.register("settings", PreflightCheck("settings", "settings that an engine refuses together", look))
