@@ -44,28 +44,12 @@ def test_json_within_text(text: str, tmp_path: Path) -> None:
     assert block.metrics() == read_file(SAMPLES / "vllm-0.32.json")[0].metrics()
 
 
-def test_json_beside_console_blocks(tmp_path: Path) -> None:
-    found, notes = scanned(f'INFO {{"a": 1}}\n{CONSOLE}\nINFO {json.dumps(SAVED)}\n{CONSOLE}', tmp_path)
-    assert [each.tool for each in found if isinstance(each, Block)] == ["sglang-bench", "vllm-bench", "sglang-bench"]
-    assert notes == [f"{tmp_path}/log:1: 1 JSON objects that no reader knows, the first here"]
-
-
 def test_json_within_text_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     text = json.dumps(SAVED, indent=2)
     for kept in range(len(text) // 2, len(text) - 2, 97):
         found, _ = scanned(f"a page\n```json\n{text[:kept]}\n```\n", tmp_path)
         assert [type(each) for each in found] == [ReadError], kept
         assert "log:3: JSON is cut off or broken" in str(found[0])
-
-
-def test_docker_json_file_logs_are_unwrapped(tmp_path: Path) -> None:
-    lines = [{"log": f"{line}\n", "stream": "stderr", "time": "2026-01-02T03:04:05Z"} for line in CONSOLE.splitlines()]
-    half = lines[3]["log"]
-    lines[3:4] = [{**lines[3], "log": half[:20]}, {**lines[3], "log": half[20:]}]  # as of a long line
-    ((block,), _) = scanned("".join(f"{json.dumps(line)}\n" for line in lines), tmp_path)
-    assert isinstance(block, Block)
-    assert block.metrics() == read_file(SAMPLES / "sglang-0.5.txt")[0].metrics()
-    assert (block.first_line, block.last_line) == (2, len(lines) - 1)
 
 
 def test_guidellm_0_3_keeps_its_totals_beside_the_metrics(tmp_path: Path) -> None:
@@ -152,22 +136,6 @@ def test_a_folder_and_its_archives_give_the_same(tmp_path: Path) -> None:
     for path in ("folder", "all.zip", "all.tar.gz"):
         assert counts(tmp_path / path) == (2, 1, 2), path
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_damaged_archives_and_odd_files_end_nothing(tmp_path: Path) -> None:
-    files(tmp_path / "folder")
-    with zipfile.ZipFile(tmp_path / "whole.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.write(tmp_path / "folder/a/page.md", "page.md")
-    whole = (tmp_path / "whole.zip").read_bytes()
-    (tmp_path / "folder/cut.zip").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "folder/bad.tar.gz").write_bytes(b"\x1f\x8b no")
-    damaged = bytearray(whole)
-    damaged[80:120] = b"\0" * 40
-    (tmp_path / "folder/bad.zip").write_bytes(damaged)
-    (tmp_path / "folder/link").symlink_to("/etc/passwd")
-    os.mkfifo(tmp_path / "folder/pipe")
-    blocks, errors, notes = counts(tmp_path / "folder")
-    assert (blocks, errors, notes) == (2, 4, 4)
 
 
 def test_the_command_line_reads_a_folder(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from planted import (
     DOMAIN,
     ENVIRONMENT,
-    GIT,
     HOME,
     HOST,
     HUB,
@@ -72,7 +71,6 @@ MADE_PROMPT = "redacted-user@redacted-host: /scratch/redacted-user/x, user=redac
     [
         ("max", "test", "max_num_seqs, --max-model-len, a test, max 12 ms", None),
         ("server", "worker", "server: started; /usr/server/x; worker 3, {'server': 1}", None),
-        ("root", "localhost", "root@localhost:~# /root-cause; the root of a tree; host=localhost user=root", None),
         ("1000", "42", "1000 requests in 42 s; user=2000", None),
         ("max", "test", PROMPT, MADE_PROMPT),
         (
@@ -195,32 +193,15 @@ def test_a_table_keeps_all_else(tmp_path):
     assert after["error"].to_pylist() == [row["error"] and changes.text(row["error"]) for row in rows]
 
 
-def test_files_without_anything_stay_to_the_byte(tmp_path):
-    plain = tmp_path / "plain.parquet"
-    write_parquet(plain, [{"round": 0, "error": "refused", "words": ["x"], "value": 1.0}])
-    table = pq.read_table(plain).replace_schema_metadata(None)
-    pq.write_table(table, plain)
-    (tmp_path / "plain.json").write_text('{"a":1,\n "b":   [2.50]}')
-    (tmp_path / "plain.log").write_bytes(b"a\r\nb\xff\n\nc")
-    (tmp_path / "plain.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0")
-    for source in sorted(tmp_path.glob("plain.*")):
-        before = source.read_bytes()
-        assert redactor().member(f"results/x/{source.name}", source, tmp_path / "scratch") == source
-        assert source.read_bytes() == before
-        assert not (tmp_path / "scratch").exists()
-
-
 @pytest.mark.parametrize(
     "name",
     [
         "results/runs/r/spec.json",
-        "results/studies/s/stages/t/plan.json",
-        "results/workloads/w/workload.json",
         "workflow/config/recorded/s/logs/a.json",
         "workflow/scripts/servelab/a.json",
     ],
 )
-@pytest.mark.parametrize("secret", [HUB, GIT, PASSWORD, f"{HOME}/m", f"{PROJECT}/m", f"http://{PROXY_HOST}:3128"])
+@pytest.mark.parametrize("secret", [HUB, PASSWORD, f"{HOME}/m", f"http://{PROXY_HOST}:3128"])
 def test_what_is_hashed_is_refused_and_not_changed(name, secret, tmp_path):
     source = tmp_path / "file.json"
     source.write_text(json.dumps({"outer": {"inner": [1, secret]}}))
@@ -230,58 +211,11 @@ def test_what_is_hashed_is_refused_and_not_changed(name, secret, tmp_path):
     assert secret not in str(raised.value)
 
 
-def test_of_prompts_only_what_is_of_here_counts(tmp_path):
-    """Prompts are others' texts: what looks like a token in them is public, and part of what was measured."""
-    source = write_parquet(
-        tmp_path / "requests.parquet", [{"round": 0, "error": f"use {GIT} and /home/x", "words": [], "value": 0}]
-    )
-    table = pq.read_table(source).replace_schema_metadata(None)
-    pq.write_table(table, source)
-    assert redactor().member("results/workloads/w/requests.parquet", source, tmp_path / "scratch") == source
-    with pytest.raises(ServelabError, match="column error"):
-        redactor(environment={"X_TOKEN": GIT}).member(
-            "results/workloads/w/requests.parquet", source, tmp_path / "scratch"
-        )
-
-
 def test_what_cannot_be_changed_is_refused(tmp_path):
     source = tmp_path / "chart.png"
     source.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0tEXt" + HUB.encode())
     with pytest.raises(ServelabError, match=r"chart\.png: line 3: has a credential"):
         redactor().member("results/studies/s/charts/chart.png", source, tmp_path / "scratch")
-
-
-def test_two_machines_give_the_same():
-    """The same run, by another user on another host in another folder."""
-
-    def log(user, host, home, project, address):
-        return f"{user}@{host}:{project}$ {project}/run {home}/.cache tcp://{address}:1 HF_TOKEN={HUB}\n{user} {host}\n"
-
-    one = {
-        "user": "aliceliddell",
-        "host": "gpu07",
-        "home": "/home/aliceliddell",
-        "project": "/home/aliceliddell/p",
-        "address": "10.1.2.3",
-    }
-    two = {
-        "user": "white_rabbit",
-        "host": "burrow-3",
-        "home": "/u/white_rabbit",
-        "project": "/scratch/p",
-        "address": "172.16.9.9",
-    }
-    made = {
-        redactor(
-            project=Path(of["project"]),
-            homes=[of["home"]],
-            users=[of["user"]],
-            hosts=[of["host"]],
-            addresses=[of["address"]],
-        ).text(log(**of))
-        for of in (one, two)
-    }
-    assert len(made) == 1
 
 
 def test_this_machine_is_known(monkeypatch, tmp_path):

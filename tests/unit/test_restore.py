@@ -27,7 +27,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.identity import file_sha256
 from servelab.core.seal import faults_of_seal
 from servelab.core.ssh_signature import sign_file
-from servelab.measure.run_files import RunStatus, check_run, read_import, sign_run
+from servelab.measure.run_files import RunStatus, read_import, sign_run
 from servelab.report.measured_runs import MeasuredRuns
 
 ROOT = Path(__file__).parents[2]
@@ -128,14 +128,6 @@ def test_a_run_of_an_archive_is_taken_by_its_identity_alone(archive, run, tmp_pa
     assert mark.origin == "x.zip" and faults_of_seal(tmp_path / "results/runs" / run.name) == []
 
 
-def test_an_archive_with_another_run_under_its_name_is_not_taken_from(archive, origin, run, tmp_path):
-    other, lines = "ab" * 10, []
-    run.rename(origin / "runs" / other)
-    shared = SharedRuns([RunPlace(place=str(archive()))], tmp_path / "results", tmp_path, lines.append)
-    assert shared.has(other) and not shared.fetch(other) and f"is the specification of run {run.name}" in lines[0]
-    assert not (tmp_path / "results/runs").exists()
-
-
 def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_path):
     path, results = archive(), tmp_path / "results"
     first = restore_verified(results=results, **verified(path))
@@ -160,15 +152,6 @@ def test_a_run_from_which_names_were_removed_is_restored_with_a_seal_that_holds(
     assert faults_of_seal(restored) == []
 
 
-def test_an_import_stays_known_when_it_is_archived_and_restored_again(archive, origin, run, tmp_path):
-    restore_verified(results=tmp_path / "there", **verified(archive("first.zip")))
-    shutil.rmtree(run)
-    shutil.copytree(tmp_path / "there/runs" / run.name, run)
-    restore_verified(results=tmp_path / "here", **verified(archive("second.zip")))
-    mark = read_import(tmp_path / "here/runs" / run.name)
-    assert [found.archive for found in mark.imports] == ["first.zip", "second.zip"]
-
-
 def test_a_conflict_is_refused_before_anything_is_written(archive, run, tmp_path):
     path, results = archive(), tmp_path / "results"
     mine = results / f"runs/{run.name}/requests.parquet"
@@ -178,28 +161,12 @@ def test_a_conflict_is_refused_before_anything_is_written(archive, run, tmp_path
     assert mine.read_text() == "another measurement"
 
 
-def other_spec(run):
-    other = made_run.spec(protocol={"max_concurrency": 8})
-    other.write(run / "spec.json")
-
-
 def no_parquet(run):
     (run / "requests.parquet").write_bytes(b"PAR1 no table PAR1")
 
 
-def cut_parquet(run):
-    content = (run / "requests.parquet").read_bytes()
-    (run / "requests.parquet").write_bytes(content[:4] + bytes(len(content) // 2) + content[4 + len(content) // 2 :])
-
-
 def other_table(run):
     pq.write_table(pa.table({"a": [1]}), run / "requests.parquet")
-
-
-def other_types(run):
-    table = pq.read_table(run / "requests.parquet")
-    text = table.set_column(table.schema.get_field_index("sent_s"), "sent_s", pa.array(["soon"] * len(table)))
-    pq.write_table(text, run / "requests.parquet")
 
 
 def change(run, name, **values):
@@ -208,11 +175,8 @@ def change(run, name, **values):
 
 
 BROKEN = {
-    "another specification": (other_spec, "spec.json: is the specification of run"),
-    "no specification": (lambda run: (run / "spec.json").write_text("{"), "spec.json: "),
     "no table": (no_parquet, "requests.parquet: cannot be read as Parquet"),
     "another table": (other_table, "requests.parquet: has no column round"),
-    "no status": (lambda run: (run / "status.json").unlink(), "status.json: No such file"),
     "the status of another run": (lambda run: change(run, "status.json", run_id="0" * 20), "status.json: is of run 0"),
     "a log that was changed": (lambda run: (run / "server.log").write_text("x"), "server.log: was added"),
     "a run without a seal": (lambda run: change(run, "status.json", seal=None), "status.json: has no seal"),
@@ -252,16 +216,6 @@ def test_an_archive_that_does_not_verify_is_not_restored(archive, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_an_archive_that_is_replaced_while_it_is_verified(archive, origin, run, tmp_path):
-    path = archive()
-    before = verified(path)
-    (origin / "recorded/small/report.md").write_text("2\n")
-    archive()
-    with pytest.raises(ServelabError, match="was changed while it was verified; nothing was restored"):
-        restore_verified(results=tmp_path / "results", **before)
-    assert not files_of(tmp_path / "results")
-
-
 def test_a_run_that_another_workflow_measures_meanwhile_is_kept(archive, run, tmp_path, monkeypatch):
     path, results, move = archive(), tmp_path / "results", restoring.move_folder
 
@@ -288,18 +242,6 @@ def test_who_signed_archive_and_run_is_in_the_mark(archive, run, tmp_path):
     (found,) = read_import(tmp_path / "results/runs" / run.name).imports
     assert found.archive_signed_by.startswith("author@example.org (")
     assert found.run_signed_by.startswith(f"{IDENTITY} (")
-
-
-def test_a_signature_by_a_user_of_this_machine_still_counts_when_names_are_removed(archive, run, tmp_path):
-    """Who signed is meant to be known, and the file is checked as it is."""
-    key = make_key(tmp_path / "key")
-    (run / "server.log").write_text("on machine-of-somebody\n")
-    made_run.seal(run)
-    sign_run(run, RunStatus.read(run / "status.json"), signing_key(key, "lab@machine-of-somebody"))
-    path, allowed = archive(), allow(tmp_path / "allowed", key, identity="lab@machine-of-somebody")
-    restore_verified(results=tmp_path / "results", **verified(path))
-    found = check_run(tmp_path / "results/runs" / run.name, allowed)
-    assert found.signer.identity == "lab@machine-of-somebody" and found.redacted == ["server.log"]
 
 
 def test_a_run_signed_by_nobody_you_trust_is_refused(archive, run, tmp_path):

@@ -14,7 +14,6 @@ from servelab.archive.shared_runs import SharedRuns
 from servelab.core.errors import ServelabError
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import RunStatus, read_import, sign_run
-from servelab.measure.sealed_runs import SealedRuns
 from servelab.workflow.imports import shared_runs
 from servelab.workflow.studies import read_configuration
 
@@ -62,8 +61,6 @@ def test_a_run_is_taken_with_a_mark_of_its_origin(shared, other, tmp_path, lines
     ("damage", "said"),
     [
         (lambda run: (run / "server.log").write_text("other\n"), "server.log: was "),
-        (lambda run: (run / "requests.parquet").unlink(), "requests.parquet: "),
-        (lambda run: (run / "status.json").write_text("[]"), "status.json: "),
         (lambda run: (run / "spec.json").write_text('{"a": 1}'), "spec.json: "),
     ],
 )
@@ -86,18 +83,6 @@ def test_only_runs_that_a_trusted_key_signed_are_taken_where_keys_are_named(othe
     assert shared.fetch(signed) and not shared.fetch(unsigned)
     assert lines == [f"{other}: run {unsigned} is not signed; it is not taken from there"]
     assert read_import(tmp_path / "results/runs" / signed).imports[-1].run_signed_by
-
-
-def test_a_dry_run_counts_what_is_elsewhere_and_fetches_nothing(shared, other, tmp_path, lines):
-    run_id, _ = ids(other)
-    runs, running = tmp_path / "results/runs", []
-    sealed = SealedRuns(runs, elsewhere=shared, is_running=lambda: bool(running))
-    assert sealed.is_complete(run_id) and not sealed.is_here(run_id) and not runs.exists()
-    assert not sealed.is_complete("0" * 20)
-    running.append(True)
-    assert sealed.is_complete(run_id) and sealed.is_here(run_id) and (runs / run_id).exists()
-    shutil.rmtree(other)
-    assert SealedRuns(runs).is_complete(run_id)
 
 
 def test_the_first_place_that_has_a_run_counts(other, tmp_path, lines):

@@ -1,6 +1,5 @@
 """Studies archived, restored in a clean copy of the project and verified, through scripts and workflow."""
 
-import json
 import re
 import shlex
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from forged import read_members, write_forged
-from workspace import ROOT, Workspace, archive_file, tiny_study
+from workspace import ROOT, Workspace
 
 from servelab.archive.unpack import open_archive
 from servelab.archive.verify import read_manifest
@@ -60,18 +59,6 @@ def restored(archived, tmp_path_factory):
 
 def files_of(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_the_name_has_the_day_on_which_the_last_run_ended(archived):
-    days = [
-        json.loads(path.read_bytes())["finished_at"][:10] for path in archived.folder.glob("results/runs/*/status.json")
-    ]
-    assert only_archive(archived).name == f"tiny-{max(days)}.zip"
-
-
-def test_a_second_build_gives_the_same_bytes(archived, tmp_path):
-    script(archived, "archive_study", "search=studies/tiny", archive_file(tmp_path / "again.zip"))
-    assert (tmp_path / "again.zip").read_bytes() == only_archive(archived).read_bytes()
 
 
 def test_a_restored_study_has_nothing_to_do_and_renders_the_same_report(archived, restored):
@@ -201,12 +188,3 @@ def restored_again(workspace, said, folder, *config):
 def test_a_recorded_study_archived_and_restored(archived_example, tmp_path):
     config = ("--config", "studies=[]", "recorded=[example]")
     assert list(restored_again(archived_example, archived_example.log, tmp_path / "restored", *config)) == ["example"]
-
-
-@pytest.mark.slow
-def test_a_study_beside_a_recorded_one_of_its_name_takes_both_along(finished, tmp_path):
-    workspace = finished.copy(tmp_path / "copy")
-    workspace.write_study(tiny_study("example"))
-    said = workspace.snakemake("archive", "--config", "studies=[example]", "recorded=[example]")
-    archives = sorted(workspace.folder.glob("results/archives/**/*.zip"))
-    assert len(archives) == 2 and said.count(": is consistent: ") + said.count(": holds: ") == 2
