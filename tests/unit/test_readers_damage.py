@@ -8,7 +8,6 @@ always found. What nobody can find: other digits of a latency, of a percentile's
 
 from __future__ import annotations
 
-import random
 import re
 from pathlib import Path
 
@@ -87,23 +86,6 @@ def test_a_changed_digit_of_a_determined_figure_is_found(name: str, tmp_path: Pa
                 assert isinstance(found, ReadError), damaged
                 changed += 1
     assert changed > 50
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_random_damage(name: str, tmp_path: Path) -> None:
-    """Digits apart, nothing that happens to a line gives another figure."""
-    lines = core(name).splitlines(keepends=True)
-    for seed in range(60):
-        chance = random.Random(f"{name} {seed}")
-        index = chance.randrange(len(lines))
-        line = lines[index]
-        place = chance.randrange(len(line))
-        other = chance.choice([" ", "x", "-", "%", ":", "\n", "\r", "=", "(", "|", "│", "\x1b[0m", "N/A"])
-        cut = chance.choice([0, 1, 1, 3])
-        if any(each.isdigit() or each in ".," for each in line[place - 1 : place + cut + 1]):
-            cut, place = 0, len(line.rstrip())
-        damaged = line[:place] + other + line[place + cut :]
-        assert not wrong(read("".join([*lines[:index], damaged, *lines[index + 1 :]]), tmp_path), name), damaged
 
 
 @pytest.mark.parametrize("name", ["vllm-0.32.json", "guidellm-0.8.1.json", "aiperf-0.13.json", "aiperf-0.13.csv"])

@@ -33,7 +33,6 @@ class Member(Strict):
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size_bytes: int = Field(ge=0)
-    media_type: str | None = Field(None, exclude=True, description="Archives of 0.1 have it; it is not read.")
     redacted: bool = False
 
 

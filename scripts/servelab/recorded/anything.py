@@ -49,19 +49,6 @@ class LineContext:
     """What stands after the opening fence."""
 
 
-@dataclass
-class _State:
-    headings: list[tuple[int, str]] = field(default_factory=list)
-    label: str | None = None
-    command: str | None = None
-    fence: str | None = None
-    info: str | None = None
-    continues: bool = False
-
-    def place(self) -> LineContext:
-        return LineContext(tuple(text for _, text in self.headings), self.label, self.command, self.info)
-
-
 def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, LineContext]:
     """The place of each of some lines, numbered from 1."""
     wanted = sorted(set(lines))
@@ -72,44 +59,51 @@ def places(texts: Iterable[str], lines: Iterable[int]) -> dict[int, LineContext]
             found[wanted[len(found)]] = state.place()
         if len(found) == len(wanted):
             break
-        _step(state, line.strip()[: 2 * _MOST_COMMAND])
+        state.step(line.strip()[: 2 * _MOST_COMMAND])
     return found | {number: state.place() for number in wanted[len(found) :]}
 
 
-def _step(state: _State, text: str) -> None:
-    """Takes one line into account."""
-    if not text:
-        return
-    if state.continues and state.command is not None:
-        state.continues = text.endswith("\\")
-        if len(state.command) < _MOST_COMMAND:
-            state.command = " ".join([state.command, text.rstrip(" \\")])[:_MOST_COMMAND]
-        return
-    bare = text[1:].strip() if text[:1] == ">" else text
-    mark = bare[:1]
-    if mark in ("`", "~") and (fence := _FENCE.match(bare)):
-        if state.fence is None:
-            state.fence, state.info = fence["fence"], fence["info"].strip() or None
-        elif fence["fence"].startswith(state.fence):
-            state.fence = state.info = None
-        return
-    if mark == "#" and state.fence is None and (heading := _HEADING.match(bare)):
-        marks, name = heading.groups()
-        if name[-1] == "#" and (before := name.rstrip("#")).endswith(" "):
-            name = before.rstrip(" ")
-        while state.headings and state.headings[-1][0] >= len(marks):
-            state.headings.pop()
-        state.headings.append((len(marks), name[:_MOST_LABEL]))
-        state.label = state.command = None
-        return
-    prompt = _PROMPT.match(bare) if mark in _PROMPTS else None
-    if prompt or _CLIENT.match(bare):
-        command = prompt[1] if prompt else bare
-        state.continues = command.endswith("\\")
-        state.command = (command.rstrip(" \\") if state.continues or command[-1] == " " else command)[:_MOST_COMMAND]
-    else:
-        if state.fence is None and (label := bare.lstrip(_BEFORE_LABEL).rstrip(_AFTER_LABEL)):
-            state.label = label[:_MOST_LABEL]
+class _State:
+    """What stands above a line, as lines pass."""
+
+    def __init__(self) -> None:
+        self._headings: list[tuple[int, str]] = []
+        self._label: str | None = None
+        self._command: str | None = None
+        self._fence: str | None = None
+        self._info: str | None = None
+        self._continues = False
+
+    def place(self) -> LineContext:
+        return LineContext(tuple(text for _, text in self._headings), self._label, self._command, self._info)
+
+    def step(self, text: str) -> None:
+        """Takes one line into account."""
+        bare = text[1:].strip() if text[:1] == ">" else text
+        if self._continues and text and self._command is not None:
+            self._continues = text.endswith("\\")
+            self._command = " ".join([self._command, text.rstrip(" \\")])[:_MOST_COMMAND]
+        elif bare[:1] in ("`", "~") and (fence := _FENCE.match(bare)):
+            if self._fence is None:
+                self._fence, self._info = fence["fence"], fence["info"].strip() or None
+            elif fence["fence"].startswith(self._fence):
+                self._fence = self._info = None
+        elif bare[:1] == "#" and self._fence is None and (heading := _HEADING.match(bare)):
+            self._add_heading(*heading.groups())
+        elif (prompt := bare[:1] in _PROMPTS and _PROMPT.match(bare)) or _CLIENT.match(bare):
+            command = prompt[1] if prompt else bare
+            self._continues = command.endswith("\\")
+            self._command = command.rstrip(" \\" if self._continues else " ")[:_MOST_COMMAND]
+        elif self._fence is None and (label := bare.lstrip(_BEFORE_LABEL).rstrip(_AFTER_LABEL)):
+            self._label = label[:_MOST_LABEL]
+
+    def _add_heading(self, marks: str, name: str) -> None:
+        if name.rstrip("#").endswith(" "):
+            name = name.rstrip("#").rstrip(" ")
+        while self._headings and self._headings[-1][0] >= len(marks):
+            self._headings.pop()
+        self._headings.append((len(marks), name[:_MOST_LABEL]))
+        self._label = self._command = None
 
 
 _MOST_FILES = 100_000
@@ -166,10 +160,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _file(path: Path) -> Iterator[Found]:
     """What a file of a folder had."""
-    if path.is_symlink() or not path.is_file():
-        yield Found(str(path), notes=[f"{path}: not read: a link or no ordinary file"])
-    elif path.suffix.lower() in _NO_TEXT:
-        yield Found(str(path), notes=[f"{path}: not read: not a text"])
+    if path.is_symlink() or not path.is_file() or path.suffix.lower() in _NO_TEXT:
+        yield Found(str(path), notes=[f"{path}: not read: a link, no ordinary file, or not a text"])
     elif _is_archive(path.name):
         yield from _archive(path)
     else:
