@@ -12,7 +12,7 @@ A wrong digit in an independent figure cannot be found.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -120,9 +120,18 @@ def read_file(path: Path) -> list[Block]:
 
 
 def _is_anothers(piece: Piece) -> bool:
-    """Whether another program has written it; console blocks and saved tables are always results."""
+    """Whether another program has written it; console blocks and saved tables are always results.
+
+    A table of a result's names without a number explains them.
+    """
+    if piece.form == "grid" and not any(_has_number(row.cells[1:]) for table in piece.tables for row in table.rows):
+        return bool(piece.tables[0].rows)
     is_common = piece.form in ("grid", "frame") or (piece.form == "json" and not piece.broken)
     return is_common and not _fitting(piece)
+
+
+def _has_number(cells: Iterable[str]) -> bool:
+    return any(cell[:1].isdigit() for cell in cells)
 
 
 def _fitting(piece: Piece) -> list[Reader]:

@@ -14,6 +14,8 @@ _UNSURE = "unsure_per_output_token_ms"
 """A time per token that is the run's in some releases, and a mean over requests in others."""
 _RUN_TIME = "run_time_per_output_token_ms"
 _ONE = ValueRange(1.0, 1.0)
+_THREE_DIGITS = 0.1
+"""Milliseconds; half a unit of the third digit of a second is 0.5."""
 
 
 class DefinedBy(NamedTuple):
@@ -90,7 +92,8 @@ def what_they_are(
     for key in [key for key in found if key in ((_UNSURE, "mean"), ("tpot_ms", "mean"))]:
         of_run = _is_of_the_run(key, ranges, settings)
         is_alone = sum(metric == key[0] for metric, _ in found) == 1
-        if of_run and is_alone:
+        is_exact = key[0] == _UNSURE and found[key].half_unit < _THREE_DIGITS  # as only the run's was printed
+        if is_exact or (of_run and is_alone):
             found[_RUN_TIME, VALUE] = found.pop(key)._replace(metric=_RUN_TIME, statistic=VALUE)
             notes.append("a time per token × output tokens per second is 1: it is the run's, and no request's latency")
         elif key[0] == _UNSURE and of_run is None:
@@ -127,4 +130,5 @@ def _is_of_the_run(key: Key, ranges: Mapping[Key, ValueRange], settings: Mapping
     in_flight = settings.get("max_concurrency") or (latency and requests and latency.low * requests.low / 1000)
     if rate is None or not isinstance(in_flight, int | float):
         return None
-    return in_flight > 1.5 and (ranges[key] * ValueRange(1e-3, 1e-3) * rate).meets(_ONE)
+    is_one = (ranges[key] * ValueRange(1e-3, 1e-3) * rate).meets(_ONE)
+    return None if is_one and in_flight <= 1.5 else is_one
