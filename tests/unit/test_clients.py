@@ -15,7 +15,6 @@ from servelab.measure.clients import CLIENTS
 from servelab.measure.load import LoadPlan
 from servelab.metrics.definitions import METRICS, RunData, summarise
 from servelab.metrics.tables import schemas
-from servelab.recorded.readers import read_file
 from servelab.search.project import load_project
 
 DATA = Path(__file__).parents[1] / "data/clients"
@@ -55,30 +54,7 @@ def guidellm(folder: Path) -> dict[str, float]:
     return {"ttft_ms": metrics["time_to_first_token_ms"]["successful"]["mean"]}
 
 
-def aiperf(folder: Path) -> dict[str, float]:
-    saved = json.loads((folder / "profile_export_aiperf.json").read_text())
-    return {
-        "ttft_ms": saved["time_to_first_token"]["avg"],
-        "tpot_ms": saved["inter_token_latency"]["avg"],
-        "itl_ms": saved["inter_chunk_latency"]["avg"],
-        "e2el_ms": saved["request_latency"]["avg"],
-        "requests_per_s": saved["request_throughput"]["avg"],
-        "output_tokens_per_s": saved["output_token_throughput"]["avg"],
-    }
-
-
-def aisbench(folder: Path) -> dict[str, float]:
-    """As its reader has them, from the files that it saved."""
-    saved = folder / "out/round/performances/server"
-    read = [read_file(saved / name) for name in ("workload.json", "workload.csv")]
-    values = {(figure.metric, figure.statistic): figure.value for (block,) in read for figure in block.figures}
-    means = {tag: values[tag, "mean"] for tag in ("ttft_ms", "tpot_ms", "e2el_ms")}
-    return means | {
-        tag: values[tag, "value"] for tag in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
-    }
-
-
-OWN_FIGURES = {"vllm-bench": vllm_bench, "guidellm": guidellm, "aiperf": aiperf, "aisbench": aisbench}
+OWN_FIGURES = {"vllm-bench": vllm_bench, "guidellm": guidellm}
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions"])
@@ -155,17 +131,12 @@ def test_results_of_other_requests_or_cut_short_are_refused(name, tmp_path):
 
 
 REFUSED = [
-    ("aisbench", {"request_rate": 2, "max_concurrency": 4}, "max_concurrency"),
-    ("aisbench", {"ramp_up_s": 3}, "request_rate: inf"),
-    ("aisbench", {"client_processes": 2}, "client_processes: 2"),
     ("vllm-bench", {"request_rate": 2, "ramp_up_s": 3}, "ramp_up_s: 3.0"),
     ("vllm-bench", {"arrivals": "replay"}, "arrivals: replay"),
     ("vllm-bench", {"client_processes": 2}, "client_processes: 2"),
     ("guidellm", {"request_rate": 2, "arrivals": "gamma"}, "arrivals: gamma"),
     ("guidellm", {"arrivals": "replay", "max_concurrency": 4}, "max_concurrency"),
     ("guidellm", {"duration_s": 3}, "duration_s: 3.0"),
-    ("aiperf", {"ramp_up_s": 3}, "request_rate: inf"),
-    ("aiperf", {"saturation_in_flight": 3}, "saturation_in_flight: 3"),
 ]
 
 
@@ -198,4 +169,4 @@ def test_a_study_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(ConfigError, match=r"cpu-smollm2\.yaml: client: .*guidellm.*token ids.*workload cpu-short"):
         load(tmp_path, client="guidellm", workloads=["cpu-short"], objective={"on": "cpu-short"})
     with pytest.raises(ConfigError, match=r"duration_s: 5\.0"):
-        load(tmp_path, client="aiperf", protocol={"duration_s": 5})
+        load(tmp_path, client="guidellm", protocol={"duration_s": 5}, workloads=["cpu-sharegpt"])

@@ -121,7 +121,7 @@ def checkout(tmp_path_factory) -> Path:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     text = (folder / "config/studies/cpu-engines.yaml").read_text()
     assert "study: cpu-engines\n" in text
-    text = text.replace("study: cpu-engines\n", "study: guided\nclient: aiperf\n")
+    text = text.replace("study: cpu-engines\n", "study: guided\nclient: vllm-bench\n")
     (folder / "config/studies/guided.yaml").write_text(text)
     packaged = folder / "config/studies/qwen3-14b-h100.yaml"
     image = "runtime: docker, lock: envs/vllm-openai-0.11.0.image.yaml"

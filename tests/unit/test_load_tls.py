@@ -115,6 +115,6 @@ def run(folder, url):
 @pytest.mark.parametrize("settings", [{"base_url": "https://127.0.0.1:9"}, {"api_key_env": "MY_KEY"}])
 def test_other_clients_refuse_both(settings, tmp_path):
     plan = plan_for(tmp_path, "http://127.0.0.1:9", ["normal"]).model_copy(update=settings)
-    for name in ("aiperf", "guidellm", "vllm-bench"):
+    for name in ("guidellm", "vllm-bench"):
         with pytest.raises(ConfigError, match="use client `servelab`"):
             CLIENTS.get(name).command(plan, tmp_path, sys.executable)

