@@ -9,8 +9,10 @@ there are none, as `servelab.results.expected_times` says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +116,15 @@ class Forecast(Left):
         hours = "" if self.about_s is None else f", about {_hours(self.about_s)} accelerator-hours {self.source}"
         starts = "1 server start" if self.about_starts == 1 else f"{self.about_starts} server starts"
         head = f"{self.study}: {starts} left if the winners stay ({self.measured} runs measured){hours}"
-        width = max(len(stage.title) for stage in left)
+        groups = [list(group) for _, group in groupby(left, lambda stage: (_numberless(stage.title), stage.is_known))]
+        titles = [_title([stage.title for stage in group]) for group in groups]
+        width = max(map(len, titles))
         rows = [f"  {'stage':<{width}}  starts   hours"]
-        for stage in left:
-            hours = "?" if stage.about_s is None else _hours(stage.about_s)
-            rows.append(f"  {stage.title:<{width}}  {stage.starts:>6}  {hours:>6}{'' if stage.is_known else '  *'}")
+        for title, group in zip(titles, groups, strict=True):
+            seconds = [stage.about_s for stage in group if stage.about_s is not None]
+            hours = "?" if len(seconds) < len(group) else _hours(sum(seconds))
+            starts = sum(stage.starts for stage in group)
+            rows.append(f"  {title:<{width}}  {starts:>6}  {hours:>6}{'' if group[0].is_known else '  *'}")
         note = ["  * as far as it can be told now: what earlier stages find decides"] if not left[-1].is_known else []
         return [head, *rows, *note, *(f"  {line}" for line in self.next_stage)]
 
@@ -136,6 +142,18 @@ class Forecast(Left):
         bound = "at most " if self.most > self.known else ""
         left = f"{bound}{_runs(self.most, self.most_starts)} left to measure"
         return f"{self.study}: {left} ({self.measured} measured), {self.hours()}"
+
+
+def _numberless(title: str) -> str:
+    return re.sub(r" \d+:", ":", title)
+
+
+def _title(titles: Sequence[str]) -> str:
+    """One title for stages that differ in their number only: `Refinement 1 to 15: …`."""
+    if len(titles) == 1:
+        return titles[0]
+    last = re.search(r" (\d+):", titles[-1])
+    return titles[0] if last is None else re.sub(r" (\d+):", rf" \1 to {last[1]}:", titles[0], count=1)
 
 
 Visit = Sequence[RunSpec]
