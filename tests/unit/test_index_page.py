@@ -67,7 +67,7 @@ def test_a_study_whose_baseline_won_and_one_within_noise(results):
     recommended["improvements"][0] |= {"change_ci95_low_percent": -1.0, "change_percent": 2.0}
     file.write_text(json.dumps(recommended))
     cell = rows(results)[sample_study.STUDY][4]
-    assert "within noise" in cell.note and not cell.is_good
+    assert cell.text.startswith("+2.0") and cell.note.startswith("Use this command") and not cell.is_good
 
 
 def test_pages_stand_alone_and_an_empty_folder_has_one_too(results, tmp_path):

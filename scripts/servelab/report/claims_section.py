@@ -24,26 +24,19 @@ class AuditSection:
     """The report's section on claims."""
 
     summary: str
-    tables: dict[str, Table]
-    """By their headings; one may have no rows."""
+    published: Table
+    """Contradicted claims first."""
+    logs: Table
+    """Logs that contradict themselves or the study."""
 
 
 def audit_section(claims: pd.DataFrame) -> AuditSection:
     """`claims` has rows of schemas.CLAIMS."""
-    published = _rows(claims, "publication")
-    logs = _rows(claims, "logs")
-    changes = [row for row in published if row["rule"] == "change"]
-    contradicted = [row for row in published if row["verdict"] == "contradicted"]
-    doubtful = [row for row in logs if row["verdict"] in ("contradicted", "unproven")]
-    held = [row for row in published if row["rule"] != "change" and row["verdict"] != "contradicted"]
+    published, logs = _rows(claims, "publication"), _rows(claims, "logs")
     return AuditSection(
         summary=f"Published claims: {_counted(published)}. Checks of the logs themselves: {_counted(logs)}.",
-        tables={
-            "Published and contradicted by the logs": _table(contradicted),
-            "Percentages, published and recomputed": _table(changes, with_verdict=True),
-            "Every other claim": _table(held, with_verdict=True),
-            "Logs that contradict themselves or the study": _table(doubtful),
-        },
+        published=_table(sorted(published, key=lambda row: row["verdict"] != "contradicted")),
+        logs=_table([row for row in logs if row["verdict"] in ("contradicted", "unproven")]),
     )
 
 
@@ -60,25 +53,22 @@ def _counted(rows: list[Row]) -> str:
     return f"{len(rows)}, of these {', '.join(counts)}" if rows else "none"
 
 
-def _table(rows: list[Row], *, with_verdict: bool = False) -> Table:
-    verdict = ["Verdict"] if with_verdict else []
-    columns = ["Claim", "Where", "Published", "Recomputed", *verdict, "Points off", "Likely cause", "Why"]
-    return Table(
-        columns,
+def _table(rows: list[Row]) -> Table:
+    columns = ["Claim", "Where", "Published", "Recomputed", "Verdict", "Points off", "Likely cause", "Why"]
+    cells = [
         [
-            [
-                Cell(row["claim"]),
-                Cell(_place(row)),
-                Cell(value_or_none(row["published"]) or "–"),
-                Cell(value_or_none(row["recomputed"]) or "–"),
-                *([Cell(row["verdict"])] if with_verdict else []),
-                _points(row),
-                Cell(value_or_none(row["cause"]) or "–"),
-                Cell(row["reason"]),
-            ]
-            for row in rows
-        ],
-    )
+            Cell(row["claim"]),
+            Cell(_place(row)),
+            Cell(value_or_none(row["published"]) or "–"),
+            Cell(value_or_none(row["recomputed"]) or "–"),
+            Cell(row["verdict"]),
+            _points(row),
+            Cell(value_or_none(row["cause"]) or "–"),
+            Cell(row["reason"]),
+        ]
+        for row in rows
+    ]
+    return Table(columns, cells, most=len(cells))
 
 
 def _place(row: Row) -> str:
@@ -138,12 +128,8 @@ class RecordedLogs(Origin):
             for name, engine in recorded.engines.items()
         ]
         workloads = [
-            [
-                Cell(workload.title, note=name),
-                Cell(str(workload.prompts)),
-                Cell(workload.command or workload.note or "–"),
-            ]
-            for name, workload in recorded.workloads.items()
+            [Cell(each.title, note=name), Cell(str(each.prompts)), Cell(each.command or each.note or "–")]
+            for name, each in recorded.workloads.items()
         ]
         return {
             "Source": Table(["What", "Value"], [[Cell(name), Cell(text)] for name, text in facts.items() if text]),

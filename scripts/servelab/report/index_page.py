@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from servelab.core.errors import ServelabError
-from servelab.core.yaml_file import MARKS_KEY, interval, is_noise, mark, metric_label, percent
+from servelab.core.yaml_file import MARKS_KEY, is_noise, mark, percent
 from servelab.measure.run_files import RunStatus, read_import
-from servelab.metrics.definitions import METRICS
 from servelab.report.page import Cell, Page, Section, Table
 from servelab.search.recommendation_text import answer_text
-from servelab.search.recommended import FROM_LOGS, Recommended
+from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 
 KINDS = {"studies": "live", "recorded": "recorded logs"}
@@ -84,26 +83,15 @@ def _row(results: Path, search: str) -> list[Cell]:
 
 
 def _gain(study: StudySummary, recommended: Recommended) -> Cell:
-    if not recommended.changed:
-        return Cell("none", note=answer_text(recommended, study.objective.on).text)
+    """The gain in percent, with the whole answer below it."""
+    kind, text = answer_text(recommended, study.objective.on)
     row = recommended.improvement(study.objective.on)
-    if row is None or row.change_percent is None:
-        return Cell("–", note=(row.failed if row else None) or "not comparable")
+    if kind != "win" or row is None or row.change_percent is None:
+        return Cell({"keep": "none", "unsure": "cannot tell"}.get(kind, "–"), note=text)
     low, high = row.change_ci95_low_percent, row.change_ci95_high_percent
-    per = metric_label(recommended.objective, recommended.per)
-    what = f"{per}{' (extrapolated)' if row.extrapolated else ''} on {row.title}"
-    text = interval(low, high)
-    if recommended.evidence == FROM_LOGS:
-        text += f"; {FROM_LOGS}"
     sign = mark(recommended.validity, recommended.baseline_validity)
-    good = (row.change_percent > 0) == METRICS.get(recommended.objective).higher_is_better
-    return Cell(
-        percent(row.change_percent),
-        note=f"{what}; {text}",
-        is_good=good and low is not None and not is_noise(low, high),
-        mark=sign,
-        mark_why=MARKS_KEY if sign else "",
-    )
+    good = low is not None and not is_noise(low, high)
+    return Cell(percent(row.change_percent), note=text, is_good=good, mark=sign, mark_why=MARKS_KEY if sign else "")
 
 
 def _measured(results: Path, run_id: str) -> str:

@@ -192,7 +192,7 @@ def _objective(row: Row, is_recorded: bool) -> Cell:
     return Cell(text, row["run_id"], ", ".join(notes))
 
 
-def _change(row: Row, verdict: Verdict | None, incumbent: str) -> Cell:
+def _change(row: Row, verdict: Verdict | None, incumbent: str | None) -> Cell:
     if verdict is None:
         return Cell("–")
     higher_is_better = bool(METRICS.get(str(row["objective"])).higher_is_better)
