@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables, write_table
 from servelab.results.compare_with_baseline import improvements

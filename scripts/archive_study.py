@@ -6,8 +6,8 @@ from servelab.archive.build import build_redacted
 from servelab.archive.contents import archive_name, date_of, read_source, study_contents
 from servelab.archive.layout import sign_archive
 from servelab.archive.redaction import Redactor
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.identity import file_sha256
-from servelab.core.rule import RuleJob, run_rule
 from servelab.core.ssh_signature import check_key, parse_key
 
 

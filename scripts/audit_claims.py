@@ -1,6 +1,6 @@
 """Recomputes what was published on a recorded study, and checks its logs for contradictions."""
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.audit import AuditEvidence, audit
 from servelab.recorded.logs import Logs, studies_beside

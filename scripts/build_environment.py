@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import ConfigError
 from servelab.core.identity import lock_sha256
-from servelab.core.rule import RuleJob, run_rule
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES, Tool
 from servelab.measure.clients import CLIENTS

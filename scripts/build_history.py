@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.search.project import load_project
 from servelab.search.versions import answers_table, build_history, read_answers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import ConfigError
-from servelab.core.rule import RuleJob, run_rule
 from servelab.engines.runtimes import read_environment
 from servelab.measure.environment_gate import CheckedEnvironment, check_environment, refuse_failed
 from servelab.search.project import load_project

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from servelab.assets.model_files import convert_model
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.result_lock import make_if_missing
-from servelab.core.rule import RuleJob, run_rule
 
 
 def main(rule: RuleJob) -> None:

@@ -1,6 +1,6 @@
 """Decides a stage: whether a candidate replaces the incumbent, and why."""
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search.strategies import decide

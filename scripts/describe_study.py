@@ -1,6 +1,6 @@
 """Writes the description of a study for its report: titles, model, hardware, engines, objective, protocol."""
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.search.candidates_table import describe, workload_titles
 from servelab.study.project import load_searched, study_path
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from servelab.assets.datasets import fetch_dataset, load_datasets
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import ConfigError
 from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
 from servelab.core.result_lock import claim
-from servelab.core.rule import RuleJob, run_rule
 
 DATASETS = "config/datasets.yaml"
 

@@ -1,6 +1,6 @@
 """Writes the curves of a study: figures of every configuration at every point."""
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_tables, write_table
 from servelab.results.curves import curves_table

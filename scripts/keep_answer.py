@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import ConfigError
-from servelab.core.rule import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search.decision import Decision

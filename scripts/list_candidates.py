@@ -1,6 +1,6 @@
 """Writes the table of a study's candidates: outcome, reason and cost of each, and the stages that share its runs."""
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table, write_table
 from servelab.search.candidates_table import CandidatesStage, candidates_table

@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.ssh_signature import parse_key
 from servelab.machine.device_names import parse_stated
 from servelab.measure.inputs import ENDS_AT, parse_job

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from servelab.archive.contents import archive_name, date_of, read_source
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.files import write_json
-from servelab.core.rule import RuleJob, run_rule
 
 
 def main(rule: RuleJob) -> None:

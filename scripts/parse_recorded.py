@@ -1,6 +1,6 @@
 """Plans a stage of a recorded study and reads its logs into the tables that a live stage has."""
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.recorded.log_tables import parse_recorded
 from servelab.search.decision import Decision

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables.io import write_table
 from servelab.results.parse import parse_plan
 from servelab.study.plan import Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables.io import read_tables
 from servelab.report.charts.write import study_charts, write_chart
 from servelab.search.decision import Decision

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import ServelabError
 from servelab.core.files import write_json
-from servelab.core.rule import RuleJob, run_rule
 from servelab.search.preflight import preflight, render
 from servelab.search.project import load_project
 

@@ -13,11 +13,11 @@ from servelab.answers.question_load import QUESTIONS
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.assets.pinned_file import StoredWorkload
 from servelab.assets.workloads import WORKLOADS
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import ConfigError
 from servelab.core.files import replacing
 from servelab.core.identity import file_sha256, workload_id
 from servelab.core.result_lock import make_if_missing
-from servelab.core.rule import RuleJob, run_rule
 from servelab.core.run_spec import WorkloadSpec
 from servelab.core.yaml_file import describe_validation_error
 

@@ -1,8 +1,8 @@
 """Writes a GGUF model in another of llama.cpp's number formats."""
 
 from servelab.assets.model_files import quantize_model
+from servelab.core.cli import RuleJob, run_rule
 from servelab.core.result_lock import make_if_missing
-from servelab.core.rule import RuleJob, run_rule
 
 
 def main(rule: RuleJob) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search.candidates_table import workload_titles

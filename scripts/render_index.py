@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from servelab.core.rule import RuleJob, run_rule
+from servelab.core.cli import RuleJob, run_rule
 from servelab.report.index_page import index_page
 from servelab.report.page import write_page
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from servelab.metrics.definitions import METRICS, Round
-from servelab.metrics.definitions.energy import energy_j
+from servelab.metrics.definitions.telemetry import energy_j
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import record_array
 

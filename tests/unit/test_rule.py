@@ -6,7 +6,7 @@ from pathlib import Path
 
 from snakemake.iocontainers import InputFiles, OutputFiles, Wildcards
 
-from servelab.core.rule import RuleJob
+from servelab.core.cli import RuleJob
 from servelab.workflow.call import call, rule_files
 from servelab.workflow.code_digest import digest_code
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from servelab.core.files import JsonPart
 from servelab.core.run_spec import MOST_STEPS, CapacitySpec, LoadOf
 from servelab.metrics.definitions import METRICS, Round
-from servelab.metrics.definitions.concurrency import is_open_loop
+from servelab.metrics.definitions.load import is_open_loop
 from servelab.metrics.objective import PERCENTILES
 from servelab.metrics.statistics import t_quantile
 from servelab.metrics.tables.io import RecordArray, arrived, present

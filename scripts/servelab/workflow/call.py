@@ -1,4 +1,4 @@
-"""The command line of a rule's script; `servelab.core.rule` reads it."""
+"""The command line of a rule's script; `servelab.core.cli` reads it."""
 
 from __future__ import annotations
 

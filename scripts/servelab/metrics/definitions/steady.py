@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from servelab.metrics.definitions import METRICS, Observations, Round, metric
-from servelab.metrics.definitions.latency import e2el_ms
-from servelab.metrics.definitions.throughput import per_second
+from servelab.metrics.definitions.load import e2el_ms, per_second
 from servelab.metrics.tables.io import RecordArray, mean, present
 
 SHARE_OF_PEAK = 0.9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servelab.assets.workloads import WORKLOADS
-from servelab.metrics.definitions.cache import cached_share
+from servelab.metrics.definitions.telemetry import cached_share
 from servelab.metrics.tables.io import Floats, RecordArray, by_round, known, maximum, minimum
 from servelab.results.checks import Evidence, Saw, check, invalid, not_applicable, ok, suspect
 from servelab.results.physical_limit import PhysicalLimit

@@ -1,0 +1,203 @@
+"""What a round served in its duration, how long its requests took, and the load on the server."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servelab.metrics.definitions import METRICS, Observations, Round, metric, request_metric
+from servelab.metrics.tables.io import RecordArray, arrived, known, present
+
+
+def per_second(amount: float, seconds: float) -> Observations:
+    """One observation; 0 if nothing was served, whatever the time."""
+    return np.array([amount / seconds if amount else 0.0])
+
+
+@metric("duration_s")
+def _duration_s(data: Round) -> Observations:
+    return np.array([data.duration_s])
+
+
+@metric("requests_per_s")
+def _requests_per_s(data: Round) -> Observations:
+    return per_second(len(data.successes), data.duration_s)
+
+
+@metric("input_tokens_per_s")
+def _input_tokens_per_s(data: Round) -> Observations:
+    return per_second(np.nansum(data.successes["input_tokens"]), data.duration_s)
+
+
+@metric("output_length_tokens")
+def _output_length_tokens(data: Round) -> Observations:
+    lengths = data.successes["output_tokens"]
+    return np.array([np.nanmean(lengths)]) if np.isfinite(lengths).any() else np.array([])
+
+
+@metric("output_tokens_per_s")
+def _output_tokens_per_s(data: Round) -> Observations:
+    return per_second(data.output_tokens, data.duration_s)
+
+
+@metric("total_tokens_per_s")
+def _total_tokens_per_s(data: Round) -> Observations:
+    return per_second(data.tokens, data.duration_s)
+
+
+@metric("peak_output_tokens_per_s")
+def _peak_output_tokens_per_s(data: Round) -> Observations:
+    times, tokens = data.output_token_events
+    if not len(times):
+        return np.array([0.0])
+    count = max(1, int(data.duration_s))
+    seconds = data.duration_s / count
+    buckets = np.clip(((times - data.start_s) / seconds).astype(int), 0, count - 1)
+    return np.array([np.bincount(buckets, weights=tokens).max() / seconds])
+
+
+@metric("success_rate")
+def _success_rate(data: Round) -> Observations:
+    return np.array([len(data.successes) / len(data.requests)])
+
+
+@metric("goodput_per_s")
+def _goodput_per_s(data: Round) -> Observations:
+    return per_second(_good_requests(data), data.duration_s) if data.slos else np.empty(0)
+
+
+@metric("slo_attainment")
+def _slo_attainment(data: Round) -> Observations:
+    return np.array([_good_requests(data) / len(data.requests)]) if data.slos else np.empty(0)
+
+
+def _good_requests(data: Round) -> int:
+    """Requests of a round that meet every SLO."""
+    good = np.ones(len(data.streamed), dtype=bool)
+    for tag, limit in data.slos.items():
+        of_requests = METRICS.get(tag).of_requests
+        assert of_requests is not None, f"{tag} is no metric of single requests"
+        good &= ~(of_requests(data.streamed) > limit)
+    return int(good.sum())
+
+
+@metric("cost_per_million_tokens")
+def _cost_per_million_tokens(data: Round) -> Observations:
+    return _per_million(data, data.tokens)
+
+
+@metric("cost_per_million_output_tokens")
+def _cost_per_million_output_tokens(data: Round) -> Observations:
+    return _per_million(data, data.output_tokens)
+
+
+def _per_million(data: Round, tokens: float) -> Observations:
+    if data.price_per_hour is None or tokens <= 0:
+        return np.empty(0)
+    return np.array([data.price_per_hour * data.duration_s / 3600 / tokens * 1e6])
+
+
+@metric("capacity_per_s")
+def _capacity_per_s(data: Round) -> Observations:
+    return _found(data, "capacity_per_s")
+
+
+@metric("capacity_in_flight")
+def _capacity_in_flight(data: Round) -> Observations:
+    return _found(data, "capacity_in_flight")
+
+
+def _found(data: Round, tag: str) -> Observations:
+    return np.array([data.capacity[tag]] if tag in data.capacity else [])
+
+
+@request_metric("ttft_ms")
+def _ttft_ms(requests: RecordArray) -> Observations:
+    return np.asarray(1000 * (requests["first_token_s"] - requests["sent_s"]))
+
+
+@metric("first_turn_ttft_ms")
+def _first_turn_ttft_ms(data: Round) -> Observations:
+    return present(_ttft_ms(data.streamed[data.streamed["turn"] == 0]))
+
+
+@metric("later_turns_ttft_ms")
+def _later_turns_ttft_ms(data: Round) -> Observations:
+    return present(_ttft_ms(data.streamed[data.streamed["turn"] > 0]))
+
+
+@request_metric("tpot_ms")
+def tpot_ms(requests: RecordArray) -> Observations:
+    """TPOT of requests that streamed; NaN for one output token."""
+    tokens = requests["output_tokens"]
+    gaps = np.where(tokens > 1, tokens - 1, np.nan)
+    return np.asarray(1000 * (requests["last_token_s"] - requests["first_token_s"]) / gaps)
+
+
+@request_metric("e2el_ms")
+def e2el_ms(requests: RecordArray) -> Observations:
+    """E2EL of requests that streamed."""
+    return np.asarray(1000 * (requests["last_token_s"] - requests["sent_s"]))
+
+
+@request_metric("normalized_e2el_ms")
+def _normalized_e2el_ms(requests: RecordArray) -> Observations:
+    tokens = requests["output_tokens"]
+    return e2el_ms(requests) / np.where(tokens > 0, tokens, np.nan)
+
+
+@metric("itl_ms")
+def _itl_ms(data: Round) -> Observations:
+    gaps = [each for each in data.streamed["chunk_gaps_ms"] if each is not None]
+    return np.concatenate([[], *gaps], dtype=np.float64)
+
+
+@metric("itl_token_ms")
+def _itl_token_ms(data: Round) -> Observations:
+    several = data.streamed[data.streamed["output_tokens"] > 1]
+    return np.repeat(tpot_ms(several), several["output_tokens"].astype(int) - 1)
+
+
+def is_open_loop(requests: RecordArray) -> bool:
+    """Whether arrivals were spread over time: fewer than half of the requests were scheduled for any one moment.
+
+    In a closed loop all are due at once (with a ramp-up, all but the first few) and sent as slots become free. Later
+    turns of conversations do not count: they follow an answer in either.
+    """
+    requests = arrived(requests)
+    _, counts = np.unique(present(requests["scheduled_s"]), return_counts=True)
+    return len(requests) > 1 and bool(counts.max(initial=1) < len(requests) / 2)
+
+
+@metric("concurrency")
+def _concurrency(data: Round) -> Observations:
+    return per_second(float(np.nansum(e2el_ms(data.streamed))) / 1000, data.duration_s)
+
+
+@metric("peak_concurrency")
+def _peak_concurrency(data: Round) -> Observations:
+    return np.array([data.in_flight.counts.max(initial=0)])
+
+
+@metric("request_rate_asked_per_s")
+def _request_rate_asked_per_s(data: Round) -> Observations:
+    return _rate(data, data.requests["scheduled_s"])
+
+
+@metric("request_rate_sent_per_s")
+def _request_rate_sent_per_s(data: Round) -> Observations:
+    return _rate(data, present(data.requests["sent_s"]))
+
+
+def _rate(data: Round, times: Observations) -> Observations:
+    span = float(times.max() - times.min()) if len(times) > 1 else 0.0
+    if not is_open_loop(data.requests) or span == 0:
+        return np.empty(0)
+    return per_second(len(times) - 1, span)
+
+
+@metric("schedule_delay_ms")
+def _schedule_delay_ms(data: Round) -> Observations:
+    if not is_open_loop(data.requests):
+        return np.empty(0)
+    started = known(data.requests, "started_s")
+    return np.asarray(1000 * (started["started_s"] - started["scheduled_s"]))
