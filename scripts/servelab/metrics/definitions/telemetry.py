@@ -1,4 +1,4 @@
-"""What a round took from the prefix cache, from drafts and in energy: one observation a round, none if it is unknown."""
+"""What a round took from the prefix cache, from drafts and in energy; no observation if that is unknown."""
 
 from __future__ import annotations
 
