@@ -4,25 +4,9 @@ import pandas as pd
 import pytest
 from made_study import stage_rows
 
-from servelab.metrics.objective import per_basis
 from servelab.metrics.statistics import ratio_ci95
 from servelab.results.compare_with_baseline import improvements
 from servelab.study.study import COMPARISON, CONFIRM, CONFIRM_FIRST
-
-
-@pytest.mark.parametrize(
-    ("basis", "accelerators", "expected"),
-    [
-        ("deployment", 4, (1.0, False)),
-        ("accelerator", 4, (0.25, False)),
-        ("node", 8, (1.0, False)),
-        ("node", 4, (2.0, True)),
-        ("node", 16, (0.5, False)),  # over two nodes
-        ("node", 3, (2.0, True)),  # two of three fit on eight; two accelerators stay idle
-    ],
-)
-def test_factor_of_a_basis(basis, accelerators, expected):
-    assert per_basis(basis, accelerators, 8) == expected
 
 
 def summaries(rounds, definitions=None):
@@ -100,14 +84,6 @@ def test_logs_are_compared_by_their_means_with_fiellers_interval():
     change = gain[["change_percent", "change_ci95_low_percent", "change_ci95_high_percent"]]
     assert tuple(change) == pytest.approx(ratio_ci95(baseline, winner))
     assert (gain["evidence"], gain["starts"]) == ("logs", 3)
-
-
-def test_a_figure_is_extrapolated_if_the_baselines_is():
-    rows = frame(MEASURED, accelerators={"baseline": 4, "winner": 8}, per_node=8)
-    node = rows.loc[("winner", "node")]
-    assert node["extrapolated"] and (node["factor"], node["baseline_factor"]) == (1, 2)
-    assert (node["baseline_value"], node["value"]) == (pytest.approx(200), pytest.approx(150))
-    assert not rows.loc[[("winner", "accelerator"), ("winner", "deployment")], "extrapolated"].any()
 
 
 WINNER = f"{CONFIRM}-winner-cpu-sharegpt"

@@ -179,17 +179,6 @@ def test_a_start_that_failed_while_it_was_disturbed_is_no_result(incumbent):
     assert row["outcome"] == "failed" and pd.isna(row["disturbed"])
 
 
-def test_a_run_without_telemetry_says_what_could_not_be_looked_at(stage):
-    _, plan, runs = stage
-    bare = plan.run_ids()[0]
-    (runs / bare / "telemetry.parquet").unlink()
-    write(runs / bare, sampled=False, client_rounds=[])
-    checks = parsed(stage)["checks"]
-    levels = checks[checks["run_id"] == bare].set_index("check")["level"]
-    assert {levels[name] for name in ("busy_machine", "clocks_throttled", "client_cpu")} == {"not applicable"}
-    assert levels["failed_requests"] == "ok"
-
-
 @pytest.mark.parametrize("name", ["status.json", "requests.parquet", "telemetry.parquet"])
 def test_a_broken_run_folder_is_named(stage, name):
     _, plan, runs = stage

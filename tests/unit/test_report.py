@@ -306,20 +306,6 @@ def test_a_recorded_study_says_that_it_is_not_proved(study):
     assert result["facts"]["Proof"] == "from logs: not proved"
 
 
-def test_winner_that_failed_on_a_workload_is_shown(study):
-    table = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.STAGES])
-    failed = (table["stage"] == "confirm") & (table["workload"] == "short-128x4") & (table["candidate"] == "winner")
-    table.loc[failed, ["outcome", "reason"]] = ["failed", "requests_failed"]
-    improvements = read_tables([study / "improvements.parquet"])
-    improvements = improvements[improvements["workload"] != "short-128x4"]
-    recommended = sample_study.recommended()
-    recommended["improvements"][1]["failed"] = "winner: requests_failed: 3 of 3,000 requests failed"
-    result = content(study, recommended=recommended, table=table, improvements=improvements)
-    row = next(row for row in result["objective_table"].rows if row[0].note == "short-128x4")
-    assert [plain(cell.text) for cell in row[1:4]] == ["12,493 ± 187", "failed", "–"]
-    assert row[3].note == "winner: requests_failed: 3 of 3,000 requests failed"
-
-
 def test_every_table_of_figures_has_n_means_and_intervals(study):
     said = content(study)
     tables = [said["objective_table"], said["other_metrics"], said["searched"]]

@@ -13,28 +13,21 @@ from typing import Any
 from servelab.core.identity import canonical_json
 from servelab.study.recorded.commands import MODEL_OPTIONS, read_command
 
-COMPARED = ("engine", "engine version", "runtime", "engine environment", "accelerator", "device")
+COMPARED = (
+    *("engine name", "engine version", "engine runtime", "engine environment_sha256"),
+    *("hardware accelerator", "hardware device"),
+)
 """Fields that a comparison may be about: runs that differ only in these are compared."""
 
 ENGINES_OWN = ("model format", "model conversion")
 """Fields that change with the engine: the same weights in the format that it serves."""
 
-CONFIGURATION = ("accelerators", "arguments ", "command", "environment variable ", "model", "options ")
+CONFIGURATION = ("hardware count", "arguments ", "command", "environment_variables ", "model", "options ")
 """Fields that a study chooses, in which two answers may differ. Names, and beginnings of names."""
 
 NOT_RECORDED = "engine environment, load client, warm-up and rounds, machine, date"
 """Fields that are unknown of a recorded run."""
 
-_WORDS = {
-    "engine.name": "engine",
-    "engine.environment_sha256": "engine environment",
-    "model.id": "model",
-    "hardware.accelerator": "accelerator",
-    "hardware.device": "device",
-    "hardware.count": "accelerators",
-    "client.name": "client",
-    "client.environment_sha256": "client environment",
-}
 _NOT_SENT = ("objective", "slos", "unless_saturated", "start", "served")
 """Parts of a specification that cannot change a measurement that was made, or follow from the others."""
 _SHOWN = 12
@@ -80,15 +73,15 @@ def live_facts(spec: Mapping[str, Any], workload: str, command: str) -> Facts:
         flat |= _flat({"rounds end by": spec["objective"], "limits of it": spec.get("slos", {})})
     engine, hardware = spec["engine"], spec["hardware"]
     return Facts(
-        complete={_word(name): value for name, value in flat.items()},
+        complete={name.replace(".parameters", "").replace(".", " ", 1): value for name, value in flat.items()},
         partial=_partial(
             parameters,
             workload,
-            engine=engine["name"],
+            engine_name=engine["name"],
             engine_version=engine["version"],
             model=spec["model"]["id"],
-            accelerator=hardware["accelerator"],
-            accelerators=hardware["count"],
+            hardware_accelerator=hardware["accelerator"],
+            hardware_count=hardware["count"],
             command=_options(command),
             requests=parameters.get("num_requests"),
             request_rate=protocol.get("request_rate"),
@@ -100,11 +93,14 @@ def live_facts(spec: Mapping[str, Any], workload: str, command: str) -> Facts:
 def recorded_facts(spec: Mapping[str, Any], workload: str) -> Facts:
     """Facts of a recorded run: its recorded.plan.RecordedSpec as JSON, and its workload's name."""
     sent = spec["workload"]
-    shared = ("engine", "engine_version", "model", "accelerator", "accelerators")
     partial = _partial(
         sent,
         workload,
-        **{name: spec[name] for name in shared},
+        engine_name=spec["engine"],
+        engine_version=spec["engine_version"],
+        model=spec["model"],
+        hardware_accelerator=spec["accelerator"],
+        hardware_count=spec["accelerators"],
         command=_options(spec["command"]),
         requests=sent["prompts"],
         request_rate=sent["request_rate"],
@@ -134,7 +130,7 @@ def differences(a: Facts, b: Facts) -> list[FactDifference]:
 def blocking(found: list[FactDifference], *, answers: bool = False) -> list[FactDifference]:
     """The differences that make two runs not comparable; `answers` of studies may differ in their configuration."""
     fields = {each.field for each in found}
-    allowed = COMPARED + (ENGINES_OWN if "engine" in fields else ())
+    allowed = COMPARED + (ENGINES_OWN if "engine name" in fields else ())
     return [
         each for each in found if each.field not in allowed and not (answers and each.field.startswith(CONFIGURATION))
     ]
@@ -156,18 +152,6 @@ def _flat(value: Any, name: str = "") -> dict[str, str]:
         parts = (_flat(part, f"{name}.{key}" if name else str(key)) for key, part in value.items())
         return {path: leaf for part in parts for path, leaf in part.items()}
     return {name: value if isinstance(value, str) else canonical_json(value)}
-
-
-def _word(path: str) -> str:
-    """A path of the specification in words: `options.max_num_seqs` is `options max_num_seqs`."""
-    if path in _WORDS:
-        return _WORDS[path]
-    part, _, rest = path.partition(".")
-    if part == "environment_variables":
-        return f"environment variable {rest}"
-    if part == "engine" and rest == "runtime":
-        return rest
-    return f"{part} {rest.removeprefix('parameters.')}".strip()
 
 
 def _short(value: str | None) -> str:

@@ -104,7 +104,7 @@ def _facts(side: StudySide) -> Iterator[tuple[str, str]]:
     metric, basis = study.objective.metric_and_basis
     yield "Objective", f"{metric_label(metric, basis)} on {study.workloads[study.objective.on]}"
     specs = [run.facts.complete for run in side.runs if run.facts.complete]
-    clients = {f"{spec['client']} {spec['client version']}" for spec in specs}
+    clients = {f"{spec['client name']} {spec['client version']}" for spec in specs}
     yield "Load client", ", ".join(sorted(clients)) or "–"
     machines = {
         "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.machine.items())
