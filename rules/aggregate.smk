@@ -1,14 +1,19 @@
-"""Reads the tables of all stages; makes metrics, improvements, curves, search.parquet and recommended.json of a study."""
+"""Reads the tables of all stages; makes study.json, metrics, improvements, curves, search.parquet and recommended.json of a study."""
 
 
 rule aggregate:
     input:
+        unpack(lambda wildcards: FILES.referred(wildcards.search)),
+        study=lambda wildcards: study_file(wildcards.search),
         tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
+        points=lambda wildcards: FILES.of_stages(wildcards.search, "points.parquet"),
         metrics=lambda wildcards: FILES.of_stages(wildcards.search, "metrics.parquet"),
         rounds=lambda wildcards: FILES.of_stages(wildcards.search, "rounds.parquet"),
         checks=lambda wildcards: FILES.of_stages(wildcards.search, "checks.parquet"),
         code=CODE,
     output:
+        study="results/{search}/study.json",
+        curves="results/{search}/curves.parquet",
         metrics="results/{search}/metrics.parquet",
         checks="results/{search}/checks.parquet",
         improvements="results/{search}/improvements.parquet",
@@ -16,24 +21,9 @@ rule aggregate:
         "results/logs/aggregate/{search}.log",
     params:
         files=rule_files,
+        content=lambda wildcards: FILES.sha256(wildcards.search),
     shell:
         call("aggregate", "files")
-
-
-rule join_curves:
-    input:
-        study="results/{search}/study.json",
-        tables=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
-        points=lambda wildcards: FILES.of_stages(wildcards.search, "points.parquet"),
-        code=CODE,
-    output:
-        curves="results/{search}/curves.parquet",
-    log:
-        "results/logs/join_curves/{search}.log",
-    params:
-        files=rule_files,
-    shell:
-        call("join_curves", "files")
 
 
 rule recommend:
@@ -78,19 +68,3 @@ rule list_candidates:
         content=lambda wildcards: FILES.sha256(wildcards.search),
     shell:
         call("list_candidates", "files")
-
-
-rule describe_study:
-    input:
-        unpack(lambda wildcards: FILES.referred(wildcards.search)),
-        study=lambda wildcards: study_file(wildcards.search),
-        code=CODE,
-    output:
-        study="results/{search}/study.json",
-    log:
-        "results/logs/describe_study/{search}.log",
-    params:
-        files=rule_files,
-        content=lambda wildcards: FILES.sha256(wildcards.search),
-    shell:
-        call("describe_study", "files")

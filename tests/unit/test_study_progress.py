@@ -14,7 +14,7 @@ from made_study import ROOT, demo_study
 from servelab.core.files import write_json
 from servelab.core.result_lock import claim
 from servelab.search.decide import undecided
-from servelab.search.progress import ProgressLines, StudyProgress
+from servelab.search.progress import StudyProgress
 from servelab.study.configuration import baseline
 from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, Study
@@ -169,18 +169,6 @@ def test_an_attempt_of_this_host_runs_as_long_as_its_claim(results):
     assert "running" not in results.line()
     with claim(results.folder / "runs" / FAST):
         assert "(1 running)" in results.line()
-
-
-def test_a_workflow_says_a_line_now_and_then_and_one_at_the_end(results):
-    lines = ProgressLines([results.progress()])
-    results.measured(BASELINE, [100.0])
-    assert len(lines.ended([BASELINE])) == 1
-    results.measured(FAST, [90.0])
-    assert lines.ended([FAST]) == []
-    results.measured(SLOW, [80.0])
-    ((last, left),) = lines.ended([SLOW])
-    assert "3 runs done (0 failed), 0 left" in last and left == "cpu-smollm2, batch: 3 of 3 runs"
-    assert lines.ended(["9" * 20]) == []
 
 
 def status(results: Results, *arguments: str) -> subprocess.CompletedProcess[str]:

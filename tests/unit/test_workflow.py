@@ -346,19 +346,16 @@ def test_on_a_cluster_a_run_asks_for_what_its_site_says(planned, studies):
     assert resources["mem_mb"](job, 1) == 2000 and resources["gres"](job, 1) is None
 
 
-def test_only_measured_runs_are_reported(project, caplog, monkeypatch):
-    monkeypatch.setattr(
-        coordination,
-        "ProgressLines",
-        lambda studies: SimpleNamespace(ended=lambda runs: [(f"{runs} ended", "none left")]),
-    )
+def test_a_line_for_each_stage_of_the_runs_that_a_job_measured(project, planned, caplog):
     caplog.set_level("INFO", logger="workflow")
+    run = planned.run_ids()[0]
     handler = coordination.ProgressHandler(
-        [project.study], Path("results"), lambda run: ["first", run], logging.getLogger("workflow")
+        [project.study], Path("results"), lambda last: [last], logging.getLogger("workflow")
     )
     for job, rule in enumerate(("measure", "parse_stage")):
-        started = {"event": LogEvent.JOB_INFO, "rule_name": rule, "jobid": job, "wildcards": {"run_id": rule}}
+        started = {"event": LogEvent.JOB_INFO, "rule_name": rule, "jobid": job, "wildcards": {"run_id": run}}
         handler.emit(logging.makeLogRecord(started))
     for job in (1, 0, 0):
         handler.emit(logging.makeLogRecord({"event": LogEvent.JOB_FINISHED, "job_id": job}))
-    assert caplog.messages == ["['first', 'measure'] ended"]
+    (line,) = caplog.messages
+    assert line.startswith(f"cpu-smollm2, {planned.stage}: ")

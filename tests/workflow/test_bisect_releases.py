@@ -49,23 +49,6 @@ def fresh(tmp_path):
     return workspace
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--engine", "vllm"), "config/studies/tiny.yaml: --engine vllm: the study has llama.cpp"),
-        (("--good", NEW, "--bad", OLDEST), "the good release must be the first"),
-        (("--releases", "2030.1.1"), "the good release must be the first"),
-        (("--good", "x"), "write versions as the package index does"),
-        (("--pairs", "2"), "--pairs: give at least 4"),
-    ],
-)
-def test_a_mistake_is_one_line_before_anything_starts(words, said, fresh):
-    done = call(fresh, *WORDS, *words)
-    assert done.returncode == 2, done.stdout
-    assert done.stdout.startswith("error: ") and said in done.stdout and done.stdout.count("\n") == 1
-    assert not (fresh.folder / "results/runs").exists()
-
-
 @pytest.mark.slow
 def test_the_guilty_release_is_named_and_its_runs_are_kept(fresh):
     envs = fresh.folder / "results/envs"

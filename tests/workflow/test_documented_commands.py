@@ -41,7 +41,7 @@ BY_OTHERS = {
     "snakemake --profile profiles/default --configfile config/recorded.yaml": "test_recorded_studies.py",
     "snakemake --profile profiles/default --report report.zip": "test_snakemake_report.py",
     "snakemake --profile profiles/default --config studies=[cpu-engines]": "test_reruns.py, on runs that are there",
-    "snakemake --profile profiles/default preflight": "test_preflight_target.py",
+    "snakemake --profile profiles/default preflight": "test_subcommands.py, as `servelab check`",
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
     "python scripts/verify_archive.py --accept-unsigned FILE": "test_archive_workflow.py",
     "python scripts/restore_archive.py FILE --results results": "test_archive_workflow.py",

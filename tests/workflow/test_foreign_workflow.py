@@ -1,12 +1,10 @@
 """Another workflow that uses this one as a module, from a folder outside the checkout, as snakedeploy lays it out."""
 
-import re
 import shutil
 import subprocess
 
 import pytest
-import yaml
-from workspace import ROOT, Workspace, tiny_study
+from workspace import Workspace
 
 MODULE = """\
 configfile: "config/config.yaml"
@@ -20,7 +18,8 @@ module servelab:
 
 
 """
-AS_IT_IS = "use rule * from servelab\n"
+
+
 RENAMED = """\
 use rule * from servelab as servelab_*
 
@@ -57,32 +56,6 @@ def snakemake(folder, checkout, *arguments, check=True):
     )
     assert (done.returncode == 0) == check, done.stdout[-6000:]
     return done.stdout
-
-
-def jobs(said, rule):
-    found = re.search(rf"^{rule} +(\d+)$", said, re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
-@pytest.mark.slow
-def test_a_folder_with_a_study_alone_plans_the_runs_of_the_checkout(tmp_path):
-    """Locks, workloads and data sets are the checkout's. The folder has the layout of snakedeploy."""
-    folder = tmp_path / "folder of mine"
-    (folder / "config/studies").mkdir(parents=True)
-    (folder / "workflow").mkdir()
-    study = tiny_study() | {"workloads": ["cpu-sharegpt"]}
-    study["engines"].pop("old")
-    study["objective"]["on"] = "cpu-sharegpt"
-    study["stages"] = study["stages"][1:]
-    (folder / "config/studies/tiny.yaml").write_text(yaml.safe_dump(study))
-    (folder / "config/config.yaml").write_text("studies: [tiny]\n")
-    (folder / "workflow/Snakefile").write_text(MODULE.format(checkout=ROOT) + AS_IT_IS)
-    said = snakemake(folder, ROOT, "--dry-run", "--verbose")
-    # the baseline is started twice
-    assert "certain by now: 4 runs in 4 jobs" in said and jobs(said, "render_report") == 1
-    assert not (folder / "results/runs").exists()
-    said = snakemake(folder, ROOT, "--dry-run", "archive", check=False)
-    assert f"{folder}: archives are made in the checkout of Servelab, {ROOT}" in said
 
 
 @pytest.mark.slow

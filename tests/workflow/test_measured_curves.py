@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from workspace import ROOT, WORKLOADS, Workspace, tiny_study, yaml
+from workspace import Workspace, tiny_study
 
 POINTS = [1, 2, 4]
 FLOOD = [2000, 4000, 8000]
@@ -61,55 +61,3 @@ def test_points_of_a_real_server(tmp_path):
     added = workspace.measured_by(CURVES)
     statuses = [workspace.json(f"results/runs/{run}/status.json") for run in added]
     assert len(added) == len({status["job_id"] for status in statuses}) == 2  # one on a server start of each
-
-
-SHORT = {
-    "title": "Short",
-    "kind": "random",
-    "parameters": {"input_tokens": 16, "output_tokens": 4, "num_requests": 16, "seed": 1},
-}
-LEVELS = [1, 2, 4, 8, 16]
-SLOS = {"ttft_ms": {"p90": 300}, "tpot_ms": {"mean": 200}}
-CAPACITY = {"of": "max_concurrency", "highest": 64, "slos": SLOS, "within_percent": 50}
-
-
-def vllm_study():
-    """Three configurations of vLLM at five loads, and the most users within two limits; nothing passes the margin."""
-    study = tiny_study()
-    of_two = yaml.safe_load((ROOT / "config/studies/cpu-engines.yaml").read_text().replace("on: cpu-", "'on': cpu-"))
-    study["engines"] = {"vllm": of_two["engines"]["vllm"]}
-    arguments = {"enforce-eager": None, "kv-cache-memory-bytes": 1 << 30}
-    study["baseline"] = {"engine": "vllm", "arguments": arguments, "options": {"context_length": 512}}
-    changes = [{"max_num_seqs": 2}, {"max_num_batched_tokens": 64}]
-    study["stages"] = [{"name": "batch", "candidates": [{"options": change} for change in changes]}]
-    study["search"] |= {"recheck": False, "incumbent_starts": 1}
-    study["protocol"] |= {"startup_timeout_s": 300}
-    study["workloads"] = [
-        {"name": "users", "workload": "short", "load": {"max_concurrency": LEVELS}},
-        {"name": "limit", "workload": "short", "load": {"capacity": CAPACITY}},
-    ]
-    study["objective"]["on"] = "users-c16"
-    return study
-
-
-@pytest.mark.slow
-def test_curves_a_capacity_and_a_map_of_vllm(tmp_path):
-    workspace = Workspace.create(tmp_path / "project")
-    workspace.write("config/workloads.yaml", yaml.safe_dump({**WORKLOADS, "short": SHORT}, sort_keys=False))
-    workspace.write_study(vllm_study())
-    workspace.snakemake(CURVES, "results/studies/tiny/report.md")
-    jobs = {}
-    for spec, status in of_runs(workspace):
-        jobs.setdefault(status["job_id"], []).append((spec, status))
-    searched = [runs for runs in jobs.values() if all("capacity" not in spec for spec, _ in runs)]
-    assert len(searched) == 3 and {len(runs) for runs in searched} == {len(LEVELS)}
-    assert {status["server_starts"] for runs in jobs.values() for _, status in runs} == {1}
-    # the search measures the curve that decides, the answer every workload
-    ((limit,),) = [runs for runs in jobs.values() if runs not in searched]
-    spec, status = limit
-    assert (status["outcome"], spec["capacity"]["slos"]) == ("ok", SLOS)
-    assert len(status["steps"]) > 1 and status["steps"][0]["missed"] is None
-    curves = pd.read_parquet(workspace.folder / CURVES)
-    assert sorted(curves["level"]) == sorted(LEVELS * 3) and set(curves["outcome"]) == {"ok"}
-    (found,) = workspace.json("results/studies/tiny/recommended.json")["winner_maps"]
-    assert [each["load"] for each in found["explored"]] == LEVELS and not found["ranges"]

@@ -21,17 +21,3 @@ def test_the_workflow_stops_before_its_first_job(wrong):
     printed = wrong.snakemake(check=False)
     assert f"config/studies/tiny.yaml: hardware.accelerator: {REFUSED}" in printed
     assert "1 of " not in printed and not list((wrong.folder / "results").rglob("plan.json"))
-
-
-@pytest.mark.slow
-def test_a_plan_needs_no_accelerator(wrong):
-    assert "plan_stage" in wrong.snakemake("-n")
-
-
-@pytest.mark.slow
-def test_so_does_one_whose_finished_study_names_another_accelerator_now(workspace):
-    study = workspace.study()
-    workspace.write_study(study | {"hardware": study["hardware"] | {"accelerator": "NVIDIA H100 SXM"}})
-    printed = workspace.snakemake(check=False)
-    assert f"config/studies/tiny.yaml: hardware.accelerator: {REFUSED}" in printed
-    assert "1 of " not in printed

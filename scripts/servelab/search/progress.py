@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,9 +18,6 @@ from servelab.search.course import most_runs
 from servelab.search.decision import Decision
 from servelab.study.plan import Plan
 from servelab.study.study import PROOF_STAGES, Study
-
-_REPORT_EVERY_S = 10.0
-"""Shortest time between two lines of a stage; the last run always gets one."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +77,6 @@ class StageProgress:
         if left:
             parts.append(self._time_left)
         return name + "; ".join(parts)
-
-    def short_line(self) -> str:
-        """What is left, for a bar: `cpu-smollm2, batch: 3 of 5 runs, about 3 min left`."""
-        if self.runs is None:
-            return f"{self.study}, {self.stage}"
-        left = f", {self._time_left}" if self.runs > self.done else ""
-        return f"{self.study}, {self.stage}: {self.done} of {self.runs} runs{left}"
 
     @property
     def _time_left(self) -> str:
@@ -166,12 +154,6 @@ class StudyProgress:
         asked = set(run_ids)
         return [stage for stage in self.stages if any(run.run_id in asked for run in self._planned(stage) or [])]
 
-    def is_last(self, run_ids: Iterable[str], stage: str) -> bool:
-        """Whether a stage is complete with these runs, judging by the statuses read so far."""
-        for run_id in run_ids:
-            self._status(run_id)
-        return all(run.run_id in self._statuses for run in self._planned(stage) or [])
-
     def _planned(self, stage: str) -> list[_Planned] | None:
         """The runs of a stage's plan; None if there is no plan."""
         file = self._folder / stage / "plan.json"
@@ -232,30 +214,6 @@ class StudyProgress:
             return None
         factor, _ = per_basis(self._basis, run.accelerators, self._study.hardware.per_node)
         return factor * fmean(status.objective_rounds) if status.objective_rounds else None
-
-
-class ProgressLines:
-    """The lines that a running workflow prints: one per stage when a job has ended, at most every 10 s.
-
-    Each comes with what is left of the stage, for a bar.
-    """
-
-    def __init__(self, studies: list[StudyProgress]) -> None:
-        self._studies = studies
-        self._printed_at: dict[tuple[int, str], float] = {}
-
-    def ended(self, run_ids: Sequence[str]) -> list[tuple[str, str]]:
-        """The lines to print after the job of these runs has ended."""
-        lines: list[tuple[str, str]] = []
-        now = time.monotonic()
-        for number, study in enumerate(self._studies):
-            for stage in study.stages_of(run_ids):
-                is_last = study.is_last(run_ids, stage)
-                if is_last or now - self._printed_at.get((number, stage), -math.inf) >= _REPORT_EVERY_S:
-                    self._printed_at[number, stage] = now
-                    progress = study.stage(stage)
-                    lines.append((progress.line(), progress.short_line()))
-        return lines
 
 
 def _planned(plan: Plan) -> Iterator[_Planned]:

@@ -16,7 +16,7 @@ from typing import Any
 from servelab.core.errors import ServelabError
 from servelab.core.result_lock import claim
 from servelab.machine.allocations.slurm import cancel_jobs
-from servelab.search.progress import ProgressLines, StudyProgress
+from servelab.search.progress import StudyProgress
 from servelab.study.study import Study
 
 
@@ -35,7 +35,7 @@ class ProgressHandler(logging.Handler):
         measuring: str = "measure",
     ) -> None:
         super().__init__()
-        self._progress = ProgressLines([StudyProgress(study, results) for study in studies])
+        self._studies = [StudyProgress(study, results) for study in studies]
         self._measuring: dict[int, list[str]] = {}
         self._runs_of = runs_of
         self._logger = logger
@@ -47,8 +47,10 @@ class ProgressHandler(logging.Handler):
         if event.get("event") == "job_info" and event["rule_name"] == self._measuring_rule:
             self._measuring[event["jobid"]] = self._runs_of(event["wildcards"]["run_id"])
         elif event.get("event") == "job_finished" and event["job_id"] in self._measuring:
-            for line, _ in self._progress.ended(self._measuring.pop(event["job_id"])):
-                self._logger.info(line)
+            measured = self._measuring.pop(event["job_id"])
+            for study in self._studies:
+                for stage in study.stages_of(measured):
+                    self._logger.info(study.stage(stage).line())
 
 
 def claim_studies(searches: Iterable[str], results: Path) -> None:
