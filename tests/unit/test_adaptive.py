@@ -8,7 +8,7 @@ from made_search import around
 from servelab.search.decide import undecided
 from servelab.search.options_space import space_of
 from servelab.search.simulate import Measured, run_search
-from servelab.search.strategies import stage_names, strategy_of
+from servelab.search.strategies import strategy_of
 from servelab.search.strategies.adaptive import visits_of
 from servelab.search.surrogate import design
 from servelab.study.configuration import baseline
@@ -76,14 +76,6 @@ def test_nothing_is_measured_twice_and_the_plan_keeps_what_was_measured(six):
         assert set(before.run_ids()) < set(after.run_ids())
 
 
-def test_the_first_four_have_every_choice_and_the_baseline(six):
-    past, measured = searched(six([stage("a", 3), stage("b", 2), stage("c", 3)]), lambda options: 100.0)
-    assert [chosen(candidate.configuration) for candidate in past[0].plan.candidates] == measured[:2]
-    assert measured[0] == {}
-    for name, count in (("a", 3), ("b", 2), ("c", 3)):
-        assert {options.get(name) for options in measured[:4]} == {None, *range(1, count + 1)}
-
-
 def test_each_choice_is_measured_though_the_others_change_nothing(six):
     _, measured = searched(six([stage("a", 9), stage("b"), stage("c")]), lambda options: 100.0)
     assert {options.get("a") for options in measured} == {None, *range(1, 10)}
@@ -136,26 +128,11 @@ def test_the_visits_may_be_set(six):
     assert [stage.plan.stage for stage in past] == ["design", "refine-1", "refine-2", "refine-3"]
 
 
-def test_few_combinations_are_all_measured_at_once(six):
-    project = six([stage("a"), stage("b", 2)])
-    assert stage_names(project.study)[0] == "design"
-    assert [outline.name for outline in strategy_of(project.study).outlines(project.study)] == ["design"]
-    _, measured = searched(project, lambda options: 100.0)
-    assert len(measured) == 6
-    assert "all 6 combinations" in strategy_of(project.study).summary(project.study)
-
-
 def test_a_choice_that_crashes_is_avoided(six):
     past, measured = searched(six(), lambda options: "crashed" if "c" in options else 100.0 * 1.1 ** len(options))
     crashed = ["c" in options for options in measured]
     assert any(crashed[:4]) and sum(crashed) <= 6
     assert chosen(past[-1].winner.configuration).keys() == set("abdef")
-
-
-def test_what_may_be_the_cause_of_a_crash_is_avoided(six):
-    _, measured = searched(six(), lambda options: "crashed" if {"a", "e"} & options.keys() else 100.0)
-    crashed = [bool({"a", "e"} & options.keys()) for options in measured]
-    assert 0 < sum(crashed) <= 5
 
 
 def test_a_gain_within_the_margin_keeps_the_baseline(six):
@@ -218,17 +195,6 @@ def test_what_an_engine_refuses_costs_nothing(six, study_content):
     assert sum(candidate.refused is None for candidate in design) == 2
     assert sum(candidate.refused is not None for candidate in past[-1].plan.candidates) <= 4
     assert chosen(past[-1].winner.configuration).keys() == set("acdef") and len(measured) <= 16
-
-
-def test_a_disturbed_baseline_is_not_beaten(six):
-    def measure(configuration, load, start):
-        options = chosen(configuration)
-        return Measured(around(150.0 if options else 50.0), disturbed=not options)
-
-    project = six()
-    past = run_search(project, measure)
-    assert past[-1].winner.configuration == baseline(project.study).configuration
-    assert {verdict.verdict for verdict in past[0].decision.candidates} == {"incumbent", "cannot tell"}
 
 
 def test_a_stage_that_is_not_measured_yet_has_a_plan_for_estimates(six):

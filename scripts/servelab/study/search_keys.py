@@ -42,7 +42,7 @@ class SearchKeys(Strict):
         None,
         ge=2,
         description="For `adaptive`: most configurations that the search measures, the baseline included. Default: 8 "
-        "to 100, depending on the number of combinations: 15 of 48, 82 of 1,000.",
+        "to 60, depending on the number of combinations: 15 of 48, 60 of 1,000.",
     )
     batch: int | None = Field(
         None,

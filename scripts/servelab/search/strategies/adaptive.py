@@ -1,4 +1,4 @@
-"""Adaptive: many changes at once, one change of each option, then what a model of all of them expects to be best.
+"""Adaptive: many changes at once, then what a model of all of them expects to be best.
 
 No option is decided while the others are at the baseline, so options that only help together are found. What is
 measured stays in the plan: each stage decides on everything that was measured before it.
@@ -29,18 +29,18 @@ from servelab.study.project import Project
 from servelab.study.study import Study
 
 _DESIGN, _DESIGN_TITLE = "design", "A few combinations that change many options at once"
-_FEWEST, _MOST = 8, 100
+_FEWEST, _MOST = 8, 60
 _SHARE, _POWER = 1.72, 0.56
-"""Visits by default: the share of the number of combinations to this power, between fewest and most: 15 of 48, 82 of
+"""Visits by default: the share of the number of combinations to this power, between fewest and most: 15 of 48, 60 of
 1,000."""
 _FAILED = 3
 """By default one more configuration is measured if so many failed."""
 _STAGES = 18
 """Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
 is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
-_SPREAD = 4
+_SPREAD = 7
 """As long as fewer are measured and nothing failed, what leaves most open is chosen: a model of so few may be wrong."""
-_WORTH = 0.001
+_WORTH = 0.0002
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
 The more there are, the less each promises alone: it falls with their number."""
@@ -104,8 +104,6 @@ class Adaptive:
         chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
         if measured < _SPREAD and not knowledge.failed_with([]):
             chooser, title = _Design(space), _spread_title(len(past))
-        elif visits >= len(space.counts) + _SPREAD and _one_change(space, positions, bool(knowledge.failed_with([]))):
-            chooser, title = _OneChange(space, knowledge), _one_change_title(len(past))
         plan = _filled(project, stage, title, last.winner, positions, chooser, most)
         if len(plan.candidates) > len(positions):
             return plan
@@ -177,38 +175,6 @@ class _Design:
         return [int(some[at]) for at in design(levels[some], self.space.counts, count, known, likely[some])]
 
 
-class _OneChange:
-    """Chooses for each option one change of the baseline alone, the one that promises most."""
-
-    def __init__(self, space: Space, knowledge: Knowledge) -> None:
-        self.space, self._knowledge = space, knowledge
-
-    def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
-        """As `_Design.choose`; fewer if there are no more such changes."""
-        model, levels = self._knowledge.surrogate, self.space.levels
-        has_failed = bool(self._knowledge.failed_with([]))
-        gains = self._knowledge.probability_of_working(levels, refused)
-        if model is not None:
-            gains *= model.expected_gains(levels, self._knowledge.best())
-        found: list[int] = []
-        while len(found) < count and (left := _one_change(self.space, [*taken, *found], has_failed)):
-            found.append(max(left, key=lambda at: float(gains[at])))
-        return found
-
-
-def _one_change(space: Space, taken: Sequence[int], has_failed: bool) -> list[int]:
-    """Positions that change the baseline in one option only, of the options that none of `taken` changes so.
-
-    As long as nothing failed, options with several values on a scale are left out: one value says little of them.
-    """
-    is_one = (space.levels > 0).sum(1) == 1
-    options = space.levels.argmax(1)
-    done = {int(options[at]) for at in taken if is_one[at]}
-    if not has_failed:
-        done |= {at for at, scale in enumerate(space.scales) if scale is not None and np.isfinite(scale).sum() > 2}
-    return [int(at) for at in np.flatnonzero(is_one) if int(options[at]) not in done]
-
-
 class _Promising:
     """Chooses what a model expects to gain most, as long as it expects some gain beyond the margin.
 
@@ -276,7 +242,7 @@ class _Promising:
         return found_open
 
 
-_Chooser = _Design | _OneChange | _Promising
+_Chooser = _Design | _Promising
 
 
 def _filled(
@@ -372,10 +338,6 @@ def _refinement(number: int) -> str:
 
 def _title(number: int) -> str:
     return f"Refinement {number}: what a model of the runs so far expects to be best"
-
-
-def _one_change_title(number: int) -> str:
-    return f"Refinement {number}: one change of the baseline for each option"
 
 
 def _spread_title(number: int) -> str:
