@@ -25,7 +25,6 @@ from planted import (
 
 from servelab.archive.redaction import Redactor
 from servelab.core.errors import ServelabError
-from servelab.report.charts import chart_runtime
 
 ROOT = Path(__file__).parents[2]
 
@@ -240,13 +239,3 @@ def test_the_workflow_itself_holds_no_secret(tmp_path):
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             assert neutral().member(f"workflow/{name}", ROOT / name, tmp_path / "scratch") == ROOT / name
-
-
-def test_the_script_of_a_page_stays_for_its_hash_is_in_the_page(tmp_path):
-    """`loess` is a word of Vega and of no text of ours, so that a user of that name would be replaced in it."""
-    runtime, page = chart_runtime(), tmp_path / "report.html"
-    page.write_text(f"<p>of loess</p>\n<script>{runtime}</script>\n<p>by loess, {HOME}</p>\n")
-    own = redactor(users=["loess"])
-    assert own.text(runtime) != runtime
-    made = own.member("results/studies/a/report.html", page, tmp_path / "made").read_text()
-    assert made == f"<p>of redacted-user</p>\n<script>{runtime}</script>\n<p>by redacted-user, /redacted-home</p>\n"

@@ -136,10 +136,6 @@ def test_what_is_missing_is_written_and_what_is_there_stays(archive, run, tmp_pa
     again = restore_verified(results=results, **verified(path))
     assert (again.written, again.there, again.imported) == (0, first.written, [])
     assert (results / "runs" / run.name / "imported.json").read_bytes() == marks
-    (results / f"runs/{run.name}/telemetry.parquet").unlink()
-    third = restore_verified(results=results, **verified(path))
-    assert (third.written, third.imported) == (1, [run.name])
-    assert len(read_import(results / "runs" / run.name).imports) == 2
     assert (results / "recorded/small/report.md").stat().st_mtime_ns == before.st_mtime_ns
 
 

@@ -99,7 +99,7 @@ def test_the_first_place_that_has_a_run_counts(other, tmp_path, lines):
         ("nowhere", "nowhere: cannot be read"),
         ("empty", "is no results folder"),
         # in one piece no archive would take this file
-        ([{"place": "@".join(("s3://key:secret", "bucket/x"))}], "credentials"),
+        ([{"place": "@".join(("s3://key:secret", "bucket/x"))}], "a credential"),
         ([{"plase": "x"}], "plase"),
     ],
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
@@ -123,10 +122,3 @@ class RunPlace(Strict):
     allowed_signers: Path | None = Field(
         None, description="File of keys that you trust: only runs and archives that one of them signed are taken."
     )
-
-    @field_validator("place")
-    @classmethod
-    def _without_credentials(cls, place: str) -> str:
-        if place.startswith("s3://") and "@" in urlsplit(place).netloc:
-            raise ValueError("has credentials in it; they come from the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE)")
-        return place

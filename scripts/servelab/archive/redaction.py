@@ -19,7 +19,7 @@ import os
 import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -32,7 +32,6 @@ from servelab.archive.redacted_files import redact_file, texts_of
 from servelab.core.credential_forms import BREAK, HASH_IN_LOCK
 from servelab.core.credentials import REDACTED, has_credential, is_secret, without_colours, without_credentials
 from servelab.core.errors import ServelabError
-from servelab.report.charts import chart_runtime
 
 PROXY, USER, HOST, ADDRESS = "redacted-proxy", "redacted-user", "redacted-host", "redacted-address"
 HOME, PROJECT = "/redacted-home", "/redacted-project"
@@ -156,16 +155,7 @@ class Redactor:
         if _STAYS.fullmatch(name):
             self.refuse(source, is_code=_CODE.fullmatch(name) is not None)
             return source
-        script = chart_runtime().splitlines() if source.suffix == ".html" else []
-        text = partial(self._between, sorted(script, key=len))
-        return redact_file(source, scratch, text=text, json=self.json, refuse=self.refuse)
-
-    def _between(self, lines: list[str], text: str) -> str:
-        """A redacted text in which these lines, shortest first, stay: a page names the hash of its charts' script."""
-        if not lines:
-            return self.text(text)
-        *others, longest = lines
-        return longest.join(self._between(others, part) for part in text.split(longest))
+        return redact_file(source, scratch, text=self.text, json=self.json, refuse=self.refuse)
 
     def refuse(self, source: Path, *, is_code: bool = False) -> None:
         """For a file that must stay unchanged: a `ServelabError` names file and place if it has a secret.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from servelab.core.errors import ServelabError
 from servelab.core.files import move_folder
 from servelab.core.identity import file_sha256
 from servelab.core.result_lock import claim
-from servelab.core.seal import IMPORTED, STATUS
+from servelab.core.seal import IMPORTED
 from servelab.core.ssh_signature import BadSignatureError
 from servelab.measure.run_files import Import, ImportedRun, check_run, is_signed, read_import
 from servelab.report.render import RENDERED, render_live_report
@@ -39,7 +39,7 @@ class Restored:
     there: int
     """Files that existed and stay unchanged."""
     imported: list[str]
-    """Runs that were written, wholly or in part, by id: each has the mark `imported.json`."""
+    """Runs that were written, by id: each has the mark `imported.json`."""
     signature: ArchiveSignature
 
 
@@ -59,7 +59,8 @@ def restore_archive(path: Path, results: Path, code: Path, allowed_signers: Path
 def restore_verified(
     path: Path, sha256: str, signature: ArchiveSignature, results: Path, allowed_signers: Path | None = None
 ) -> Restored:
-    """Writes what is missing below `results`; logs of jobs are not restored, and live reports are rendered again.
+    """Writes what is missing below `results`: a run's folder that is there stays as it is, logs of jobs are not
+    restored, and live reports are rendered again.
 
     Raises `ServelabError`, before anything is written, if the archive no longer has this `sha256`, if a run cannot be
     used, or if a file exists with another content. Raises `Outage` if another workflow is making the study.
@@ -74,12 +75,12 @@ def restore_verified(
         conflicts = [str(results / _below(name)) for name in there if not _is_same(manifest, name, results)]
         fix = "Move it away, or restore into another folder with --results"
         _refuse(f"{path}: already there with another content", conflicts, fix)
-        missing = sorted(set(names) - set(there))
+        begun = {_raw_folder(name) for name in there} - {None}
+        missing = sorted(name for name in set(names) - set(there) if _raw_folder(name) not in begun)
         entries = list(dict.fromkeys(entry for name in missing if (entry := _raw_folder(name))))
-        # all files of a run are checked, those that exist too
-        needed = {name for name in manifest.members if _raw_folder(name) in entries} | set(missing)
         imported = [entry.partition("/")[2] for entry in entries if entry.startswith("runs/")]
-        with unpacked(archive, results, sorted(needed)) as folder:
+        marks = [name for name in manifest.members if _raw_folder(name) in entries and _is_made_here(name)]
+        with unpacked(archive, results, [*missing, *marks]) as folder:
             if file_sha256(path) != sha256:
                 raise ServelabError(f"{path}: was changed while it was verified; nothing was restored")
             source = folder / RESULTS
@@ -92,8 +93,7 @@ def restore_verified(
                     mark_import(run, results / "runs" / run_id, origin, signature, allowed_signers)
                 except BadSignatureError as error:
                     _refuse(str(path), [f"{RESULTS}/runs/{run_id}/{error}"])
-            begun = {_raw_folder(name) for name in there}
-            _move(source, results, missing, {entry: entry in begun for entry in entries}, manifest)
+            _move(source, results, missing, entries, manifest)
         for search in manifest.searches:
             if search.startswith(f"{LIVE}/"):
                 render_live_report(results, search.partition("/")[2])
@@ -165,47 +165,28 @@ def _faults(folder: Path) -> list[str]:
     return faults_of_run(folder) if folder.parent.name == "runs" else faults_of_workload(folder)
 
 
-def _move(source: Path, results: Path, names: Sequence[str], entries: Mapping[str, bool], manifest: Manifest) -> None:
-    """Moves the unpacked files to their places: raw records first, each folder of them in one step.
+def _move(source: Path, results: Path, names: Sequence[str], entries: Sequence[str], manifest: Manifest) -> None:
+    """Moves the unpacked files to their places: raw records (`entries`) first, each folder of them in one step.
 
-    `entries` are the folders of raw records, each with whether a part of it was there; one that another workflow made
-    meanwhile is kept. Snakemake compares times: raw records get the archive's day, and everything made from them gets
-    one later time.
+    A folder that another workflow made meanwhile is kept. Snakemake compares times: raw records get the archive's day,
+    and everything made from them gets one later time.
     """
     day = datetime.fromisoformat(manifest.date).replace(tzinfo=UTC).timestamp()
-    for entry, is_begun in entries.items():
-        files = [path for path in (source / entry).rglob("*") if path.is_file()]
-        for file in files:
+    for entry in entries:
+        for file in (path for path in (source / entry).rglob("*") if path.is_file()):
             os.utime(file, (day, day))
         with claim(results / entry):
             (results / entry).parent.mkdir(exist_ok=True)
-            if not move_folder(source / entry, results / entry) and is_begun:
-                _complete(files, source / entry, results / entry)
+            move_folder(source / entry, results / entry)
     now = time.time()
     made = [results / _below(name) for name in names if _raw_folder(name) is None]
     for destination in made:
-        _move_file(source / destination.relative_to(results), destination)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        (source / destination.relative_to(results)).rename(destination)
     for path in {*made, *(destination.parent for destination in made)}:  # a folder of charts is an output too
         os.utime(path, (now, now))
-
-
-def _complete(files: Iterable[Path], source: Path, destination: Path) -> None:
-    """Moves what a folder lacks into it: the mark first, so that no run is ever without it; status.json last."""
-    order = {IMPORTED: 0, STATUS: 2}
-    for file in sorted(files, key=lambda file: order.get(file.name, 1)):
-        place = destination / file.relative_to(source)
-        if file.name == IMPORTED:
-            file.replace(place)
-        else:
-            _move_file(file, place)
 
 
 def _raw_folder(name: str) -> str | None:
     results, *parts = name.split("/")
     return "/".join(parts[:2]) if results == RESULTS and parts and parts[0] in _RAW else None
-
-
-def _move_file(file: Path, destination: Path) -> None:
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    if not destination.exists():
-        file.rename(destination)
