@@ -132,6 +132,11 @@ FAULTS = (
         r"|AclSetCompileopt|soc_version",
     ),
     _fault(
+        "a proxy takes requests to this machine",
+        "set no_proxy to 127.0.0.1,localhost",
+        r"no_proxy lacks",
+    ),
+    _fault(
         "the model hub gives no access, or is offline",
         "set HF_TOKEN of an account with access, or fetch the files first and name their folder",
         r"gated ?repo|\b(401|403|429|50\d) (client|server) error|access to (this )?model .*restricted"

@@ -32,6 +32,7 @@ from servelab.machine.devices import DEVICES
 from servelab.machine.lease import Lease, PortLease, lease, lease_ports, pinned
 from servelab.measure.inputs import devices_of, interface_of, this_machine
 from servelab.measure.interrupts import outage_on_interrupt
+from servelab.measure.node_check import check_node
 
 
 class _Agent:
@@ -53,6 +54,7 @@ class _Agent:
         wanted = WantedDevices(DEVICES.get(device), accelerators, names)
         self._whole = self._stack.enter_context(lease(device, count, wanted.among))
         wanted.check(self._whole.devices, self._whole.allocation.giver())
+        check_node(self._whole.devices)
         return {"interface": interface_of(address)}
 
     def use(self, count: int) -> dict[str, Any]:

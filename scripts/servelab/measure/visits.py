@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from servelab.core.credentials import shell_variables
 from servelab.core.errors import Outage, ServelabError
 from servelab.core.identity import content_id, run_id
 from servelab.core.result_lock import claim
 from servelab.core.run_spec import RunSpec
 from servelab.core.ssh_signature import SigningKey, check_key
 from servelab.machine.device_names import StatedName, WantedDevices
-from servelab.machine.devices import DEVICES
+from servelab.machine.devices import DEVICES, Device
 from servelab.machine.lease import Lease, lease
 from servelab.measure.inputs import JobRun, MeasuringJob, RunInputs, longest_s, visit_id
+from servelab.measure.node_check import check_node, healthy
 from servelab.measure.nodes import Nodes, other_nodes
 from servelab.measure.outcome import Accounts, Outcome, failed_requests, log_line, write_run
 from servelab.measure.run_files import RunStatus, sign_run
@@ -185,8 +187,12 @@ def _measure_visits(
     job_id, count = uuid4().hex, max(each.per_node for each in hardware)
     names = list(dict.fromkeys(each.accelerator for each in hardware))
     wanted = WantedDevices(DEVICES.get(hardware[0].device), names, stated)
+
+    def among(devices: Sequence[Device], giver: str) -> Sequence[Device]:
+        return healthy(wanted.among(devices, giver), count)
+
     with (
-        lease(hardware[0].device, count, wanted.among) as leased,
+        lease(hardware[0].device, count, among) as leased,
         other_nodes(leased.allocation, hardware[0].nodes, wanted, count) as nodes,
         job_folder(runs, job_id) as folder,
     ):
@@ -195,6 +201,22 @@ def _measure_visits(
         for number, visit in enumerate(visits):
             (folder / str(number)).mkdir()
             measuring.visit(visit, folder / str(number))
+
+
+def _check_node(visit: Sequence[RunInputs], devices: Sequence[Device]) -> None:
+    """`EnvironmentFault` for what would make the start of a visit's server fail here."""
+    first = visit[0]
+    if first.engine.already_runs:
+        return
+    shell = shell_variables()
+    check_node(
+        devices,
+        {**shell.needed, **shell.passed, **first.spec.environment_variables},
+        first.environment.packages,
+        first.model_path,
+        requests_at_once=max(each.spec.protocol.max_concurrency or 0 for each in visit),
+        is_container=first.environment.image is not None,
+    )
 
 
 class _Job:
@@ -213,6 +235,7 @@ class _Job:
         leased = self._leased.part(spec.hardware.per_node)
         where = f"{leased.names} of each of {spec.hardware.nodes} nodes" if self._nodes else leased.names
         log_line(f"serving {spec.model.id} with {spec.engine.name} on {where}, start {spec.start}")
+        _check_node(visit, leased.devices)
         startup_timeout_s = max(inputs.spec.protocol.startup_timeout_s for inputs in visit)
         session, saturated = Session(visit[0], leased, folder, startup_timeout_s, self._nodes), Saturated()
         try:
