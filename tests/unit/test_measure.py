@@ -35,19 +35,21 @@ def test_some_failed_requests_are_left_to_the_decision():
     check_served(result([None, None]), spec(60))
 
 
-def test_all_requests_failed():
-    with pytest.raises(CandidateFailed, match="requests_failed: 3 of 3 requests failed, 2 of them: HTTP 500"):
-        check_served(result(["HTTP 500", "refused", "HTTP 500"]), spec(60))
-
-
-def test_round_out_of_time():
-    with pytest.raises(CandidateFailed, match="round_timeout: not finished in 60 s"):
-        check_served(result([None, "timeout"], end_s=60.0), spec(60))
-
-
-def test_round_ended_for_saturation():
-    with pytest.raises(CandidateFailed, match="saturated: 64 requests were in flight"):
-        check_served(result([None, "saturated: unfinished"], saturated=True), spec(60, saturation_in_flight=64))
+@pytest.mark.parametrize(
+    ("round_of", "protocol", "why"),
+    [
+        (
+            result(["HTTP 500", "refused", "HTTP 500"]),
+            {},
+            "requests_failed: 3 of 3 requests failed, 2 of them: HTTP 500",
+        ),
+        (result([None, "timeout"], end_s=60.0), {}, "round_timeout: not finished in 60 s"),
+        (result([None, "unfinished"], saturated=True), {"saturation_in_flight": 64}, "saturated: 64 requests were in"),
+    ],
+)
+def test_a_round_without_a_valid_speed(round_of, protocol, why):
+    with pytest.raises(CandidateFailed, match=why):
+        check_served(round_of, spec(60, **protocol))
 
 
 def test_warm_up_is_nothing_but_its_requests(tmp_path):

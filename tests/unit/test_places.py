@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import pandas as pd
 import pytest
 from device_tools import write_nvidia_smi
 from made_place import AFTER, BEFORE, put_places, upgrade
-from made_run import manifest, spec, status
+from made_run import manifest, spec
 from made_study import stage_rows
 
 from servelab.machine.lease import Batch, DevicePlacement, PlacedDevice, lease
 from servelab.measure.outcome import place_of
-from servelab.measure.run_files import ManifestDevice, PlaceFacts, RunManifest, RunStatus
+from servelab.measure.run_files import ManifestDevice, PlaceFacts
 from servelab.results.checks import place_columns, unequal_places
 from servelab.results.compare_with_baseline import improvements
 from servelab.search.planning import plan_stage
@@ -84,16 +83,6 @@ def test_what_makes_no_other_place(tools):
     batch = Batch(system="slurm", job_id="17", node="node-9")
     elsewhere = DevicePlacement(devices=devices, ways={}, server_cpus=None, client_cpus=None, batch=batch)
     assert place_of(run.model_copy(update={"placement": elsewhere})) == place_of(run)
-
-
-def test_a_run_of_an_older_release_has_a_place_as_far_as_it_is_known():
-    old = json.loads(manifest(spec()).model_dump_json())
-    del old["machine"]["cpu_settings"], old["devices"][0]["settings"]
-    place = place_of(RunManifest.model_validate(old))
-    assert (place.accelerator, place.kernel, place.power_limit) == ("a cpu", "6.1", None)
-    stripped = json.loads(status().model_dump_json())
-    del stripped["place"]
-    assert RunStatus.model_validate(stripped).place is None
 
 
 @pytest.mark.parametrize(

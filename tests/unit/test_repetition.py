@@ -102,13 +102,6 @@ def test_what_stays_disturbed_says_so(measured):
     assert kept.disturbed is None
 
 
-@pytest.mark.parametrize("most", [0, 1])
-def test_a_study_says_how_often_a_disturbed_run_is_repeated(most, measured):
-    made, kept = measured(*[DISTURBED] * (most + 1), repeat_disturbed=most)
-    assert made == [A] * (most + 1)
-    assert kept.disturbed
-
-
 def test_a_study_says_what_disturbs(measured):
     made, kept = measured(DISTURBED, max_others_cpu_percent=60)
     assert (made, kept.disturbed) == ([A], None)

