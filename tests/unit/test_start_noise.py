@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from servelab.search.decide import PRIOR, StartNoise, pooled_noise, smallest_change_percent
+from servelab.search.decide import PRIOR, StartNoise, pooled_noise
 
 
 def test_without_repeated_starts_the_prior_is_the_noise():
@@ -36,16 +36,3 @@ def test_another_prior_weighs_by_its_degrees_of_freedom():
 def test_a_start_without_a_value_above_0_is_refused(wrong):
     with pytest.raises(ValueError, match="above 0"):
         pooled_noise([[1.0, wrong]])
-
-
-# t(0.975, 3) = 3.18245: 3.18245 · 0.025 · √2 = 0.112517, and √(1 / 4 + 1 / 2) in place of √2.
-@pytest.mark.parametrize(("starts", "baseline", "percent"), [(1, 1, 11.9091), (4, 2, 7.1330), (2, 4, 7.1330)])
-def test_smallest_change_that_so_many_starts_could_have_seen(starts, baseline, percent):
-    assert smallest_change_percent(PRIOR, starts, baseline) == pytest.approx(percent, abs=1e-3)
-
-
-def test_more_is_seen_with_less_noise_or_better_known_noise():
-    assert smallest_change_percent(StartNoise(2.5, 30.0)) == pytest.approx(
-        100 * math.expm1(2.04227 * 0.025 * 2**0.5), 1e-5
-    )
-    assert smallest_change_percent(StartNoise(0.0, 3.0)) == 0

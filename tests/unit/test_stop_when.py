@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
-from made_search import measure, of
+from made_search import measure, of, speed
 
 from servelab.core.errors import ConfigError
 from servelab.search import strategies as search
-from servelab.search.simulate import run_search
+from servelab.search.simulate import Measured, run_search, simulate_project
 from servelab.study.study import CONFIRM
 
 
@@ -25,6 +26,23 @@ def test_a_budget_leaves_out_what_it_does_not_reach_for(project_with):
     proof = search.plan(project, CONFIRM, past)
     assert [candidate.candidate for candidate in proof.candidates] == ["baseline", "winner"]
     assert all(candidate.runs for candidate in proof.candidates)
+
+
+@pytest.mark.parametrize(("hours", "left_out", "pairs"), [(3.0, 0, 8), (1.75, 0, 5), (1.25, 1, 3), (0.1, 1, 3)])
+def test_a_budget_is_for_search_and_proof_together(study_content, project_with, hours, left_out, pairs):
+    """Runs take 0.1 hours: five starts that are always measured, two more, six of the first pairs, two a pair."""
+    study_content |= {"budget": {"accelerator_hours": hours}, "workloads": ["cpu-sharegpt"]}
+    project, draw = project_with(recheck=False), random.Random(1)
+
+    def noisy(configuration, load, start):
+        noise = draw.gauss(1, 0.2) if start.startswith("proof") else 1.0
+        return Measured([speed(configuration) * noise], accelerator_s=360.0)
+
+    past = run_search(project, noisy)
+    assert sum(candidate.not_run is not None for candidate in past[-1].plan.candidates) == left_out
+    found = simulate_project(project, noisy)
+    assert found.proof.pairs == pairs
+    assert found.accelerator_s <= max(hours, 1.2) * 3600 + 1
 
 
 def test_a_budget_that_is_enough_leaves_out_nothing(project_with):

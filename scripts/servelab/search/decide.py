@@ -84,16 +84,6 @@ def sum_of_squares(values: Sequence[float]) -> float:
     return sum((value - mean) ** 2 for value in values)
 
 
-def smallest_change_percent(noise: StartNoise, starts: int = 1, baseline_starts: int = 1) -> float:
-    """The smallest change in percent that so many starts a side could have seen: half of its 95 % interval's width.
-
-    A measured change of this size just excludes no change; a smaller one does not.
-    t(0.975, freedom) · sd · √(1 / starts + 1 / baseline_starts), from the logarithm back to percent.
-    """
-    half = t_quantile(0.975, noise.freedom) * noise.sd_percent / 100 * math.sqrt(1 / starts + 1 / baseline_starts)
-    return 100 * math.expm1(half)
-
-
 CONSTRAINT_MISSED = "constraint missed"
 WORSE_THAN_INCUMBENT = "below the incumbent"
 """Outcome and verdict of a candidate whose search for capacity ended where the incumbent still holds."""

@@ -21,6 +21,7 @@ from servelab.measure.inputs import longest_s
 from servelab.results.expected_times import expected_time
 from servelab.results.past_runs import PastTimes, VisitTime
 from servelab.search.course import Step, follow
+from servelab.search.power import past_noise, power_text
 from servelab.search.strategies import strategy_of
 from servelab.study.configuration import accelerator_counts
 from servelab.study.plan import Plan
@@ -96,6 +97,8 @@ class Forecast(Left):
     """Jobs that measure these: what a dry-run lists of `measure`."""
     engines: list[EngineLeft]
     stages: list[StageLeft]
+    power: str
+    """What its proof can find, with starts like those of past studies."""
     search: str | None
     """How its strategy spreads the runs, if the study's stages do not show it."""
     next_stage: list[str]
@@ -104,7 +107,7 @@ class Forecast(Left):
     def lines(self) -> list[str]:
         """Lines for a terminal: what is left in total and per engine, and what comes next."""
         engines = [engine.line() for engine in self.engines] if self.most else []
-        search = [self.search] if self.search and self.most else []
+        search = [self.power, *([self.search] if self.search else [])] if self.most else []
         certain = [self._certain()] if self.most else []
         return [self.line(), *(f"  {line}" for line in [*engines, *certain, *search, *self.next_stage])]
 
@@ -232,6 +235,7 @@ def forecast(
             )
             for step, visits in stages
         ],
+        power=power_text(project.study, past_noise(project.study, results)) if everything.about else "",
         search=strategy_of(project.study).summary(project.study),
         next_stage=next_stage,
     )

@@ -112,6 +112,18 @@ def plan_confirm(
     )
 
 
+def proof_size(project: Project) -> int:
+    """Requests that the first pairs of a proof send: see `PlannedRun.load_size`."""
+    study = project.study
+    asked = study.answers.num_questions if study.answers else 0
+    sizes = {
+        name: int(project.workloads[name].parameters["num_requests"]) * study.protocol_of(name).rounds
+        for name in study.workloads
+    }
+    pairs = {name: min(study.pairs_on(name), study.proof.pairs) for name in sizes}
+    return 2 * (study.proof.pairs * asked + sum(pairs[name] * size for name, size in sizes.items()))
+
+
 class Starts(NamedTuple):
     """The server starts of a candidate, by their labels."""
 

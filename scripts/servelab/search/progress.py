@@ -60,6 +60,8 @@ class StageProgress:
     """Seconds until the last run ends, with as many runs at once as now; None if no run is done yet."""
     left_accelerator_h: float | None = None
     """Accelerator-hours that the runs left take."""
+    expected: str | None = None
+    """What a proof can find."""
 
     def line(self) -> str:
         """One line for a terminal or a log."""
@@ -75,7 +77,7 @@ class StageProgress:
         if self.best:
             parts.append(f"{'winner' if self.is_decided else 'best so far'}: {self.best.text(self.metric)}")
         if left:
-            parts.append(self._time_left)
+            parts += [self._time_left, *([self.expected] if self.expected else [])]
         return name + "; ".join(parts)
 
     @property
@@ -106,6 +108,7 @@ class StudyProgress:
         self._folder = results / "studies" / study.study / "stages"
         self._statuses: dict[str, RunStatus] = {}
         self._plans: dict[str, tuple[int, list[_Planned]]] = {}
+        self._expected: dict[str, str | None] = {}
         self._most_runs = most_runs(study)
         self.stages = list(self._most_runs)
         self._metric, self._basis = study.objective.measured_metric_and_basis
@@ -134,6 +137,7 @@ class StudyProgress:
             starts_left=starts_left,
             best=None if name in PROOF_STAGES else self._best(planned or [], winner),
             is_decided=winner is not None,
+            expected=self._expected.get(name),
             left_s=None if spent_s is None else spent_s / max(1, running),
             left_accelerator_h=None if spent_s is None else spent_s * accelerators / 3600,
         )
@@ -160,7 +164,8 @@ class StudyProgress:
         try:
             stamp = file.stat().st_mtime_ns
             if stage not in self._plans or self._plans[stage][0] != stamp:
-                self._plans[stage] = (stamp, list(_planned(Plan.read(file))))
+                plan = Plan.read(file)
+                self._plans[stage], self._expected[stage] = (stamp, list(_planned(plan))), plan.expected
         except (FileNotFoundError, ServelabError):  # a plan of another version is made again
             return None
         return self._plans[stage][1]

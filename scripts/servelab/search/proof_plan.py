@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import log
+from math import inf, log
 from statistics import fmean
 from typing import NamedTuple
 
@@ -30,15 +30,13 @@ from servelab.search.decision import CHANGES_ANSWERS, Row, is_barred, rows_of, s
 from servelab.search.planning import plan_confirm
 from servelab.search.proof import (
     BETTER,
-    LEAST_ASKED_PERCENT,
     SAME,
     WORSE,
     ProofPair,
     ProofVerdict,
-    asked_half_width_percent,
     judge_proof,
     looks,
-    pairs_wanted,
+    pairs_for_promise,
 )
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import Configuration, Incumbent, baseline, difference, key_of
@@ -128,6 +126,7 @@ def _is_better(study: Study, row: Row, base: Row, noise: StartNoise, sign: int) 
     return settle(study, row, base, ahead(study, row, base, noise), gain)[0] == "better"
 
 
+SECONDS_PER_HOUR = 3600.0
 LEAST_PAIRS = 2
 """Of the next best: fewer have no interval."""
 
@@ -161,8 +160,13 @@ def plan_proof(project: Project, stage: str, past: Sequence[PastStage], before: 
             return plan.model_copy(update={"left_out": left_out})
     winner = Incumbent(candidate=str(before.plan.proposed), configuration=before.plan.candidates[-1].configuration)
     pairs, lost = pairs_for(study, stage, before, past), lost_pairs(study, before)
+    limited, most = None, _affordable(study, before, past) if len(before.plan.candidates) > 1 else inf
+    if pairs > most and study.budget is not None:
+        hours = study.budget.accelerator_hours
+        limited = f"The budget of {hours:g} accelerator-hours ended the proof after {most} of {pairs} pairs."
+        pairs = int(most)
     plan = plan_confirm(project, winner, pairs, stage, lost)
-    return plan.model_copy(update={"left_out": before.plan.left_out})
+    return plan.model_copy(update={"left_out": before.plan.left_out, "limited": limited})
 
 
 def lost_pairs(study: Study, stage: ProofStage) -> dict[str, int]:
@@ -194,19 +198,36 @@ def pairs_for(study: Study, stage: str, before: ProofStage, past: Sequence[PastS
     pairs = max(len(measured), min(study.proof.pairs, most))
     promised = promised_percent(study, past, plan.candidates[-1].configuration)
     if len(measured) == pairs and promised is not None:
-        pairs = _wanted(study, stage, measured, most, promised, _levels(study, past, plan.candidates[-1].configuration))
+        steps = looks(min(study.proof.pairs, most), most) if stage == CONFIRM_MORE else [most]
+        levels = _levels(study, past, plan.candidates[-1].configuration)
+        pairs = pairs_for_promise(measured, promised, study.proof.within_percent, steps, levels)
     return max(pairs + lost[on], *(study.pairs_on(name) + lost.get(name, 0) for name in study.workloads))
 
 
-def _wanted(
-    study: Study, stage: str, measured: Sequence[ProofPair], most: int, promised: float, levels: Sequence[float]
-) -> int:
-    """See `pairs_wanted`. A promise that is barely above the narrowest width asked gets all pairs."""
-    within, first = study.proof.within_percent, min(study.proof.pairs, most)
-    steps = looks(first, most) if stage == CONFIRM_MORE else [most]
-    is_small = within is None and abs(promised) < 2 * LEAST_ASKED_PERCENT
-    asked = 0.0 if is_small else asked_half_width_percent(promised, within)
-    return pairs_wanted(measured, asked, steps, levels)
+def spent_s(past: Sequence[PastStage]) -> dict[str, float]:
+    """Accelerator-seconds of each run of past stages by its id; a run that two stages share counts once."""
+    found: dict[str, float] = {}
+    for stage in past:
+        assert stage.table is not None
+        rows = stage.table.dropna(subset=["run_id", "accelerator_s"])
+        for runs, seconds in zip(rows["run_ids"], rows["accelerator_s"], strict=True):
+            # a row has the sum of its starts, which take about as long
+            found |= dict.fromkeys(runs, seconds / len(runs))
+    return found
+
+
+def _affordable(study: Study, before: ProofStage, past: Sequence[PastStage]) -> float:
+    """How many pairs the study's budget allows in all, by what those of a measured stage took."""
+    if study.budget is None:
+        return inf
+    on, planned = study.objective.on, before.plan.candidates[0].runs
+    rows = rows_of(before.table[before.table["workload"] == on])
+    start_s = 0.0 if planned[0].workload == on else sum(row["startup_s"] * row["accelerators"] for row in rows)
+    pairs = sum(run.workload == on for run in planned)
+    a_pair_s = start_s + sum(row["accelerator_s"] for row in rows) / pairs
+    spent = sum(spent_s(past).values()) + float(before.table["accelerator_s"].sum())
+    left_s = SECONDS_PER_HOUR * study.budget.accelerator_hours - spent
+    return pairs + (max(0, int(left_s // a_pair_s)) if a_pair_s > 0 else inf)
 
 
 def _levels(study: Study, past: Sequence[PastStage], proposed: Configuration) -> list[float]:

@@ -201,6 +201,7 @@ def recommend(
     notes = (
         _note(answer.configuration.model, answers),
         measurement_note(study, last, changed, of_side),
+        last.limited if isinstance(last, Plan) else None,
         untold and f"The search could not judge {', '.join(untold)}, as runs were disturbed.",
         _effective_note(study, baseline.configuration, answer.configuration),
     )

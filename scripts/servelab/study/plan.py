@@ -85,6 +85,8 @@ class Plan(JsonFile):
         [], description="The baseline's runs, of this stage or an earlier one, with which answers are compared."
     )
     proposed: str | None = Field(None, description="In a proof: name of the candidate that is its winner.")
+    expected: str | None = Field(None, description="In `confirm-first`: what the proof can find of the promised gain.")
+    limited: str | None = Field(None, description="In a proof: how the study's budget ended it early; null if not.")
     left_out: LeftOut | None = Field(
         None, description="In `confirm`: what `confirm-first` found to change answers; the next best is proved instead."
     )

@@ -60,6 +60,16 @@ class SearchKeys(Strict):
         return given
 
 
+class Budget(Strict):
+    """What a study may cost, search and proof together."""
+
+    accelerator_hours: float = Field(
+        gt=0,
+        description="The search leaves out candidates so that the first pairs of the proof are within it, and the proof "
+        "has as many pairs as the rest allows. The first stage and the first pairs are always measured.",
+    )
+
+
 class ProofKeys(Strict):
     """How the winner of the search is proved: pairs of fresh server starts, baseline and winner."""
 

@@ -31,7 +31,7 @@ from servelab.core.run_spec import (
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
-from servelab.study.search_keys import Answers, IntegerRange, ProofKeys, SearchKeys, expand_ranges, none_if_named
+from servelab.study.search_keys import Answers, Budget, IntegerRange, ProofKeys, SearchKeys, expand_ranges, none_if_named
 from servelab.study.workload_loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 
 CONFIRM = "confirm"
@@ -285,6 +285,7 @@ class Study(Strict):
     protocol: ProtocolSpec = ProtocolSpec()
     search: SearchKeys = SearchKeys()
     proof: ProofKeys = ProofKeys()
+    budget: Budget | None = Field(None, description="What search and proof may cost together. Default: no limit.")
     answers: Annotated[
         Answers | None, BeforeValidator(none_if_named, json_schema_input_type=Answers | Literal["none"] | None)
     ] = Field(

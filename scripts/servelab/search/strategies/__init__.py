@@ -10,20 +10,21 @@ from servelab.core.registry import Registry
 from servelab.results.checks import unequal_places
 from servelab.search.decide import decide_stage
 from servelab.search.decision import Decision, rows_of
-from servelab.search.proof_plan import ProofStage, plan_proof
+from servelab.search.planning import proof_size
+from servelab.search.proof_plan import SECONDS_PER_HOUR, ProofStage, plan_proof, spent_s
 from servelab.search.strategy import PastStage, Strategy
-from servelab.study.configuration import Load
 from servelab.study.plan import Plan, PlannedCandidate, PlannedRun
 from servelab.study.project import Project, SearchedPlan, SearchedStudy
 from servelab.study.study import PROOF_STAGES, Study
 
-SECONDS_PER_HOUR = 3600.0
 
-
-def stop(study: Study, plan: Plan, past: Sequence[PastStage]) -> Plan:
-    """The plan of a stage, reduced by `stop_when`; unchanged if a past stage has no table."""
+def stop(project: Project, plan: Plan, past: Sequence[PastStage]) -> Plan:
+    """The plan of a stage, reduced by `stop_when` and `budget`; unchanged if a past stage has no table."""
+    study = project.study
     if not plan.applies or not past or any(stage.table is None for stage in past):
         return plan
+    if study.budget is not None:
+        plan = _within(study.budget.accelerator_hours, plan, past, proof_size(project))
     hours = study.search.stop_when.accelerator_hours
     return plan if hours is None else _within(hours, plan, past)
 
@@ -44,20 +45,10 @@ def _sizes(candidate: PlannedCandidate) -> dict[str, int]:
     }
 
 
-def spent_s(past: Sequence[PastStage]) -> dict[str, float]:
-    """Accelerator-seconds of each run of past stages by its id; a run that two stages share counts once."""
-    found: dict[str, float] = {}
-    for stage in past:
-        assert stage.table is not None
-        rows = stage.table.dropna(subset=["run_id", "accelerator_s"])
-        for runs, seconds in zip(rows["run_ids"], rows["accelerator_s"], strict=True):
-            # a row has the sum of its starts, which take about as long
-            found |= dict.fromkeys(runs, seconds / len(runs))
-    return found
-
-
-def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:
+def _within(hours: float, plan: Plan, past: Sequence[PastStage], reserved: int = 0) -> Plan:
     """The plan without the runs that exceed the budget; the last candidates are dropped first.
+
+    `reserved` is the load of the runs that the budget is kept for.
 
     The estimate for a run is the mean of past runs, scaled by the size of its load. For a larger load that is too high
     rather than too low, because a server's start does not grow with the load.
@@ -69,7 +60,9 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:
     load = sum(sizes[run_id] for run_id in costs)
     if not load:
         return plan
-    spent, left_s = sum(costs.values()), SECONDS_PER_HOUR * hours - sum(costs.values())
+    spent = sum(costs.values())
+    left_s = SECONDS_PER_HOUR * hours - spent - spent / load * reserved
+    kept_for = " besides the first pairs of the proof" if reserved else ""
 
     def cost_of(candidate: PlannedCandidate) -> float:
         return spent / load * sum(size for run_id, size in _sizes(candidate).items() if run_id not in costs)
@@ -83,7 +76,7 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage]) -> Plan:
         if cost_s and not candidate.is_incumbent and cost_s > left_s:
             reason = (
                 f"budget of {hours:g} accelerator-hours: {spent / SECONDS_PER_HOUR:.3g} are spent, and this run would "
-                f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left"
+                f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left{kept_for}"
             )
             kept.append(candidate.model_copy(update={"runs": [], "points": [], "answers": [], "not_run": reason}))
             continue
@@ -105,11 +98,6 @@ def stage_names(study: Study) -> list[str]:
     return [*(outline.name for outline in strategy_of(study).outlines(study)), *PROOF_STAGES]
 
 
-def loads(study: Study) -> list[Load]:
-    """All loads that runs of the study may have."""
-    return [Load(workload=workload) for workload in study.workloads]
-
-
 def plan(project: Project, stage: str, past: Sequence[PastStage], before: ProofStage | None = None) -> Plan:
     """The plan of one of `stage_names`; `past` are all earlier stages of the search in order.
 
@@ -118,7 +106,7 @@ def plan(project: Project, stage: str, past: Sequence[PastStage], before: ProofS
     if stage in PROOF_STAGES:
         return plan_proof(project, stage, past, before)
     planned = strategy_of(project.study).plan(project, stage, past)
-    return stop(project.study, planned, past)
+    return stop(project, planned, past)
 
 
 def decide(
