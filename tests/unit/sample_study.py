@@ -352,6 +352,7 @@ def search() -> list[dict[str, Any]]:
                 | {"run_ids": row["run_ids"], "shared_with": []}
                 | {"accelerator_s": seconds, "load_accelerator_s": seconds * 0.6}
                 | {"new_accelerator_s": seconds, "new_load_accelerator_s": seconds * 0.6}
+                | {"new_deciding_accelerator_s": seconds * 0.5, "new_start_accelerator_s": seconds * 0.3}
             )
     return rows
 

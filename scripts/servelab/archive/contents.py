@@ -20,7 +20,7 @@ from servelab.core.yaml_file import read_yaml
 from servelab.measure.run_files import RunManifest, RunStatus
 from servelab.measure.run_folder import git_state
 from servelab.search.project import load_project
-from servelab.search.strategies import loads, stage_names
+from servelab.search.strategies import stage_names
 from servelab.study.project import Project
 from servelab.study.recorded.study import LOGS, load_recorded
 
@@ -296,9 +296,9 @@ def _logs(results: Path, search: str, stages: Iterable[str], ids: Iterable[str])
 def _leave_out_requests(project: Project, results: Path, workloads: Iterable[str], contents: Contents) -> None:
     """Omits requests that may not be redistributed or are too large, and records the licence of the others."""
     datasets = {
-        workload_id(project.workload_spec(load.workload)): project.datasets[made_from]
-        for load in loads(project.study)
-        if (made_from := project.workloads[load.workload].dataset)
+        workload_id(project.workload_spec(name)): project.datasets[made_from]
+        for name in project.study.workloads
+        if (made_from := project.workloads[name].dataset)
     }
     for workload in workloads:
         name, dataset = f"{RESULTS}/workloads/{workload}/requests.parquet", datasets.get(workload)

@@ -15,6 +15,7 @@ from servelab.core.yaml_file import duration
 from servelab.report.forms import Deployment, command_forms
 from servelab.report.page import fenced, markdown_text
 from servelab.report.stages_section import Origin
+from servelab.results.past_runs import split_text
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 from servelab.study.study import LAST_STAGES
@@ -121,7 +122,9 @@ def search_cost(search: pd.DataFrame, is_recorded: bool) -> str:
         return counted
     if is_recorded:
         return f"{duration(load_s)} of accelerator time under load, {counted}"
-    return f"{duration(held_s)} of accelerator time, {100 * load_s / held_s:.0f} % of it under load; {counted}"
+    decides, start = (float(search[name].sum()) for name in ("new_deciding_accelerator_s", "new_start_accelerator_s"))
+    split = split_text({"deciding load": decides, "other loads": load_s - decides, "start-up": start}, held_s)
+    return f"{duration(held_s)} of accelerator time ({split}); {counted}"
 
 
 def card(title: str, answer: str, lines: Sequence[str], command: str) -> str:

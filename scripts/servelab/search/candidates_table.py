@@ -73,10 +73,12 @@ OUTCOMES = (
 
 
 class AcceleratorTime(NamedTuple):
-    """Accelerator-seconds: all that were reserved, and those of them under load."""
+    """Accelerator-seconds: all that were reserved, those under load, under the load that decides, and of start-ups."""
 
     accelerator_s: float
     load_accelerator_s: float
+    deciding_accelerator_s: float = 0.0
+    start_accelerator_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def candidates_table(study: SearchedStudy, stages: Sequence[CandidatesStage]) ->
                 _names(stage, position, candidate.candidate)
                 | {"is_incumbent": candidate.is_incumbent, "run_ids": run_ids, "shared_with": _unique(shared)}
                 | _outcome_columns(study, runs, _verdict_of(stage, candidate.candidate))
-                | _sums([run for run in runs if pd.notna(run["run_id"])], counted)
+                | _sums([run for run in runs if pd.notna(run["run_id"])], counted, study.objective.on)
             )
         rows += _not_run(study, stage)
     return pa.Table.from_pylist(rows, schema=schemas.SEARCH)
@@ -159,7 +161,17 @@ def _outcome(study: SearchedStudy, run: Row) -> tuple[str, str]:
     return ("suspect", str(run["validity_note"])) if run["validity"] == "suspect" else ("tried", "")
 
 
-def _sums(rows: Sequence[Row], counted: dict[str, AcceleratorTime]) -> Row:
+def _time_of(row: Row, on: str) -> AcceleratorTime:
+    """The time of a row; the start-ups of a candidate are those of its row under the load that decides."""
+    held, load, startup = (
+        0.0 if pd.isna(row.get(name)) else float(row[name]) for name in (*AcceleratorTime._fields[:2], "startup_s")
+    )
+    if row["workload"] != on:
+        return AcceleratorTime(held, load)
+    return AcceleratorTime(held, load, load, startup * len(row["run_ids"]) * float(row.get("accelerators") or 0))
+
+
+def _sums(rows: Sequence[Row], counted: dict[str, AcceleratorTime], on: str) -> Row:
     """The columns of accelerator time; `counted` has what earlier rows count, by the first run of each, and is updated.
 
     Rows of one configuration under one load begin with the same run, and the one with more starts has all runs of the
@@ -170,7 +182,7 @@ def _sums(rows: Sequence[Row], counted: dict[str, AcceleratorTime]) -> Row:
     sums: Row = {f"{new}{name}": 0.0 for name in AcceleratorTime._fields for new in ("", "new_")}
     for row in rows:
         before = counted.get(row["run_id"], AcceleratorTime(0.0, 0.0))
-        time = AcceleratorTime(*(0.0 if pd.isna(row[name]) else float(row[name]) for name in AcceleratorTime._fields))
+        time = _time_of(row, on)
         counted[row["run_id"]] = AcceleratorTime(*map(max, before, time))
         for name, old, new, now in zip(AcceleratorTime._fields, before, counted[row["run_id"]], time, strict=True):
             sums[name] += now

@@ -19,7 +19,7 @@ from typing import Any
 from servelab.core.run_spec import MOST_STEPS, RunSpec, Strict
 from servelab.measure.inputs import longest_s
 from servelab.results.expected_times import expected_time
-from servelab.results.past_runs import PastTimes, VisitTime
+from servelab.results.past_runs import PastTimes, VisitTime, split_text
 from servelab.search.course import Step, follow
 from servelab.search.power import past_noise, power_text
 from servelab.search.strategies import strategy_of
@@ -99,6 +99,8 @@ class Forecast(Left):
     stages: list[StageLeft]
     power: str
     """What its proof can find, with starts like those of past studies."""
+    split: str
+    """What its hours go to; empty if they are not known."""
     search: str | None
     """How its strategy spreads the runs, if the study's stages do not show it."""
     next_stage: list[str]
@@ -107,7 +109,7 @@ class Forecast(Left):
     def lines(self) -> list[str]:
         """Lines for a terminal: what is left in total and per engine, and what comes next."""
         engines = [engine.line() for engine in self.engines] if self.most else []
-        search = [self.power, *([self.search] if self.search else [])] if self.most else []
+        search = list(filter(None, [self.split, self.power, self.search])) if self.most else []
         certain = [self._certain()] if self.most else []
         return [self.line(), *(f"  {line}" for line in [*engines, *certain, *search, *self.next_stage])]
 
@@ -129,7 +131,7 @@ class Forecast(Left):
             starts = sum(stage.starts for stage in group)
             rows.append(f"  {title:<{width}}  {starts:>6}  {hours:>6}{'' if group[0].is_known else '  *'}")
         note = ["  * as far as it can be told now: what earlier stages find decides"] if not left[-1].is_known else []
-        return [head, *rows, *note, *(f"  {line}" for line in self.next_stage)]
+        return [head, *rows, *note, *(f"  {line}" for line in filter(None, [self.split, self.power, *self.next_stage]))]
 
     def _certain(self) -> str:
         """What a dry run lists of `measure`."""
@@ -236,6 +238,7 @@ def forecast(
             for step, visits in stages
         ],
         power=power_text(project.study, past_noise(project.study, results)) if everything.about else "",
+        split=_split(project, everything.about, costs),
         search=strategy_of(project.study).summary(project.study),
         next_stage=next_stage,
     )
@@ -275,7 +278,22 @@ class _Costs:
         if found := self.past.of_visit(visit):
             return found
         expected, count = expected_time(visit), visit[0].hardware.count
-        return expected and VisitTime(count * expected.seconds, count * expected.load_s)
+        return expected and VisitTime(*(count * each for each in (expected.seconds, expected.load_s, expected.start_s)))
+
+
+def _split(project: Project, visits: Sequence[Visit], costs: _Costs) -> str:
+    """What the accelerator time of these visits goes to: `deciding load 41 %, other loads 20 %, …`; empty if unknown."""
+    times = [costs.of(visit) for visit in visits]
+    known = [time for time in times if time is not None]
+    total = sum(time.accelerator_s for time in known)
+    if len(known) < len(times) or not total:
+        return ""
+    name = project.study.objective.on
+    on, protocol = project.workload_spec(name), project.study.protocol_of(name)
+    deciding = [[spec for spec in visit if (spec.workload, spec.protocol) == (on, protocol)] for visit in visits]
+    decides = sum(time.load_accelerator_s for each in deciding if each and (time := costs.of(each)))
+    loads, start = sum(time.load_accelerator_s for time in known), sum(time.start_accelerator_s for time in known)
+    return split_text({"deciding load": decides, "other loads": loads - decides, "start-up": start}, total)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

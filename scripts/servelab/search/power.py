@@ -50,7 +50,7 @@ def power(gain_percent: float, sd_percent: float, first: int, most: int, within:
 
 
 def power_text(study: Study, noise: StartNoise, gains: Sequence[float] = _GAINS, of: str = "a gain") -> str:
-    """`starts scatter by 1.5 % (past studies): a gain of 3 % is proved with 78 % in 7.2 pairs, 5 % with 97 % in 4.1`."""
+    """`starts scatter by 1.5 % (as measured): a gain of 3 % with 78 % in 7.2 pairs, 5 % with 97 % in 4.1 is proved`."""
     keys, margin = study.proof, study.objective.margin_percent
     found = [
         (gain, power(gain, round(noise.sd_percent, 1), keys.pairs, keys.most_pairs, keys.within_percent, margin))

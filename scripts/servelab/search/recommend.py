@@ -202,7 +202,7 @@ def recommend(
         _note(answer.configuration.model, answers),
         measurement_note(study, last, changed, of_side),
         last.limited if isinstance(last, Plan) else None,
-        untold and f"The search could not judge {', '.join(untold)}, as runs were disturbed.",
+        f"The search could not judge {', '.join(untold)}, as runs were disturbed." if untold else None,
         _effective_note(study, baseline.configuration, answer.configuration),
     )
     if proof:

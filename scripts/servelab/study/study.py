@@ -31,7 +31,15 @@ from servelab.core.run_spec import (
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
-from servelab.study.search_keys import Answers, Budget, IntegerRange, ProofKeys, SearchKeys, expand_ranges, none_if_named
+from servelab.study.search_keys import (
+    Answers,
+    Budget,
+    IntegerRange,
+    ProofKeys,
+    SearchKeys,
+    expand_ranges,
+    none_if_named,
+)
 from servelab.study.workload_loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 
 CONFIRM = "confirm"

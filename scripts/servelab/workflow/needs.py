@@ -14,7 +14,6 @@ from servelab.core.run_spec import HardwareSpec, ModelSource, ModelSpec, RunSpec
 from servelab.engines.adapters import ENGINES
 from servelab.machine.devices import DEVICES
 from servelab.measure.environment_gate import settings_id
-from servelab.search.strategies import loads
 from servelab.study.project import Project
 from servelab.study.spec_builder import served_settings
 
@@ -53,10 +52,10 @@ class Sources:
             for source in map(study.model.variant_source, ["base", *study.model.variants])
         }
         self._workloads = {
-            workload_id(spec): (spec, project.workloads[load.workload].dataset)
+            workload_id(spec): (spec, project.workloads[name].dataset)
             for project in projects.values()
-            for load in loads(project.study)
-            for spec in [project.workload_spec(load.workload)]
+            for name in project.study.workloads
+            for spec in [project.workload_spec(name)]
         } | {
             workload_id(spec): (spec, project.questions_dataset)
             for project in projects.values()

@@ -76,7 +76,8 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage], reserved: int =
         if cost_s and not candidate.is_incumbent and cost_s > left_s:
             reason = (
                 f"budget of {hours:g} accelerator-hours: {spent / SECONDS_PER_HOUR:.3g} are spent, and this run would "
-                f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left{kept_for}"
+                f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left"
+                f"{kept_for}"
             )
             kept.append(candidate.model_copy(update={"runs": [], "points": [], "answers": [], "not_run": reason}))
             continue
