@@ -282,7 +282,7 @@ class _Costs:
 
 
 def _split(project: Project, visits: Sequence[Visit], costs: _Costs) -> str:
-    """What the accelerator time of these visits goes to: `deciding load 41 %, other loads 20 %, …`; empty if unknown."""
+    """What the accelerator time of these visits goes to, see `split_text`; empty if unknown."""
     times = [costs.of(visit) for visit in visits]
     known = [time for time in times if time is not None]
     total = sum(time.accelerator_s for time in known)

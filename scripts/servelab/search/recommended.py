@@ -139,8 +139,8 @@ class MapCrossing(JsonPart):
     below: str = Field(description="The better side below it.")
     above: str = Field(description="The better side above it.")
     at: float | None = Field(description="The load; null where a side has no figures on one side of it.")
-    ci95_low: float = Field(description="Lower end of its 95 % interval.")
-    ci95_high: float = Field(description="Upper end of it.")
+    ci95_low: float = Field(description="The measured load below it.")
+    ci95_high: float = Field(description="The measured load above it.")
 
 
 class Explored(JsonPart):

@@ -7,7 +7,7 @@ mostly on single starts, is named beside it and proves nothing. The logs of a re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -25,8 +25,6 @@ from servelab.study.plan import order_of
 from servelab.study.project import SearchedStudy
 from servelab.study.study import CONFIRM, Study
 
-_STEPS = 50
-"""Parts of the way between two measured loads."""
 _LEAST_PAIRS = 2
 
 Best = tuple[str, ...]
@@ -57,108 +55,52 @@ class Range(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """Where the better side changes: between `low` and `high`, the 95 % interval."""
+    """Where the better side changes: between the measured loads `low` and `high`."""
 
     below: str
     above: str
     at: float | None
-    """The estimate; None where a side has no figures, at one of the two measured loads around it."""
+    """Where the change is 0 if its logarithm grows evenly with that of the load; None where a side has no figures."""
     low: float
     high: float
-
-
-class _Cell(NamedTuple):
-    """One load, measured or on the way between two. `low` ≤ `middle` ≤ `high`, equal where it was measured."""
-
-    best: Best
-    change: float | None
-    low: float
-    middle: float
-    high: float
-    is_measured: bool
 
 
 def load_ranges(levels: Sequence[Level]) -> tuple[list[Range], list[Crossing]]:
     """The ranges, from the lowest measured load to the highest without gaps, and the crossings between them.
 
-    `levels` are in ascending order. A load between two measured ones is decided only as part of a range with a measured
-    load: otherwise it is one at which the two cannot be told apart. Raises `ValueError` on no levels.
+    `levels` are in ascending order. Between two loads with different answers nothing is decided. Raises `ValueError`
+    on no levels.
     """
     if not levels:
         raise ValueError("no measured load")
-    groups: list[list[_Cell]] = []
-    for best, cells in groupby(_cells(levels), key=lambda cell: cell.best):
-        group = list(cells)
-        if best != BOTH and not any(cell.is_measured for cell in group):
-            group = [cell._replace(best=BOTH) for cell in group]
-        if groups and groups[-1][0].best == group[0].best:
-            groups[-1] += group
-        elif groups and BOTH not in (groups[-1][0].best, group[0].best):
-            groups += [[], group]  # they change within one step
-        else:
-            groups.append(group)
-    return _ranges(groups), _crossings(groups)
+    groups = [(best, list(group)) for best, group in groupby(levels, key=Level.best)]
+    sided = [Range(best, group[0].load, group[-1].load) for best, group in groups if best != BOTH]
+    first, last = levels[0].load, levels[-1].load
+    ends = [Range(BOTH, first, first), *sided, Range(BOTH, last, last)]
+    ranges: list[Range] = []
+    for before, after in pairwise(ends):
+        if before.best != BOTH:
+            ranges.append(before)
+        if before.last < after.first:
+            ranges.append(Range(BOTH, before.last, after.first))
+    of_load = {level.load: level for level in levels}
+    crossings = [
+        Crossing(
+            before.best[0], after.best[0], _zero(of_load[before.last], of_load[after.first]), before.last, after.first
+        )
+        for before, after in pairwise(sided)
+        if before.best != after.best
+    ]
+    return ranges or [Range(BOTH, first, last)], crossings
 
 
-def _ranges(groups: Sequence[Sequence[_Cell]]) -> list[Range]:
-    """The ranges; a group without cells is the step between its neighbours."""
-    found: list[Range] = []
-    for number, group in enumerate(groups):
-        if group and group[0].best != BOTH:
-            found.append(Range(group[0].best, group[0].high, group[-1].low))
-            continue
-        first = groups[number - 1][-1].low if number else group[0].middle
-        last = groups[number + 1][0].high if number + 1 < len(groups) else group[-1].middle
-        found.append(Range(BOTH, first, last))
-    return found
-
-
-def _crossings(groups: Sequence[Sequence[_Cell]]) -> list[Crossing]:
-    found = []
-    for before, group, after in zip(groups, groups[1:], groups[2:], strict=False):
-        if not group or group[0].best == BOTH:
-            (below,), (above,) = before[0].best, after[0].best
-            if below != above:
-                at = _estimate([before[-1], *group, after[0]])
-                found.append(Crossing(below, above, at, before[-1].low, after[0].high))
-    return found
-
-
-def _estimate(cells: Sequence[_Cell]) -> float | None:
-    """Where the change is 0; if it is so several times, the one in the middle."""
-    if any(cell.change is None for cell in cells):
+def _zero(one: Level, other: Level) -> float | None:
+    if one.only or other.only:
         return None
-    found: list[float] = []
-    for one, other in pairwise(cells):
-        a, b = float(one.change or 0), float(other.change or 0)
-        if (a < 0) != (b < 0):
-            found.append(one.middle * (other.middle / one.middle) ** (a / (a - b)))
-    return found[len(found) // 2]
-
-
-def _cells(levels: Sequence[Level]) -> Iterator[_Cell]:
-    for level, after in pairwise(levels):
-        yield _measured(level)
-        labels = [] if level.only or after.only else [label for label in level.log_ratios if label in after.log_ratios]
-        if len(labels) >= _LEAST_PAIRS:
-            for step in range(1, _STEPS):
-                yield _between(level, after, labels, step / _STEPS)
-        elif level.best() != after.best() or level.best() == BOTH:
-            yield _Cell(BOTH, None, level.load, math.sqrt(level.load * after.load), after.load, is_measured=False)
-    yield _measured(levels[-1])
-
-
-def _measured(level: Level) -> _Cell:
-    change = None if level.only else _better(level.log_ratios)[1]
-    return _Cell(level.best(), change, level.load, level.load, level.load, is_measured=True)
-
-
-def _between(level: Level, after: Level, labels: Sequence[str], way: float) -> _Cell:
-    a, b = level.load, after.load
-    ratios = {label: (1 - way) * level.log_ratios[label] + way * after.log_ratios[label] for label in labels}
-    best, change = _better(ratios)
-    low, high = 1 / ((1 - way) / a + way / b), (1 - way) * a + way * b
-    return _Cell(best, change, low, a ** (1 - way) * b**way, high, is_measured=False)
+    a, b = (_better(each.log_ratios)[1] for each in (one, other))
+    if a is None or b is None or (a < 0) == (b < 0):
+        return None
+    return one.load * (other.load / one.load) ** (a / (a - b))
 
 
 def _better(log_ratios: Mapping[str, float]) -> tuple[Best, float | None]:
