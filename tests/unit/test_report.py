@@ -118,7 +118,8 @@ SAID = [
     "at 46 to 256 in flight, worse at 1 to 38 in flight, answers not checked.",
     "Qwen/Qwen3-32B on 4 × Ascend 910B, with sglang 0.5.6",
     "better, by 3 pairs of server starts",
-    "8.2 h of accelerator time (deciding load 50 %, other loads 10 %, start-up 30 %, idle 10 %); 36 runs of 17 candidates (15 tried, 1 failed, 1 refused)",
+    "8.2 h of accelerator time (deciding load 50 %, other loads 10 %, start-up 30 %, idle 10 %); "
+    "36 runs of 17 candidates (15 tried, 1 failed, 1 refused)",
     "Instead of: --max-num-seqs 0",
     "The baseline used 8 of a node's 8 accelerators, the optimized configuration 4.",
     "2,048 → 4,538 total tokens/s, extrapolated (× 2)",
