@@ -65,8 +65,8 @@ class Budget(Strict):
 
     accelerator_hours: float = Field(
         gt=0,
-        description="The search leaves out candidates so that the proof's first pairs are within it; the proof has as many "
-        "pairs as the rest allows. The first stage and the first pairs are always measured.",
+        description="The search leaves out candidates so that the proof's first pairs are within it; the proof has as "
+        "many pairs as the rest allows. The first stage and the first pairs are always measured.",
     )
 
 
