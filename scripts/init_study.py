@@ -1,16 +1,12 @@
 """Begins a study for a model as an engine serves it by itself, with candidates and a reason for each.
 
 `servelab tune` does the same from your own command.
-
-On a terminal it asks for what is not given; elsewhere the defaults below count, and --model must be given.
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-import click
 from tune_command import write
 
 from servelab.cli.first_study import asked_hardware, first_model, known_engines
@@ -39,7 +35,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--engines", nargs="+", help="engines to compare, the first is the baseline; default: the first"
     )
-    parser.add_argument("--question", metavar="METRIC", help="metric to improve (default: total_tokens_per_s)")
+    parser.add_argument(
+        "--question", metavar="METRIC", default="total_tokens_per_s", help="metric to improve (default: %(default)s)"
+    )
     parser.add_argument("--workload", help="name in config/workloads.yaml; default: as other studies on such hardware")
     parser.add_argument("--accelerators", type=int, default=1, help="accelerators of one server (default: 1)")
     parser.add_argument("--context", type=int, metavar="TOKENS", help="longest sequence; default: the engine's")
@@ -54,10 +52,7 @@ def _model(text: str) -> str:
 
 def main(arguments: argparse.Namespace) -> None:
     root = arguments.root
-    model = arguments.model or _asked(
-        "Model (owner/name of the hub, name==version of a package, or an absolute path)", None
-    )
-    if model is None:
+    if arguments.model is None:
         raise ConfigError(
             "--model: give a repository of the hub, as owner/name, a package, as name==version, or a path"
         )
@@ -69,10 +64,9 @@ def main(arguments: argparse.Namespace) -> None:
     known = sorted(known_engines(root, hardware.device))
     if not known:
         raise ConfigError(f"--device {hardware.device}: no study of this checkout has such hardware; write one by hand")
-    engines = arguments.engines or _asked(f"Engines, of {', '.join(known)}", known[0]).replace(",", " ").split()
+    engines = arguments.engines or known[:1]
     if engines[0] not in known:
         raise ConfigError(f"--engines {engines[0]}: not known on {hardware.device}{nearest(engines[0], known)}")
-    metric = arguments.question or _asked("Question: the metric to improve", "total_tokens_per_s")
     options = {
         "tensor_parallel_size": arguments.accelerators if arguments.accelerators > 1 else None,
         "context_length": arguments.context,
@@ -81,11 +75,11 @@ def main(arguments: argparse.Namespace) -> None:
         name=arguments.name,
         command=TypedCommand(
             engine=engines[0],
-            model=model,
+            model=arguments.model,
             options={name: value for name, value in options.items() if value is not None},
         ),
         hardware=hardware,
-        metric=metric,
+        metric=arguments.question,
         workload=arguments.workload,
         engines=engines[1:],
         revision=arguments.revision,
@@ -95,11 +89,6 @@ def main(arguments: argparse.Namespace) -> None:
         return first_model(model, revision, arguments.gguf)
 
     write(arguments.name, begin(request, root, ask_model), root)
-
-
-def _asked(question: str, default: str | None) -> str | None:
-    """The answer on a terminal, else the default."""
-    return click.prompt(question, default=default) if sys.stdin.isatty() else default
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """The command `servelab`: what it hands to Snakemake and to scripts, how it completes, and the study that it begins."""
 
-import contextlib
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -139,7 +137,7 @@ def test_paths_are_those_of_the_folder_where_they_are_typed(checkout):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["co"], {"plain,compare", "plain,completion"}),
+        (["co"], {"plain,compare"}),
         (["run", "cpu-s"], {"plain,cpu-smollm2"}),
         (["verify", "x"], {"file,"}),
     ],
@@ -148,12 +146,6 @@ def test_completion(words, found, here):
     line = " ".join(["servelab", *words])
     code, said, errors = here(_SERVELAB_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words)))
     assert (code, set(said.split())) == (0, found), errors
-
-
-def test_each_shell_gets_its_completion(here):
-    for shell in ("bash", "zsh", "fish"):
-        code, said, errors = here("completion", shell)
-        assert code == 0 and "_SERVELAB_COMPLETE" in said, errors
 
 
 def test_a_study_is_begun_that_validates(checkout, here):
@@ -210,28 +202,6 @@ def test_a_mistake_is_one_line_and_leaves_no_file(words, said, checkout, here):
     assert code == 2, errors
     assert errors.startswith("error: ") and said in errors and errors.count("\n") == 1
     assert not (checkout / "config/studies/mine.yaml").exists()
-
-
-def test_on_a_terminal_it_asks(checkout):
-    """Answers are typed before it asks, as a terminal allows; an empty one takes what it proposes."""
-    ours, its = pty.openpty()
-    os.write(ours, b"Qwen/Qwen3-32B\nsglang, vllm\n\n")
-    words = ("init", "mine", *H100, *HUB[2:])
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
-    with subprocess.Popen(
-        [*SERVELAB, *words], cwd=checkout, env=environment, stdin=its, stdout=its, stderr=its
-    ) as asking:
-        os.close(its)
-        said = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
-            while piece := os.read(ours, 4096):
-                said += piece
-    os.close(ours)
-    assert asking.returncode == 0, said.decode()
-    assert b"Engines, of sglang, tensorrt-llm, vllm" in said
-    study = load_project(checkout / "config/studies/mine.yaml", checkout).study
-    assert (list(study.engines), study.baseline.engine) == (["sglang", "vllm"], "sglang")
-    assert study.objective.metric == "total_tokens_per_s"
 
 
 def test_a_study_that_exists_is_kept(checkout, here):

@@ -1,8 +1,6 @@
 """Studies archived, restored in a clean copy of the project and verified, through scripts and workflow."""
 
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from forged import read_members, write_forged
-from workspace import ROOT, Workspace
+from workspace import Workspace
 
 from servelab.archive.unpack import open_archive
 from servelab.archive.verify import read_manifest
@@ -149,26 +147,6 @@ def test_a_forgery_whose_manifest_agrees_is_found(what, archived, tmp_path):
     forged = write_forged(tmp_path / "forged.zip", {name: new for name, new in members.items() if new is not None})
     code, said = script(archived, "verify_archive", "--accept-unsigned", forged, check=False)
     assert code == 1 and re.search(rf"does not hold: .*{re.escape(Path(name).name)}", said), said
-
-
-def test_documented_commands(finished, tmp_path):
-    """Every command of docs/archive.md, in its order, on the tiny study under the name that the documents use."""
-    workspace = finished.copy(tmp_path / "copy")
-    shutil.copytree(ROOT / "docs", workspace.folder / "docs")
-    text = (ROOT / "docs/archive.md").read_text()
-    commands = re.findall(r"^    ((?:snakemake|python) .*)$", text, re.MULTILINE)
-    assert len(commands) == 3
-    for command in commands:
-        found = list((workspace.folder / "results").glob("archives/*.zip"))
-        given = {"FILE": found}
-        words = [str(given[word][0]) if word in given else word for word in shlex.split(command)]
-        done = subprocess.run(
-            words, cwd=workspace.folder, env=workspace.environment(), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        if "verify_archive" in command:
-            assert len(done.stdout.splitlines()) == 3 and ": is consistent: " in done.stdout
-    assert EMPTY in workspace.snakemake("-n", "archive")
 
 
 def restored_again(workspace, said, folder, *config):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from functools import cache
@@ -12,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from workspace import Workspace, tiny_study
 
 from servelab.core.errors import ServelabError
 from servelab.metrics.tables import schemas
@@ -113,26 +111,3 @@ def test_the_index_lists_both_studies_and_the_comparison(everything):
         assert f'{link}"' in page and list(left.glob(f"**/{link}"))
     table = pd.read_parquet(left / "comparisons/tiny--example/comparison.parquet")
     assert set(table["verdict"]) <= {"only in a", "only in b", "not comparable"}
-
-
-@pytest.mark.slow
-def test_the_index_alone_measures_nothing_and_names_what_is_missing(tmp_path):
-    fresh = Workspace.create(tmp_path / "fresh")
-    fresh.snakemake("results/index.html")
-    assert fresh.runs() == {}
-    assert "not begun" in (fresh.folder / "results/index.html").read_text()
-    assert not list(fresh.folder.glob("results/studies/*/*"))
-
-
-@pytest.mark.slow
-def test_the_index_is_renewed_where_a_study_of_the_same_call_cannot_be_made(finished, tmp_path):
-    workspace = finished.copy(tmp_path / "copy")
-    lost = tiny_study("lost")
-    lost["model"] |= {"format": "gguf", "source": {"kind": "path", "path": "/nowhere/model.gguf", "revision": "1"}}
-    workspace.write_study(lost)
-    workspace.write("config/config.yaml", "studies: [tiny, lost]\n")
-    said = workspace.snakemake(check=False)
-    assert "/nowhere/model.gguf" in said
-    page = (workspace.folder / "results/index.md").read_text()
-    assert "1 study with an answer, 1 without" in page
-    assert re.search(r"lost, live.*not finished", page) and "studies/tiny/report.html" in page

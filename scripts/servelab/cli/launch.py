@@ -18,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
 from servelab.cli import here
 from servelab.cli.checkout import COMMAND, STUDIES, find_checkout, find_studies, is_checkout, this_place
@@ -300,21 +300,8 @@ for command in (
     servelab.add_command(command)
 
 
-@servelab.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Prints what makes a shell complete this command.
-
-    Put one of these lines into the shell's start file: `eval "$(servelab completion bash)"`,
-    `eval "$(servelab completion zsh)"`, `servelab completion fish | source`.
-    """
-    complete = get_completion_class(shell)
-    assert complete is not None
-    click.echo(complete(servelab, {}, "servelab", "_SERVELAB_COMPLETE").source())
-
-
 def main() -> None:
-    """Runs the checkout's command in place of this process; without a checkout only help and completion work."""
+    """Runs the checkout's command in place of this process; without a checkout only help works."""
     checkout = find_checkout(Path.cwd()) or (CHECKOUT if is_checkout(CHECKOUT) else None)
     if checkout is None:
         servelab(prog_name="servelab")
