@@ -66,18 +66,6 @@ def test_guidellm_0_3_keeps_its_totals_beside_the_metrics(tmp_path: Path) -> Non
     assert block.metrics() == whole
 
 
-def test_abbreviated_blocks_of_sglang(tmp_path: Path) -> None:
-    dropped = ("Total input", "Input token", "Mean E2E", "Median TTFT")
-    lines = [line for line in CONSOLE.splitlines() if not line.startswith(dropped)]
-    ((block,), _) = scanned("\n".join([*lines[:6], "...", *lines[6:]]), tmp_path)
-    assert isinstance(block, Block)
-    assert block.unknown == ()
-    assert any(warning.startswith("abbreviated: without input_tokens") for warning in block.warnings)
-    whole = read_file(SAMPLES / "sglang-0.5.txt")[0]
-    assert {figure[:3] for figure in block.figures} == {(f.metric, f.statistic, f.value) for f in block.figures}
-    assert all(whole.value(f.metric, f.statistic) == f.value for f in block.figures)
-
-
 BLOCK = CONSOLE.replace("```\n", "")
 PAGE = f"""# A page
 ## H100
@@ -145,6 +133,7 @@ def test_the_command_line_reads_a_folder(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     printed = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["place"]["headings"][-1] for each in printed] == ["Baseline", "Tuned"]
+    assert printed[0]["formulas"]["tpot_ms"].keys() == {"id", "releases", "text"}
     assert done.returncode == 1
     assert sorted(line.split(":")[0] for line in done.stderr.splitlines())[:2] == ["error", "error"]
     assert sum(line.startswith("note: ") for line in done.stderr.splitlines()) == 2

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -91,27 +88,6 @@ def test_aiperf_prints_what_it_saved(run: str) -> None:
     assert len(printed.figures) > 20
     for key, value in figures(printed).items():
         assert value == pytest.approx(figures(saved)[key], abs=0.005001), key
-
-
-@pytest.mark.parametrize("run", ["chat", "completions"])
-def test_guidellm_prints_what_it_saved(run: str) -> None:
-    (printed,) = read_file(CLIENTS / f"guidellm/{run}/console.txt")
-    report = CLIENTS / f"guidellm/{run}/report.json"
-    (saved,) = read_file(report)
-    metrics = json.loads(report.read_text())["benchmarks"][0]["metrics"]
-    of_all = {
-        "concurrency": "request_concurrency",
-        "requests_per_s": "requests_per_second",
-        "input_tokens_per_s": "prompt_tokens_per_second",
-        "output_tokens_per_s": "output_tokens_per_second",
-        "total_tokens_per_s": "tokens_per_second",
-    }
-    assert len(printed.figures) == 23
-    for figure in printed.figures:
-        value = figures(saved)[f"{figure.metric} {figure.statistic}"]
-        if figure.metric in of_all:
-            value = metrics[of_all[figure.metric]]["total"]["mean"]
-        assert figure.value == pytest.approx(value, abs=max(figure.half_unit, 0.5) * 1.001), figure
 
 
 AISBENCH_RUN = CLIENTS / "aisbench/chat"
@@ -232,22 +208,6 @@ TENSORRT_LLM_FILE = {
 }
 
 
-def test_failed_requests_of_tensorrt_llm_stand_twice(tmp_path: Path) -> None:
-    text = console("tensorrt-llm.txt").replace(
-        "Mean Request AR",
-        "=======================!FAILED REQUESTS!=======================\nTotal failed requests: 2\n"
-        "=====================!CHECK LOG FOR ERRORS!====================\nMean Request AR",
-    )
-    log = tmp_path / "log"
-    head = "Total requests: {}\nFailed requests: 2\nBenchmark duration"
-    log.write_text(text.replace("Benchmark duration", head.format(3), 1), encoding="utf-8")
-    (block,) = read_file(log)
-    assert (block.value("requests"), block.value("requests_failed"), block.unknown) == (3.0, 2.0, ())
-    log.write_text(text.replace("Benchmark duration", head.format(4), 1), encoding="utf-8")
-    with pytest.raises(ReadError, match=r"log:3: .*requests is 4, but requests_completed \+ requests_failed is 3"):
-        read_file(log)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
@@ -290,20 +250,6 @@ def test_lines_of_another_tool_are_no_unknown_lines(tmp_path: Path) -> None:
     log.write_text(text, encoding="utf-8")
     with pytest.raises(ReadError, match="is a line of sglang-bench, but the others are from vllm-bench"):
         read_file(log)
-
-
-def test_read_log_prints_what_it_can(tmp_path: Path) -> None:
-    cut = tmp_path / "cut.log"
-    cut.write_text(console("vllm-speculative.txt")[:400], encoding="utf-8")
-    files = [str(cut), str(SAMPLES / "gpustack.txt"), str(tmp_path / "none")]
-    command = [sys.executable, str(ROOT / "scripts/read_log.py"), *files]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    (block,) = [json.loads(line) for line in done.stdout.splitlines()]
-    assert block["figures"]["e2el_ms"] == {"mean": 24110.0, "median": 21900.0, "p99": 51160.0}
-    assert (block["tool"], block["first_line"], block["settings"]) == ("gpustack", 1, {"max_concurrency": 512.0})
-    assert done.returncode == 1
-    assert [line.split(": ")[1].rpartition("/")[2] for line in done.stderr.splitlines()[:2]] == ["cut.log:1", "none"]
 
 
 def test_tensorrt_llm_json(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 from made_results import write_run
 from ssh_keys import IDENTITY, allow, make_key, signing_key
 
-from servelab.archive import restore as restoring
 from servelab.archive.build import build_archive
 from servelab.archive.contents import Contents, WorkflowSource
 from servelab.archive.layout import RunPlace, check_signature
@@ -210,19 +208,6 @@ def test_an_archive_that_does_not_verify_is_not_restored(archive, tmp_path):
     with pytest.raises(ServelabError, match=r"x\.zip: does not verify: .*; nothing was restored"):
         restore_archive(archive(), tmp_path / "results", ROOT)
     assert not (tmp_path / "results").exists()
-
-
-def test_a_run_that_another_workflow_measures_meanwhile_is_kept(archive, run, tmp_path, monkeypatch):
-    path, results, move = archive(), tmp_path / "results", restoring.move_folder
-
-    def meanwhile(source, destination):
-        if destination.name == run.name:
-            shutil.copytree(run, destination)
-        return move(source, destination)
-
-    monkeypatch.setattr(restoring, "move_folder", meanwhile)
-    restore_verified(results=results, **verified(path))
-    assert read_import(results / "runs" / run.name) is None
 
 
 def test_who_signed_archive_and_run_is_in_the_mark(archive, run, tmp_path):

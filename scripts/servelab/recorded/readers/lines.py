@@ -18,7 +18,8 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|
 _WRAPPED = re.compile(r'\{.*"(?:log|line|message|msg|textPayload)"\s*:\s*"')
 KEYS = ("log", "line", "message", "msg", "textPayload")
 """Under which collectors of logs (Docker, Loki, cloud providers) save the text of a line."""
-_HTML = re.compile(r"<(?:!doctype html|html|head|body|div|pre|table|meta|\?xml)\b", re.IGNORECASE)
+_HTML = re.compile(r"<pre\b|<(?:[^`]{0,4000}?<)?(?:!doctype html|html|body)\b", re.IGNORECASE)
+"""A page; Markdown may begin with an element too."""
 _NO_TEXT = frozenset({"script", "style", "head", "svg", "template"})
 _LINES = frozenset(
     {"div", "p", "br", "tr", "li", "pre", "table", "ul", "ol", "section", "h1", "h2", "h3", "h4", "h5", "h6"}
