@@ -12,8 +12,6 @@ PYTEST = PIP_COMPILE=0 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o
 # Three files of tests at a time, those with long tests first: many wait for servers. tests/conftest.py says what stays together.
 PARALLEL := -n 3 --no-loadscope-reorder
 
-PUBLISH_VENV := .venv-publish
-
 # Python compiles a module when it is first imported; compiling all of them would take 80 MB more.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
@@ -25,7 +23,7 @@ define BUILD_VENV
 	touch $@
 endef
 
-.PHONY: setup tools demo status publish test suite gate nightly check gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
+.PHONY: setup tools demo status test suite gate nightly check gpu-pack gpu-test gpu-rehearsal bench docs format lock lock-tools
 
 setup: $(VENV)/.complete
 
@@ -45,14 +43,6 @@ demo: setup  ## the main job on the embedded default: a real llama.cpp server, a
 
 status: setup  ## how far studies are, also while the workflow runs; STUDY=name for one
 	@$(BIN)/python scripts/status.py $(STUDY)
-
-$(PUBLISH_VENV)/.complete: envs/publish.lock.txt pyproject.toml
-	$(BUILD_VENV)
-
-publish: $(PUBLISH_VENV)/.complete  ## hands archives over, TO=s3://bucket/folder or TO=zenodo://deposition/ID; docs/archive.md
-	@test -n "$(TO)" || { echo "say where: make publish TO=s3://bucket/folder"; exit 2; }
-	PATH="$(CURDIR)/$(PUBLISH_VENV)/bin:$$PATH" $(PUBLISH_VENV)/bin/snakemake --profile profiles/default \
-		$(if $(S3),--storage-s3-endpoint-url $(S3)) $(ARGS) --config publish=$(TO) -- publish
 
 test: tools  ## checks and the fast tests, at the same time
 	@$(MAKE) --no-print-directory --jobs 2 check suite
@@ -120,7 +110,6 @@ lock: setup $(UV)  ## one lock as of its release: make lock ENGINE=vllm VERSION=
 LOCK_TOOLS = $(UV) pip compile --no-config --python-version 3.11 --generate-hashes --quiet --universal \
 	--custom-compile-command "make lock-tools" envs/$(1).in --output-file envs/$(1).lock.txt
 
-lock-tools: $(UV)  ## the locks of the workflow, its tests and publishing, from envs/*.in
+lock-tools: $(UV)  ## the locks of the workflow and its tests, from envs/*.in
 	$(call LOCK_TOOLS,workflow)
 	$(call LOCK_TOOLS,test)
-	$(call LOCK_TOOLS,publish)

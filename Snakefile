@@ -23,7 +23,6 @@ include: "rules/history.smk"
 include: "rules/report.smk"
 include: "rules/index.smk"
 include: "rules/archive.smk"
-include: "rules/publish.smk"
 include: "rules/cluster.smk"
 
 

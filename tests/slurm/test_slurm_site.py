@@ -71,7 +71,7 @@ def test_what_the_cluster_cannot_satisfy_is_said_and_the_jobs_stay(cluster, tmp_
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
         )
     try:
-        waiting = rf"{FILE}: accelerators\.{H100}\.partition or .*: Slurm does not start job (\d+): PartitionConfig\. "
+        waiting = r"Slurm does not start job (\d+): PartitionConfig\. "
         job = until(lambda: re.search(waiting, log.read_text()), "the reason of the jobs that wait", WITHIN_S)[1]
         assert [each["state"] for each in cluster.jobs("PENDING") if each["id"] == job] == ["PENDING"]
         assert workflow.poll() is None

@@ -20,7 +20,6 @@ from servelab.workflow.studies import read_configuration, read_studies
         ({"studies": [1]}, ["studies.0", "string"]),
         ({"studies": ["../a"]}, ["studies.0", "../a"]),
         ({"studies": ["a"], "site": 3}, ["site", "3"]),
-        ({"studies": ["a"], "publish": 5}, ["publish", "5"]),
         ({"studies": ["a"], "results": "x"}, ["results"]),
     ],
 )

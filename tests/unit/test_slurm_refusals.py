@@ -88,7 +88,7 @@ def test_only_jobs_that_do_not_start_by_themselves(slurm, tmp_path):
 
 def test_slurm_is_asked_for_what_a_run_asks(slurm):
     given = slurm("sbatch", "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1")
-    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print)
+    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), print)
     (first, reason), (second, _) = watch.refused([H100])
     assert reason == "Requested node configuration is not available"
     assert first == (
@@ -114,7 +114,7 @@ def test_slurm_is_asked_for_what_a_run_asks(slurm):
 def test_what_slurm_always_refuses_ends_the_workflow_before_any_job(slurm, reason, tmp_path):
     """Such a job was submitted three times, and each time refused."""
     slurm("sbatch", f"echo 'allocation failure: {reason}' >&2; exit 1")
-    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, print)
+    watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), print)
     with pytest.raises(ConfigError) as error:
         watch.start([H100], tmp_path)
     first, second = str(error.value).split("\n")
@@ -130,7 +130,7 @@ def test_what_slurm_always_refuses_ends_the_workflow_before_any_job(slurm, reaso
 def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
     slurm("sbatch", f"echo 'allocation failure: {reason}' >&2; exit 1")
     said = []
-    SlurmWatch(SITE, Path("config/sites/ours.yaml"), lambda run: H100, said.append).start([H100], tmp_path)
+    SlurmWatch(SITE, Path("config/sites/ours.yaml"), said.append).start([H100], tmp_path)
     assert len(said) == 2 and all("Slurm refuses" in line for line in said)
 
 

@@ -3,14 +3,10 @@
 import fcntl
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from workspace import ROOT, Workspace, code_sha256
-
-from servelab.core.identity import file_sha256
+from workspace import Workspace, code_sha256
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -70,18 +66,3 @@ def recorded(run_once):
 def archived_example(run_once):
     """The recorded example, made and archived once. Tests change copies of it."""
     return run_once("example", "archive", "--config", "studies=[]", "recorded=[example]")
-
-
-@pytest.fixture(scope="session")
-def publish_programs():
-    """Programs of the environment that `make publish` builds, built from its lock once for every content of it."""
-    lock = ROOT / "envs/publish.lock.txt"
-    folder = ROOT / f"results/envs/publish-{file_sha256(lock)[:12]}"
-    if not (folder / ".complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
-        subprocess.run([*pip, "--no-build-isolation", "--editable", ROOT], check=True)
-        (folder / ".complete").touch()
-    return folder / "bin"

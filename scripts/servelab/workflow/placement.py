@@ -14,7 +14,7 @@ from servelab.core.files import write_text
 from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, RunSpec
 from servelab.core.ssh_signature import SigningKey, check_key
-from servelab.machine.allocations.slurm import QueuedJob, is_final, keys_of, refusal, unsatisfied
+from servelab.machine.allocations.slurm import is_final, keys_of, refusal, unsatisfied
 from servelab.measure.inputs import runtime_min
 from servelab.results.past_runs import PastTimes
 from servelab.study.project import Project
@@ -26,17 +26,16 @@ from servelab.workflow.studies import Studies, WorkflowConfig
 
 FIRST_S, EVERY_S = 30.0, 60.0
 """Time until the queue is looked at for the first time, and between looks: a request to Slurm each."""
-_RULE, _WILDCARDS, _MEASURING = "rule_", "_wildcards_", "measure"
 _TRIAL_MIN = 10
 
 
 class SlurmWatch:
     """Looks at what a site asks of Slurm. It cancels nothing: to wait or to mend the site is the user's choice."""
 
-    def __init__(self, site: Site, file: Path, hardware_of: Callable[[str], HardwareSpec], warn: Callable[[str], None]):
-        """`hardware_of` gives a measuring job's hardware by the run that names it; `warn` takes a line."""
-        self._site, self._file, self._hardware_of, self._warn = site, file, hardware_of, warn
-        self._said: set[tuple[str, str]] = set()
+    def __init__(self, site: Site, file: Path, warn: Callable[[str], None]) -> None:
+        """`warn` takes a line."""
+        self._site, self._file, self._warn = site, file, warn
+        self._said: set[str] = set()
 
     def start(self, hardware: list[HardwareSpec], folder: Path) -> None:
         """Warns of requests that Slurm refuses now, and from now on of the folder's jobs that it cannot start.
@@ -62,24 +61,17 @@ class SlurmWatch:
             if reason := refusal(request):
                 yield f"{self._place(key, reason)}: Slurm refuses {what}: {reason}", reason
 
-    def waiting(self, jobs: list[QueuedJob]) -> Iterator[str]:
-        """A line for each key and reason of these jobs, the first time only."""
-        for job in jobs:
-            key = self._key(job)
-            if (key, job.reason) not in self._said:
-                self._said.add((key, job.reason))
-                yield (
-                    f"{self._place(key, job.reason)}: Slurm does not start job {job.id}: {job.reason}. Its jobs stay "
-                    "queued; to change the site, press Ctrl-C, which cancels them, and start again"
-                )
-
     def _look_again_and_again(self, folder: Path) -> None:
         pause = threading.Event()
         pause.wait(FIRST_S)
         while True:
             try:
-                for line in self.waiting(unsatisfied(folder)):
-                    self._warn(line)
+                for job in unsatisfied(folder):
+                    if job.reason not in self._said:
+                        self._said.add(job.reason)
+                        self._warn(
+                            f"Slurm does not start job {job.id}: {job.reason}. It stays queued; Ctrl-C cancels all jobs"
+                        )
             except ServelabError:  # Slurm does not answer now
                 pass
             pause.wait(EVERY_S)
@@ -87,15 +79,6 @@ class SlurmWatch:
     def _place(self, key: str, reason: str) -> str:
         keys = keys_of(reason)
         return f"{self._file}: {key}{'.' if keys else ''}{' or '.join(keys)}"
-
-    def _key(self, job: QueuedJob) -> str:
-        rule, _, wildcards = job.comment.removeprefix(_RULE).partition(_WILDCARDS)
-        if rule != _MEASURING:
-            return "cheap_rules"
-        try:
-            return self._site.keyed_placement(self._hardware_of(wildcards))[0]
-        except (ServelabError, LookupError, OSError):  # a job of an earlier plan
-            return "accelerators or devices"
 
 
 SITES = Path("config/sites")
@@ -174,7 +157,7 @@ class Placements:
         """On Slurm: warns of what the site asks for and Slurm does not have, now and while jobs wait."""
         plugin = self._workflow.executor_plugin
         if self._cluster and plugin is not None and plugin.name == "slurm":
-            SlurmWatch(self._cluster, self.site_file, self._jobs.hardware, warn).start(self._hardware, Path())
+            SlurmWatch(self._cluster, self.site_file, warn).start(self._hardware, Path())
 
     def check_nodes(self, studies: Mapping[str, Project]) -> None:
         """`ConfigError` if runs take several nodes and are no jobs of Slurm."""

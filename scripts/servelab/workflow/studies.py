@@ -73,7 +73,6 @@ class WorkflowConfig(Strict):
         [], description="Where missing runs are looked for before they are measured."
     )
     sign: SigningKey | None = Field(None, description="Key that signs; default: the site's.")
-    publish: str | None = Field(None, description="Where archives are published, `s3://…` or `zenodo://…`.")
 
 
 def read_configuration(config: Mapping[str, Any]) -> WorkflowConfig:
