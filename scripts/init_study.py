@@ -83,6 +83,7 @@ def main(arguments: argparse.Namespace) -> None:
         workload=arguments.workload,
         engines=engines[1:],
         revision=arguments.revision,
+        makes_start=not options["tensor_parallel_size"],
     )
 
     def ask_model(model: str, revision: str | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.machine.devices import DEVICES
 from servelab.tune.begin import Begun, TuneRequest, begin
+from servelab.tune.own_load import as_text, hours
 from servelab.tune.study_text import explained
 from servelab.tune.typed_command import read_command
 
@@ -44,6 +45,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--workload", help="name in config/workloads.yaml (default: as other studies on such hardware)")
     parser.add_argument("--slo", action="append", default=[], help="limit, as 'ttft_ms p99 2000'; may be repeated")
     parser.add_argument("--question", metavar="METRIC", default="total_tokens_per_s", help="metric to improve")
+    parser.add_argument("--trace", type=Path, help="recorded traffic to replay: a file of Mooncake, BurstGPT or Azure")
+    parser.add_argument("--budget", metavar="8h", help="most hours of the node for the search")
+    parser.add_argument("--explain", action="store_true", help="print the levers that are not proposed, and why")
     parser.add_argument("--most", type=int, default=12, help="candidates at most (default: 12)")
     parser.add_argument("--hardware", help="name of the accelerator; default: what this machine has")
     parser.add_argument("--device", choices=DEVICES.names(), help="kind of device (default: nvidia with --hardware)")
@@ -79,22 +83,29 @@ def main(arguments: argparse.Namespace) -> None:
         all_engines=arguments.all_engines,
         most=arguments.most,
         revision=arguments.revision,
+        trace=arguments.trace,
+        budget_hours=hours(arguments.budget) if arguments.budget else None,
     )
     begun = begin(asked, arguments.root, None if arguments.json else first_model)
     if arguments.json:
         print(json.dumps(begun.as_json(), indent=1, ensure_ascii=False))
         return
-    write(arguments.name, begun, arguments.root)
+    write(arguments.name, begun, arguments.root, is_explained=arguments.explain)
 
 
-def write(name: str, begun: Begun, root: Path) -> None:
+def write(name: str, begun: Begun, root: Path, *, is_explained: bool = False) -> None:
     """Writes a study, and prints its candidates with their reasons."""
-    file = write_study(name, begun.text(), root, begun.workloads_text)
+    added = {each: as_text(entries) for each, entries in begun.added.items()}
+    file = write_study(name, begun.text(), root, added)
     for line in begun.notes:
         print(line)
     print(f"{len(begun.proposed.candidates)} candidates:")
     for lever, proposal in begun.proposed.candidates:
         print(f"  {proposal.label:32} {explained(lever, proposal)}")
+    if is_explained:
+        print("Not proposed:")
+        for what, why in begun.proposed.left_out.items():
+            print(f"  {what:32} {why}")
     print(f"{file}: written and checked. Then:")
     for command in ("check", "plan", "run"):
         print(f"    servelab {command} {name}")

@@ -20,11 +20,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 STUDIES = ("cpu-engines", "qwen3-14b-h100", "guided", "contained")
-SIGNS = "scripts/servelab/engines/failure_signs.py"
+SIGNS = "scripts/servelab/engines/failure_signs.yaml"
 LLAMA, VLLM, SGLANG = (f"scripts/servelab/engines/adapters/{name}.py" for name in ("llama_cpp", "vllm", "sglang"))
-DOCKER, PODMAN, APPTAINER = (
-    f"scripts/servelab/engines/runtimes/{name}.py" for name in ("docker", "podman", "apptainer")
-)
+DOCKER, APPTAINER = (f"scripts/servelab/engines/runtimes/{name}.py" for name in ("docker", "apptainer"))
 LAUNCHER = "scripts/servelab/engines/llama_cpp_server.py"
 
 
@@ -64,9 +62,9 @@ EDITS = {
         VLLM, '"DO_NOT_TRACK": "1",', '"DO_NOT_TRACK": "1", "VLLM_USE_V1": "1",', "vllm", "served.environment"
     ),
     "adapter: how caches are emptied": edit(
-        SGLANG, 'cache_reset = "/flush_cache"', "cache_reset = None", "sglang", "served.cache_reset"
+        SGLANG.replace(".py", ".yaml"), "cache_reset: /flush_cache", "cache_reset: null", "sglang", "served.cache_reset"
     ),
-    "adapter: how a failure is recognised": edit(SIGNS, "|bad_alloc|", "|bad_alloc|no room|"),
+    "adapter: how a failure is recognised": edit(SIGNS, "- bad_alloc\n", "- bad_alloc\n  - no room\n"),
     "adapter: a comment": edit(VLLM, "# enables /reset_prefix_cache", "# for the caches"),
     "docker, and podman: a flag": edit(
         DOCKER,
@@ -77,7 +75,7 @@ EDITS = {
         studies=("contained",),
     ),
     "podman: a flag": edit(
-        PODMAN, "--userns=keep-id", "--userns=host", "sglang", "served.container", studies=("contained",)
+        DOCKER, "--userns=keep-id", "--userns=host", "sglang", "served.container", studies=("contained",)
     ),
     "device: how a container sees it": edit(
         "scripts/servelab/machine/devices/nvidia.py",

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from servelab.core.errors import ConfigError
 from servelab.engines.adapters import ENGINES
 from servelab.engines.server_to_start import Serve
-from servelab.measure.server import Server
 
 MINDIE = ENGINES.get("mindie")
 
@@ -137,48 +134,3 @@ def test_what_the_vendor_does_not_allow_is_refused(model, options, arguments, wr
     with pytest.raises(ConfigError) as refusal:
         written(model, options, arguments)
     assert wrong in str(refusal.value)
-
-
-DOUBLE = """\
-#!{python}
-import json, os, signal, threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
-config = json.load(open(os.environ["MIES_CONFIG_JSON_PATH"]))["ServerConfig"]
-os.setpgrp()  # the daemon ends where this fails, as it does in the leader of a session
-if os.fork() == 0:  # a worker that does not stop when asked to
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    threading.Event().wait()
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200 if self.path == "/v2/health/ready" else 404)
-        self.end_headers()
-
-
-print("Daemon start success!", flush=True)
-HTTPServer((config["ipAddress"], config["managementPort"]), Handler).serve_forever()
-"""
-
-
-def test_server_starts_by_its_file_anew_for_each_port_and_leaves_nothing(model, tmp_path):
-    """A double of the daemon: it reads the file, and forks a worker that ignores SIGTERM."""
-    daemon = tmp_path / "mindieservice_daemon"
-    daemon.write_text(DOUBLE.format(python=sys.executable))
-    daemon.chmod(0o755)
-    serve = Serve(daemon, model, "Qwen/Qwen3-30B-A3B", 0, {}, {}, folder=tmp_path / "run")
-    server = Server(MINDIE, serve, variables={}, log=tmp_path / "server.log", startup_timeout_s=60)
-    ports, trees = [], []
-    try:
-        for _ in range(2):
-            server.restart()
-            ports.append(json.loads((tmp_path / "run/mindie.json").read_text())["ServerConfig"]["port"])
-            assert server.base_url == f"http://127.0.0.1:{ports[-1]}"
-            root = psutil.Process(server.process.pid)
-            trees += [root, *root.children(recursive=True)]
-    finally:
-        server.stop()
-    assert server.starts == 2
-    assert len(trees) == 4
-    assert [process for process in trees if process.is_running()] == []

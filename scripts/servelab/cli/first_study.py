@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +60,10 @@ def known_engines(root: Path, device: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def write_study(name: str, text: str, root: Path, workloads: str | None = None) -> Path:
+def write_study(name: str, text: str, root: Path, added: Mapping[str, str] | None = None) -> Path:
     """Writes a study and returns its path; `{schema}` in it becomes the schema's place.
 
-    `workloads` is added to config/workloads.yaml. `ConfigError`, and no file, if anything is wrong.
+    `added` is text for files of the configuration, by name. `ConfigError`, and no change, if anything is wrong.
     A folder without config/config.yaml becomes a folder of studies: the file is written too, and names this study.
     """
     file = root / STUDIES / f"{name}.yaml"
@@ -71,21 +71,19 @@ def write_study(name: str, text: str, root: Path, workloads: str | None = None) 
         raise ConfigError(f"{file} exists; give the study another name")
     own = (root / "config" / _SCHEMA).exists()
     text = text.replace("{schema}", f"../{_SCHEMA}" if own else str(CHECKOUT / "config" / _SCHEMA))
-    known = root / "config/workloads.yaml"
-    before = own_or_shipped(root, "config/workloads.yaml").read_text(encoding="utf-8") if workloads else ""
-    had = known.exists()
-    if workloads:
-        write_text(known, f"{before}{workloads}")
+    before = {each: (root / each).read_bytes() for each in added or {} if (root / each).exists()}
+    for each, more in (added or {}).items():
+        write_text(root / each, own_or_shipped(root, each).read_text(encoding="utf-8") + more)
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / file.name
         draft.write_text(text, encoding="utf-8")
         try:
             load_project(draft, root)
         except ConfigError as error:
-            if workloads and had:
-                write_text(known, before)
-            elif workloads:
-                known.unlink()
+            for each in added or {}:
+                (root / each).unlink()
+                if each in before:
+                    (root / each).write_bytes(before[each])
             raise ConfigError(str(error).replace(str(draft), str(file))) from None
     write_text(file, text)
     if not (root / CONFIG).exists():

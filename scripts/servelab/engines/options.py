@@ -121,16 +121,6 @@ CANN = (
 )
 """Of CANN's toolkit, and of NNAL, which has ATB."""
 
-MINDIE = (
-    *CANN,
-    *("ATB_SPEED_HOME_PATH", "PYTORCH_INSTALL_PATH", "ASCENDIE_HOME", "MINDIE_TORCH_HOME", "MINDIE_LLM_HOME_PATH"),
-    *("MIES_INSTALL_PATH", "HSECEASY_PATH"),
-)
-"""Of ATB-Models and of MindIE's parts, too."""
-
-TENSORRT_LLM = ("OPAL_PREFIX", "PMIX_INSTALL_PREFIX", "CUDA_HOME")
-"""NVIDIA's images have an Open MPI (HPC-X) that is not where it was built; without its prefix MPI cannot start."""
-
 
 PARALLEL_OPTIONS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """Options that use several accelerators, in the order of `Parallel`."""
@@ -180,10 +170,15 @@ class Typed:
 
 
 ADDRESS = "a server answers on 127.0.0.1 only, on a free port that Servelab leases, without a key"
-MODEL = "the weights and their name are the study's `model`"
 ONE_NODE = "the nodes of a run are the study's `hardware.nodes`"
-A_FILE = "a file's content is no part of a run's identity; give its settings one by one"
-METRICS = "Servelab reads the server's metrics"
+WHY = {
+    "address": ADDRESS,
+    "model": "the weights and their name are the study's `model`",
+    "one_node": ONE_NODE,
+    "a_file": "a file's content is no part of a run's identity; give its settings one by one",
+    "metrics": "Servelab reads the server's metrics",
+}
+"""Key in the facts of an engine → why a flag is Servelab's."""
 
 ALL_ENGINES = (
     Owned(

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from packaging.version import Version
 
 from servelab.assets.model_shape import shape_of_config
@@ -25,12 +24,12 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.options import Parallel
 from servelab.metrics.definitions import METRICS
 from servelab.study.study import Model as ModelKeys
+from servelab.tune.own_load import WORKLOADS, of_lengths, of_trace
 from servelab.tune.proposals import Proposed, effective_differences, idle_settings, propose
-from servelab.tune.situation import ExpectedLoad, Situation, known_model
+from servelab.tune.situation import ExpectedLoad, Situation, known_model, start_options
 from servelab.tune.study_text import candidate, explained, study_text
 from servelab.tune.typed_command import TypedCommand, unknown_flags
 
-WORKLOADS = Path("config/workloads.yaml")
 _PROBE_S = 10.0
 _USERS, _CHAT = 256, (220, 200)
 """Requests in flight, and tokens of prompt and answer, where nothing says them."""
@@ -57,6 +56,11 @@ class TuneRequest:
     all_engines: bool = False
     most: int = 12
     revision: str | None = None
+    trace: Path | None = None
+    budget_hours: float | None = None
+    """Of the node, for the search."""
+    makes_start: bool = False
+    """Whether the baseline may be changed so that it starts: nobody typed it."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,8 @@ class Begun:
     variants: Mapping[str, str]
     """Model with other weights → its name in the study."""
     notes: list[str] = field(default_factory=list)
-    workloads_text: str | None = None
-    """What config/workloads.yaml gets besides what it has."""
+    added: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """File of the configuration → entries that it gets besides what it has."""
 
     def text(self) -> str:
         """The study's file."""
@@ -132,11 +136,18 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         load=_load(users, asked, _shape(workload, added, root)),
         other_engines={name: name for name in names},
     )
+    changed, why_changed = start_options(now) if asked.makes_start else ({}, None)
+    if changed:
+        command = replace(command, options={**command.options, **changed})
+        sizes = engine.parallel(command.options, command.arguments, 1)
+        now = replace(now, options=command.options, accelerators=sizes.accelerators)
     proposed = propose(now, asked.most)
     variants = _variants(proposed, model_keys, ask_model)
     if not proposed.candidates:
         raise ConfigError("no lever applies to this command and load; write its stages by hand: docs/studies.md")
     protocol = example.protocol.model_dump(mode="json", exclude_defaults=True) | {"max_concurrency": users}
+    if asked.trace:
+        protocol["arrivals"] = "replay"
     if asked.rate:
         protocol["request_rate"] = asked.rate
     objective: dict[str, Any] = {"metric": asked.metric, "on": workload}
@@ -144,6 +155,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         objective["per"] = "accelerator"
     if constraints := _limits(asked.limits):
         objective["constraints"] = constraints
+    budget = (asked.budget_hours or 0) * asked.hardware.per_node
     head = {
         "study": asked.name,
         "title": f"{command.model} on {asked.hardware.accelerator}",
@@ -153,12 +165,12 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         "objective": objective,
         "protocol": protocol,
         "answers": {},
+        **({"search": {"stop_when": {"accelerator_hours": budget}}} if budget else {}),
         "baseline": _baseline(command, sizes),
         "workloads": [workload],
     }
-    notes = _notes(command, now)
-    if added:
-        notes.append(f"{WORKLOADS} gets the workload {workload}.")
+    notes = [*([why_changed] if why_changed else []), *_notes(command, now)]
+    notes += [f"{file} gets {' and '.join(entries)}." for file, entries in added.items()]
     return Begun(head, now, proposed, variants, notes, added)
 
 
@@ -260,31 +272,23 @@ def _variants(proposed: Proposed, keys: dict[str, Any], ask_model: AskModel | No
     return variants
 
 
-def _workload(asked: TuneRequest, root: Path, usual: str) -> tuple[str, str | None]:
-    """The workload that decides, and the text of a new one for lengths that the user gave."""
+def _workload(asked: TuneRequest, root: Path, usual: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The workload that decides, and new entries of the configuration for it, by file."""
+    if asked.trace:
+        added = of_trace(asked.trace)
+        return next(iter(added[WORKLOADS])), added
     if (asked.prompt_tokens is None) != (asked.answer_tokens is None):
         raise ConfigError("--prompt and --answer: give both, in tokens")
     if asked.prompt_tokens is None or asked.answer_tokens is None:
-        return asked.workload or usual, None
-    name = f"tokens-{asked.prompt_tokens}x{asked.answer_tokens}"
-    if name in read_yaml(own_or_shipped(root, str(WORKLOADS))):
-        return name, None
-    parameters = {
-        "input_tokens": asked.prompt_tokens,
-        "output_tokens": asked.answer_tokens,
-        "num_requests": max(64, min(1000, 4 * (asked.users or _USERS))),
-        "seed": 42,
-    }
-    entry = {
-        "title": f"{asked.prompt_tokens} tokens in, {asked.answer_tokens} out",
-        "kind": "random",
-        "parameters": parameters,
-    }
-    return name, yaml.safe_dump({name: entry}, sort_keys=False)
+        return asked.workload or usual, {}
+    entries = of_lengths(asked.prompt_tokens, asked.answer_tokens, asked.users or _USERS)
+    name = next(iter(entries))
+    known = name in read_yaml(own_or_shipped(root, WORKLOADS))
+    return name, {} if known else {WORKLOADS: entries}
 
 
-def _shape(workload: str, added: str | None, root: Path) -> Mapping[str, Any]:
-    known = read_yaml(own_or_shipped(root, str(WORKLOADS))) | (yaml.safe_load(added) if added else {})
+def _shape(workload: str, added: Mapping[str, dict[str, Any]], root: Path) -> Mapping[str, Any]:
+    known = read_yaml(own_or_shipped(root, WORKLOADS)) | added.get(WORKLOADS, {})
     if workload not in known:
         raise ConfigError(f"--workload {workload}: not in {WORKLOADS}{nearest(workload, list(known))}")
     found: Mapping[str, Any] = known[workload]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args, get_type_hints
 
+import yaml
 from packaging.version import Version
+from pydantic import TypeAdapter
 
 from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry, nearest
@@ -25,6 +29,7 @@ from servelab.engines.options import (
     ALL_ENGINES,
     OPTIONS,
     PARALLEL_OPTIONS,
+    WHY,
     Checked,
     FlagsOf,
     Names,
@@ -130,6 +135,17 @@ class Engine(ABC):
     log_prefix: ClassVar[re.Pattern[str]]
     """The part of a log line before the text: time, process, level."""
 
+    def __init_subclass__(cls) -> None:
+        """Facts of an engine are data: `<its module>.yaml` has those of the class variables above that are."""
+        file = Path(sys.modules[cls.__module__].__file__ or "").with_suffix(".yaml")
+        hints = get_type_hints(Engine)
+        for name, value in (yaml.safe_load(file.read_bytes()) if file.exists() else {}).items():
+            more = Engine.answer_settings if name == "answer_settings" else ()
+            setattr(
+                cls, name, TypeAdapter(get_args(hints[name])[0]).validate_python([*more, *value] if more else value)
+            )
+        cls.owned = tuple(replace(each, why=WHY.get(each.why, each.why)) for each in cls.owned)
+
     @abstractmethod
     def command(self, serve: Serve) -> list[str]:
         """Command that serves (one node's part with `serve.span`); `ConfigError` if it cannot with these options."""
@@ -179,7 +195,8 @@ class Engine(ABC):
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
     ) -> dict[str, ArgumentValue]:
         """Every setting that is known, as a release serves on a board: given ones, its defaults, and what they undo."""
-        found = self.defaults(version, board, options, arguments)
+        found: dict[str, ArgumentValue] = {option: 1 for option in PARALLEL_OPTIONS if option in self.options}
+        found |= self.defaults(version, board, options, arguments)
         for given, value in arguments.items():
             if value is False:  # not given
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -12,19 +11,12 @@ from servelab.engines import llama_cpp_server
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import (
-    A_FILE,
-    ADDRESS,
-    METRICS,
-    MODEL,
-    Checked,
-    Owned,
     Parallel,
-    Typed,
     argument,
     flag,
     switch,
 )
-from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve
+from servelab.engines.server_to_start import Options, Serve
 
 _LAUNCHER = Path(llama_cpp_server.__file__)
 _AUTO_SLOTS = 4
@@ -41,9 +33,6 @@ class LlamaCpp(Engine):
     """llama.cpp's server; its version is that of the `xllamacpp` package."""
 
     name = "llama.cpp"
-    typed: ClassVar[Typed | None] = Typed(r"llama-server", ("-m", "--model", "-hf", "--hf-repo"), r"llama\.cpp")
-    packages = ("xllamacpp",)
-    model_formats = ("gguf",)
     option_flags: ClassVar = {
         "max_num_seqs": flag("--parallel"),
         "max_num_batched_tokens": flag("--batch-size"),
@@ -54,72 +43,7 @@ class LlamaCpp(Engine):
         "speculative_decoding": flag("--spec-type"),
         "threads": flag("--threads"),
     }
-    option_values: ClassVar = {"attention_backend": ("on", "off", "auto")}
-    # Those of llama-server too, which the launcher does not have: displayed commands are for it.
-    owned = (
-        Owned(
-            ADDRESS,
-            flags=(
-                *("--host", "--port", "--reuse-port", "--api-key", "--api-key-file", "--api-prefix", "--path"),
-                *("--ssl-key-file", "--ssl-cert-file"),
-            ),
-            variables=("LLAMA_API_KEY",),
-        ),
-        Owned(
-            MODEL,
-            flags=(
-                *("--model", "--model-url", "--hf-repo", "--hf-file", "--docker-repo", "--alias", "--models-dir"),
-                *("--models-max", "--models-autoload"),
-            ),
-        ),
-        Owned(A_FILE, flags=("--models-preset",)),
-        Owned(METRICS, flags=("--metrics",)),
-        Owned("it sets a flag; name the flag under `arguments` or `options`", variables=("LLAMA_ARG_*",)),
-    )
-    aliases = (
-        *((long, short) for short, long in llama_cpp_server.SHORT.items()),
-        *(("--alias", "-a"), ("--model-url", "-mu"), ("--hf-repo", "-hf", "-hfr"), ("--hf-file", "-hff")),
-        *(("--docker-repo", "-dr"), ("--gpu-layers", "--n-gpu-layers"), ("--kv-offload", "-kvo", "-nkvo")),
-        *(("--split-mode", "-sm"), ("--main-gpu", "-mg"), ("--verbosity", "-lv", "--log-verbosity")),
-        *(("--cache-ram", "-cram"), ("--ctx-checkpoints", "-ctxcp"), ("--slot-prompt-similarity", "-sps")),
-    )
-    checked = (Checked("2026.10.11549", "parser", run=tuple(option_flags)),)
-    reserves_context = True
-    # The tokenizer and the configuration are in the GGUF file, and only the server reads them.
-    facts = EnvironmentFacts(
-        application=("xllamacpp:Server",), parse=(f"{_LAUNCHER}:parse",), base_flags=("--model", "model.gguf")
-    )
-    cache_reset = None  # `/slots/N?action=erase` empties slots, but not the cache of prompts in the host's memory
-    metrics_path = "/metrics"
-    metric_names: ClassVar = {
-        "requests_running": ("llamacpp:requests_processing",),
-        "requests_waiting": ("llamacpp:requests_deferred",),
-        "prefix_cache_hit_tokens_total": ("llamacpp:prompt_tokens_cached_total",),
-        "prefix_cache_query_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
-        "prompt_tokens_total": ("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"),
-        "generation_tokens_total": ("llamacpp:tokens_predicted_total",),
-        "drafts_total": ("llamacpp:spec_decode_num_drafts_total",),
-        "draft_tokens_total": ("llamacpp:spec_decode_num_draft_tokens_total",),
-        "accepted_draft_tokens_total": ("llamacpp:spec_decode_num_accepted_tokens_total",),
-    }
-    answer_settings = (
-        *Engine.answer_settings,
-        *(
-            "flash-attn",
-            "cache-type-k*",
-            "cache-type-v*",
-            "model-draft",
-            "draft*",
-            "spec-*",
-            "lora*",
-            "control-vector*",
-        ),
-        *("rope-*", "yarn-*", "override-kv", "override-tensor", "cache-reuse", "context-shift", "GGML_CUDA_FORCE_*"),
-    )
     lossless_settings = (*Engine.lossless_settings, "model-draft", "draft*", "spec-*")
-    logprob_fields: ClassVar = {"completions": {"n_probs": 20}, "chat": {"logprobs": True, "top_logprobs": 20}}
-    variable_prefixes = ("LLAMA_", "GGML_")
-    log_prefix: ClassVar = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
 
     def defaults(
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]

@@ -6,7 +6,6 @@ Keys, types and ranges come from the vendor's pages on MindIE 2.1.RC1; required 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,8 +15,7 @@ from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.adapters import ENGINES, PLANNED_MODEL, Engine
 from servelab.engines.failure_signs import signs
-from servelab.engines.options import ADDRESS, MODEL, ONE_NODE, Checked, Owned, SettingsOf, drafted, setting, shown
-from servelab.engines.options import MINDIE as MINDIE_VARIABLES
+from servelab.engines.options import SettingsOf, drafted, setting, shown
 from servelab.engines.server_to_start import Options, Serve
 
 Allowed = range | tuple[str, ...] | type[bool] | type[str]
@@ -130,54 +128,12 @@ class Mindie(Engine):
     """`mindieservice_daemon`; its version is that of MindIE, without the build number."""
 
     name = "mindie"
-    packages = ("mindie",)
-    model_formats = ("safetensors",)
     option_flags: ClassVar = {
         **{name: shown(settings_of) for name, settings_of in OPTION_SETTINGS.items()},
         "prefix_caching": lambda value, options: ["--enable-prefix-caching"] if value else [],  # as published
     }
-    checks_arguments = True
     option_variables: ClassVar = {"memory_share": lambda value: {"NPU_MEMORY_FRACTION": str(value)}}
-    variables_of_options: ClassVar = {"NPU_MEMORY_FRACTION": "memory_share"}
     option_settings: ClassVar = OPTION_SETTINGS
-    owned = (
-        Owned(
-            ADDRESS,
-            flags=(
-                *("ServerConfig.ipAddress", "ServerConfig.managementIpAddress", "ServerConfig.port"),
-                *("ServerConfig.managementPort", "ServerConfig.metricsPort", "ServerConfig.allowAllZeroIpListening"),
-                *("ServerConfig.httpsEnabled", "ServerConfig.openAiSupport"),
-            ),
-            variables=("MIES_*",),
-        ),
-        Owned(MODEL, flags=("ModelConfig.modelName", "ModelConfig.modelWeightPath")),
-        Owned(
-            ONE_NODE,
-            flags=(
-                *("BackendConfig.multiNodesInferEnabled", "BackendConfig.modelInstanceNumber"),
-                *("BackendConfig.npuDeviceIds", "ModelConfig.worldSize", "ServerConfig.distDPServerEnabled"),
-            ),
-        ),
-    )
-    option_values: ClassVar = {"speculative_decoding": (_DRAFTS,), "speculative_tokens": (1,)}
-    checked = (Checked("2.1.RC1", "page"),)
-    ready_path = "/v2/health/ready"
-    worker_names: ClassVar = re.compile(r"mindie_llm_backend_connector")
-    metrics_path = "/metrics"
-    metric_names: ClassVar = {
-        "requests_running": ("num_requests_running",),
-        "requests_waiting": ("num_requests_waiting",),
-        "preemptions_total": ("num_preemptions_total",),
-        "prompt_tokens_total": ("prompt_tokens_total",),
-        "generation_tokens_total": ("generation_tokens_total",),
-    }
-    answer_settings = (
-        *Engine.answer_settings,
-        *("ModelConfig.plugin*", "*plugin_params*", "*quant*", "*dtype*", "ATB_*", "MINDIE_*"),
-    )
-    variable_prefixes = ("MINDIE_", "MIES_")
-    host_variables = MINDIE_VARIABLES
-    log_prefix: ClassVar = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,.+]+\] (\[[^\]]*\] )*(: )?")
     failure_signs: ClassVar = [
         *signs(
             "unsupported_argument", r"missing compulsory field", r"the (type|value) of param \S+ ", r"must meet the"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -13,14 +12,7 @@ from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import (
-    ADDRESS,
-    MODEL,
-    ONE_NODE,
-    TENSORRT_LLM,
-    Checked,
-    Owned,
     SettingsOf,
-    Typed,
     argument,
     drafted,
     experts,
@@ -29,12 +21,7 @@ from servelab.engines.options import (
     shown,
     switch,
 )
-from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
-
-_PARALLEL = {
-    "tensor_parallel_size": ("--tp_size", "--tensor_parallel_size"),
-    "pipeline_parallel_size": ("--pp_size", "--pipeline_parallel_size"),
-}
+from servelab.engines.server_to_start import Options, Serve, Span
 
 
 def _speculative(value: str, options: Options) -> dict[str, Any]:
@@ -82,14 +69,6 @@ class TensorrtLlm(Engine):
     """`trtllm-serve` on its PyTorch backend, the default."""
 
     name = "tensorrt-llm"
-    typed: ClassVar[Typed | None] = Typed(r"trtllm-serve( serve)?", ("--model",), r"tensorrt-?llm")
-    packages = ("tensorrt-llm", "tensorrt_llm")
-    model_formats = ("safetensors",)
-    facts = EnvironmentFacts(
-        application=("tensorrt_llm.commands.serve",),
-        tokenizer=("transformers:AutoTokenizer.from_pretrained",),
-        configuration=("transformers:AutoConfig.from_pretrained",),
-    )
     option_flags: ClassVar = {
         "tensor_parallel_size": flag("--tp_size"),
         "pipeline_parallel_size": flag("--pp_size"),
@@ -101,48 +80,6 @@ class TensorrtLlm(Engine):
         **{name: shown(settings_of) for name, settings_of in OPTION_SETTINGS.items()},
     }
     option_settings: ClassVar = OPTION_SETTINGS
-    owned = (
-        Owned(ADDRESS, flags=("--host", "--port")),
-        Owned(MODEL, flags=("--model", "--tokenizer", "--custom_tokenizer", "--revision", "--served_model_name")),
-        Owned(
-            ONE_NODE,
-            flags=(
-                *("--metadata_server_config_file", "--server_role", "--disagg_cluster_uri", "--disagg_cluster"),
-                "--gpus_per_node",
-            ),
-        ),
-        Owned(
-            f"Servelab writes this file; give its settings one by one, as in `{{{_SETTING}backend: pytorch}}`",
-            flags=(_SETTINGS_FLAG,),
-        ),
-    )
-    setting_prefix = _SETTING
-    aliases = (
-        *((_SETTINGS_FLAG, "--config"), ("--ep_size", "--moe_expert_parallel_size")),
-        *(("--cluster_size", "--moe_cluster_parallel_size"), ("--cp_size", "--context_parallel_size")),
-        (_KV_CACHE_SHARE, "--free_gpu_memory_fraction"),
-    )
-    option_values: ClassVar = {
-        "attention_backend": ("TRTLLM", "FLASHINFER", "VANILLA"),
-        "kv_cache_dtype": ("auto", "fp8"),
-        "speculative_decoding": ("NGram",),  # the others need a model or heads of their own
-    }
-    checked = (Checked("1.2.0rc1", "source"),)
-    parallel_flags: ClassVar[Mapping[str, tuple[str, ...]]] = _PARALLEL
-    nodes_since = "1.2.0rc1"
-    launches_nodes = True
-    answer_settings = (
-        *Engine.answer_settings,
-        *("attn-backend", "attn_backend", "kv_cache_config.dtype", "kv-cache-config.dtype", "kv_cache_dtype"),
-        *("quant*", "speculative*", "moe*config*", "sparse*", "dtype", "backend", "TRTLLM_*"),
-    )
-    # The parallel job ends with one of them, but the program that started it gets no report (its pull request 16338).
-    worker_names: ClassVar = re.compile(r"mpi4py\.futures\.server")
-    variable_prefixes = ("TRTLLM_", "TLLM_", "TRT_")
-    host_variables = TENSORRT_LLM
-    log_prefix: ClassVar = re.compile(
-        r"^(\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] (\[TRT-LLM\] )?(\[RANK \d+\] )?\[\w+\] |\[TensorRT-LLM\]\[\w+\] )"
-    )
 
     def defaults(
         self, version: str, board: AcceleratorBoard, options: Options, arguments: Mapping[str, ArgumentValue]
@@ -156,7 +93,6 @@ class TensorrtLlm(Engine):
             "prefix_caching": True,
             "chunked_prefill": False,
             "expert_parallel": False,
-            **dict.fromkeys(_PARALLEL, 1),
         }
 
     def command(self, serve: Serve) -> list[str]:

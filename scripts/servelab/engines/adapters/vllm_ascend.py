@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from servelab.engines.adapters import ENGINES
-from servelab.engines.adapters.vllm import BEGINS, Vllm
+from servelab.engines.adapters.vllm import Vllm
 from servelab.engines.options import CANN, Checked, Typed
 
 
@@ -13,7 +14,7 @@ class VllmAscend(Vllm):
     """Its version is that of the plugin, `vllm-ascend`; the flags are those of the vLLM release of the same number."""
 
     name = "vllm-ascend"
-    typed: ClassVar[Typed | None] = Typed(BEGINS, ("--model",), r"vllm.*ascend")
+    typed: ClassVar[Typed | None] = replace(Vllm.typed, image=r"vllm.*ascend") if Vllm.typed else None
     packages: ClassVar[tuple[str, ...]] = ("vllm-ascend",)
     option_flags: ClassVar = {name: flags for name, flags in Vllm.option_flags.items() if name != "attention_backend"}
     reads_memory = False  # NPUPlatform raises NotImplementedError (vllm_ascend/platform.py)

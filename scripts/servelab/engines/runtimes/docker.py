@@ -195,4 +195,22 @@ def _mount(bind: Bind) -> str:
     return f"type=bind,source={bind.source},target={bind.target}{',readonly' if bind.read_only else ''}"
 
 
+@dataclass(frozen=True)
+class Podman(Docker):
+    """The image is in the user's store."""
+
+    name: str = "podman"
+    client_variables: ClassVar[tuple[str, ...]] = ("CONTAINER", "DBUS_SESSION_BUS_ADDRESS", "XDG_")
+
+    def _user(self, place: _Place) -> list[str]:
+        """See `Docker._user`; without root, it maps users to the caller, and it must not pass on the host's proxies."""
+        mapped = ["--userns=keep-id", "--group-add=keep-groups"] if place.user else super()._user(place)
+        return ["--http-proxy=false", *mapped]
+
+    def _cpus(self, place: _Place) -> list[str]:
+        """No flags: processes of this job start the container, which inherits their CPUs."""
+        return []
+
+
 RUNTIMES.register("docker", Docker())
+RUNTIMES.register("podman", Podman())
