@@ -167,9 +167,14 @@ class ConversationsParameters(Parameters):
         return most
 
 
-class _Message(Strict):
+class Message(Strict):
+    """A message of a chat."""
+
     role: _Role
     content: str = Field(min_length=1)
+
+
+class _Message(Message):
     think_s: float | None = Field(None, ge=0, allow_inf_nan=False)
 
 

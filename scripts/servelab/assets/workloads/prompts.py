@@ -6,12 +6,13 @@ import codecs
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from servelab.assets.workloads import WORKLOADS, Parameters, Workload, open_dataset, table
+from servelab.assets.workloads.conversations import Message
 from servelab.assets.workloads.random import encoded, warmup_like
 from servelab.core.errors import ServelabError
 from servelab.core.run_spec import Strict
@@ -29,13 +30,6 @@ class PromptsParameters(Parameters):
     max_total_tokens: int | None = Field(
         None, ge=2, description="A longer sum of prompt and output is an error; null is no limit."
     )
-
-
-class Message(Strict):
-    """A message of a chat."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str = Field(min_length=1)
 
 
 class _Line(Strict):

@@ -51,14 +51,19 @@ class _PrintedClaim(_Claim):
         return value
 
     @property
+    def scale(self) -> float:
+        """What a number as printed is multiplied by to have the metric's unit."""
+        return 1.0
+
+    @property
     def value(self) -> float:
-        """The printed number."""
-        return float(self.printed)
+        """The printed number, in the metric's unit; of a change in percent."""
+        return float(self.printed) * self.scale
 
     @property
     def half_unit(self) -> float:
-        """Half a unit of the last printed digit: what rounding can have changed."""
-        return 0.5 * 10.0 ** -decimals(self.printed)
+        """Half a unit of the last printed digit, in the unit of `value`: what rounding can have changed."""
+        return 0.5 * 10.0 ** -decimals(self.printed) * self.scale
 
 
 class _NumberClaim(_PrintedClaim):
@@ -84,18 +89,8 @@ class _FigureClaim(_NumberClaim):
 
     @property
     def scale(self) -> float:
-        """What a number as printed is multiplied by to have the metric's unit."""
+        """See `_PrintedClaim.scale`."""
         return 1.0 if self.unit is None else 1000.0
-
-    @property
-    def value(self) -> float:
-        """The printed number in the metric's unit."""
-        return float(self.printed) * self.scale
-
-    @property
-    def half_unit(self) -> float:
-        """Half a unit of the last printed digit, in the metric's unit."""
-        return super().half_unit * self.scale
 
 
 class FigureClaim(_FigureClaim):
