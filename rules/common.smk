@@ -26,7 +26,7 @@ from servelab.measure.sealed_runs import Repeats, SealedRuns
 from servelab.study.project import study_file
 from servelab.workflow import console
 from servelab.workflow.call import SHOWN, call, rule_files
-from servelab.workflow.code_digest import digest_code
+from servelab.workflow.code_digest import digest_code, set_back
 from servelab.workflow.imports import shared_runs
 from servelab.workflow.coordination import end_with_parent
 from servelab.workflow.jobs import MEASURED, MeasuringJobs, Plans, StageRuns
@@ -90,7 +90,8 @@ NAMES = stated_json(STUDIES.stated_names())
 # All code as one file, an input of each rule that is cheap to repeat: a change of any code repeats these rules.
 CODE = ".snakemake/code.sha256"
 if workflow.is_main_process:
-    digest_code(SCRIPTS, Path(CODE), RESULTS)
+    set_back(RESULTS)
+    digest_code(SCRIPTS, Path(CODE))
 
 if workflow.remote_exec:  # the process of a job on a cluster
     end_with_parent()

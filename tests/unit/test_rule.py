@@ -2,13 +2,14 @@
 
 import os
 import shlex
+import time
 from pathlib import Path
 
 from snakemake.iocontainers import InputFiles, OutputFiles, Wildcards
 
 from servelab.core.cli import RuleJob
 from servelab.workflow.call import call, rule_files
-from servelab.workflow.code_digest import digest_code
+from servelab.workflow.code_digest import digest_code, set_back
 
 
 def test_a_script_gets_what_its_rule_has_by_name():
@@ -24,25 +25,31 @@ def test_a_script_gets_what_its_rule_has_by_name():
 
 
 def test_the_digest_of_the_code_is_as_old_as_its_newest_file_and_new_when_one_changes(tmp_path):
-    scripts, digest, results = tmp_path / "scripts", tmp_path / "code.sha256", tmp_path / "results"
+    scripts, digest = tmp_path / "scripts", tmp_path / "code.sha256"
     (scripts / "pack/templates").mkdir(parents=True)
     for age, name in enumerate(("make.py", "pack/one.py", "pack/templates/page.j2")):
         (scripts / name).write_text("")
         os.utime(scripts / name, ns=(0, 10**18 + age))
-    digest_code(scripts, digest, results)
+    digest_code(scripts, digest)
     assert digest.stat().st_mtime_ns == 10**18 + 2
     (scripts / "pack/__pycache__").mkdir()
     (scripts / "pack/__pycache__/one.pyc").write_text("compiled")
     (scripts / "make.py").touch()
-    digest_code(scripts, digest, results)
+    digest_code(scripts, digest)
     assert digest.stat().st_mtime_ns == 10**18 + 2  # the content is the same
     (scripts / "pack/templates/page.j2").write_text("changed")
-    digest_code(scripts, digest, results)
+    digest_code(scripts, digest)
     assert digest.stat().st_mtime_ns > 10**18 + 2
-    ahead = results / "studies/s/decision.json"  # of a machine whose clock is ahead
-    ahead.parent.mkdir(parents=True)
-    ahead.touch()
-    os.utime(ahead, ns=(0, 4 * 10**18))
-    (scripts / "make.py").write_text("changed")
-    digest_code(scripts, digest, results)
-    assert digest.stat().st_mtime_ns > ahead.stat().st_mtime_ns
+
+
+def test_results_ahead_of_the_clock_are_dated_now_and_alike(tmp_path):
+    """Changed code was "Nothing to be done": its digest was older than they were."""
+    ahead = [tmp_path / name for name in ("studies/s/stages/a/table.parquet", "runs/r/status.json", "studies/s/a")]
+    for number, path in enumerate((*ahead, tmp_path / "runs/r/spec.json")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, ns=(0, 4 * 10**18 + number if path in ahead else 10**18))
+    set_back(tmp_path)
+    times = {path.stat().st_mtime_ns for path in ahead}
+    assert len(times) == 1 and times.pop() <= time.time_ns()
+    assert (tmp_path / "runs/r/spec.json").stat().st_mtime_ns == 10**18
