@@ -1,8 +1,8 @@
 """Validity: named checks on a measured run, each with its rule, what it found and what to do.
 
 A run that fails one is *suspect* (its figures are shown with a mark) or *invalid* (it never wins). A healthy run passes
-every rule, and each rule gives the reason for its threshold. To add a check, register a function in a module of this
-package, and add examples to the test of all checks.
+every rule. To add a check, write its texts in checks.yaml, register a function in a module of this package, and add
+examples to the test of all checks.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 from servelab.core.identity import canonical_json
 from servelab.core.registry import Registry
 from servelab.core.run_spec import RunSpec
+from servelab.core.yaml_file import read_yaml
 from servelab.measure.clients import LoadStats
 from servelab.measure.run_files import PlaceFacts, fact_text
 from servelab.metrics.tables import schemas
@@ -113,7 +115,7 @@ class Check:
     looks_at: str
     rule: str
     """When it fails, with its thresholds."""
-    fails_as: tuple[Level, ...]
+    fails_as: Sequence[Level]
     """`suspect`, `invalid`, or both if the rule distinguishes them."""
     action: str
     look: Callable[[Evidence], Saw]
@@ -122,21 +124,14 @@ class Check:
 
 
 CHECKS: Registry[Check] = Registry("check")
+_TEXTS = read_yaml(Path(__file__).with_name("checks.yaml"))
 
 
-def check(
-    name: str,
-    *,
-    looks_at: str,
-    rule: str,
-    fails_as: tuple[Level, ...],
-    action: str,
-    means_disturbed: bool = False,
-) -> Callable[[Callable[[Evidence], Saw]], Callable[[Evidence], Saw]]:
-    """Registers the decorated function as a check; the arguments are the fields of `Check`."""
+def check(name: str) -> Callable[[Callable[[Evidence], Saw]], Callable[[Evidence], Saw]]:
+    """Registers the decorated function as the check that checks.yaml has under this name."""
 
     def register(look: Callable[[Evidence], Saw]) -> Callable[[Evidence], Saw]:
-        CHECKS.register(name, Check(name, looks_at, rule, fails_as, action, look, means_disturbed))
+        CHECKS.register(name, Check(name=name, look=look, **_TEXTS[name]))
         return look
 
     return register
@@ -179,7 +174,7 @@ def render_docs() -> str:
 
 
 _DOCS_HEAD = """\
-<!-- Made by `make docs` from scripts/servelab/results/checks/; edit there. -->
+<!-- Made by `make docs` from scripts/servelab/results/checks/checks.yaml; edit there. -->
 # Checks of every measured run
 
 A run that fails a check is *invalid* or *suspect*. An invalid run never wins. A suspect run can win, and the report

@@ -17,13 +17,7 @@ _BUSY_PERCENT = 50.0
 _SENT_FOR = 0.9
 
 
-@check(
-    "in_flight_above_limit",
-    looks_at="Most requests in flight at once, by send and end of every request, compared with `max_concurrency`.",
-    rule="more were in flight than allowed.",
-    fails_as=("invalid",),
-    action="Report it to the developers of the load client: it ignores its limit.",
-)
+@check("in_flight_above_limit")
 def _in_flight_above_limit(evidence: Evidence) -> Saw:
     limit = evidence.spec.protocol.max_concurrency
     if limit is None:
@@ -33,13 +27,7 @@ def _in_flight_above_limit(evidence: Evidence) -> Saw:
     return ok(text) if most <= limit else invalid(text)
 
 
-@check(
-    "rate_below_capacity",
-    looks_at="For an objective that is a rate: how fast requests ended, compared with the rate at which they were due.",
-    rule="the middle 80 % of the requests ended at 95 % or more of the rate at which they were due.",
-    fails_as=("suspect",),
-    action="Raise `request_rate`, or use `inf`, until the server falls behind; or choose a latency as objective.",
-)
+@check("rate_below_capacity")
 def _rate_below_capacity(evidence: Evidence) -> Saw:
     objective = METRICS.get(evidence.spec.objective)
     if not objective.is_rate:
@@ -57,15 +45,7 @@ def _rate_below_capacity(evidence: Evidence) -> Saw:
     return suspect(text) if share >= _KEPT_UP else ok(text)
 
 
-@check(
-    "queue_grows",
-    looks_at="For an objective that is a latency: how fast requests ended, compared with the rate at which they were "
-    "due, and whether `saturation_in_flight` ended the round.",
-    rule="suspect if the middle 80 % of the requests ended at less than 80 % of the rate at which they were due; "
-    "invalid if the round was ended because too many requests were in flight.",
-    fails_as=("suspect", "invalid"),
-    action="Lower `request_rate`: the server cannot keep up with it.",
-)
+@check("queue_grows")
 def _queue_grows(evidence: Evidence) -> Saw:
     if any(stats.saturated for stats in evidence.client):
         return invalid("a round was ended because too many requests were in flight")
@@ -78,14 +58,7 @@ def _queue_grows(evidence: Evidence) -> Saw:
     return suspect(text) if share < QUEUE_GROWS else ok(text)
 
 
-@check(
-    "concurrency_below_capacity",
-    looks_at="For an objective that is a rate, in a closed loop: the server's own queue, and how busy the device was.",
-    rule="no request ever waited in the server while the accelerators (or the machine's CPUs if it has none) were "
-    "less than 50 % busy on average.",
-    fails_as=("suspect",),
-    action="Raise `max_concurrency`, or send more requests.",
-)
+@check("concurrency_below_capacity")
 def _concurrency_below_capacity(evidence: Evidence) -> Saw:
     if not METRICS.get(evidence.spec.objective).is_rate or _share_served(evidence) is not None:
         return not_applicable("the objective is not a rate, or the loop is open")
@@ -101,13 +74,7 @@ def _concurrency_below_capacity(evidence: Evidence) -> Saw:
     return suspect(text) if waiting.max() == 0 and busy.mean() < _BUSY_PERCENT else ok(text)
 
 
-@check(
-    "shorter_than_asked",
-    looks_at="When the last request of each round was sent, compared with `duration_s`.",
-    rule="the requests ran out before 90 % of the duration.",
-    fails_as=("suspect",),
-    action="Give the workload more requests, or shorten the duration.",
-)
+@check("shorter_than_asked")
 def _shorter_than_asked(evidence: Evidence) -> Saw:
     asked = evidence.spec.protocol.duration_s
     if asked is None:
@@ -137,56 +104,24 @@ _SLOWDOWN_REASONS = 0x8 | 0x20 | 0x40 | 0x80
 """NVML `nvmlClocksEventReason…`: hardware slowdown, software and hardware thermal slowdown, power brake."""
 
 
-@check(
-    "disturbed_round",
-    looks_at="The objective's value in each round after the first, from three rounds on.",
-    rule="one round is more than 20 % from the median of the others, and more than four times as far as they are from "
-    "one another.",
-    fails_as=("suspect",),
-    action="Look at the telemetry of the round, and measure the run again on a quiet machine.",
-    means_disturbed=True,
-)
+@check("disturbed_round")
 def _disturbed_round(evidence: Evidence) -> Saw:
     return _odd_round(evidence, first=False)
 
 
-@check(
-    "still_warming_up",
-    looks_at="The objective's value in the first round, from three rounds on.",
-    rule="it is more than 20 % from the median of the others, and more than four times as far as they are from one "
-    "another.",
-    fails_as=("suspect",),
-    action="Raise `warmup_requests` or `settle_requests`, and measure again.",
-)
+@check("still_warming_up")
 def _still_warming_up(evidence: Evidence) -> Saw:
     return _odd_round(evidence, first=True)
 
 
-@check(
-    "busy_machine",
-    looks_at="How long the threads of server and client were ready to run and had no CPU during the load, while others "
-    "used the CPUs of the run or the hypervisor took them. Others' use of other CPUs does not count.",
-    rule="averaged over any round, that is more than half of `protocol.max_others_cpu_percent` (5 % of the time by "
-    "default; evidence.md has the effect on the figures). Where the kernel does not say how long processes wait, "
-    "others had more than `max_others_cpu_percent` of all CPUs.",
-    fails_as=("suspect",),
-    action="Nothing: the next invocation of the workflow measures the run again. Stop other programs before.",
-    means_disturbed=True,
-)
+@check("busy_machine")
 def _busy_machine(evidence: Evidence) -> Saw:
     if (delay := delay_of(evidence.loaded)) is None:
         return not_applicable("no telemetry of the CPUs")
     return suspect(delay.text) if delay.disturbs(evidence.spec.protocol.max_others_cpu_percent) else ok(delay.text)
 
 
-@check(
-    "clocks_throttled",
-    looks_at="NVML's reasons for reduced clocks, during the load.",
-    rule="more than 5 % of the samples have a thermal or hardware slowdown or a power brake. The board's power cap is "
-    "its normal limit and is not counted.",
-    fails_as=("suspect",),
-    action="Check cooling and power supply, and measure again.",
-)
+@check("clocks_throttled")
 def _clocks_throttled(evidence: Evidence) -> Saw:
     reasons = present(evidence.samples("throttle_reasons")["value"]).astype("int64")
     if not reasons.size:

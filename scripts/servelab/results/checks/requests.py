@@ -16,13 +16,7 @@ _BEGIN_TOKENS = 8
 _EVENTS_SUSPECT = 0.01
 
 
-@check(
-    "failed_requests",
-    looks_at="Requests that ended in an error.",
-    rule="suspect if any counted request failed; invalid if more than 5 % failed, or if none was counted.",
-    fails_as=("suspect", "invalid"),
-    action="Read the errors in requests.parquet and the server's log; lower the load or fix the server.",
-)
+@check("failed_requests")
 def _failed_requests(evidence: Evidence) -> Saw:
     total = len(evidence.counted)
     if not total:
@@ -36,14 +30,7 @@ def _failed_requests(evidence: Evidence) -> Saw:
     return invalid(text) if failed > _FAILED_INVALID * total else suspect(text)
 
 
-@check(
-    "output_length",
-    looks_at="`usage.completion_tokens` of every answer, compared with the requested length.",
-    rule="suspect if the length of any answer is off; invalid if all answers together are off by more than 1 %.",
-    fails_as=("suspect", "invalid"),
-    action="Make the engine ignore the end-of-sequence token, and make sure that its context length has room for the "
-    "answer.",
-)
+@check("output_length")
 def _output_length(evidence: Evidence) -> Saw:
     answers = known(evidence.counted, "output_tokens", "output_tokens_asked")
     if not len(answers):
@@ -59,14 +46,7 @@ def _output_length(evidence: Evidence) -> Saw:
     return invalid(text) if abs(got - asked) > _LENGTH_INVALID * asked else suspect(text)
 
 
-@check(
-    "input_token_count",
-    looks_at="`usage.prompt_tokens` of every successful request, compared with the prompt's length in the workload.",
-    rule="the median excess is below 0, or above what a chat template adds (1,024 tokens) or, for completions, a "
-    "begin token (8).",
-    fails_as=("invalid",),
-    action="Compare the served model's tokenizer with the workload's; look for truncation in the server's log.",
-)
+@check("input_token_count")
 def _input_token_count(evidence: Evidence) -> Saw:
     excess = _input_excess(evidence)
     if not excess.size:
@@ -78,14 +58,7 @@ def _input_token_count(evidence: Evidence) -> Saw:
     return ok(text) if 0 <= median <= most else invalid(text)
 
 
-@check(
-    "input_token_spread",
-    looks_at="How much the excess of `input_token_count` differs between requests.",
-    rule="for more than 1 % of the successful requests it differs from the median by more than 8 tokens and 2 % of "
-    "the prompt.",
-    fails_as=("suspect",),
-    action="Look for truncation in the server's log, and make sure that its context length fits the longest prompt.",
-)
+@check("input_token_spread")
 def _input_token_spread(evidence: Evidence) -> Saw:
     excess = _input_excess(evidence)
     if not excess.size:
@@ -96,13 +69,7 @@ def _input_token_spread(evidence: Evidence) -> Saw:
     return suspect(text) if off > 0.01 * len(excess) else ok(text)
 
 
-@check(
-    "token_count_varies",
-    looks_at="The server's token counts of the same request in different rounds.",
-    rule="any request has different input or output counts in two rounds.",
-    fails_as=("suspect",),
-    action="Look at those requests in requests.parquet; report it to the engine's developers.",
-)
+@check("token_count_varies")
 def _token_count_varies(evidence: Evidence) -> Saw:
     done = arrived(evidence.successes)
     if len(by_round(done)) < 2:
@@ -119,13 +86,7 @@ def _token_count_varies(evidence: Evidence) -> Saw:
     return suspect(text) if varied else ok(text)
 
 
-@check(
-    "more_events_than_tokens",
-    looks_at="Events with content, compared with `usage.completion_tokens`.",
-    rule="more than 1 % of the successful requests have at least two events more than output tokens.",
-    fails_as=("suspect",),
-    action="Count the tokens of some answers with the model's tokenizer; report it to the engine's developers.",
-)
+@check("more_events_than_tokens")
 def _more_events_than_tokens(evidence: Evidence) -> Saw:
     done = known(evidence.successes, "chunks", "output_tokens")
     if not len(done):
@@ -155,14 +116,7 @@ _SAME = 0.005
 _SLACK_S = 0.001
 
 
-@check(
-    "times_in_order",
-    looks_at="Send, first token, last token and end of every successful request, and the gaps between its events.",
-    rule="any of them is out of order by more than 1 ms, or the gaps do not add up to last − first token within 1 ms "
-    "and 0.5 %.",
-    fails_as=("invalid",),
-    action="Look at those requests in requests.parquet; report it to the load client.",
-)
+@check("times_in_order")
 def _times_in_order(evidence: Evidence) -> Saw:
     moments = ("sent_s", "first_token_s", "last_token_s", "end_s")
     done = known(evidence.successes, *moments)
@@ -177,15 +131,7 @@ def _times_in_order(evidence: Evidence) -> Saw:
     return invalid(text) if wrong.any() else ok(text)
 
 
-@check(
-    "zero_itl",
-    looks_at="Successful requests with several output tokens whose events all came at one moment.",
-    rule="suspect if more than 1 % of the answers with several tokens have last token = first token; invalid above 50 "
-    "%.",
-    fails_as=("suspect", "invalid"),
-    action="Make sure that the server streams, that no proxy buffers the stream, and that reasoning is read as "
-    "content.",
-)
+@check("zero_itl")
 def _zero_itl(evidence: Evidence) -> Saw:
     done = evidence.successes
     several = done[done["output_tokens"] > 1]

@@ -14,13 +14,7 @@ _SAME_START_S = 1.0
 _HITS = 0.1
 
 
-@check(
-    "server_restarted",
-    looks_at="The start time of the server's process during each round's load, and how often the server was started.",
-    rule="the process's start time changed within a round, or there were more starts than rounds.",
-    fails_as=("invalid",),
-    action="Read the server's log around the restart.",
-)
+@check("server_restarted")
 def _server_restarted(evidence: Evidence) -> Saw:
     starts, rounds = evidence.server_starts, evidence.loads_sent or len(by_round(evidence.records))
     born = {n: samples["value"] for n, samples in by_round(evidence.samples("process_start_unix_s")).items()}
@@ -34,16 +28,7 @@ def _server_restarted(evidence: Evidence) -> Saw:
     return ok(f"no restart within a round{'' if starts is None else f'; {starts} starts for {rounds} rounds'}")
 
 
-@check(
-    "cache_hits",
-    looks_at="Prompt tokens from the prefix cache, by the server's metrics and by its `usage`, without those of the "
-    "chat template that every prompt shares.",
-    rule="invalid if the share of one round is more than 10 points above that of another; suspect if it is more than "
-    "10 points above what the workload's prompts share: nothing, but for `shared_prefix`; those of `prompts` and "
-    "`trace` may share any text.",
-    fails_as=("suspect", "invalid"),
-    action="Make sure that the engine's caches are emptied between rounds.",
-)
+@check("cache_hits")
 def _cache_hits(evidence: Evidence) -> Saw:
     shares = _hit_shares(evidence)
     if not shares:
@@ -92,16 +77,7 @@ def judge(limit: PhysicalLimit) -> Saw:
     return suspect(text) if limit.highest_share > 1 else ok(text)
 
 
-@check(
-    "above_physical_limit",
-    looks_at="The least time in which the devices can compute a round's requests and read what they need, compared "
-    "with the time they took; of a log, also its printed rates ([metrics.md](metrics.md#the-physical-limit)).",
-    rule="the round was faster. `invalid` by published rates of the devices, if that holds even where all tokens of a "
-    "pass use the same experts, else `suspect`. By measured rates of a CPU: `suspect` if it was more than twice as "
-    "fast, and the rates have at most 30 % noise.",
-    fails_as=("suspect", "invalid"),
-    action="Compare duration and tokens with the client's own output; check model, device and number of accelerators.",
-)
+@check("above_physical_limit")
 def _above_physical_limit(evidence: Evidence) -> Saw:
     return judge(evidence.limit)
 
@@ -113,14 +89,7 @@ _SHORT_S = 1.0
 _UNREAD_MS = 50.0
 
 
-@check(
-    "schedule_delay",
-    looks_at="How late requests started: after their arrival time or, at the concurrency limit, after a request ended.",
-    rule="the 99th percentile is above 10 ms and above 2 % of the mean end-to-end latency. The first requests of a "
-    "load that starts all at once are not counted.",
-    fails_as=("suspect",),
-    action="Raise `client_processes`, or reserve cores for the client.",
-)
+@check("schedule_delay")
 def _schedule_delay(evidence: Evidence) -> Saw:
     limit = evidence.spec.protocol.max_concurrency
     delays = [_delays_ms(requests, limit) for requests in by_round(evidence.records).values()]
@@ -132,13 +101,7 @@ def _schedule_delay(evidence: Evidence) -> Saw:
     return suspect(text) if p99 > max(_DELAY_MS, _DELAY_SHARE * mean) else ok(text)
 
 
-@check(
-    "client_cpu",
-    looks_at="CPU time of the client's processes over the time of the load, in rounds of a second or more.",
-    rule="above 80 % of a core per process in any round.",
-    fails_as=("suspect",),
-    action="Raise `client_processes`.",
-)
+@check("client_cpu")
 def _client_cpu(evidence: Evidence) -> Saw:
     shares = [
         stats.cpu_s / stats.wall_s / stats.processes
@@ -151,14 +114,7 @@ def _client_cpu(evidence: Evidence) -> Saw:
     return suspect(text) if max(shares) > _CPU_SHARE else ok(text)
 
 
-@check(
-    "client_lag",
-    looks_at="How long parts of the answers waited in the kernel before the client read them (the lag of its event "
-    "loop).",
-    rule="the 99th percentile is above 50 ms and above the mean inter-token latency in any round.",
-    fails_as=("suspect",),
-    action="Raise `client_processes`, or reserve cores for the client.",
-)
+@check("client_lag")
 def _client_lag(evidence: Evidence) -> Saw:
     lags = [stats.unread_p99_ms for stats in evidence.client if stats.unread_p99_ms is not None]
     if not lags:
