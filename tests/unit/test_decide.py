@@ -48,12 +48,6 @@ def test_noise_is_not_promoted(decide):
     assert verdicts(decision)["a"] == "within noise"
 
 
-def test_a_sure_gain_below_the_margin_does_not_move_the_search(decide):
-    decision = decide({"base": [100.0, 100.1, 99.9], "a": [102.0, 102.1, 101.9]}, margin_percent=3)
-    assert verdicts(decision)["a"] == "within margin"
-    assert not decision.changed
-
-
 @pytest.mark.parametrize(
     ("value", "margin", "verdict"),
     [
@@ -117,11 +111,6 @@ def test_an_incumbent_of_nothing_is_replaced_by_what_is_always_more(decide):
     assert "is 0" in decision.candidates[2].why
 
 
-def test_nothing_wins_where_everything_failed(decide):
-    decision = decide({"base": "crashed", "a": "crashed"})
-    assert decision.winner.candidate == "base" and not decision.changed
-
-
 def test_an_invalid_run_never_wins_and_is_told(decide):
     rounds = {"base": [100, 101, 99], "a": [900, 901, 899], "b": [110, 111, 109]}
     decision = decide(rounds, validity={"a": "invalid"})
@@ -140,11 +129,6 @@ def test_an_invalid_incumbent_is_replaced_by_the_best_valid_candidate(decide):
     assert decision.candidates[2].change_percent is None
 
 
-def test_nothing_wins_where_all_are_invalid(decide):
-    decision = decide({"base": [1, 2], "a": [3, 4]}, validity={"base": "invalid", "a": "invalid"})
-    assert decision.winner.candidate == "base" and not decision.changed
-
-
 def test_a_suspect_run_can_win_and_its_verdict_says_so(decide):
     rounds = {"base": [100, 101, 99], "a": [120, 121, 119]}
     decision = decide(rounds, validity={"base": "suspect", "a": "suspect"})
@@ -153,17 +137,6 @@ def test_a_suspect_run_can_win_and_its_verdict_says_so(decide):
     assert decision.candidates[1].why.endswith(
         "; the incumbent is suspect: what makes base suspect; suspect: what makes a suspect"
     )
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_no_invalid_run_wins_whatever_the_others_are(decide, seed):
-    draw = np.random.default_rng(seed)
-    labels = ["base", "a", "b", "c"]
-    rounds = {label: list(draw.uniform(10, 1000) * draw.normal(1, 0.01, 3)) for label in labels}
-    validity = {label: str(draw.choice(["ok", "suspect", "invalid"])) for label in labels}
-    decision = decide(rounds, validity=validity)
-    if decision.changed or set(validity.values()) != {"invalid"}:
-        assert validity[decision.winner.candidate] != "invalid"
 
 
 def test_single_starts_are_judged_by_the_noise_that_is_assumed(decide):
@@ -191,18 +164,6 @@ def test_lower_is_better_for_a_latency(study_content, make_project):
     assert decision.winner.candidate == "a"
 
 
-def test_one_of_six_equal_candidates_is_chosen_by_chance(decide):
-    """One standard deviation is no proof: with enough starts to know the noise, 16 % of equal candidates pass it."""
-    generator = np.random.default_rng(7)
-    promoted = sum(
-        decide(
-            {"base": list(generator.normal(100, 2, 8)), "a": list(generator.normal(100, 2, 8))}, margin_percent=0
-        ).changed
-        for _ in range(200)
-    )
-    assert 20 <= promoted <= 44
-
-
 # single requests that failed
 
 
@@ -216,13 +177,6 @@ def with_failures(decide):
 
 def test_one_percent_of_the_requests_may_fail_unless_a_study_says_otherwise(study):
     assert type(study.objective)(on="cpu-short").min_success_rate == 0.99
-
-
-def test_a_few_failed_requests_do_not_count(with_failures):
-    decision = with_failures({"base": [100, 101, 99], "a": [50, 51, 49], "b": [120, 121, 119]}, {"base": 2999 / 3000})
-    assert verdicts(decision) == {"base": "incumbent", "a": "worse", "b": "winner"}
-    decision = with_failures({"base": [100, 101, 99], "a": [120, 121, 119]}, {"a": 0.99})
-    assert verdicts(decision)["a"] == "winner" and "succeeded" not in decision.candidates[1].why
 
 
 def test_a_candidate_of_many_failed_requests_does_not_win_over_a_clean_incumbent(with_failures):
@@ -251,14 +205,6 @@ def test_an_incumbent_of_many_failed_requests_is_replaced_only_by_one_that_is_no
     assert "the incumbent: 98.00 % of the requests succeeded" in decision.candidates[1].why
 
 
-def test_not_slower_is_by_the_metrics_direction(study_content, make_project):
-    study_content["objective"] |= {"metric": "ttft_ms", "min_success_rate": 0.99}
-    project = make_project(study_content)
-    plan = plan_stage(project, "sequences", baseline(project.study))
-    table, _ = stage_rows({"base": [100, 130, 70], "a": [120, 150, 90]}, success_rate={"base": 0.9})
-    assert not decide_stage(project.study, plan, table).changed
-
-
 def test_where_requests_fail_everywhere_speed_decides(with_failures):
     rates = {"base": 0.98, "a": 0.97, "b": 0.98}
     decision = with_failures({"base": [100, 101, 99], "a": [150, 151, 149], "b": [50, 51, 49]}, rates)
@@ -280,13 +226,6 @@ def test_a_crashed_incumbent_is_replaced_even_by_one_of_failed_requests(with_fai
     assert decision.candidates[1].why == "the incumbent failed; 50.00 % of the requests succeeded, 99 % are required"
     decision = with_failures({"base": "crashed", "a": [20, 21, 19], "b": [10, 11, 9]}, {"a": 0.5})
     assert decision.winner.candidate == "b"
-
-
-def test_all_requests_may_fail_where_the_study_says_so(with_failures):
-    decision = with_failures({"base": [100, 101, 99], "a": [120, 121, 119]}, {"a": 0.3}, min_success_rate=0)
-    assert verdicts(decision)["a"] == "winner"
-    decision = with_failures({"base": [100, 101, 99], "a": [120, 121, 119]}, {"a": None}, min_success_rate=1)
-    assert verdicts(decision)["a"] == "winner", "a log may not count its successes"
 
 
 # disturbed runs

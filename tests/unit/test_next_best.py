@@ -109,24 +109,3 @@ def test_the_baseline_is_kept_if_there_is_no_next_best(study_of, stages, changes
     found = simulate_project(project, machine(lambda configuration, start: sequences_of(configuration) == BROKEN))
     assert key_of(found.winner) == key_of(baseline(project.study).configuration), why
     assert found.verdict == "failed" and "changes answers" in found.proof.why
-
-
-def test_a_second_proof_that_fails_too_is_the_last(study_of):
-    project = study_of(sequences(BROKEN, SOUND))
-    found = simulate_project(project, machine(lambda configuration, start: sequences_of(configuration) in SPEEDS))
-    assert key_of(found.winner) == key_of(baseline(project.study).configuration)
-    assert found.verdict == "failed" and sequences_of(found.proposed) == SOUND
-
-
-def test_questions_are_no_further_load_of_a_simulated_study(study_of):
-    """They are asked on a start that its load was measured on; a load each would nearly double what a proof costs."""
-    measured = []
-
-    def measure(configuration, load, start):
-        measured.append((key_of(configuration), load, start))
-        return Measured([SPEEDS.get(sequences_of(configuration), 100.0) * (1 + 0.001 * (len(measured) % 3))] * 3, 60.0)
-
-    found = simulate_project(study_of(sequences(BROKEN, SOUND)), measure)
-    assert found.verdict == "better"
-    assert len(measured) == len(set(measured)) == found.runs
-    assert found.accelerator_s == 60.0 * len(measured)

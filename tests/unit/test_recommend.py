@@ -9,7 +9,6 @@ from servelab.results.compare_with_baseline import improvements
 from servelab.search.planning import plan_confirm
 from servelab.search.recommend import recommend
 from servelab.search.recommendation_text import render_recommendation
-from servelab.search.recommended import Recommended
 from servelab.study.configuration import Incumbent, apply, baseline
 from servelab.study.plan import LeftOut
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, Candidate
@@ -138,14 +137,6 @@ def test_a_disturbed_proof_keeps_the_baseline(answer):
     assert not recommended.changed and recommended.improvements == []
 
 
-def test_starts_of_different_jobs_prove_nothing(answer):
-    def separate(table):
-        table.at[1, "start_jobs"] = ["x", "y", "z"]
-
-    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, change=separate)
-    assert not recommended.changed and recommended.proof.pairs == 0 and recommended.proof.change_percent is None
-
-
 def test_a_winner_that_misses_a_constraint_in_the_proof_is_not_recommended(answer):
     def miss(table):
         table["constraints_missed"] = [None, "ttft_ms p99 must be at most 2000 and is 2500"]
@@ -182,21 +173,11 @@ def test_a_baseline_that_won_is_recommended(answer):
     assert "Keep the baseline: the search found no candidate" in render_recommendation(recommended, "report.html")
 
 
-def test_the_answer_survives_its_file(answer, tmp_path):
-    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": NOT_PROVED["cannot tell"]}})
-    recommended.write(tmp_path / "recommended.json")
-    assert Recommended.read(tmp_path / "recommended.json") == recommended
-
-
 def test_another_number_format_is_named_in_the_command(answer):
     recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}, Candidate(model="q4_0"))
     assert recommended.model == "SmolLM2-135M-Instruct-q4_0"
     assert recommended.command == "llama-server --model SmolLM2-135M-Instruct-q4_0"
     assert "quality of the answers was not" in render_recommendation(recommended, "report.html")
-
-
-def test_the_models_own_weights_need_no_note(answer):
-    assert answer({"cpu-sharegpt": {"baseline": STEADY}}, Candidate(label="nothing")).note is None
 
 
 def test_what_the_checks_found_is_carried_and_said(answer):
@@ -209,19 +190,6 @@ def test_what_the_checks_found_is_carried_and_said(answer):
     assert "100.0† ->      150.0†" in said
     assert "† Cpu-Sharegpt, baseline: suspect: what makes baseline suspect" in said
     assert "† Cpu-Sharegpt, optimized: suspect: what makes winner suspect" in said
-
-
-def test_a_suspect_baseline_that_won_is_told(answer):
-    recommended = answer({"cpu-sharegpt": {"baseline": STEADY}}, Candidate(label="nothing"), {"baseline": "suspect"})
-    said = render_recommendation(recommended, "report.html")
-    assert "† Deciding workload, baseline: suspect: what makes baseline suspect" in said
-
-
-def test_valid_runs_need_no_word(answer):
-    recommended = answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}})
-    assert recommended.validity == recommended.baseline_validity == "ok"
-    assert recommended.validity_note is None
-    assert "checks found" not in render_recommendation(recommended, "report.html")
 
 
 def test_a_loss_is_said_with_what_to_use_there(answer):
@@ -237,10 +205,3 @@ def test_a_loss_is_said_with_what_to_use_there(answer):
     assert "It loses more than 5 % on 1 workload:\n    Cpu-Short: -20.0 % (95 % interval" in said
     assert "Better if you serve only this workload:\n    Cpu-Short: baseline (+25.0 %" in said
     assert "        env OMP_NUM_THREADS=2 server --model 'a baseline'" in said
-
-
-def test_without_a_loss_nothing_is_said_of_one(answer):
-    said = render_recommendation(
-        answer({"cpu-sharegpt": {"baseline": STEADY, "winner": [150, 151, 149]}}), "report.html"
-    )
-    assert "loses" not in said and "Better if" not in said

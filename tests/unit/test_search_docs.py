@@ -20,12 +20,12 @@ def example(language):
 
 def test_the_studys_keys_are_those_of_a_study(study_content, make_project):
     shown = yaml.safe_load(example("yaml").replace("on: sharegpt", "'on': sharegpt"))
-    assert set(shown) == {"search", "objective"}
+    assert set(shown) == {"search", "objective", "budget"}
     project = make_project(study_content | shown | {"workloads": ["sharegpt"]})
     first, *refined = stage_names(project.study)[: -len(PROOF_STAGES)]
     assert first == "design"
     assert all(name.startswith("refine-") for name in refined)
-    assert project.study.search.stop_when.accelerator_hours == 8
+    assert project.study.budget.accelerator_hours == 8
     assert project.study.objective.constraints["ttft_ms"] == {"p99": 2000}
 
 

@@ -33,21 +33,6 @@ def test_a_choice_that_hurts_beside_a_later_one_is_dropped(two):
     assert recheck.decision.changed and "the choice is dropped" in recheck.decision.reason
 
 
-def test_a_choice_that_gives_nothing_any_more_is_dropped(two):
-    recheck = rechecked(two, {"": 100, "A": 110, "AB": 130, "B": 130.4}, objective={"margin_percent": 3})
-    assert choices(recheck.winner.configuration) == "B"
-    verdict = recheck.decision.candidates[1]
-    assert verdict.verdict == "winner" and "nothing is lost without it" in verdict.why
-    assert verdict.change_percent == pytest.approx(0.3, abs=0.05)
-
-
-def test_choices_that_help_stay(two):
-    recheck = rechecked(two, {"": 100, "A": 110, "AB": 150, "B": 140})
-    assert not recheck.decision.changed
-    assert recheck.decision.reason == "every stage's choice still helps"
-    assert choices(recheck.winner.configuration) == "AB"
-
-
 def test_a_choice_that_cannot_be_turned_back_stays(two):
     recheck = rechecked(two, {"": 100, "A": 110, "AB": 150, "B": "out_of_memory"})
     assert choices(recheck.winner.configuration) == "AB"

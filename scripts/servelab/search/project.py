@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from servelab.search.strategies import STRATEGIES, strategy_of
-from servelab.study.project import Project, check_name, error_at
+from servelab.study.project import Project, check_name
 from servelab.study.read_project import read_project
 
 
@@ -22,9 +22,4 @@ def load_project(file: Path, root: Path) -> Project:
 def _check_search(project: Project) -> None:
     search = project.study.search
     check_name(project, "search.strategy", search.strategy, STRATEGIES.names(), "search strategy")
-    strategy = strategy_of(project.study)
-    if search.stop_when.accelerator_hours is not None and not strategy.can_stop:
-        can = [each.name for each in STRATEGIES if each.can_stop]
-        wrong = f"`{strategy.name}` does not support it; leave it out, or use {' or '.join(can)}"
-        raise error_at(project, "search.stop_when.accelerator_hours", wrong)
-    strategy.outlines(project.study)
+    strategy_of(project.study).outlines(project.study)

@@ -52,8 +52,6 @@ class Strategy(Protocol):
     """One way to search."""
 
     name: str
-    can_stop: bool
-    """Whether a budget (`search.stop_when`) can end it early."""
     plans_all_at_once: bool
     """Whether its first stage has every configuration that it can try."""
 

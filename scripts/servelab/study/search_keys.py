@@ -11,17 +11,6 @@ from servelab.answers.comparison import Allowed
 from servelab.core.run_spec import ProtocolSpec, Strict
 
 
-class StopWhen(Strict):
-    """What ends a search before its last stage; baseline and winner are still compared."""
-
-    accelerator_hours: float | None = Field(
-        None,
-        gt=0,
-        description="Budget of the search: a stage leaves out its last candidates if the hours of the stages before "
-        "it, and those its own runs will take by the mean, exceed it.",
-    )
-
-
 class SearchKeys(Strict):
     """How candidates are searched; docs/search.md explains it."""
 
@@ -50,7 +39,6 @@ class SearchKeys(Strict):
         description="For `adaptive`: configurations that a stage after the design adds, which can run at the same time "
         "on several accelerators. Default: so many that there are at most eighteen such stages.",
     )
-    stop_when: StopWhen = StopWhen()
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,7 @@ from servelab.report.docs.physical_limit import render_docs as render_limit
 from servelab.report.json_output import render_docs as render_json
 from servelab.results.checks import render_docs as render_checks
 from servelab.study.recorded.study import RecordedStudy
-from servelab.study.search_keys import Answers, SearchKeys, StopWhen
+from servelab.study.search_keys import Answers, Budget, SearchKeys
 from servelab.study.site import CheapRules, Placement, Site
 from servelab.study.study import (
     Candidate,
@@ -46,7 +46,7 @@ SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("`workloads`", StudyWorkload),
     ("`answers`", Answers),
     ("`search`", SearchKeys),
-    ("`search.stop_when`", StopWhen),
+    ("`budget`", Budget),
     ("`stages`", Stage),
     ("`baseline` and `stages.candidates`", Candidate),
 )

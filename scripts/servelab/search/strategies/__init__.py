@@ -19,14 +19,11 @@ from servelab.study.study import PROOF_STAGES, Study
 
 
 def stop(project: Project, plan: Plan, past: Sequence[PastStage]) -> Plan:
-    """The plan of a stage, reduced by `stop_when` and `budget`; unchanged if a past stage has no table."""
+    """The plan of a stage, reduced by `budget`; unchanged if a past stage has no table."""
     study = project.study
     if not plan.applies or not past or any(stage.table is None for stage in past):
         return plan
-    if study.budget is not None:
-        plan = _within(study.budget.accelerator_hours, plan, past, proof_size(project))
-    hours = study.search.stop_when.accelerator_hours
-    return plan if hours is None else _within(hours, plan, past)
+    return plan if study.budget is None else _within(study.budget.accelerator_hours, plan, past, proof_size(project))
 
 
 def _one_start(candidate: PlannedCandidate) -> dict[str, list[PlannedRun]]:
@@ -45,7 +42,7 @@ def _sizes(candidate: PlannedCandidate) -> dict[str, int]:
     }
 
 
-def _within(hours: float, plan: Plan, past: Sequence[PastStage], reserved: int = 0) -> Plan:
+def _within(hours: float, plan: Plan, past: Sequence[PastStage], reserved: int) -> Plan:
     """The plan without the runs that exceed the budget; the last candidates are dropped first.
 
     `reserved` is the load of the runs that the budget is kept for.
@@ -62,7 +59,6 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage], reserved: int =
         return plan
     spent = sum(costs.values())
     left_s = SECONDS_PER_HOUR * hours - spent - spent / load * reserved
-    kept_for = " besides the first pairs of the proof" if reserved else ""
 
     def cost_of(candidate: PlannedCandidate) -> float:
         return spent / load * sum(size for run_id, size in _sizes(candidate).items() if run_id not in costs)
@@ -77,7 +73,7 @@ def _within(hours: float, plan: Plan, past: Sequence[PastStage], reserved: int =
             reason = (
                 f"budget of {hours:g} accelerator-hours: {spent / SECONDS_PER_HOUR:.3g} are spent, and this run would "
                 f"take about {cost_s / SECONDS_PER_HOUR:.2g}, but {max(0.0, left_s) / SECONDS_PER_HOUR:.2g} are left"
-                f"{kept_for}"
+                " besides the proof's first pairs"
             )
             kept.append(candidate.model_copy(update={"runs": [], "points": [], "answers": [], "not_run": reason}))
             continue

@@ -59,7 +59,6 @@ class Adaptive:
     """Stages `design`, and `refine-1` … until the visits are used."""
 
     name = "adaptive"
-    can_stop = True
     plans_all_at_once = False
 
     def outlines(self, study: Study) -> list[Outline]:

@@ -26,7 +26,6 @@ class Grid:
     """One stage: the baseline and every other combination."""
 
     name = "grid"
-    can_stop = False
     plans_all_at_once = True
 
     def outlines(self, study: Study) -> list[Outline]:

@@ -83,7 +83,6 @@ class Staged:
     """The stages of the study, and `recheck` if there are several."""
 
     name = "staged"
-    can_stop = True
     plans_all_at_once = False
 
     def outlines(self, study: Study) -> list[Outline]:
