@@ -117,12 +117,6 @@ def test_damaged_part_is_fetched_anew_once(server: StubServer, destination: Path
     assert destination.read_bytes() == BODY
 
 
-def test_good_copy_is_kept_and_not_fetched(server: StubServer, destination: Path) -> None:
-    fetch(server, destination)
-    fetch(server, destination)
-    assert len(server.ranges) == 1
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -148,13 +142,6 @@ def test_server_that_stays_away_is_given_up_with_doubling_pauses(server: StubSer
     with pytest.raises(ServelabError, match=f"given up after {ATTEMPTS} attempts: HTTP 503"):
         download(server.url, destination, CONTENT, sleep=pauses.append)
     assert pauses == [1, 2, 4, 8, 16]
-
-
-def test_refusal_is_final(server: StubServer, destination: Path) -> None:
-    server.faults = iter(["404"])
-    with pytest.raises(ServelabError, match="HTTP 404 Not Found"):
-        fetch(server, destination)
-    assert len(server.ranges) == 1
 
 
 def test_full_disk_is_an_outage_and_the_old_copy_stays(

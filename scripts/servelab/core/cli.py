@@ -6,47 +6,31 @@ by name, as JSON (`servelab.workflow.call` writes the line). The commands that u
 
 from __future__ import annotations
 
-import atexit
-import gc
 import json
 import os
 import select
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 from servelab.core.credentials import shown, without_credentials
 from servelab.core.errors import ServelabError
-
-# What a script imports stays: looking through it for garbage again and again takes a tenth of its start.
-gc.set_threshold(100_000, 20, 100)
 
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 """What a shell reports of a program that its reader left."""
 
 
-def run(main: Callable[[], None], *, without_pandas: bool = False) -> NoReturn:
-    """Calls `main` as `call` does and ends the process, at once if no other thread runs.
+def run(main: Callable[[], None], *, without_pandas: bool = False) -> None:
+    """Calls `main` as `call` does.
 
-    For Python to take its modules apart first is a fifth of a short script's CPU time. `without_pandas` is for a script
-    that never uses pandas: pyarrow would load it with the first array that it makes, another fifth.
+    `without_pandas` is for a script that never uses pandas: pyarrow would load it with the first array that it makes, a
+    fifth of a short script's time.
     """
     if without_pandas:
         sys.meta_path.insert(0, _WithoutPandas)
-    code: str | int = 0
-    try:
-        call(main)
-    except SystemExit as end:
-        code = end.code or 0
-    if isinstance(code, str) or threading.active_count() > 1:
-        sys.exit(code)
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    call(main)
 
 
 def call(main: Callable[[], None]) -> None:
@@ -127,8 +111,8 @@ class RuleJob:
         self.wildcards = Named(files.get("wildcards", {}))
 
 
-def run_rule(main: Callable[[RuleJob], None], *, without_pandas: bool = False) -> NoReturn:
-    """Calls `main` with the job of the command line, as `run` does, and ends the process."""
+def run_rule(main: Callable[[RuleJob], None], *, without_pandas: bool = False) -> None:
+    """Calls `main` with the job of the command line, as `run` does."""
     run(lambda: main(RuleJob(sys.argv[1:])), without_pandas=without_pandas)
 
 
