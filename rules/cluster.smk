@@ -1,5 +1,4 @@
-"""Gives every rule its environment and its place: measuring jobs go where the site says, all others stay here or go to
-CPU nodes.
+"""Gives every rule its environment and its place: measuring jobs go where the site says, all others stay here.
 
 Included last, when all rules are defined. On one machine it only sets where temporary files go.
 """

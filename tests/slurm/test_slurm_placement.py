@@ -1,4 +1,4 @@
-"""What a site says reaches Slurm: a pair on the accelerators of both sides, cheap rules on CPU nodes, who pays."""
+"""What a site says reaches Slurm: a pair on the accelerators of both sides, who pays."""
 
 import pytest
 import yaml
@@ -7,7 +7,6 @@ from workflow.workspace import PREFILL_ONLY, SLOW_PREFILL
 
 pytestmark = pytest.mark.slurm
 STAGE = "results/studies/pairs/stages/confirm-first"
-NEED_NETWORK = {"download_dataset", "download_model", "build_environment"}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def placed(cluster, tmp_path_factory):
     workspace = SlurmWorkspace.on(cluster, tmp_path_factory.mktemp("placed") / "workspace", [content])
     workspace.write("config/workloads.yaml", yaml.safe_dump({"prefill": PREFILL_ONLY}, sort_keys=False))
     h100 = SITE["accelerators"][H100] | {"account": "ours", "qos": "long", "constraint": "loopback&x86"}
-    site = SITE | {"accelerators": {H100: h100}, "cheap_rules": {"partition": "cpu", "memory_gb": 1, "runtime_min": 9}}
+    site = SITE | {"accelerators": {H100: h100}}
     workspace.write("config/sites/loopback.yaml", yaml.safe_dump(site))
     before = len(cluster.submitted())
     workspace.snakemake(f"{STAGE}/table.parquet")
@@ -61,14 +60,6 @@ def test_a_pair_is_one_job_with_the_accelerators_of_its_larger_side(placed):
         ]
         assert [len(devices) for devices in of_side] == [4, 2]
         assert set(of_side[1]) < set(of_side[0])
-
-
-def test_rules_that_need_no_accelerator_are_jobs_on_cpu_nodes(placed):
-    cheap = {rule(comment): job for comment, job in placed.jobs.items() if not rule(comment).startswith("measure")}
-    assert {"prepare_workload", "plan_stage", "parse_stage", "decide_stage"} <= cheap.keys()
-    assert NEED_NETWORK.isdisjoint(cheap)
-    asked = {(job["state"], job["partition"], job["asked"], job["memory"]) for job in cheap.values()}
-    assert asked == {("COMPLETED", "cpu", "N/A", "1000M")}
 
 
 def test_account_quality_of_service_and_constraint_reach_slurm(placed, cluster):

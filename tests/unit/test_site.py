@@ -23,7 +23,6 @@ SITE = {
         "nvidia": {"gres": "gpu", "cpus": 1, "memory_gb": 1},
         "cpu": {"cpus": 16, "memory_gb": 64, "extra": "--exclusive --nice=10", "most_runtime_min": 90},
     },
-    "cheap_rules": {"partition": "small", "memory_gb": 4},
 }
 
 
@@ -67,7 +66,6 @@ def test_a_run_asks_for_what_its_accelerators_need(tmp_path):
     without = site.placement(CPU).model_copy(update={"memory_gb": None})
     assert "mem_mb" not in without.request(CPU, runtime_min=91)
     assert site.placement(GPUS.model_copy(update={"accelerator": "A100"})).gres == "gpu"
-    assert site.cheap_rules.request() == {"slurm_partition": "small", "mem_mb": 4000, "runtime": 120}
 
 
 def test_of_several_nodes_a_run_asks_for_each_what_its_accelerators_there_need(tmp_path):
@@ -140,9 +138,6 @@ def test_a_site_of_one_machine_only_names_variables(tmp_path):
     path.write_text("site: ours\npass_variables: [LD_LIBRARY_PATH]\n")
     site = load_site(path, [GPUS])
     assert (site.pass_variables, site.is_cluster) == (["LD_LIBRARY_PATH"], False)
-    path.write_text("site: ours\npass_variables: [LD_LIBRARY_PATH]\ncheap_rules: {}\n")
-    with pytest.raises(ConfigError, match="accelerators: has no `H100`"):
-        load_site(path, [GPUS])
     path.write_text("site: ours\npass_variables: [A=B]\n")
     with pytest.raises(ConfigError, match="pass_variables"):
         load_site(path, [GPUS])

@@ -22,7 +22,6 @@ SITE = Site.model_validate(
         "accelerators": {
             "H100": {"partition": "gpu", "gres": "gpu:h100", "cpus": 8, "memory_gb": 10, "extra": "-w n1"}
         },
-        "cheap_rules": {"partition": "cpu"},
     }
 )
 
@@ -89,13 +88,12 @@ def test_only_jobs_that_do_not_start_by_themselves(slurm, tmp_path):
 def test_slurm_is_asked_for_what_a_run_asks(slurm):
     given = slurm("sbatch", "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1")
     watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), print)
-    (first, reason), (second, _) = watch.refused([H100])
+    ((first, reason),) = watch.refused([H100])
     assert reason == "Requested node configuration is not available"
     assert first == (
         "config/sites/ours.yaml: accelerators.H100.partition or gres or cpus or memory_gb: "
         "Slurm refuses a run on 4 × H100: Requested node configuration is not available"
     )
-    assert second.startswith("config/sites/ours.yaml: cheap_rules.partition or ")
     asked = given.read_text().split("\n")
     assert {"--test-only", "--partition=gpu", "--gres=gpu:h100:4", "--cpus-per-task=32", "--mem=40000", "-w"} <= set(
         asked
@@ -117,10 +115,9 @@ def test_what_slurm_always_refuses_ends_the_workflow_before_any_job(slurm, reaso
     watch = SlurmWatch(SITE, Path("config/sites/ours.yaml"), print)
     with pytest.raises(ConfigError) as error:
         watch.start([H100], tmp_path)
-    first, second = str(error.value).split("\n")
+    first = str(error.value)
     assert first.startswith("config/sites/ours.yaml: accelerators.H100.")
     assert first.endswith(f"Slurm refuses a run on 4 × H100: {reason}; change it, and start again")
-    assert second.startswith("config/sites/ours.yaml: cheap_rules.")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +128,7 @@ def test_what_slurm_may_take_later_is_a_warning(slurm, reason, tmp_path):
     slurm("sbatch", f"echo 'allocation failure: {reason}' >&2; exit 1")
     said = []
     SlurmWatch(SITE, Path("config/sites/ours.yaml"), said.append).start([H100], tmp_path)
-    assert len(said) == 2 and all("Slurm refuses" in line for line in said)
+    assert len(said) == 1 and "Slurm refuses" in said[0]
 
 
 def test_the_status_shows_each_job_with_its_candidate_how_long_it_waits_and_slurms_reason(slurm, tmp_path):

@@ -106,26 +106,6 @@ class Placement(Strict):
         )
 
 
-class CheapRules(Strict):
-    """Where rules that need no accelerator are submitted."""
-
-    partition: str | None = Field(None, description="Partition of CPU nodes. Default: the cluster's own default.")
-    account: str | None = Field(None, description="Account to charge.")
-    qos: str | None = Field(None, description="Quality of service.")
-    memory_gb: float = Field(8, gt=0, description="Memory of such a job in GB (10^9 bytes).")
-    runtime_min: int = Field(120, ge=1, description="Longest time of such a job in minutes.")
-
-    def request(self) -> dict[str, str | int]:
-        """What such a job requests from Slurm, by the names of Snakemake's resources."""
-        return _given(
-            slurm_partition=self.partition,
-            slurm_account=self.account,
-            qos=self.qos,
-            mem_mb=round(self.memory_gb * 1000),
-            runtime=self.runtime_min,
-        )
-
-
 class Site(Strict):
     """A cluster's names and limits."""
 
@@ -142,9 +122,6 @@ class Site(Strict):
         "module's `LD_LIBRARY_PATH`. They must be set wherever runs are measured. Each run's manifest has the values. "
         "What changes the speed belongs into a study's `environment_variables`, which are part of a run's identity.",
     )
-    cheap_rules: CheapRules | None = Field(
-        None, description="Default: they run where `snakemake` runs. Rules that need the network always run there."
-    )
     sign: SigningKey | None = Field(
         None, description="Default: nothing is signed, unless `config/config.yaml` names a key (archive.md)."
     )
@@ -152,7 +129,7 @@ class Site(Strict):
     @property
     def is_cluster(self) -> bool:
         """Whether runs are submitted. A site that only names variables is one machine."""
-        return bool(self.accelerators or self.devices or self.cheap_rules or not self.pass_variables)
+        return bool(self.accelerators or self.devices or not self.pass_variables)
 
     def placement(self, hardware: HardwareSpec) -> Placement:
         """The placement of runs on this hardware; `ConfigError` (without the file's name) if the site has none."""

@@ -50,15 +50,11 @@ class SlurmWatch:
         threading.Thread(target=self._look_again_and_again, args=(folder,), daemon=True).start()
 
     def refused(self, hardware: list[HardwareSpec]) -> Iterator[tuple[str, str]]:
-        """A line and Slurm's reason for each request of the site that it refuses, for this hardware or a cheap rule."""
-        requests = {}
+        """A line and Slurm's reason for each request of the site that it refuses, for this hardware."""
         for each in hardware:
             key, placement = self._site.keyed_placement(each)
-            requests[key, f"a run on {each.count} × {each.accelerator}"] = placement.request(each, _TRIAL_MIN)
-        if self._site.cheap_rules:
-            requests["cheap_rules", "rules that need no accelerator"] = self._site.cheap_rules.request()
-        for (key, what), request in requests.items():
-            if reason := refusal(request):
+            if reason := refusal(placement.request(each, _TRIAL_MIN)):
+                what = f"a run on {each.count} × {each.accelerator}"
                 yield f"{self._place(key, reason)}: Slurm refuses {what}: {reason}", reason
 
     def _look_again_and_again(self, folder: Path) -> None:
@@ -121,10 +117,6 @@ def file_of_site(site: str | None, installed: str | None) -> Path:
     """The file of a site: the checkout's, or the one installed with the profile if the checkout has none."""
     own = SITES / f"{site}.yaml"
     return own if installed is None or own.exists() else Path(installed)
-
-
-HERE = ("collect_runs",)
-NEED_NETWORK = ("download_dataset", "download_model", "build_environment")
 
 
 class Placements:
@@ -207,20 +199,14 @@ class Placements:
     def place(self, environment: str) -> None:
         """Places every rule of this workflow, and none of another that uses it: to be called when all are defined.
 
-        Measuring rules go where the site says; all others run here, or on the site's CPU nodes. `environment` is the
-        file for Snakemake's deployment by conda.
+        Measuring rules go where the site says; all others run here. `environment` is the file for Snakemake's deployment
+        by conda.
         """
         own = [rule for rule in self._workflow.rules if rule in self._workflow.modifier.rules]
         for rule in own:
             rule.conda_env = environment
         measuring = measuring_rule(self._workflow)
-        cheap = [rule for rule in own if rule.name != measuring]
-        if self._cluster is None or self._cluster.cheap_rules is None:
-            self._workflow.localrules(*(rule.name for rule in cheap))
-        else:
-            self._workflow.localrules(*HERE, *NEED_NETWORK)
-            for rule in cheap:
-                rule.resources.update(self._cluster.cheap_rules.request())
+        self._workflow.localrules(*(rule.name for rule in own if rule.name != measuring))
 
     def _of(self, hardware: HardwareSpec) -> Placement:
         if self._cluster is None:

@@ -19,7 +19,7 @@ from servelab.report.json_output import render_docs as render_json
 from servelab.results.checks import render_docs as render_checks
 from servelab.study.recorded.study import RecordedStudy
 from servelab.study.search_keys import Answers, Budget, SearchKeys
-from servelab.study.site import CheapRules, Placement, Site
+from servelab.study.site import Placement, Site
 from servelab.study.study import (
     Candidate,
     Model,
@@ -54,7 +54,6 @@ SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
 SITE_SECTIONS: tuple[tuple[str, type[Strict]], ...] = (
     ("Site: a file of `config/sites/`", Site),
     ("`accelerators.<name>` and `devices.<kind>`", Placement),
-    ("`cheap_rules`", CheapRules),
     ("`sign`", SigningKey),
 )
 
@@ -86,7 +85,7 @@ def _json_schema(model: type[Strict]) -> str:
     return json.dumps(model.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-LIKE: dict[type[Strict], type[Strict]] = {ModelVariant: Model, StudyWorkload: ProtocolSpec, CheapRules: Placement}
+LIKE: dict[type[Strict], type[Strict]] = {ModelVariant: Model, StudyWorkload: ProtocolSpec}
 """Section → an earlier one. Keys that both have are only named."""
 
 
