@@ -199,8 +199,8 @@ class Placements:
     def place(self, environment: str) -> None:
         """Places every rule of this workflow, and none of another that uses it: to be called when all are defined.
 
-        Measuring rules go where the site says; all others run here. `environment` is the file for Snakemake's deployment
-        by conda.
+        Measuring rules go where the site says; all others run here. `environment` is the file for Snakemake's
+        deployment by conda.
         """
         own = [rule for rule in self._workflow.rules if rule in self._workflow.modifier.rules]
         for rule in own:
