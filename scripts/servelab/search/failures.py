@@ -10,7 +10,8 @@ each cause.
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from collections.abc import Sequence
+from itertools import combinations, product, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,9 @@ _BASELINE, _RANGE = 0.2, 0.5
 """How likely a cause is if it has a baseline's choice, and if it has several values of a scale, against others."""
 _LIMIT, _DRAWN = 0.5, 1000
 """Probability that there is a limit of several options together, and how many are drawn."""
-_WEIGHT_SD, _OPPOSITE, _ABSENT, _QUANTILES = 0.5, 0.15, 0.25, (0.1, 0.9)
-"""How the weights of its options vary, as a logarithm; how often one counts against the limit, or not at all; and the
-share of all combinations that are within a limit."""
+_WEIGHT_SD, _OPPOSITE, _ABSENT, _QUANTILES, _UNORDERED_STEPS = 0.5, 0.15, 0.25, (0.1, 0.9), 1.0
+"""How the weights of its options vary, as a logarithm; how often one counts against the limit, or not at all; the share
+of all combinations that are within a limit; and how choices without an order vary, in steps."""
 _TOGETHER = 6
 _BLOCK = 512
 """Combinations that are computed at once."""
@@ -47,7 +48,7 @@ class _Causes:
 
     def __init__(self, levels: Levels, worked: Levels, failed: Levels, scales: Scales) -> None:
         counts = np.concatenate([levels, worked, failed]).max(0) + 1
-        self._limits = _Limits(levels, scales)
+        self._limits = _Limits(levels, counts.tolist(), scales)
         self._sets = [
             (option, each)
             for option, count in enumerate(counts)
@@ -92,21 +93,20 @@ class _Causes:
 
 
 class _Limits:
-    """Limits of a sum over several options with ordered values, as of memory: drawn causes, each of which is one limit.
+    """Limits of a sum over several options, as of memory: drawn causes, each of which is one limit.
 
-    Each option counts by the steps of its scale, in order or by their logarithms, times a weight; `all_levels` are the
-    combinations among which a limit is drawn.
+    An option with ordered values counts by the steps of its scale, in order or by their logarithms, times a weight. A
+    limit is drawn among `all_levels`.
     """
 
-    def __init__(self, all_levels: Levels, scales: Scales) -> None:
-        draw, ordered = np.random.default_rng(0), [at for at, scale in enumerate(scales) if scale is not None]
-        number = _DRAWN if len(ordered) > 1 else 0
-        weights = np.exp(_WEIGHT_SD * draw.standard_normal((number, len(ordered))))
+    def __init__(self, all_levels: Levels, counts: Sequence[int], scales: Scales) -> None:
+        draw, number = np.random.default_rng(0), _DRAWN if any(scale is not None for scale in scales) else 0
+        weights = np.exp(_WEIGHT_SD * draw.standard_normal((number, len(counts))))
         weights *= np.where(draw.random(weights.shape) < _OPPOSITE, -1, 1) * (draw.random(weights.shape) > _ABSENT)
         weights[(weights != 0).sum(1) < 2] = 0
         self._tables = [
-            (option, weights[:, [at]] * _steps(np.asarray(scales[option]), number, draw))
-            for at, option in enumerate(ordered)
+            weights[:, [at]] * _steps(scale, count, number, draw)
+            for at, (count, scale) in enumerate(zip_longest(counts, scales))
         ]
         needed = np.sort(self._needed(all_levels, number), axis=1)
         at = (draw.uniform(*_QUANTILES, number) * (len(all_levels) - 1)).astype(int)
@@ -127,14 +127,19 @@ class _Limits:
         return found
 
     def _needed(self, levels: Levels, number: int) -> Floats:
-        return sum((table[:, levels[:, option]] for option, table in self._tables), np.zeros((number, len(levels))))
+        found = np.zeros((number, len(levels)))
+        for table, each in zip(self._tables, levels.T, strict=True):
+            found += table[:, each]
+        return found
 
 
-def _steps(scale: Floats, number: int, draw: np.random.Generator) -> Floats:
+def _steps(scale: Floats | None, count: int, number: int, draw: np.random.Generator) -> Floats:
     """How many steps each choice is from the least, (number, choices): in half in order, else by its logarithm.
 
-    A value that is not known is taken for the least in half, and else for any.
+    A value that is not known is taken for the least in half, and else for any. Choices without an order are anywhere.
     """
+    if scale is None:
+        return draw.normal(0, _UNORDERED_STEPS, (number, count))
     known = np.isfinite(scale)
     values = np.log(scale)
     least, greatest = values[known].min(), values[known].max()

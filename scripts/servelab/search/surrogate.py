@@ -49,7 +49,8 @@ _LARGE, _LARGE_SD, _LARGE_SHARE = 0.1, 0.5, 0.5
 processes that have one."""
 _REACH = (1.5, 4.0)
 """Steps of a scale over which the effects of its values are alike: of neighbours, and of distant values."""
-_KINDS = 6
+_KINDS, _SHARES = 6, (0, 1, 2, 3, 0, 1, 2, 3, 4, 5)
+"""Kinds of processes, and how many there are of each."""
 _CONSTANT = 1.0
 """Prior variance of the overall level, about the mean of what is measured."""
 _PROCESSES = 256
@@ -329,7 +330,7 @@ def _drawn(counts: tuple[int, ...], noise: StartNoise) -> _Processes:
     several = draws.permutation(np.array([*combinations(range(options), 2)] or [(0, 0)]))
     has_large = (np.arange(_PROCESSES) < _LARGE_SHARE * _PROCESSES) & (options > 1)
     return _Processes(
-        kind=draws.permutation(np.arange(_PROCESSES) % _KINDS),
+        kind=draws.permutation(np.resize(_SHARES, _PROCESSES)),
         effects=np.exp(2 * (np.log(_EFFECT) + _EACH_SD * normal[:, :options] + _ALL_SD * every[:, None])),
         pairs=np.exp(2 * (np.log(_PAIRS) + _SHARE_SD * pairs)),
         threes=np.exp(2 * (np.log(_THREES) + _SHARE_SD * threes)),

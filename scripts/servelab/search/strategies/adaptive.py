@@ -38,8 +38,10 @@ _FAILED = 3
 _STAGES = 18
 """Most stages by default, besides the design. What is chosen one by one, with all that is known, finds more than what
 is chosen at once, and crashes less: the first choices are combinations of many changes, and each may be a cause."""
-_SPREAD = 7
+_SPREAD = 6
 """As long as fewer are measured and nothing failed, what leaves most open is chosen: a model of so few may be wrong."""
+_LEFT = 4
+"""Visits that must be left after each option was changed alone."""
 _WORTH = 0.0002
 _OF = 48
 """A combination of so many is worth measuring if it is expected to gain more than this beyond the margin, as a share.
@@ -103,6 +105,8 @@ class Adaptive:
         chooser: _Chooser = _Promising(space, knowledge, study.objective.margin_percent, visits)
         if measured < _SPREAD and not knowledge.failed_with([]):
             chooser, title = _Design(space), _spread_title(len(past))
+        elif visits >= len(space.counts) + _LEFT and (single := _OneChange(space, knowledge)).left(positions):
+            chooser, title = single, _one_change_title(len(past))
         plan = _filled(project, stage, title, last.winner, positions, chooser, most)
         if len(plan.candidates) > len(positions):
             return plan
@@ -174,6 +178,36 @@ class _Design:
         return [int(some[at]) for at in design(levels[some], self.space.counts, count, known, likely[some])]
 
 
+class _OneChange:
+    """Chooses for each option one change of the baseline alone, the one that promises most."""
+
+    def __init__(self, space: Space, knowledge: Knowledge) -> None:
+        self.space, self._knowledge = space, knowledge
+
+    def left(self, taken: Sequence[int]) -> list[int]:
+        """Positions that change the baseline in one option only, of the options that none of `taken` changes so.
+
+        As long as nothing failed, options with several values on a scale are left out: one value says little of them.
+        """
+        is_one, options = (self.space.levels > 0).sum(1) == 1, self.space.levels.argmax(1)
+        done = {int(options[at]) for at in taken if is_one[at]}
+        if not self._knowledge.failed_with([]):
+            scales = enumerate(self.space.scales)
+            done |= {at for at, scale in scales if scale is not None and np.isfinite(scale).sum() > 2}
+        return [int(at) for at in np.flatnonzero(is_one) if int(options[at]) not in done]
+
+    def choose(self, count: int, taken: Sequence[int], refused: Sequence[int]) -> list[int]:
+        """As `_Design.choose`; fewer if there are no more such changes."""
+        model, levels = self._knowledge.surrogate, self.space.levels
+        gains = self._knowledge.probability_of_working(levels, refused)
+        if model is not None:
+            gains *= model.expected_gains(levels, self._knowledge.best())
+        found: list[int] = []
+        while len(found) < count and (left := self.left([*taken, *found])):
+            found.append(max(left, key=lambda at: float(gains[at])))
+        return found
+
+
 class _Promising:
     """Chooses what a model expects to gain most, as long as it expects some gain beyond the margin.
 
@@ -241,7 +275,7 @@ class _Promising:
         return found_open
 
 
-_Chooser = _Design | _Promising
+_Chooser = _Design | _OneChange | _Promising
 
 
 def _filled(
@@ -337,6 +371,10 @@ def _refinement(number: int) -> str:
 
 def _title(number: int) -> str:
     return f"Refinement {number}: what a model of the runs so far expects to be best"
+
+
+def _one_change_title(number: int) -> str:
+    return f"Refinement {number}: one change of the baseline"
 
 
 def _spread_title(number: int) -> str:
