@@ -57,11 +57,18 @@ class Results:
         plan.write(self.folder / f"studies/{self.study.study}/stages/{stage}/plan.json")
 
     def measured(
-        self, run_id: str, values: list[float], outcome: str = "ok", seconds: float = 60.0, startup_s: float = 20.0
+        self,
+        run_id: str,
+        values: list[float],
+        outcome: str = "ok",
+        seconds: float = 60.0,
+        startup_s: float = 20.0,
+        disturbed: str | None = None,
     ) -> None:
         status = made_run.status(
             run_id=run_id,
             outcome=outcome,
+            disturbed=disturbed,
             objective_rounds=values,
             success_rate=1.0 if outcome == "ok" else 0.0,
             accelerator_s=seconds,
@@ -127,10 +134,11 @@ def test_of_a_proof_only_runs_and_time_are_shown(results):
     assert results.line(CONFIRM) == f"1 run done (0 failed), 3 left on 2 server starts; {left}"
 
 
-def test_failed_runs_count_as_done_and_are_never_the_best(results):
+def test_failed_and_disturbed_runs_count_as_done_and_are_never_the_best(results):
     results.measured(BASELINE, [100.0])
     results.measured(FAST, [], "failed")
-    assert results.line().startswith("2 runs done (1 failed), 1 left on 1 server start; best so far: baseline")
+    results.measured(SLOW, [900.0], disturbed="waited")
+    assert results.line().startswith("3 runs done (1 failed), 0 left; best so far: baseline")
 
 
 def test_runs_of_an_older_version_have_no_figure_but_count(results):

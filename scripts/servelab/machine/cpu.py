@@ -1,7 +1,7 @@
 """This machine's processors: facts that the kernel and `lscpu` report, and rates that a short kernel measures.
 
-Measured rates are kept in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). As long as repetitions differ
-much, or other programs had the CPUs for a part of the time, the next run measures again, and the faster rates are kept.
+Measured rates are kept in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). If repetitions differed much, or
+other programs had the CPUs for a part of the time, a run an hour later measures again, and the faster rates are kept.
 """
 
 from __future__ import annotations
@@ -153,6 +153,8 @@ _KERNEL = 2
 _REPETITIONS = 5
 _QUIET_PERCENT = 10.0
 """Noise below which a measurement is not repeated by later runs."""
+_AGAIN_S = 3600.0
+"""It takes seconds in which the run's devices wait, so a busy machine is not measured before each run."""
 _MATRIX = 768
 _TRIAD_BYTES = 48
 """Bytes that the two passes of a triad move per element: `a = s·b` reads b, and reads and writes the lines of a;
@@ -178,7 +180,7 @@ def cpu_rates(cpus: Iterable[int]) -> DeviceRates:
         known = KeptRates.read(file).rates
     except ServelabError:
         known = None
-    if known is not None and known.noise_percent <= _QUIET_PERCENT:
+    if known and (known.noise_percent <= _QUIET_PERCENT or time.time() - file.stat().st_mtime < _AGAIN_S):
         return known
     rates = measure_rates(used)
     if known is not None:

@@ -213,9 +213,14 @@ class StudyProgress:
         return 100 * (value / fmean(values) - 1)
 
     def _value(self, run: _Planned) -> float | None:
-        """The objective's mean over the rounds on the study's basis; None if the run, or too many requests, failed."""
+        """The objective's mean over the rounds on the study's basis.
+
+        None if the run was disturbed, or if it or too many of its requests failed.
+        """
         status = self._status(run.run_id)
-        if status is None or not status.is_ok or status.success_rate < self._study.objective.min_success_rate:
+        if status is None or not status.is_ok or status.disturbed:
+            return None
+        if status.success_rate < self._study.objective.min_success_rate:
             return None
         factor, _ = per_basis(self._basis, run.accelerators, self._study.hardware.per_node)
         return factor * fmean(status.objective_rounds) if status.objective_rounds else None
