@@ -11,8 +11,8 @@ import yaml
 
 from servelab.core.yaml_file import read_yaml
 from servelab.recorded.audit import AuditEvidence, audit
-from servelab.recorded.audit.numbers import Computed, judge
-from servelab.recorded.logs import Logs
+from servelab.recorded.audit.numbers import judge
+from servelab.recorded.logs import Logs, Quantity
 from servelab.study.recorded.study import load_recorded
 
 ROOT = Path(__file__).parents[2]
@@ -105,11 +105,11 @@ def verdicts(rows):
 @pytest.mark.parametrize(
     ("published", "half_unit", "computed", "verdict"),
     [
-        (27.4, 0.05, Computed(27.4168, 27.4, 27.45), "confirmed"),
-        (0.15, 0.005, Computed(0.145, 0.145, 0.145), "confirmed"),  # a half may go either way
-        (5027.72, 0.005, Computed(5027.73, 5027.72, 5027.74), "rounded"),
-        (5027.70, 0.005, Computed(5027.73, 5027.72, 5027.74), "contradicted"),
-        (-0.31, 0.005, Computed(-0.2365, -0.295, -0.177), "contradicted"),
+        (27.4, 0.05, Quantity(27.4168, 27.4, 27.45), "confirmed"),
+        (0.15, 0.005, Quantity(0.145, 0.145, 0.145), "confirmed"),  # a half may go either way
+        (5027.72, 0.005, Quantity(5027.73, 5027.72, 5027.74), "rounded"),
+        (5027.70, 0.005, Quantity(5027.73, 5027.72, 5027.74), "contradicted"),
+        (-0.31, 0.005, Quantity(-0.2365, -0.295, -0.177), "contradicted"),
     ],
 )
 def test_a_number_is_met_to_its_digit_or_within_rounding(published, half_unit, computed, verdict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from servelab.core.errors import ConfigError
 from servelab.recorded.readers import VALUE, Block, PrintedFigure, ReadError, read_file
@@ -17,25 +18,21 @@ _SAME_LOAD = 0.005
 """Tools print rates with few digits."""
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A figure, and how much rounding can have changed it."""
+class Quantity(NamedTuple):
+    """A number, and the range in which it lies, as rounding can have changed it or what it was computed from."""
 
     value: float
-    half_unit: float = 0.0
+    low: float
+    high: float
 
-    @property
-    def low(self) -> float:
-        """The smallest value that rounds to it."""
-        return self.value - self.half_unit
+    @classmethod
+    def rounded(cls, value: float, half_unit: float = 0.0) -> Quantity:
+        """A number whose last digit is worth twice `half_unit`."""
+        return cls(value, value - half_unit, value + half_unit)
 
-    @property
-    def high(self) -> float:
-        """The largest value that rounds to it."""
-        return self.value + self.half_unit
-
-    def __mul__(self, factor: float) -> Quantity:
-        return Quantity(self.value * factor, self.half_unit * factor)
+    def times(self, factor: float) -> Quantity:
+        """The number on another basis."""
+        return Quantity(*(each * factor for each in self))
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,7 @@ class Logs:
         if len(values) < len(blocks):
             return None
         half_units = [each.half_unit for each in found if each is not None]
-        return Quantity(sum(values) / len(values), sum(half_units) / len(half_units))
+        return Quantity.rounded(sum(values) / len(values), sum(half_units) / len(half_units))
 
     def _log(self, file: str, workload: str) -> list[Block | BrokenLog]:
         if (file, workload) not in self._read:

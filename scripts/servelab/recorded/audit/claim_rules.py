@@ -14,7 +14,6 @@ from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis, per_basis
 from servelab.recorded.audit import AuditEvidence, AuditFinding, Verdict, claim_rule
 from servelab.recorded.audit.numbers import (
-    Computed,
     change_percent,
     difference,
     honest_rates,
@@ -52,7 +51,7 @@ def _figure(claim: FigureClaim, evidence: AuditEvidence) -> Iterator[AuditFindin
         yield _row(claim, words, "unproven", "no log has it", published=claim.printed)
         return
     value, exact, cause = quantity.value, quantity.value / claim.scale, None
-    verdict = judge(claim.value, claim.half_unit, Computed(value, value, value))
+    verdict = judge(claim.value, claim.half_unit, Quantity.rounded(value))
     if verdict == "confirmed" and plain(claim.value) != plain(value):
         verdict = "rounded"
     reason, published = f"its log has {plain(value)}", claim.printed
@@ -116,7 +115,7 @@ def _success_rate(claim: SuccessClaim, evidence: AuditEvidence) -> Iterator[Audi
         yield _row(claim, words, "unproven", "no log counts successes", published=claim.printed)
         return
     rate = 100 * completed.value / prompts
-    yield _number(claim, words, Computed(rate, rate, rate), f"{completed.value:g} of {prompts} requests succeeded")
+    yield _number(claim, words, Quantity.rounded(rate), f"{completed.value:g} of {prompts} requests succeeded")
 
 
 @claim_rule("order", OrderClaim)
@@ -230,7 +229,7 @@ def _row(claim: Claim, words: str, verdict: Verdict, reason: str, **found: Any) 
 
 
 def _number(
-    claim: ChangeClaim | DifferenceClaim | SuccessClaim, words: str, computed: Computed, reason: str
+    claim: ChangeClaim | DifferenceClaim | SuccessClaim, words: str, computed: Quantity, reason: str
 ) -> AuditFinding:
     value = computed.value / getattr(claim, "scale", 1.0)
     return _row(
@@ -351,7 +350,7 @@ def _causes_of_change(claim: ChangeClaim, evidence: AuditEvidence) -> Iterator[s
         if any(getattr(other, name) != getattr(claim, name) for name in ("workload", "metric", "statistic")):
             continue
         used = evidence.study.candidates[other.candidate].accelerators
-        quantity = Quantity(other.value, other.half_unit)
+        quantity = Quantity.rounded(other.value, other.half_unit)
         stated, _ = on_basis(quantity, claim.basis, used, evidence.study.hardware.per_node)
         if _holds(claim, *((stated, against) if other.candidate == claim.candidate else (side, stated))):
             yield f"it follows from {other.printed}, published for {other.candidate} but not in its log"

@@ -18,15 +18,7 @@ AMOUNTS = {"output_tokens_per_s": ("output_tokens",), "total_tokens_per_s": ("in
 """Rate → what it counts."""
 
 
-class Computed(NamedTuple):
-    """A number computed from rounded figures, and the range in which it lies."""
-
-    value: float
-    low: float
-    high: float
-
-
-def judge(published: float, half_unit: float, computed: Computed) -> Verdict:
+def judge(published: float, half_unit: float, computed: Quantity) -> Verdict:
     """`confirmed` if the computed number rounds to the published one, whose last digit is worth twice `half_unit`;
     `rounded` if a number within its range does; `contradicted` otherwise."""
     room = half_unit + _SLACK * max(1.0, abs(published))
@@ -35,22 +27,22 @@ def judge(published: float, half_unit: float, computed: Computed) -> Verdict:
     return "rounded" if computed.low - room <= published <= computed.high + room else "contradicted"
 
 
-def change_percent(side: Quantity, against: Quantity) -> Computed:
+def change_percent(side: Quantity, against: Quantity) -> Quantity:
     """100 × (side / against − 1); `against` must be above 0 also after rounding."""
     pairs = ((side.value, against.value), (side.low, against.high), (side.high, against.low))
-    return Computed(*(100 * (one / other - 1) for one, other in pairs))
+    return Quantity(*(100 * (one / other - 1) for one, other in pairs))
 
 
-def difference(side: Quantity, against: Quantity) -> Computed:
+def difference(side: Quantity, against: Quantity) -> Quantity:
     """side − against."""
-    return Computed(side.value - against.value, side.low - against.high, side.high - against.low)
+    return Quantity(side.value - against.value, side.low - against.high, side.high - against.low)
 
 
 def on_basis(quantity: Quantity, basis: Basis, accelerators: int, per_node: int) -> tuple[Quantity, str]:
     """The figure on a basis, and a note if that is an extrapolation."""
     factor, extrapolated = per_basis(basis, accelerators, per_node)
     note = f"×{factor:g} for a node of {per_node}, extrapolated: {accelerators} were run" if extrapolated else ""
-    return quantity * factor, note
+    return quantity.times(factor), note
 
 
 def in_digits(value: float, printed: str) -> str:
