@@ -104,16 +104,3 @@ def test_shown_command_works(command, workspace):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_generated_documents_can_be_made(workspace):
-    (workspace.folder / "docs/reference").mkdir(parents=True)
-    for arguments in ([], ["--check"]):
-        subprocess.run(
-            ["python", "scripts/generate_docs.py", *arguments],
-            cwd=workspace.folder,
-            env=workspace.environment(),
-            check=True,
-        )
-    page = "docs/reference/keys.md"
-    assert (workspace.folder / page).read_text() == (ROOT / page).read_text()
