@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from servelab.answers.graders import GRADERS
 from servelab.answers.question import Question
 from servelab.assets.pinned_file import Content, holds
-from servelab.assets.workloads.prompts import Message
+from servelab.assets.workloads.conversations import Message
 from servelab.core.errors import ConfigError
 from servelab.core.registry import Registry
 from servelab.core.run_spec import Strict

@@ -86,7 +86,7 @@ def _take(lock: Path, wait: bool) -> int:
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         with suppress(PermissionError):  # another user's
-            os.fchmod(descriptor, 0o600 | (lock.parent.stat().st_mode & 0o060))  # whoever may write there may take it
+            os.fchmod(descriptor, 0o600 | (lock.parent.stat().st_mode & 0o060))  # who may write there may take it
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -128,8 +128,8 @@ class Forecast(Left):
         for title, group in zip(titles, groups, strict=True):
             seconds = [stage.about_s for stage in group if stage.about_s is not None]
             hours = "?" if len(seconds) < len(group) else _hours(sum(seconds))
-            starts = sum(stage.starts for stage in group)
-            rows.append(f"  {title:<{width}}  {starts:>6}  {hours:>6}{'' if group[0].is_known else '  *'}")
+            count = sum(stage.starts for stage in group)
+            rows.append(f"  {title:<{width}}  {count:>6}  {hours:>6}{'' if group[0].is_known else '  *'}")
         note = ["  * as far as it can be told now: what earlier stages find decides"] if not left[-1].is_known else []
         return [head, *rows, *note, *(f"  {line}" for line in filter(None, [self.split, self.power, *self.next_stage]))]
 
@@ -278,7 +278,9 @@ class _Costs:
         if found := self.past.of_visit(visit):
             return found
         expected, count = expected_time(visit), visit[0].hardware.count
-        return expected and VisitTime(*(count * each for each in (expected.seconds, expected.load_s, expected.start_s)))
+        if expected is None:
+            return None
+        return VisitTime(*(count * each for each in (expected.seconds, expected.load_s, expected.start_s)))
 
 
 def _split(project: Project, visits: Sequence[Visit], costs: _Costs) -> str:

@@ -100,7 +100,7 @@ def _zero(one: Level, other: Level) -> float | None:
     a, b = (_better(each.log_ratios)[1] for each in (one, other))
     if a is None or b is None or (a < 0) == (b < 0):
         return None
-    return one.load * (other.load / one.load) ** (a / (a - b))
+    return float(one.load * (other.load / one.load) ** (a / (a - b)))
 
 
 def _better(log_ratios: Mapping[str, float]) -> tuple[Best, float | None]:

@@ -49,7 +49,7 @@ def visible_lines(texts: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def unwrapped(texts: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """The same for a log of which each line is an object of a collector: the lines that a program printed."""
+    """The same for a log whose lines are objects of a collector: the lines that a program printed."""
     return _visible(_from_objects(texts))
 
 

@@ -126,7 +126,7 @@ def _texts(value: Any) -> Iterator[str]:
         if isinstance(each, str):
             yield each
         elif isinstance(each, dict):
-            stack += [each[key] for key in KEYS if isinstance(each.get(key), str)][:1] or reversed(each.values())
+            stack += [each[key] for key in KEYS if isinstance(each.get(key), str)][:1] or reversed(list(each.values()))
         elif isinstance(each, list):
             is_pair = len(each) == 2 and isinstance(each[0], str) and each[0].isdigit()
             stack += each[1:] if is_pair else reversed(each)

@@ -8,7 +8,7 @@ from servelab.tune.levers import LEVERS, Lever, Proposal
 from servelab.tune.situation import Situation
 
 _LIMITS = ("max_num_batched_tokens", "memory_share")
-"""Settings of which less is slower."""
+"""Settings that slow a server if they are low."""
 _SWITCHES = {"enforce_eager": True, "chunked_prefill": False, "async-scheduling": False}
 """Settings whose value is the slower one, as a rule."""
 
