@@ -67,12 +67,6 @@ def test_what_is_not_understood_is_no_reset(body):
     assert ENGINES.get("vllm").has_reset(body) is False
 
 
-@pytest.mark.parametrize("engine", ["llama.cpp", "tensorrt-llm", "mindie"])
-def test_the_others_are_restarted(engine):
-    assert ENGINES.get(engine).cache_reset_with({}, {}) is None
-    assert ENGINES.get(engine).cache_reset_with({"prefix_caching": True}, {"cache-ram": 0}) is None
-
-
 @pytest.mark.parametrize(
     ("engine", "arguments", "reset"),
     [

@@ -76,7 +76,7 @@ class Sglang(Engine):
         if settings.pop("disable-radix-cache", False):
             settings["prefix_caching"] = False
         if settings.pop("enable-dp-attention", False) and settings["attn-dp-size"] == 1:
-            settings["attn-dp-size"] = settings.get("data_parallel_size", 1)
+            settings |= {"attn-dp-size": settings.get("data_parallel_size", 1), "data_parallel_size": 1}
         return super().resolved(settings)
 
     def command(self, serve: Serve) -> list[str]:
