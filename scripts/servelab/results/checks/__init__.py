@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from servelab.core.identity import canonical_json
 from servelab.core.registry import Registry
 from servelab.core.run_spec import RunSpec
@@ -203,14 +205,6 @@ def place_columns(places: Sequence[PlaceFacts | None]) -> dict[str, Any]:
     }
 
 
-def places_of(row: Row) -> dict[str, str | None]:
-    """The digest of each run's place; empty for logs, and for rows of an older table or an estimate."""
-    places = row.get("run_places")
-    if places is None or isinstance(places, float) or not len(places):
-        return {}
-    return dict(zip(row["run_ids"], places, strict=True))
-
-
 def unequal_places(rows: Iterable[Row]) -> str | None:
     """How the places of the rows' runs differ: `driver 550.54.15 (2 runs), 570.86.10 (1 run)`; None if they do not.
 
@@ -219,8 +213,9 @@ def unequal_places(rows: Iterable[Row]) -> str | None:
     place_of: dict[str, str | None] = {}
     facts_of: dict[str, dict[str, str]] = {}
     for row in rows:
-        known = row.get("places")
-        place_of |= places_of(row)
+        known, places = row.get("places"), row.get("run_places")
+        if isinstance(places, Sequence | np.ndarray) and len(places):  # null for logs and for rows of an estimate
+            place_of |= dict(zip(row["run_ids"], places, strict=True))
         facts_of |= json.loads(known) if isinstance(known, str) else {}
     counts = Counter(place_of.values())
     if len(counts) < 2:
