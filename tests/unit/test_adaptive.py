@@ -5,10 +5,8 @@ import itertools
 import pytest
 from made_search import around
 
-from servelab.search.decide import undecided
 from servelab.search.options_space import space_of
 from servelab.search.simulate import Measured, run_search
-from servelab.search.strategies import strategy_of
 from servelab.search.strategies.adaptive import visits_of
 from servelab.search.surrogate import design
 from servelab.study.configuration import baseline
@@ -79,12 +77,6 @@ def test_nothing_is_measured_twice_and_the_plan_keeps_what_was_measured(six):
 def test_each_choice_is_measured_though_the_others_change_nothing(six):
     _, measured = searched(six([stage("a", 9), stage("b"), stage("c")]), lambda options: 100.0)
     assert {options.get("a") for options in measured} == {None, *range(1, 10)}
-
-
-def test_one_large_option_among_others_that_do_nothing_is_found(six):
-    project = six([stage("a", 3), stage("b", 2), stage("c", 3)])
-    past, _ = searched(project, lambda options: 150.0 if options.get("c") == 3 else 100.0)
-    assert chosen(past[-1].winner.configuration)["c"] == 3
 
 
 def test_a_choice_is_not_lost_because_it_crashed_in_bad_company(six):
@@ -195,16 +187,6 @@ def test_what_an_engine_refuses_costs_nothing(six, study_content):
     assert sum(candidate.refused is None for candidate in design) == 2
     assert sum(candidate.refused is not None for candidate in past[-1].plan.candidates) <= 4
     assert chosen(past[-1].winner.configuration).keys() == set("acdef") and len(measured) <= 16
-
-
-def test_a_stage_that_is_not_measured_yet_has_a_plan_for_estimates(six):
-    """What it will measure is not known; how many runs are."""
-    project = six()
-    strategy = strategy_of(project.study)
-    past, _ = searched(project, together)
-    unmeasured = [type(past[0])(past[0].plan, undecided(project.study, past[0].plan))]
-    plan = strategy.plan(project, "refine-1", unmeasured)
-    assert len(plan.run_ids()) == len(past[0].plan.run_ids()) + 1
 
 
 def test_the_reason_names_what_the_model_expects(six):

@@ -1,6 +1,5 @@
 """The table of candidates: every candidate with what became of it, and accelerator time that is counted once."""
 
-import pandas as pd
 import pyarrow.compute as pc
 import pytest
 
@@ -94,12 +93,6 @@ def test_every_candidate_is_there_with_what_became_of_it(audited):
     assert found["refused"]["run_ids"] == [] and found["refused"]["accelerator_s"] is None
 
 
-def test_a_stage_that_does_not_apply_ran_nothing_of_its_own(audited):
-    table, _ = audited()
-    row = rows(table, "elsewhere")["on vLLM"]
-    assert row["outcome"] == "not run" and row["reason"].startswith("applies if engine is vllm")
-
-
 def test_time_is_counted_once(audited):
     table, stages = audited()
     runs = {run_id for stage in stages for run_id in stage.plan.run_ids()}
@@ -123,25 +116,3 @@ def test_what_the_checks_found_is_told(audited, validity):
     table, _ = audited(change=doubt)
     row = rows(table, "confirm")["winner"]
     assert row["outcome"] == validity and row["reason"] == "odd rounds" and row["verdict"] is None
-
-
-def test_of_several_workloads_the_worst_counts_and_each_is_named(audited):
-    def fail_on_another(stages):
-        winner = stages[-1].table[stages[-1].table["position"] == 1]
-        failed = winner.assign(
-            workload="cpu-short",
-            run_id="f" * 20,
-            run_ids=[["f" * 20]],
-            outcome="failed",
-            reason="out_of_memory",
-            message="the telling line",
-        )
-        stages[-1] = CandidatesStage(stages[-1].plan, pd.concat([stages[-1].table, failed]), None)
-        stages[-1].plan.candidates[1].runs.append(
-            stages[-1].plan.candidates[1].runs[0].model_copy(update={"run_id": "f" * 20, "workload": "cpu-short"})
-        )
-
-    table, _ = audited(change=fail_on_another)
-    row = rows(table, "confirm")["winner"]
-    assert row["outcome"] == "failed" and row["reason"] == "cpu-short: out_of_memory: the telling line"
-    assert len(row["run_ids"]) == PAIRS + 1

@@ -19,7 +19,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.identity import workload_id
 from servelab.engines.adapters import ENGINES
 from servelab.engines.runtimes import RUNTIMES
-from servelab.search.preflight import CHECKS, WIDTH, Row, preflight, troubles
+from servelab.search.preflight import CHECKS, WIDTH, preflight, troubles
 from servelab.search.preflight.options import judge, known_flags
 from servelab.search.preflight.place import known_candidates
 from servelab.search.project import load_project
@@ -160,9 +160,7 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
     "accelerators": [
         (nothing, "ok", "tensor 2 × pipeline 1 × data 1 of 2; 64 attention heads, 8 KV heads"),
         (baseline_options(tensor_parallel_size=4), "error", "needs 4 accelerators, it has 2"),
-        (baseline_options(tensor_parallel_size=2, data_parallel_size=2), "error", "needs 4 accelerators, it has 2"),
         (candidate(accelerators=4), "warning", "uses 2 of 4 accelerators"),
-        (candidate(accelerators=3), "error", "uses 2 of 3 accelerators"),
         (shape(num_attention_heads=25), "error", "25 attention heads are not divisible by tensor parallel size 2"),
         (shape(num_key_value_heads=3), "error", "3 KV heads and tensor parallel size 2"),
         (candidate(arguments={"tensor-parallel-size": 4}, options={"tensor_parallel_size": None}), "error", "needs 4"),
@@ -184,7 +182,6 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         ),
         (yarn("hf-overrides", '{"rope_parameters": {"rope_type": "yarn", "factor": 4}}'), *LONG),
         (yarn("hf-overrides.max_position_embeddings", 131072), *LONG),
-        (workload("sharegpt"), "ok", "4,200 tokens"),
         (candidate(arguments={"max-model-len": 2000}, options={"context_length": None}), "error", "length 2,000 (set)"),
     ],
     "effective": [
@@ -207,7 +204,6 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (objective(metric="goodput_per_s", slos=SLOS), "warning", "goodput_per_s depends on `max_concurrency`"),
         (objective(constraints={"slo_attainment": {"mean": 0.9}}, slos=SLOS), "warning", "slo_attainment depends"),
         (objective(constraints={"ttft_ms": {"p99": 2000}}), "ok", "neither latencies nor SLOs"),
-        (protocol(max_concurrency=None), "ok", "neither latencies nor SLOs"),
         (
             objective(constraints={"ttft_ms": {"p99": 2000}}, protocol={"max_concurrency": None}),
             "warning",
@@ -234,13 +230,11 @@ CASES: dict[str, list[tuple[Change, str, str]]] = {
         (nothing, "ok", "is there, 61.0 GiB of weights"),
         (model_path("/no/such/folder"), "error", "/no/such/folder: No such file"),
         (without("tokenizer.json"), "error", "without `tokenizer.json`"),
-        (without("model.safetensors"), "error", "without `*.safetensors`"),
     ],
     "options": [
         (nothing, "ok", "flags, all known to vllm 0.11.0"),
         (candidate(arguments={"max-num-sequences": 4}), "error", "vllm 0.11.0 has no --max-num-sequences"),
         (candidate(arguments={"no-such-flag": None}), "error", "has no --no-such-flag"),
-        (candidate(arguments={"max_num_seqs": 4}), "ok", "flags, all known"),
         (
             candidate(accelerators=4, options={"tensor_parallel_size": None}),
             "warning",
@@ -408,10 +402,3 @@ def test_command_prints_the_whole_table_and_fails_for_an_error_alone(built, load
 def test_documentation_names_every_check():
     page = (ROOT / "docs/studies.md").read_text()
     assert [known.name for known in CHECKS if f"| `{known.name}` | {known.title} |" not in page] == []
-
-
-def test_of_a_thousand_candidates_that_are_wrong_some_are_named():
-    wrong = {"study": "s", "check": "options", "verdict": "error", "saw": "no such flag", "action": None}
-    rows = [Row(of=f"--seed={seed}", **wrong) for seed in range(998)]
-    (line,) = troubles([*rows, Row(of="baseline", **{**wrong, "verdict": "ok"})])
-    assert "--seed=19 and 978 more: no such flag" in line and len(line) < 400

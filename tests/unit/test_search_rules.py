@@ -33,18 +33,6 @@ def test_a_choice_that_hurts_beside_a_later_one_is_dropped(two):
     assert recheck.decision.changed and "the choice is dropped" in recheck.decision.reason
 
 
-def test_a_choice_that_cannot_be_turned_back_stays(two):
-    recheck = rechecked(two, {"": 100, "A": 110, "AB": 150, "B": "out_of_memory"})
-    assert choices(recheck.winner.configuration) == "AB"
-    assert recheck.decision.candidates[1].verdict == "failed"
-
-
-def test_the_recheck_costs_a_run_less_than_there_are_choices_and_a_second_start_of_the_winner(two):
-    past = run_search(two(), of({"": 100, "A": 110, "AB": 150, "B": 140}))
-    before = {run for stage in past[:-1] for run in stage.plan.run_ids()}
-    assert len(set(past[-1].plan.run_ids()) - before) == 2 - 1 + 1
-
-
 def test_the_recheck_applies_where_two_stages_changed_something(two):
     recheck = rechecked(two, {"": 100, "A": 110, "AB": 90, "B": 140})
     assert not recheck.plan.applies and "at least two stages" in recheck.plan.reason
@@ -93,15 +81,6 @@ def test_the_product_keeps_conditions_and_leaves_out_what_is_there_already(proje
     ]
     names = [variant.name for variant in product(project_with("grid", stages=stages).study)]
     assert names == ["max_num_seqs=8", "max_num_seqs=8 + threads=1", "max_num_seqs=8 + threads=1 + max_num_seqs=none"]
-
-
-def test_labels_that_stand_twice_name_their_stages(project_with):
-    stages = [
-        {"name": name, "candidates": [{"label": "on", "options": {option: 8}}]}
-        for name, option in (("a", "max_num_seqs"), ("b", "threads"))
-    ]
-    names = [variant.name for variant in product(project_with("grid", stages=stages).study)]
-    assert names == ["a: on", "b: on", "on + on"]
 
 
 def test_too_many_combinations_are_refused_before_they_are_made(project_with):

@@ -48,15 +48,6 @@ def test_it_is_sure_of_what_is_measured_and_unsure_of_what_is_not():
     assert measured < 0.1 * others
 
 
-@pytest.mark.parametrize(("starts", "share"), [(1.0, 0.75), (16.0, 0.95)])
-def test_a_value_of_more_starts_is_believed_more(starts, share):
-    """Noise as large as the effect: one start is believed in part, sixteen nearly in whole."""
-    at = [position(0, 0, 0), position(1, 0, 0)]
-    expected = fitted([0.0, 0.10], at, starts, StartNoise(10, 100)).at(ALL).expected()
-    found = (expected[at[1]] - expected[at[0]]) / 0.10
-    assert found > 0.6 if starts > 1 else found < share
-
-
 def test_measuring_what_was_expected_leaves_less_to_gain():
     at = [position(0, 0, 0), position(1, 1, 0), position(0, 1, 1)]
     prediction = fitted([0.0, 0.1, 0.05], at).at(ALL)
@@ -100,21 +91,6 @@ def test_a_design_keeps_to_what_is_allowed_and_not_taken():
     assert sorted([*found, 0, 1]) == sorted(np.flatnonzero(allowed))
 
 
-def test_processes_that_make_the_measurements_likelier_count_more():
-    """Large effects of one option alone: processes with small effects are forgotten."""
-    at = [position(0, 0, 0), position(1, 0, 0), position(1, 1, 0), position(0, 1, 1), position(1, 0, 2)]
-    quiet, loud = (fitted(size * ALL[at, 0], at).at(ALL) for size in (0.0, 0.5))
-    assert quiet.surrogate.weights.sum() == pytest.approx(1) == loud.surrogate.weights.sum()
-    unsure = [each.surrogate.weights @ each.variance[:, position(0, 0, 2)] for each in (quiet, loud)]
-    assert unsure[0] < 0.3 * unsure[1]
-
-
-def test_one_option_has_no_pairs():
-    levels = np.arange(3).reshape(-1, 1)
-    model = Surrogate(Measurements(levels[:2], np.array([0.0, 0.1]), np.ones(2), QUIET), (3,))
-    assert model.at(levels).expected()[1] == pytest.approx(0.1, abs=0.02)
-
-
 # failures
 
 
@@ -143,13 +119,6 @@ def test_a_choice_that_never_worked_may_fail_where_another_did():
     found = probability_of_failure(ALL, ALL[[position(0, 0, 0), position(0, 1, 0)]], ALL[[position(1, 0, 0)]])
     assert found[position(0, 1, 0)] == 0
     assert all(0.1 < each < 0.15 for each in found[[position(0, 0, 1), position(0, 1, 2)]])
-
-
-def test_each_of_many_suspects_is_blamed_a_little():
-    """One crash of three choices: each alone most likely works."""
-    found = probability_of_failure(ALL, ALL[[0]], ALL[[position(1, 1, 2)]])
-    assert found[position(1, 1, 2)] == pytest.approx(1)
-    assert all(0.1 < found[at] < 0.5 for at in (position(1, 0, 0), position(0, 1, 0), position(0, 0, 2)))
 
 
 def test_values_beyond_one_that_failed_are_likely_to_fail():
