@@ -16,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute as pc
 import pynvml
 import pytest
@@ -275,7 +276,7 @@ def test_cpu_time_is_told_apart_even_of_a_process_that_has_ended(who):
 
 def moment(cpus_s: dict[int, float], server: tuple[float, float], client: tuple[float, float], at_s: float = 10.0):
     """Busy seconds of each CPU; CPU time and waiting of server and client."""
-    cpus = {cpu: machine_source._CpuTimes(at_s, busy) for cpu, busy in cpus_s.items()}
+    cpus = {cpu: np.array([at_s, busy, 0.0]) for cpu, busy in cpus_s.items()}
     return machine_source._Moment(at_s, cpus, machine_source._Group(*server), machine_source._Group(*client))
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from servelab.measure.interrupts import COORDINATOR
 from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watched
@@ -19,6 +21,8 @@ from servelab.measure.telemetry import SOURCES, Reading, TelemetrySource, Watche
 _SHORTEST_S = 0.5
 """The kernel counts CPU time in hundredths of a second: a share over a shorter time would be noise."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_Times = NDArray[np.float64]
+"""Seconds of a CPU: all, busy, stolen."""
 
 
 @dataclass
@@ -36,25 +40,10 @@ class _Moment:
     """All seconds so far."""
 
     stamp_s: float = field(default_factory=time.monotonic)
-    cpus: dict[int, _CpuTimes] = field(default_factory=lambda: _cpu_times())
+    cpus: dict[int, _Times] = field(default_factory=lambda: _cpu_times())
     server: _Group = field(default_factory=_Group)
     client: _Group = field(default_factory=_Group)
     siblings: _Group = field(default_factory=_Group)
-
-
-@dataclass(frozen=True)
-class _CpuTimes:
-    """Seconds of CPU time."""
-
-    total: float = 0.0
-    busy: float = 0.0
-    steal: float = 0.0
-
-    def __add__(self, other: _CpuTimes) -> _CpuTimes:
-        return _CpuTimes(self.total + other.total, self.busy + other.busy, self.steal + other.steal)
-
-    def __sub__(self, other: _CpuTimes) -> _CpuTimes:
-        return _CpuTimes(self.total - other.total, self.busy - other.busy, self.steal - other.steal)
 
 
 class MachineUse(TelemetrySource):
@@ -167,32 +156,31 @@ def _waited(pid: int) -> Iterator[tuple[str, float]]:
                 yield thread.name, int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 
-def _cpu_times() -> dict[int, _CpuTimes]:
+def _cpu_times() -> dict[int, _Times]:
     """Seconds so far of each CPU, without those of guests, which count in `user` too."""
-    listed = re.findall(r"^cpu(\d+) (.+)$", Path("/proc/stat").read_text(encoding="ascii"), re.MULTILINE)
     found = {}
-    for number, text in listed:
+    for number, text in re.findall(r"^cpu(\d+) (.+)$", Path("/proc/stat").read_text(encoding="ascii"), re.MULTILINE):
         user, nice, system, idle, iowait, irq, softirq, steal = (int(word) / _TICKS_PER_S for word in text.split()[:8])
         busy = user + nice + system + irq + softirq
-        found[int(number)] = _CpuTimes(busy + idle + iowait + steal, busy, steal)
+        found[int(number)] = np.array([busy + idle + iowait + steal, busy, steal])
     return found
 
 
-def _between(before: _Moment, now: _Moment, cpus: Collection[int]) -> _CpuTimes:
+def _between(before: _Moment, now: _Moment, cpus: Collection[int]) -> _Times:
     """Seconds that passed on these CPUs."""
-    passed = (now.cpus[cpu] - before.cpus[cpu] for cpu in cpus if cpu in now.cpus and cpu in before.cpus)
-    return sum(passed, start=_CpuTimes())
+    passed = [now.cpus[cpu] - before.cpus[cpu] for cpu in cpus if cpu in now.cpus and cpu in before.cpus]
+    return np.array([np.zeros(3), *passed]).sum(axis=0)
 
 
 def _shares(before: _Moment, now: _Moment) -> Iterator[Reading]:
-    passed = _between(before, now, now.cpus)
-    percent = 100 / max(passed.total, 0.01)
+    total, busy, steal = map(float, _between(before, now, now.cpus))
+    percent = 100 / max(total, 0.01)
     own_s = max(0.0, now.server.cpu_s + now.client.cpu_s - before.server.cpu_s - before.client.cpu_s)
-    yield Reading("machine_cpu_percent", percent * passed.busy)
+    yield Reading("machine_cpu_percent", percent * busy)
     yield Reading("own_cpu_percent", percent * own_s)
-    yield Reading("others_cpu_percent", percent * max(0.0, passed.busy - own_s))
+    yield Reading("others_cpu_percent", percent * max(0.0, busy - own_s))
     yield Reading("siblings_cpu_percent", percent * max(0.0, now.siblings.cpu_s - before.siblings.cpu_s))
-    yield Reading("steal_cpu_percent", percent * passed.steal)
+    yield Reading("steal_cpu_percent", percent * steal)
 
 
 def _waits(before: _Moment, now: _Moment, pinned: frozenset[int], *, sees_server: bool) -> Iterator[Reading]:
@@ -216,8 +204,8 @@ def _waits(before: _Moment, now: _Moment, pinned: frozenset[int], *, sees_server
 
 def _delayed_s(before: _Moment, now: _Moment, cpus: Collection[int], group: _Group) -> float:
     """Seconds that a group lost on these CPUs to others: what it waited for its own processes is none of them."""
-    passed = _between(before, now, cpus)
-    return min(group.waited_s, max(0.0, passed.busy - group.cpu_s)) + passed.steal
+    _, busy, steal = map(float, _between(before, now, cpus))
+    return min(group.waited_s, max(0.0, busy - group.cpu_s)) + steal
 
 
 SOURCES.register(MachineUse.name, MachineUse)
