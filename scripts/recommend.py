@@ -7,7 +7,7 @@ from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import read_table
 from servelab.search.candidates_table import workload_titles
 from servelab.search.decision import Decision
-from servelab.search.proof_plan import promised_percent, promised_places
+from servelab.search.proof_plan import promised_percent
 from servelab.search.recommend import recommend
 from servelab.search.strategy import PastStage
 from servelab.study.plan import Plan
@@ -26,10 +26,9 @@ def main(rule: RuleJob) -> None:
         for plan, decision, found in zip(plans, decisions, tables, strict=True)
         if isinstance(plan, Plan)
     ]
-    promised: tuple[float | None, str | None] = (None, None)
+    promised = None
     if isinstance(study, Study) and isinstance(last, Plan):
-        proposed = last.candidates[-1].configuration
-        promised = promised_percent(study, past, proposed), promised_places(study, past, proposed)
+        promised = promised_percent(study, past, last.candidates[-1].configuration)
     recommended = recommend(
         study,
         last,
@@ -37,7 +36,7 @@ def main(rule: RuleJob) -> None:
         read_table(rule.input.improvements, schemas.IMPROVEMENTS),
         runs if is_live(rule.wildcards.search) else None,
         workload_titles(path),
-        *promised,
+        promised,
         decisions,
         read_table(rule.input.curves, schemas.CURVES),
     )

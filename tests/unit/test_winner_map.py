@@ -86,7 +86,7 @@ def answer(make_project, tmp_path):
         gains = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
         titles = {name: name for name in project.study.workloads}
         return recommend(
-            project.study, plan, table, gains, tmp_path, titles, 40.0, None, decisions, curves_of(searched)
+            project.study, plan, table, gains, tmp_path, titles, 40.0, decisions, curves_of(searched)
         )
 
     return make

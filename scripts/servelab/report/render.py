@@ -145,8 +145,6 @@ def _warnings(recommended: Recommended, origin: Origin, run_ids: Sequence[str]) 
     """What a reader must know before the figures: title → text."""
     gains = recommended.proof.workloads if recommended.proof else recommended.improvements
     found = list(dict.fromkeys(each.unequal_places for each in gains if each.unequal_places))
-    if recommended.proof and recommended.proof.promised_unequal_places:
-        found.append(f"what the search promised: {recommended.proof.promised_unequal_places}")
     warnings = {
         "Not started here": origin.visited(run_ids),
         "Imported": origin.imported(run_ids),

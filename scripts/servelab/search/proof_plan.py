@@ -274,11 +274,6 @@ def promised_percent(study: Study, past: Sequence[PastStage], proposed: Configur
     return 100 * (float(winner["objective_value"]) / float(base["objective_value"]) - 1)
 
 
-def promised_places(study: Study, past: Sequence[PastStage], proposed: Configuration | None = None) -> str | None:
-    """How the places of the runs behind `promised_percent` differ; None if they do not."""
-    return unequal_places(row for row in _promised_rows(study, past, proposed) if row is not None)
-
-
 def _promised_rows(
     study: Study, past: Sequence[PastStage], proposed: Configuration | None
 ) -> tuple[Row | None, Row | None]:

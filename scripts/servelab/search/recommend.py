@@ -56,7 +56,7 @@ def judge_loss(study: SearchedStudy, table: pd.DataFrame, gain: Improvement) -> 
     with the winner alone. Logs without an interval are judged by the change alone; a proof without one is `unclear`.
     """
     most = study.objective.max_loss_percent
-    sides = {row["candidate"]: row for row in _rows(table) if row["workload"] == gain.workload}
+    sides = _rows_of_sides(table, gain.workload)
     if len(sides) > 1 and all(row["outcome"] == SATURATED for row in sides.values()):
         return "holds", "both are saturated at a lower rate"
     wrong = {name: unfit(study, row) for name, row in sides.items()}
@@ -99,9 +99,7 @@ def best_by_workload(
     found = []
     gain_on = {gain.workload: gain for gain in gains}
     for workload in study.workloads:
-        fit = {
-            row["candidate"]: row for row in _rows(table) if row["workload"] == workload and unfit(study, row) is None
-        }
+        fit = {name: row for name, row in _rows_of_sides(table, workload).items() if unfit(study, row) is None}
         if fit:
             decides = workload == study.objective.on
             name, why, change = _best(study, recommended, fit, gain_on.get(workload), decides=decides)
@@ -153,10 +151,6 @@ def _change_of(side: str, gain: Improvement) -> Change:
     return value, high, low
 
 
-def _rows(table: pd.DataFrame) -> list[Row]:
-    return table.to_dict("records")  # type: ignore[return-value]
-
-
 _NUMBERS = ("baseline_value", "value", "change_percent", "change_ci95_low_percent", "change_ci95_high_percent")
 
 
@@ -168,16 +162,14 @@ def recommend(
     runs_folder: Path | None,
     titles: Mapping[str, str],
     promised_percent: float | None = None,
-    promised_places: str | None = None,
     decisions: Sequence[Decision] = (),
     curves: pd.DataFrame | None = None,
 ) -> Recommended:
     """The study's answer.
 
     `last` is the plan of the last stage and `table` its table; `improvements` is the study's; `titles` has each
-    workload's title; `promised_percent` is the change that the search found, `promised_places` how the places of the
-    runs behind it differ; `decisions` are those of the search, `curves` the table of its curves
-    (schemas.CURVES). The winner of the search is recommended if its proof says that it is better, or if it is that of
+    workload's title; `promised_percent` is the change that the search found; `decisions` are those of the search,
+    `curves` is schemas.CURVES. The winner of the search is recommended if its proof says that it is better, or if it is that of
     a recorded study; otherwise the baseline is. `runs_folder` contains the runs; None for a recorded study, where
     nothing ran here.
     """
@@ -205,9 +197,8 @@ def recommend(
         f"The search could not judge {', '.join(untold)}, as runs were disturbed." if untold else None,
         _effective_note(study, baseline.configuration, answer.configuration),
     )
-    if proof:
-        update = {"proposed_command": started.get(WINNER), "promised_unequal_places": promised_places}
-        proof = proof.model_copy(update={name: value for name, value in update.items() if value is not None})
+    if proof and started.get(WINNER):
+        proof = proof.model_copy(update={"proposed_command": started[WINNER]})
     return Recommended(
         study=study.study,
         command=answer.command,

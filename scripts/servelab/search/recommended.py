@@ -66,9 +66,6 @@ class Improvement(JsonPart):
 class Proof(ProofVerdict):
     """The proof of what the search proposed, on the workload that decides."""
 
-    promised_unequal_places: str | None = Field(
-        None, description="How the places of the runs behind the promise differ; null if they do not (cluster.md)."
-    )
     wanted_half_width_percent: float | None = Field(
         description="Half width that its interval was to reach; null if neither the study nor the search gave one."
     )
