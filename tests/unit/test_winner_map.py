@@ -85,9 +85,7 @@ def answer(make_project, tmp_path):
             made_run.manifest(made_run.spec(), command=["start", side]).write(tmp_path / run / "manifest.json")
         gains = improvements(table, rounds, rounds.assign(definition=None)).to_pandas()
         titles = {name: name for name in project.study.workloads}
-        return recommend(
-            project.study, plan, table, gains, tmp_path, titles, 40.0, decisions, curves_of(searched)
-        )
+        return recommend(project.study, plan, table, gains, tmp_path, titles, 40.0, decisions, curves_of(searched))
 
     return make
 

@@ -169,8 +169,8 @@ def recommend(
 
     `last` is the plan of the last stage and `table` its table; `improvements` is the study's; `titles` has each
     workload's title; `promised_percent` is the change that the search found; `decisions` are those of the search,
-    `curves` is schemas.CURVES. The winner of the search is recommended if its proof says that it is better, or if it is that of
-    a recorded study; otherwise the baseline is. `runs_folder` contains the runs; None for a recorded study, where
+    `curves` is schemas.CURVES. The winner of the search is recommended if its proof says that it is better, or if it
+    is that of a recorded study; else the baseline. `runs_folder` contains the runs; None for a recorded study, where
     nothing ran here.
     """
     table = table[table["stage"] == last.stage]
