@@ -34,7 +34,8 @@ def main(rule: RuleJob) -> None:
         if status.is_ok:
             print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")
         else:
-            print(f"{status.run_id}: failed, {status.reason}: {status.message}")
+            why = f"disturbed, it counts for nothing: {status.disturbed}; " if status.disturbed else ""
+            print(f"{status.run_id}: {why}failed, {status.reason}: {status.message}")
 
 
 run_rule(main, without_pandas=True)

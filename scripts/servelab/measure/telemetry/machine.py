@@ -169,7 +169,8 @@ def _cpu_times() -> dict[int, _Times]:
 def _between(before: _Moment, now: _Moment, cpus: Collection[int]) -> _Times:
     """Seconds that passed on these CPUs."""
     passed = [now.cpus[cpu] - before.cpus[cpu] for cpu in cpus if cpu in now.cpus and cpu in before.cpus]
-    return np.array([np.zeros(3), *passed]).sum(axis=0)
+    total: _Times = np.array([np.zeros(3), *passed]).sum(axis=0)
+    return total
 
 
 def _shares(before: _Moment, now: _Moment) -> Iterator[Reading]:
