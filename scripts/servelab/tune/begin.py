@@ -17,7 +17,7 @@ from servelab.cli.first_study import AskedHardware, closest_study, known_engines
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
-from servelab.core.run_spec import ModelSource
+from servelab.core.run_spec import ModelSource, ProtocolSpec
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.accelerator_boards import board_of
 from servelab.engines.adapters import ENGINES
@@ -146,6 +146,8 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     if not proposed.candidates:
         raise ConfigError("no lever applies to this command and load; write its stages by hand: docs/studies.md")
     protocol = example.protocol.model_dump(mode="json", exclude_defaults=True) | {"max_concurrency": users}
+    if example.protocol.startup_timeout_s < ProtocolSpec().startup_timeout_s:  # a small model's: others start slower
+        del protocol["startup_timeout_s"]
     if asked.trace:
         protocol["arrivals"] = "replay"
     if asked.rate:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.identity import lock_sha256
 from servelab.core.run_spec import Strict
 from servelab.core.yaml_file import read_config
+from servelab.engines.endpoint import NOT_KNOWN
 from servelab.engines.runtimes import RUNTIMES, Environment, Runtime, Tool, asked_version
 
 
@@ -81,3 +83,30 @@ class Host(Runtime):
 
 
 RUNTIMES.register("host", Host())
+
+
+@dataclass(frozen=True)
+class Nothing(Runtime):
+    """The environment's folder contains only `environment.json`, with the Python of the workflow."""
+
+    name: str = "none"
+
+    def version(self, lock: Path, packages: tuple[str, ...]) -> str | None:
+        """See `Runtime.version`; None for a tool that has packages, which would have to be installed."""
+        return None if packages else NOT_KNOWN
+
+    def build(self, tool: Tool, lock: Path, folder: Path) -> Environment:
+        """See `Runtime.build`; there is nothing to build."""
+        environment = Environment(
+            tool=tool.name,
+            version=NOT_KNOWN,
+            runtime=self.name,
+            python=Path(sys.executable),
+            lock_sha256=lock_sha256(lock),
+            packages={},
+        )
+        environment.write(folder / "environment.json")
+        return environment
+
+
+RUNTIMES.register("none", Nothing())
