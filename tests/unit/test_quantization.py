@@ -1,13 +1,14 @@
 """Weights in another number format: the same model to within the format's precision, served with the same tokens."""
 
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
 
 from servelab.assets.model_files import GGUF_QUANTIZER, quantize_model
-from servelab.core.run_spec import QUANTIZATIONS
+from servelab.core.run_spec import Quantization
 
 SHAPE = (64, 64)
 STEP = {"q4_0": 1 / 7, "q8_0": 1 / 120, "bf16": 1 / 128, "f16": 1 / 1000}
@@ -40,7 +41,7 @@ def tensors(path):
     return {tensor.name: tensor for tensor in GGUFReader(path).tensors}
 
 
-@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+@pytest.mark.parametrize("quantization", get_args(Quantization))
 def test_same_weights_within_the_formats_precision(quantization, model, tmp_path):
     written = json.loads(quantize_model(model, quantization, tmp_path / "out").read_text())
     assert written["conversion"] == f"{GGUF_QUANTIZER}: {quantization}"
