@@ -93,7 +93,7 @@ class _Causes:
 
 
 class _Limits:
-    """Limits of a sum over several options, as of memory: drawn causes, each of which is one limit.
+    """Limits of a sum over several options, as of memory. They are drawn, and each is a possible cause.
 
     An option with ordered values counts by the steps of its scale, in order or by their logarithms, times a weight. A
     limit is drawn among `all_levels`.
