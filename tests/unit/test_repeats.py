@@ -30,12 +30,12 @@ def change(run: Path, **values) -> None:
     made_run.seal(run)
 
 
-def missing(runs, *words, others=0.0, partners=None, is_running=True) -> tuple[list[int], list[str]]:
+def missing(runs, *words, others=0.0, partners=None) -> tuple[list[int], list[str]]:
     """Numbers of the runs that are not complete, asked twice; and lines."""
     lines: list[str] = []
     repeats = Repeats(words, lambda run_id: (partners or {}).get(run_id, ()), lambda: others)
     folder = runs[0].parent
-    sealed = SealedRuns(folder, folder.parent / "marks", lines.append, is_running=lambda: is_running, repeats=repeats)
+    sealed = SealedRuns(folder, folder.parent / "marks", lines.append, repeats=repeats)
     for _ in range(2):
         found = [number for number, run in enumerate(runs) if not sealed.is_complete(run.name)]
     return found, lines
@@ -62,10 +62,22 @@ def test_a_run_is_chosen_by_the_beginning_of_its_id(runs):
     assert missing(runs, runs[1].name[:8], others=50.0)[0] == [1]
 
 
-def test_a_dry_run_counts_them_and_moves_nothing(runs):
-    found, lines = missing(runs, is_running=False)
-    assert (found, len(lines), runs[0].exists()) == ([0], 1, True)
-    assert "was disturbed, waited" in lines[0]
+def test_a_dry_run_counts_them_and_only_a_real_one_moves_them(runs):
+    """A real one looks first, for its forecast, and moves them when it plans its jobs."""
+    lines, running = [], []
+    sealed = SealedRuns(
+        runs[0].parent,
+        runs[0].parents[1] / "marks",
+        lines.append,
+        is_running=lambda: bool(running),
+        repeats=Repeats(others_percent=lambda: 0.0),
+    )
+    for _ in range(2):
+        assert not sealed.is_complete(runs[0].name) and runs[0].exists() and sealed.marks(runs[0].name)
+    assert len(lines) == 1 and "was disturbed, waited" in lines[0]
+    running.append(1)
+    for _ in range(2):
+        assert not sealed.is_complete(runs[0].name) and not runs[0].exists()
 
 
 def test_a_run_of_this_invocation_is_kept_though_it_is_disturbed_again(runs):

@@ -138,6 +138,9 @@ class SealedRuns:
         if run_id in self._sound:
             return True
         folder = self._runs / run_id
+        if self._repeats and (why := self._repeats.why(folder)):
+            self._repeat(folder, why)
+            return False
         if not _is_there(folder):
             is_repeated = self._repeats is not None and self._repeats.is_chosen(run_id)
             if is_repeated or self._elsewhere is None or not self._elsewhere.has(run_id):
@@ -151,9 +154,6 @@ class SealedRuns:
         if why := why_not_used(folder, use_imported=self._use_imported):
             self._broken[run_id] = _newest_ns(folder)
             self._report(f"{why}; it is set aside and measured again")
-            return False
-        if self._repeats and (why := self._repeats.why(folder)):
-            self._repeat(folder, why)
             return False
         self._sound.add(run_id)
         return True
