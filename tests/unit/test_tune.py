@@ -250,7 +250,7 @@ def test_a_trace_and_a_budget_are_parts_of_the_study(tmp_path, capsys):
     tune_command.main(tune_command.options().parse_args([*words, "--", "vllm", "serve", "Qwen/Qwen3-32B"]))
     study = load_project(tmp_path / "config/studies/mine.yaml", tmp_path).study
     assert (study.objective.on, study.protocol.arrivals) == ("our-traffic", "replay")
-    assert study.search.stop_when.accelerator_hours == 16
+    assert study.budget.accelerator_hours == 16
     said = capsys.readouterr().out
     assert "Not proposed:" in said and "config/datasets.yaml gets our-traffic" in said
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")

@@ -167,7 +167,7 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
         "objective": objective,
         "protocol": protocol,
         "answers": {},
-        **({"search": {"stop_when": {"accelerator_hours": budget}}} if budget else {}),
+        **({"budget": {"accelerator_hours": budget}} if budget else {}),
         "baseline": _baseline(command, sizes),
         "workloads": [workload],
     }
