@@ -6,7 +6,7 @@ never reused wrongly. Labels, comments, key order and the study's name are not i
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -89,6 +89,8 @@ class PathSource(Strict):
 ModelSource = Annotated[HubSource | PackageSource | PathSource, Field(discriminator="kind")]
 ModelFormat = Literal["gguf", "safetensors"]
 Quantization = Literal["q4_0", "q8_0", "bf16", "f16"]
+QUANTIZATIONS: tuple[str, ...] = get_args(Quantization)
+"""Formats that `model.variants.<name>.quantization` accepts."""
 
 
 class EngineSpec(Strict):
