@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from servelab.engines.start_rules import Launch, own_positions
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.memory import asked_tokens
-from servelab.search.preflight.place import Place
+from servelab.search.preflight.place import MODEL_ACTION, Place
 
 
 def look(place: Place) -> Iterator[Finding]:
@@ -29,6 +29,8 @@ def look(place: Place) -> Iterator[Finding]:
         refused = [why for rule in engine.start_rules if (why := rule(launch))]
         if refused:
             yield Finding(known.name, "error", "; ".join(refused), f"change one: {engine.name} does not start")
+        elif not facts.config:
+            yield Finding(known.name, "unknown", "the model's configuration is not known here", MODEL_ACTION)
         else:
             yield Finding(known.name, "ok", f"{engine.name} starts with these numbers")
 
