@@ -81,7 +81,7 @@ def test_studies_of_several_nodes_or_kinds_are_refused():
 def test_no_start_begins_that_would_not_end_and_one_line_says_so(tmp_path, monkeypatch):
     times = PastTimes(tmp_path)
     visit = [SimpleNamespace(hardware=SimpleNamespace(count=4))]
-    monkeypatch.setattr(PastTimes, "of_visit", lambda self, visit: VisitTime(4 * 600.0, 0.0))
+    monkeypatch.setattr(PastTimes, "of_visit", lambda self, visit: VisitTime(4 * 600.0, 0.0, 0.0))
     times.check_time_left([visit], ends_s=2000.0, now_s=1000.0)
     with pytest.raises(Outage, match=r"the allocation ends in 14 min, and this may take 15 min") as error:
         times.check_time_left([visit], ends_s=2000.0, now_s=1150.0)

@@ -204,7 +204,7 @@ def test_a_past_run_that_was_changed_is_named_and_not_compared(project, plans, t
         (folder / name).write_text((folder / name).read_text().replace('"startup_s": 1.0', '"startup_s": 2.0'))
     else:
         (folder / name).write_text((folder / name).read_text() + " ")
-    with pytest.raises(ServelabError, match=rf"{folder.name}: not a complete run \({name}: was changed\); remove"):
+    with pytest.raises(ServelabError, match=rf"{folder.name}: not a complete run \({name}: was changed\); run again"):
         build_history(project, plans, tmp_path)
 
 

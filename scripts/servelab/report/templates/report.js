@@ -33,6 +33,7 @@ for (const table of document.querySelectorAll("table")) {
   table.classList.add("sortable");
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
+    if (!head.textContent.trim()) return;
     const button = document.createElement("button");
     button.type = "button";
     button.title = "Sort by this column";

@@ -6,19 +6,66 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from servelab.search.decide import decide_stage
-from servelab.search.decision import Decision
+from servelab.metrics.definitions import METRICS
+from servelab.search.decide import ahead, decide_stage, noise_of
+from servelab.search.decision import Decision, Verdict, rows_of, soundest
 from servelab.search.options_space import product
 from servelab.search.planning import make_plan
 from servelab.search.strategies import STRATEGIES
-from servelab.search.strategies.adaptive import ADAPTIVE
 from servelab.search.strategy import Outline, PastStage
 from servelab.study.configuration import baseline
 from servelab.study.plan import Plan
 from servelab.study.project import Project
 from servelab.study.study import Study
 
-_MODELLED = 300
+
+def decide_among_many(study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
+    """Decides as `servelab.search.decide.decide_stage` does, with one difference.
+
+    Among the better candidates that noise cannot tell from the best, the winner is the one that changes least on the
+    incumbent, so that the answer has no choice that is there by noise alone.
+    """
+    decision = decide_stage(study, plan, table)
+    if not decision.changed:
+        return decision
+    rows = rows_of(table)
+    noise = noise_of(study, rows)
+    assert noise is not None
+    verdicts = [
+        verdict.model_copy(update={"verdict": "better"}) if verdict.verdict == "winner" else verdict
+        for verdict in decision.candidates
+    ]
+    sign = 1 if METRICS.get(study.objective.metric).higher_is_better else -1
+    better = [position for position, verdict in enumerate(verdicts) if verdict.verdict == "better"]
+    better = soundest(study, rows, better)
+    best = max(better, key=lambda position: sign * float(rows[position]["objective_value"]))
+    equals = [position for position in better if ahead(study, rows[position], rows[best], noise)[0] != "worse"]
+    winner = min(equals, key=lambda at: (_changes(plan, at), -sign * float(rows[at]["objective_value"])))
+    why = verdicts[winner].why
+    if winner != best:
+        why += (
+            f"; of {len(equals)} that cannot be distinguished from the best, {verdicts[best].candidate}, "
+            "it changes least"
+        )
+    verdicts[winner] = verdicts[winner].model_copy(update={"verdict": "winner", "why": why})
+    return _with(decision, verdicts, winner, f"{verdicts[winner].candidate}: {why}")
+
+
+def _changes(plan: Plan, position: int) -> int:
+    """Number of settings that a candidate changes on the incumbent."""
+    changes = plan.candidates[position].changes
+    return sum(len(value) if isinstance(value, dict) else 1 for value in changes.values())
+
+
+def _with(decision: Decision, verdicts: list[Verdict], winner: int, reason: str) -> Decision:
+    chosen = decision.winner.model_copy(
+        update={"candidate": verdicts[winner].candidate, "run_id": verdicts[winner].run_id}
+    )
+    return decision.model_copy(
+        update={"candidates": verdicts, "winner": chosen, "changed": winner != 0, "reason": reason}
+    )
+
+
 _NAME, _TITLE = "grid", "Every combination"
 
 
@@ -44,9 +91,8 @@ class Grid:
         return make_plan(project, _NAME, _TITLE, baseline(project.study), product(project.study))
 
     def decide(self, study: Study, plan: Plan, table: pd.DataFrame) -> Decision:
-        """As the adaptive search decides; a model of very many takes too long, and they are compared one by one."""
-        is_small = len(plan.candidates) <= _MODELLED
-        return ADAPTIVE.decide(study, plan, table) if is_small else decide_stage(study, plan, table)
+        """See `decide_among_many`."""
+        return decide_among_many(study, plan, table)
 
 
 STRATEGIES.register(Grid.name, Grid())
