@@ -196,6 +196,6 @@ def test_a_sweep_has_curves_and_a_map_without_intervals(study):
         (16, ["winner"]),
     ]
     assert map_.text == (
-        "sharegpt, Output tokens/s per node by load. By its logs alone (one run a point, so there is no interval) the "
+        "Curve sharegpt, by Output tokens/s per node. By its logs alone (one run a point, so there is no interval) the "
         "best was baseline at 1 to 4 (suspect); winner at 16 (suspect) in flight."
     )

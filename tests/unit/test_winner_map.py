@@ -120,7 +120,7 @@ def test_the_answer_names_who_is_better_from_which_load_on(answer, tmp_path):
     (crossing,) = found.crossings
     assert 4 == crossing.ci95_low < crossing.at < crossing.ci95_high == 16
     assert found.text.startswith(
-        "cpu-sharegpt, Total tokens/s per accelerator by load. "
+        "Curve cpu-sharegpt, by Total tokens/s per accelerator. "
         f"Proved: up to {crossing.ci95_low:.3g} in flight the baseline is better"
     )
     assert f"from {crossing.ci95_high:.3g} in flight the winner is better; measured from 1 to 16" in found.text

@@ -264,7 +264,7 @@ def _is_sound(row: Mapping[object, object]) -> bool:
 def map_text(found: WinnerMap) -> str:
     """The map in words: `up to 38 in flight the baseline, from 46 the winner; …`."""
     label = metric_label(found.metric, found.basis)
-    parts = [f"{found.curve}, {label} by load."]
+    parts = [f"Curve {found.curve}, by {label}."]
     if found.ranges:
         parts.append(f"Proved: {_proved(found)}.")
     if found.explored:
