@@ -11,12 +11,16 @@ from servelab.engines.adapters import ENGINES
 from servelab.engines.options import OPTIONS
 from servelab.engines.server_to_start import Serve
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.mark.parametrize("engine", list(ENGINES), ids=lambda engine: engine.name)
 def test_every_engine(engine):
     assert set(engine.options) <= set(OPTIONS)
     assert engine.model_formats
     assert set(engine.option_since) <= set(engine.options)
+    own = [target for target in (engine.facts.parse if engine.facts else ()) if ".py:" in target]
+    assert all(Path(target.partition(":")[0]).is_relative_to(ROOT / "scripts") for target in own)
 
 
 FLAGLESS = ("mindie", "endpoint")  # read a file instead, or already run; see test_mindie.py and test_endpoint.py

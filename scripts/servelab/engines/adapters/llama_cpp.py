@@ -16,7 +16,7 @@ from servelab.engines.options import (
     flag,
     switch,
 )
-from servelab.engines.server_to_start import Options, Serve
+from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve
 
 _LAUNCHER = Path(llama_cpp_server.__file__)
 _AUTO_SLOTS = 4
@@ -43,6 +43,10 @@ class LlamaCpp(Engine):
         "speculative_decoding": flag("--spec-type"),
         "threads": flag("--threads"),
     }
+    # The tokenizer and the configuration are in the GGUF file, and only the server reads them.
+    facts = EnvironmentFacts(
+        application=("xllamacpp:Server",), parse=(f"{_LAUNCHER}:parse",), base_flags=("--model", "model.gguf")
+    )
     lossless_settings = (*Engine.lossless_settings, "model-draft", "draft*", "spec-*")
 
     def defaults(
