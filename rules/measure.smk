@@ -26,9 +26,8 @@ rule measure:
         accelerators=PLACEMENTS.accelerators(),
     params:
         job=lambda wildcards: JOBS.json(wildcards.run_id),
-        sign=SIGNING.json,
         names=NAMES,
         use_imported=CONFIG.use_imported_runs,
         runs=lambda wildcards, output: str(Path(output.manifest).parents[1]),
     shell:
-        call("measure", "job", "names", "sign", "use_imported", "runs", log=SHOWN)
+        call("measure", "job", "names", "use_imported", "runs", log=SHOWN)

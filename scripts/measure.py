@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from servelab.core.cli import RuleJob, run_rule
-from servelab.core.ssh_signature import parse_key
 from servelab.machine.device_names import parse_stated
 from servelab.measure.inputs import ENDS_AT, parse_job
 from servelab.measure.interrupts import outage_on_interrupt
@@ -21,7 +20,6 @@ from servelab.measure.visits import measure_job
 def main(rule: RuleJob) -> None:
     given = rule.params
     job, stated = parse_job(given.job), parse_stated(given.get("names", "{}"))
-    key = parse_key(given.sign) if given.get("sign") else None
     use_imported = given.get("use_imported", "True") == "True"
     if ends_at := os.environ.get(ENDS_AT):
         from servelab.results.past_runs import PastTimes  # few studies run in one allocation
@@ -29,7 +27,7 @@ def main(rule: RuleJob) -> None:
         visits = [[run.spec for run in visit] for visit in job.visits]
         PastTimes(Path(given.runs), use_imported=use_imported).check_time_left(visits, float(ends_at), time.time())
     with outage_on_interrupt():
-        statuses = measure_job(job, Path(given.runs), stated, key, use_imported=use_imported)
+        statuses = measure_job(job, Path(given.runs), stated, use_imported=use_imported)
     for status in statuses:
         if status.is_ok:
             print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")

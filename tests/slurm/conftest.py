@@ -11,7 +11,6 @@ import pytest
 import yaml
 from patience import until
 from slurm.cluster import Cluster, missing_programs
-from ssh_keys import make_key, signing_key
 from workflow.workspace import ROOT, WORKLOADS, Workspace
 
 from servelab.core.yaml_file import read_yaml
@@ -191,12 +190,9 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def finished(cluster, tmp_path_factory):
-    """All three studies, run to their end at once and signed. Tests change copies of it."""
+    """All three studies, run to their end at once. Tests change copies of it."""
     folder = tmp_path_factory.mktemp("slurm") / "workspace"
     workspace = SlurmWorkspace.on(cluster, folder, [cpu_study(), gpu_study(), npu_study()])
-    workspace.key = make_key(folder.with_name("key"))
-    sign = signing_key(workspace.key).model_dump()
-    workspace.write("config/sites/loopback.yaml", yaml.safe_dump(SITE | {"sign": sign}))
     earlier = [job["id"] for job in cluster.jobs("all")]
     workspace.output = workspace.snakemake()
     workspace.jobs = [job for job in cluster.jobs("all") if job["id"] not in earlier]

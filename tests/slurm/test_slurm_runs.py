@@ -6,10 +6,6 @@ from itertools import combinations
 import psutil
 import pytest
 from slurm.conftest import ASCEND, H100
-from ssh_keys import allow, make_key
-
-from servelab.core.ssh_signature import BadSignatureError
-from servelab.measure.run_files import check_run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.gate]
 PARTITIONS = {H100: "gpu", ASCEND: "npu", "cpu": "cpu"}
@@ -59,16 +55,6 @@ def test_a_run_asks_for_its_accelerators_and_no_more(finished):
 def test_all_runs_succeed(finished):
     outcomes = {run: finished.json(f"results/runs/{run}/status.json") for run in finished.runs()}
     assert {run: status["message"] for run, status in outcomes.items() if status["outcome"] != "ok"} == {}
-
-
-def test_every_run_is_signed_in_its_job(finished, tmp_path):
-    signers = allow(tmp_path / "signers", finished.key)
-    other = allow(tmp_path / "others", make_key(tmp_path / "another"))
-    for run in finished.runs():
-        folder = finished.folder / "results/runs" / run
-        assert check_run(folder, signers).redacted == []
-        with pytest.raises(BadSignatureError):
-            check_run(folder, other)
 
 
 def test_two_of_four_on_eight_gpus_at_once_and_on_disjoint_ones(finished):

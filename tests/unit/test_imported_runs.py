@@ -31,7 +31,6 @@ def runs(tmp_path):
         study="x",
         imported_at=when,
         archive_signed_by=None,
-        run_signed_by=None,
     )
     ImportedRun(run_id=imported.name, imports=[mark]).write(imported / "imported.json")
     return tmp_path / "runs"

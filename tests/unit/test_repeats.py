@@ -95,7 +95,7 @@ def test_a_pair_is_measured_together(first, runs):
 
 def test_an_imported_run_is_left_alone(runs):
     imported = {"archive": None, "archive_sha256": None, "study": None, "results_folder": "../other"}
-    signed = {"archive_signed_by": None, "run_signed_by": None, "imported_at": "2025-01-01"}
+    signed = {"archive_signed_by": None, "imported_at": "2025-01-01"}
     mark = {"run_id": runs[0].name, "imports": [imported | signed]}
     (runs[0] / "imported.json").write_text(json.dumps(mark))
     assert missing(runs, "disturbed")[0] == []

@@ -7,13 +7,12 @@ import shutil
 import made_run
 import pytest
 from made_results import write_run
-from ssh_keys import allow, make_key, signing_key
 
 from servelab.archive.layout import RunPlace
 from servelab.archive.shared_runs import SharedRuns
 from servelab.core.errors import ServelabError
 from servelab.core.seal import faults_of_seal
-from servelab.measure.run_files import RunStatus, read_import, sign_run
+from servelab.measure.run_files import read_import
 from servelab.workflow.imports import shared_runs
 from servelab.workflow.studies import read_configuration
 
@@ -51,7 +50,7 @@ def test_a_run_is_taken_with_a_mark_of_its_origin(shared, other, tmp_path, lines
     taken = tmp_path / "results/runs" / run_id
     assert faults_of_seal(taken) == [] and ids(tmp_path / "results") == [run_id]
     (mark,) = read_import(taken).imports
-    assert (mark.origin, mark.archive, mark.run_signed_by) == (str(other), None, None)
+    assert (mark.origin, mark.archive) == (str(other), None)
     assert read_import(other / "runs" / run_id) is None and left in ids(other)
     assert not list((tmp_path / "results").glob(".fetched-*"))
     assert shared.lines() == [f"{other}: has 1 of the missing runs, which are not measured again"]
@@ -73,18 +72,6 @@ def test_a_broken_run_is_not_taken(shared, other, tmp_path, lines, damage, said)
     assert shared.fetch(sound)
 
 
-def test_only_runs_that_a_trusted_key_signed_are_taken_where_keys_are_named(other, tmp_path, lines):
-    signed, unsigned = ids(other)
-    key = make_key(tmp_path / "key")
-    folder = other / "runs" / signed
-    sign_run(folder, RunStatus.read(folder / "status.json"), signing_key(key))
-    keys = allow(tmp_path / "keys", key)
-    shared = taken_from(other, tmp_path, lines, allowed_signers=keys)
-    assert shared.fetch(signed) and not shared.fetch(unsigned)
-    assert lines == [f"{other}: run {unsigned} is not signed; it is not taken from there"]
-    assert read_import(tmp_path / "results/runs" / signed).imports[-1].run_signed_by
-
-
 def test_the_first_place_that_has_a_run_counts(other, tmp_path, lines):
     run_id, _ = ids(other)
     shutil.copytree(other, tmp_path / "copy")
@@ -98,6 +85,7 @@ def test_the_first_place_that_has_a_run_counts(other, tmp_path, lines):
     [
         ("nowhere", "nowhere: cannot be read"),
         ("empty", "is no results folder"),
+        ([{"place": "other", "allowed_signers": "keys"}], "only archives are signed"),
         # in one piece no archive would take this file
         ([{"place": "@".join(("s3://key:secret", "bucket/x"))}], "a credential"),
         ([{"plase": "x"}], "plase"),
@@ -106,6 +94,7 @@ def test_the_first_place_that_has_a_run_counts(other, tmp_path, lines):
 def test_a_place_that_cannot_be_used_is_an_error_with_its_name(tmp_path, monkeypatch, value, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "other/runs").mkdir(parents=True)
     with pytest.raises(ServelabError, match=said) as caught:
         shared_runs(read_configuration({"studies": [], "runs_from": value}), tmp_path, print).has("0" * 20)
     assert "runs_from" in str(caught.value) and "key:secret" not in str(caught.value)

@@ -120,5 +120,5 @@ class RunPlace(Strict):
 
     place: str = Field(min_length=1, description="Results folder, archive, or folder of archives; a path or `s3://…`.")
     allowed_signers: Path | None = Field(
-        None, description="File of keys that you trust: only runs and archives that one of them signed are taken."
+        None, description="File of keys that you trust: only archives that one of them signed are taken."
     )

@@ -21,8 +21,7 @@ from servelab.core.files import move_folder
 from servelab.core.identity import file_sha256
 from servelab.core.result_lock import claim
 from servelab.core.seal import IMPORTED
-from servelab.core.ssh_signature import BadSignatureError
-from servelab.measure.run_files import Import, ImportedRun, check_run, is_signed, read_import
+from servelab.measure.run_files import Import, ImportedRun, read_import
 from servelab.report.render import RENDERED, render_live_report
 
 _RAW = ("runs", "workloads")
@@ -53,12 +52,10 @@ def restore_archive(path: Path, results: Path, code: Path, allowed_signers: Path
         sha256 = file_sha256(path)
     signature = check_signature(path, allowed_signers)
     _refuse(f"{path}: does not verify", signature.faults or verify_archive(path, code).faults)
-    return restore_verified(path, sha256, signature, results, allowed_signers)
+    return restore_verified(path, sha256, signature, results)
 
 
-def restore_verified(
-    path: Path, sha256: str, signature: ArchiveSignature, results: Path, allowed_signers: Path | None = None
-) -> Restored:
+def restore_verified(path: Path, sha256: str, signature: ArchiveSignature, results: Path) -> Restored:
     """Writes what is missing below `results`: a run's folder that is there stays as it is, logs of jobs are not
     restored, and live reports are rendered again.
 
@@ -88,11 +85,7 @@ def restore_verified(
             _refuse(str(path), faults)
             origin = {"archive": path.name, "archive_sha256": sha256, "study": manifest.study}
             for run_id in imported:
-                run = source / "runs" / run_id
-                try:
-                    mark_import(run, results / "runs" / run_id, origin, signature, allowed_signers)
-                except BadSignatureError as error:
-                    _refuse(str(path), [f"{RESULTS}/runs/{run_id}/{error}"])
+                mark_import(source / "runs" / run_id, results / "runs" / run_id, origin, signature)
             _move(source, results, missing, entries, manifest)
         for search in manifest.searches:
             if search.startswith(f"{LIVE}/"):
@@ -121,18 +114,12 @@ def mark_import(
     known: Path,
     origin: Mapping[str, Any],
     signature: ArchiveSignature | None,
-    allowed_signers: Path | None,
 ) -> None:
-    """Adds an import to those that the folder `known`, or else the unpacked run, has.
-
-    `BadSignatureError` if the run has a signature that does not count.
-    """
-    is_checked = allowed_signers is not None and is_signed(run)
+    """Adds an import to those that the folder `known`, or else the unpacked run, has."""
     mark = Import(
         **origin,
         imported_at=datetime.now(UTC).isoformat(timespec="seconds"),
         archive_signed_by=str(signature.signer) if signature and signature.signer else None,
-        run_signed_by=str(check_run(run, allowed_signers).signer) if is_checked and allowed_signers else None,
     )
     earlier = read_import(known) or read_import(run)
     ImportedRun(run_id=run.name, imports=[*(earlier.imports if earlier else []), mark]).write(run / IMPORTED)

@@ -29,7 +29,6 @@ from servelab.core.errors import ConfigError, Outage, ServelabError
 from servelab.core.files import move_folder
 from servelab.core.identity import content_id, file_sha256
 from servelab.core.result_lock import claim
-from servelab.measure.run_files import is_signed
 from servelab.measure.run_folder import describe_faults
 
 _RUN = re.compile(r"[0-9a-f]{20}")
@@ -90,10 +89,7 @@ class SharedRuns:
         holder.copy(f"runs/{run_id}", run)
         if faults := faults_of_run(run):
             return f"{holder.place}: {describe_faults(run_id, faults)}"
-        is_trusted = holder.signature is not None and holder.signature.signer is not None
-        if holder.allowed_signers and not is_trusted and not is_signed(run):
-            return f"{holder.place}: run {run_id} is not signed"
-        mark_import(run, run, holder.origin, holder.signature, holder.allowed_signers)
+        mark_import(run, run, holder.origin, holder.signature)
         workload = "workloads/" + content_id(json.loads((run / "spec.json").read_bytes())["workload"])
         if not (self._results / workload).exists():
             with suppress(FileNotFoundError):  # then it is made here
@@ -161,7 +157,9 @@ class _ResultsFolder:
     signature: ArchiveSignature | None = None
 
     def __init__(self, source: RunPlace, files: fs.FileSystem, path: str) -> None:
-        self.place, self.allowed_signers, self._files, self._path = source.place, source.allowed_signers, files, path
+        if source.allowed_signers:
+            raise ConfigError(f"config/config.yaml: {KEY}: {source.place}: only archives are signed; name their folder")
+        self.place, self._files, self._path = source.place, files, path
         self.origin = {"archive": None, "archive_sha256": None, "study": None, "results_folder": self.place}
 
     def run_ids(self) -> list[str]:
@@ -181,9 +179,9 @@ class _ArchiveFile:
     """An archive with runs, as `_ResultsFolder`."""
 
     def __init__(self, source: RunPlace, path: Path, place: str) -> None:
-        self.place, self.allowed_signers, self._path = place, source.allowed_signers, path
+        self.place, self._path = place, path
         self.signature = check_signature(path, source.allowed_signers)
-        if self.signature.faults and signature_of(path).exists():  # without one, its runs may be signed
+        if source.allowed_signers and self.signature.faults:
             raise ConfigError(f"config/config.yaml: {KEY}: {self.signature.faults[0]}")
         with open_archive(path) as archive, reading(place):
             self._manifest = read_manifest(archive)

@@ -23,8 +23,6 @@ from servelab.archive.layout import LIVE, MANIFEST, RESULTS, WORKFLOW, Manifest,
 from servelab.archive.records import log_faults, record_faults, referenced_runs
 from servelab.archive.unpack import Archive, one_line, open_archive, reading, shown, unpacked
 from servelab.core.errors import ServelabError
-from servelab.core.ssh_signature import BadSignatureError
-from servelab.measure.run_files import check_run, is_signed
 from servelab.metrics.tables.io import read_arrow
 from servelab.search.project import load_project
 from servelab.search.versions import study_versions, versions_id
@@ -238,10 +236,10 @@ class Verification:
     """Those of the faults that say nothing, because other code or other packages made the file."""
 
 
-def verify_archive(path: Path, code: Path, *, allowed_signers: Path | None = None) -> Verification:
+def verify_archive(path: Path, code: Path) -> Verification:
     """Verifies an archive without a network; the workflow in the folder `code` recomputes the tables.
 
-    `allowed_signers` names the keys whose signatures of runs count. An unreadable archive is a `ServelabError`.
+    An unreadable archive is a `ServelabError`.
     """
     with open_archive(path) as archive, reading(str(path)):
         manifest = read_manifest(archive)
@@ -258,7 +256,7 @@ def verify_archive(path: Path, code: Path, *, allowed_signers: Path | None = Non
             work = Path(scratch) / "again"
             work.mkdir()
             try:
-                found.faults += _faults_of_records(folder, manifest, allowed_signers)
+                found.faults += _faults_of_records(folder, manifest)
             except _FOREIGN as error:
                 found.faults.append(f"{RESULTS}: records not written by this workflow: {type(error).__name__}: {error}")
             found.holds += [] if found.faults else ["runs and logs by the hash that names them"]
@@ -295,7 +293,7 @@ def member_faults(archive: Archive, manifest: Manifest) -> Iterator[str]:
             yield f"{name}: its sha256 is {digest.hexdigest()}, the manifest says {listed.sha256}"
 
 
-def _faults_of_records(folder: Path, manifest: Manifest, allowed_signers: Path | None) -> Iterator[str]:
+def _faults_of_records(folder: Path, manifest: Manifest) -> Iterator[str]:
     """One line per raw record that does not match its name, its signature or the study's own files."""
     results = folder / RESULTS
     for search in manifest.searches:
@@ -314,12 +312,6 @@ def _faults_of_records(folder: Path, manifest: Manifest, allowed_signers: Path |
         yield from (f"{file}: names run {run_id}, which is in no plan" for run_id, file in unplanned.items())
     workloads = results / "workloads"
     yield from record_faults(results, [], sorted(path.name for path in workloads.glob("*")))
-    for run in sorted((results / "runs").glob("*")) if allowed_signers else ():
-        if allowed_signers and is_signed(run):
-            try:
-                check_run(run, allowed_signers)
-            except BadSignatureError as error:
-                yield f"{run}/{error}"
 
 
 def _recompute(folder: Path, manifest: Manifest, code: Path, work: Path, found: Verification) -> None:

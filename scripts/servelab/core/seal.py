@@ -24,10 +24,8 @@ STATUS = "status.json"
 """The file that has the seal, and is written last."""
 IMPORTED = "imported.json"
 """The mark of a run that was restored from an archive (`servelab.measure.run_files`)."""
-SIGNED, SIGNATURE = "signed.json", "signed.json.sig"
-"""Digests of what was measured, and their signature (`servelab.measure.run_files`)."""
-_BESIDE = frozenset({STATUS, IMPORTED, SIGNED, SIGNATURE})
-"""Files that are written when the seal is made already."""
+_BESIDE = frozenset({STATUS, IMPORTED, "signed.json", "signed.json.sig"})
+"""Files that are not in the seal; earlier versions signed each run."""
 _SPEC = "spec.json"
 _SEAL = "seal"
 

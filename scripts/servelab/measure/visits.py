@@ -21,11 +21,10 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from servelab.core.credentials import shell_variables
-from servelab.core.errors import Outage, ServelabError
+from servelab.core.errors import Outage
 from servelab.core.identity import content_id, run_id
 from servelab.core.result_lock import claim
 from servelab.core.run_spec import RunSpec
-from servelab.core.ssh_signature import SigningKey, check_key
 from servelab.machine.device_names import StatedName, WantedDevices
 from servelab.machine.devices import DEVICES, Device
 from servelab.machine.lease import Lease, lease
@@ -33,7 +32,7 @@ from servelab.measure.inputs import JobRun, MeasuringJob, RunInputs, longest_s, 
 from servelab.measure.node_check import check_node, healthy
 from servelab.measure.nodes import Nodes, other_nodes
 from servelab.measure.outcome import Accounts, Outcome, failed_requests, log_line, write_run
-from servelab.measure.run_files import RunStatus, sign_run
+from servelab.measure.run_files import RunStatus
 from servelab.measure.run_folder import job_folder, make_once, read_status, say_kept, set_aside_if_broken
 from servelab.measure.server import Killed
 from servelab.measure.session import Session
@@ -136,7 +135,6 @@ def measure_job(
     job: MeasuringJob,
     runs: Path,
     stated: Mapping[str, StatedName] | None = None,
-    key: SigningKey | None = None,
     *,
     use_imported: bool = True,
 ) -> list[RunStatus]:
@@ -147,7 +145,7 @@ def measure_job(
     named here.
 
     Raises `ConfigError` if what a missing run is to be measured with is not what it was planned with, if the machine
-    has other accelerators, or if the `key` that is to sign the runs cannot; `Outage` on a broken environment, a full
+    has other accelerators; `Outage` on a broken environment, a full
     disk or a lost client.
     """
     for run in (run for visit in job.visits for run in visit):
@@ -160,9 +158,7 @@ def measure_job(
             if missing := _missing(job, runs):  # another workflow may have had a claim until now
                 visits = [[run.inputs() for run in visit] for visit in missing]
                 measured = {run_id(inputs.spec) for visit in visits for inputs in visit}
-                if key:
-                    check_key(key)
-                _measure_visits(visits, runs, stated or {}, key)
+                _measure_visits(visits, runs, stated or {})
     statuses = []
     for run in (run for visit in job.visits for run in visit):
         if (name := run_id(run.spec)) not in measured:
@@ -177,9 +173,7 @@ def _missing(job: MeasuringJob, runs: Path) -> list[list[JobRun]]:
     return [visit for visit in visits if visit]
 
 
-def _measure_visits(
-    visits: Sequence[Sequence[RunInputs]], runs: Path, stated: Mapping[str, StatedName], key: SigningKey | None
-) -> None:
+def _measure_visits(visits: Sequence[Sequence[RunInputs]], runs: Path, stated: Mapping[str, StatedName]) -> None:
     for visit in visits:
         for inputs in visit:
             inputs.check()
@@ -197,7 +191,7 @@ def _measure_visits(
         job_folder(runs, job_id) as folder,
     ):
         wanted.check(leased.devices, leased.allocation.giver())  # again: by now it is known whether a GPU is split
-        measuring = _Job(job_id, leased, nodes, runs, key)
+        measuring = _Job(job_id, leased, nodes, runs)
         for number, visit in enumerate(visits):
             (folder / str(number)).mkdir()
             measuring.visit(visit, folder / str(number))
@@ -222,8 +216,8 @@ def _check_node(visit: Sequence[RunInputs], devices: Sequence[Device]) -> None:
 class _Job:
     """A job whose devices are reserved."""
 
-    def __init__(self, job_id: str, leased: Lease, nodes: Nodes | None, runs: Path, key: SigningKey | None) -> None:
-        self._id, self._leased, self._nodes, self._runs, self._key = job_id, leased, nodes, runs, key
+    def __init__(self, job_id: str, leased: Lease, nodes: Nodes | None, runs: Path) -> None:
+        self._id, self._leased, self._nodes, self._runs = job_id, leased, nodes, runs
         self._counted_to = time.monotonic()
         """Until then, the time of the devices is in a run's `accelerator_s`."""
         # those of other nodes are not measured, and the sum is what counts
@@ -261,14 +255,5 @@ class _Job:
         accounts = Accounts(
             self._id, kept.attempts, kept.disturbed, accelerator_s, started_at, inputs.model.work, self._rates
         )
-        status = write_run(work, inputs.spec, kept.outcome, accounts)
+        write_run(work, inputs.spec, kept.outcome, accounts)
         self._counted_to = now
-        if self._key:
-            self._sign(work, status, self._key)
-
-    def _sign(self, work: Path, status: RunStatus, key: SigningKey) -> None:
-        """Signs a run. A key that could sign when the job began, and no longer can, does not cost the measurement."""
-        try:
-            sign_run(work, status, key)
-        except ServelabError as error:
-            log_line(f"run {status.run_id} is kept without a signature: {error}")

@@ -52,8 +52,7 @@ class MeasuredRuns(Origin):
         if not marks:
             return ""
         origins = dict.fromkeys(
-            f"{each.origin} ({each.imported_at[:10]}, archive signed by {each.archive_signed_by or 'nobody known'}, "
-            f"runs by {each.run_signed_by or 'nobody known'})"
+            f"{each.origin} ({each.imported_at[:10]}, archive signed by {each.archive_signed_by or 'nobody known'})"
             for each in marks
         )
         were = "was" if len(marks) == 1 else "were"

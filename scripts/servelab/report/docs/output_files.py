@@ -12,7 +12,7 @@ from servelab.core.run_spec import RunSpec
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.runtimes import Environment
 from servelab.measure.environment_gate import CheckedEnvironment
-from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus, SignedRun
+from servelab.measure.run_files import ImportedRun, RunManifest, RunStatus
 from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.search.versions import StudyAnswer
@@ -52,7 +52,7 @@ _MODELS: dict[str, type[JsonFile]] = {
     model.__name__: model
     for model in (
         *(CheckedEnvironment, Decision, Environment, ImportedRun, Plan, Recommended, RecordedPlan, RunManifest),
-        *(RunSpec, RunStatus, SignedRun, StoredDataset, StoredModel, StoredWorkload, StudyAnswer, StudySummary),
+        *(RunSpec, RunStatus, StoredDataset, StoredModel, StoredWorkload, StudyAnswer, StudySummary),
     )
 }
 
