@@ -31,7 +31,7 @@ def _load(input_tokens: int, output_tokens: int, num_requests: int) -> dict[str,
     return counts | {"seed": 1}
 
 
-LOADS_ON_A_GPU = {"gpu-short": _load(128, 128, 128), "gpu-long": _load(900, 16, 64)}
+LOADS_ON_A_GPU = {"gpu-short": _load(128, 128, 64), "gpu-long": _load(900, 16, 64)}
 LOADS_ON_A_CPU = {"gpu-short": _load(16, 4, 4), "gpu-long": _load(64, 4, 3)}
 
 
