@@ -12,11 +12,10 @@ import sample_curves
 import sample_study
 
 from servelab.core.yaml_file import MARKS, MARKS_KEY
-from servelab.metrics.objective import measured, on_front
 from servelab.metrics.tables.io import read_tables
 from servelab.report.charts import CHARTS
 from servelab.report.charts.curves import with_limits
-from servelab.report.charts.write import add_decisions, select, study_charts, write_chart
+from servelab.report.charts.write import select, study_charts, write_chart
 from servelab.search.decision import Decision
 from servelab.study.project import StudySummary
 
@@ -61,7 +60,6 @@ EXPECTED = {
         "Promised (hollow)",
     ],
     "tried": ["256", "568 · winner", "× failed: out of memory", "× failed: refused"],
-    "pareto": ["Mean TTFT (ms)", "Mean TPOT (ms)", "Baseline", "Winner", "On the Pareto front"],
     "over_time": ["Requests in flight", "Output tokens/s", "NPU utilisation (%)", "Memory of a device (GiB)"],
     "users": ["sharegpt: output tokens/s per user", "16", "Baseline", "Winner"],
     "curves": ["Total tokens/s, as run", "Mean TTFT (ms)", "sharegpt: requests/s", "Baseline", "Winner"],
@@ -71,7 +69,6 @@ EXPECTED = {
 MARKED = {
     "proof": ["†"],
     "tried": ["570† · within noise", "2,500‡ · invalid"],
-    "pareto": ["†", "‡"],
     "curves": ["†", "‡"],
     "users": ["†", "‡"],
 }
@@ -86,8 +83,6 @@ def test_suspect_and_invalid_figures_are_marked(name, frames, tmp_path):
     texts = draw(name, frame, tmp_path)
     assert [text for text in [*MARKED.get(name, []), MARKS_KEY] if not any(text in each for each in texts)] == []
     valid = [column for column in frame if "validity" in column]
-    if name == "pareto":  # were all valid, one would beat all others
-        return
     texts = draw(name, frame.assign(**dict.fromkeys(valid, "ok")), tmp_path)
     assert not any(sign in text for sign in MARKS.values() for text in texts)
 
@@ -110,17 +105,6 @@ def test_chart_with_nothing_to_show_is_not_drawn(name, frames, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_front_of_one_point_is_not_drawn(frames, tmp_path):
-    best = frames["pareto"].sort_values("total_tokens_per_s").tail(1)
-    others = frames["pareto"].assign(total_tokens_per_s=1.0, ttft_ms_mean=1e6, tpot_ms_mean=1e6)
-    write_chart(
-        CHARTS.get("pareto"),
-        pd.concat([others, best]).drop_duplicates("run_id", keep="last"),
-        {"svg": tmp_path / "c.svg"},
-    )
-    assert not list(tmp_path.iterdir())
-
-
 def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
     sample_curves.curves().to_parquet(tmp_path / "curves.parquet")
     for name, rows in sample_study.of_runs().items():
@@ -137,23 +121,6 @@ def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
     subprocess.run([sys.executable, str(SCRIPT), f"files={json.dumps(files)}"], check=True)
     wanted = {f"{name}.{kind}" for name in CHARTS.names() for kind in ("svg", "png", "json")}
     assert {path.name for path in (tmp_path / "charts").iterdir()} == wanted
-
-
-def test_a_run_with_too_many_failed_requests_is_not_on_the_front(study):
-    """Half of a candidate's requests failed, and its latency, that of the others only, was on the front."""
-    summary = StudySummary.read(study / "study.json")
-    tables = read_tables([study / "stages" / stage / "table.parquet" for stage in sample_study.TITLES])
-    decisions = [Decision.read(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES]
-
-    def front(rows):
-        found = measured(add_decisions(rows, decisions, summary))
-        return set(found.loc[on_front(found, "ttft_ms_mean"), "candidate"])
-
-    first = next(iter(front(tables)))
-    for rate, stays in ((0.99, True), (0.486, False), (float("nan"), True)):
-        changed = tables.assign(success_rate=tables["success_rate"].where(tables["candidate"] != first, rate))
-        assert (first in front(changed)) is stays, rate
-    assert front(tables.assign(success_rate=0.5)) == set()
 
 
 @pytest.mark.parametrize("name", ["curves", "users"])

@@ -23,7 +23,6 @@ from servelab.recorded.audit import Run
 from servelab.recorded.log_tables import limit_of_recorded
 from servelab.recorded.logs import Logs
 from servelab.recorded.readers import Block
-from servelab.report.docs.physical_limit import EXAMPLE
 from servelab.results.checks.server import judge
 from servelab.results.physical_limit import limit_of_run, serving
 from servelab.study.recorded.study import load_recorded
@@ -32,6 +31,17 @@ STUDIES = ("qwen3-235b-a22b-h100", "qwen3-32b-h100", "qwen3-14b-h100", "qwen3.5-
 RATES = DeviceRates(
     name="device", memory_bytes_per_s=1e12, operations_per_s={16: 1e14, 8: 2e14}, cache_bytes=0, source="made"
 )
+EXAMPLE = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 40,
+    "hidden_size": 5120,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 17408,
+    "vocab_size": 151936,
+}
+"""Sizes of Qwen3-14B."""
 MOE = {
     "model_type": "qwen3_moe",
     "num_hidden_layers": 48,

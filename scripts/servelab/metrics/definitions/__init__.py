@@ -252,15 +252,16 @@ def summarise_rounds(run: RunData) -> list[dict[str, Any]]:
 
 
 def render_docs() -> str:
-    """The text of docs/reference/metrics.md, without the physical limit."""
-    limited = ", ".join(f"`{tag}`" for tag in slo_metrics())
+    """The text of docs/reference/metrics.md up to the rates of devices."""
     better = {True: "higher is better", False: "lower is better", None: "no direction"}
-    head = Path(__file__).with_name("metrics_page.md").read_text(encoding="utf-8")
-    return head.replace("SLO_METRICS", limited) + "".join(
+    lines = [
         f"- `{entry.tag}` ({entry.unit}, {better[entry.higher_is_better]}): {entry.formula}"
-        f"{f'. Equals {entry.equals}' if entry.equals else ''}\n"
+        f"{f'. Equals {entry.equals}' if entry.equals else ''}"
         for entry in METRICS
-    )
+    ]
+    page = Path(__file__).with_name("metrics_page.md").read_text(encoding="utf-8")
+    limited = ", ".join(f"`{tag}`" for tag in slo_metrics())
+    return page.replace("SLO_METRICS", limited).replace("METRIC_LINES", "\n".join(lines))
 
 
 def _definition(metric: Metric, definitions: Mapping[str, str]) -> str | None:

@@ -1,9 +1,8 @@
-"""Throughput and latency against load, with the limits on latency: every configuration on every curve."""
+"""Curves of load: throughput and latency of every configuration, and a device's throughput against each user's rate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -33,13 +32,12 @@ LIMITED = {
     "tpot_ms_p99": ("tpot_ms", "p99"),
 }
 """Column of a latency → its metric and statistic, to find its limit."""
-_ONLY_WITH_LIMIT = frozenset({"ttft_ms_p99", "tpot_ms_p99"})
-"""Drawn on a curve that limits it."""
 LOADS = {"max_concurrency": "most requests in flight", "request_rate": "requests/s"}
 AT = {"max_concurrency": "at most {:g} in flight", "request_rate": "{:g} requests/s"}
 """Quantity that a curve varies → format of a point in words."""
 LIMIT_COLUMNS = tuple(f"{kind}_{column}" for kind in ("slo", "limit") for column in LIMITED)
 WIDTH, HEIGHT = 340, 130
+USER, DEVICE = "tokens_per_s_per_user", "tokens_per_s_per_accelerator"
 _NAMES = {"baseline": "Baseline", "winner": "Winner"}
 _INTERVAL = ("total_tokens_per_s_ci95_low", "total_tokens_per_s_ci95_high")
 
@@ -50,20 +48,51 @@ def build(frame: pd.DataFrame) -> AnyChart | None:
     A dashed line is a limit, from the columns of `with_limits`. A 99th percentile without one is not drawn, nor is a
     point without figures, because it failed or because a lower rate saturated the server.
     """
-    measured = frame[frame["outcome"] == "ok"].reset_index(drop=True)
-    if measured.empty:
+    rows = _points(frame[frame["outcome"] == "ok"])
+    panels = []
+    for curve, of_curve in rows.groupby("curve", sort=False):
+        for column, title in SHOWN.items():
+            limits = _limits(of_curve, column)
+            drawn = of_curve[of_curve[column].notna()]
+            if drawn.empty or (column.endswith("p99") and not limits):
+                continue
+            low, high = _INTERVAL if column == "total_tokens_per_s" else (None, None)
+            drawn = drawn.assign(
+                x=drawn["level"], y=drawn[column], low=drawn[low] if low else None, high=drawn[high] if high else None
+            ).astype({"low": float, "high": float})
+            drawn["name"] = point_names(drawn, {column: title})
+            x = alt.X(
+                "x:Q",
+                title=f"{curve}: {LOADS[drawn['load'].iloc[0]]}",
+                scale=alt.Scale(type="log", nice=False, padding=12),
+                axis=alt.Axis(values=sorted(set(drawn["level"])), format="~g"),
+            )
+            y = alt.Y("y:Q", title=title, scale=alt.Scale(padding=8))
+            layers = _layers(drawn.assign(label=drawn["mark"]), x, y, f"points{len(panels)}")
+            panels.append(_sized(alt.layer(layers, *_limit_lines(limits, title)) if limits else layers))
+    return finish(alt.vconcat(*panels, spacing=16), rows["validity"]) if panels else None
+
+
+def build_users(frame: pd.DataFrame) -> AnyChart | None:
+    """A panel for each curve; a line joins the points of a configuration in the order of their loads.
+
+    A user's tokens/s are 1000 / mean TPOT in ms. A point without figures or without a TPOT is not drawn.
+    """
+    rows = _points(frame[(frame["outcome"] == "ok") & (frame["tpot_ms_mean"] > 0)])
+    if rows.empty:
         return None
-    measured["kind"] = kind_of(measured)
-    measured["line"] = measured["stage"] + ": " + measured["candidate"]
-    measured["mark"] = [mark(validity) for validity in measured["validity"]]
-    shown = [
-        (rows, column, f"{curve}: {LOADS[rows['load'].iloc[0]]}")
-        for curve, rows in measured.groupby("curve", sort=False)
-        for column in SHOWN
-        if rows[column].notna().any() and (column not in _ONLY_WITH_LIMIT or _limits(rows, column))
-    ]
-    panels = [_panel(*each, f"points{place}") for place, each in enumerate(shown)]
-    return finish(alt.vconcat(*panels, spacing=16), measured["validity"])
+    rows = rows.assign(**{USER: 1000 / rows["tpot_ms_mean"]})
+    for column, name in ((DEVICE, ""), ("low", "_ci95_low"), ("high", "_ci95_high")):
+        rows[column] = rows[f"total_tokens_per_s{name}"].astype(float) / rows["accelerators"]
+    rows["name"] = point_names(rows, {USER: "tokens/s per user", DEVICE: "total tokens/s per accelerator"})
+    loads = ["" if kind == "Other" else f"{level:g}" for kind, level in zip(rows["kind"], rows["level"], strict=True)]
+    rows = rows.assign(x=rows[USER], y=rows[DEVICE], label=[*map("".join, zip(loads, rows["mark"], strict=True))])
+    panels = []
+    for curve, of_curve in rows.groupby("curve", sort=False):
+        x = alt.X("x:Q", title=f"{curve}: output tokens/s per user", scale=alt.Scale(zero=False, padding=12))
+        y = alt.Y("y:Q", title=["Total tokens/s", "per accelerator"], scale=alt.Scale(padding=10))
+        panels.append(_sized(_layers(of_curve, x, y, f"points{len(panels)}")))
+    return finish(alt.vconcat(*panels, spacing=16), rows["validity"])
 
 
 def with_limits(curves: pd.DataFrame, study: StudySummary) -> pd.DataFrame:
@@ -92,12 +121,14 @@ def _limits(rows: pd.DataFrame, column: str) -> dict[str, float]:
     return {f"{text}: {figure(each.iloc[0])} ms": float(each.iloc[0]) for text, each in found.items() if len(each)}
 
 
-def kind_of(rows: pd.DataFrame) -> list[str]:
-    """The key of `KINDS` of each row of schemas.CURVES."""
-    return [
+def _points(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with `kind`, the key of `KINDS`, the `line` that joins a configuration's points, and the `mark`."""
+    kinds = [
         _NAMES.get(candidate, "Other") if stage in LAST_STAGES else "Other"
         for candidate, stage in zip(rows["candidate"], rows["stage"], strict=True)
     ]
+    marks = [mark(validity) for validity in rows["validity"]]
+    return rows.assign(kind=kinds, line=rows["stage"] + ": " + rows["candidate"], mark=marks).reset_index(drop=True)
 
 
 def point_names(rows: pd.DataFrame, figures: Mapping[str, str]) -> list[str]:
@@ -109,45 +140,44 @@ def point_names(rows: pd.DataFrame, figures: Mapping[str, str]) -> list[str]:
     ]
 
 
-def standing_out(points: str) -> tuple[alt.Parameter, Any]:
-    """A configuration that is pointed at, and the opacity of its marks and of the others'."""
-    pointed = alt.selection_point(
-        name=f"configuration_of_{points}", fields=["line"], on="pointerover", clear="pointerout"
-    )
-    return pointed, alt.condition(pointed, alt.value(1.0), alt.value(0.2))
+def _layers(rows: pd.DataFrame, x: alt.X, y: alt.Y, name: str) -> alt.LayerChart:
+    """Lines, intervals, points and labels; a configuration that is pointed at stands out.
 
-
-def _panel(rows: pd.DataFrame, column: str, title: str, name: str) -> AnyChart:
-    rows = rows[rows[column].notna()].assign(value=rows[column], low=None, high=None)
-    if column == "total_tokens_per_s":
-        rows = rows.assign(low=rows[_INTERVAL[0]], high=rows[_INTERVAL[1]])
-    rows["name"] = point_names(rows, {"value": SHOWN[column]})
-    limits = [{"limit": value, "text": text} for text, value in _limits(rows, column).items()]
-    rows = rows.astype({"low": float, "high": float})[["level", "value", "low", "high", "kind", "line", "mark", "name"]]
-    axis = alt.Axis(values=sorted(set(rows["level"])), format="~g")
-    x = alt.X("level:Q", title=title, scale=alt.Scale(type="log", nice=False, padding=12), axis=axis)
-    y = alt.Y("value:Q", title=SHOWN[column], scale=alt.Scale(padding=8))
+    `rows` has `x`, `y`, `low`, `high` and `label`. The baseline is mostly the lower line: its labels are below it.
+    """
+    rows = rows[["x", "y", "low", "high", "kind", "line", "level", "name", "label"]]
     colour, shape = kind_channels(KINDS)
-    pointed, opacity = standing_out(name)
-    layers = alt.layer(
-        alt.Chart(rows).mark_line(strokeWidth=1.5).encode(x=x, y=y, color=colour, detail="line:N", opacity=opacity),
-        alt.Chart(rows.dropna(subset=["low", "high"]))
-        .mark_rule(color=INK)
-        .encode(x=x, y=alt.Y("low:Q", title=SHOWN[column]), y2="high:Q"),
+    pointed = alt.selection_point(
+        name=f"configuration_of_{name}", fields=["line"], on="pointerover", clear="pointerout"
+    )
+    opacity = alt.condition(pointed, alt.value(1.0), alt.value(0.2))
+    is_low = rows["kind"] == "Baseline"
+    return alt.layer(
+        alt.Chart(rows)
+        .mark_line(strokeWidth=1.5)
+        .encode(x=x, y=y, color=colour, detail="line:N", order="level:Q", opacity=opacity),
+        alt.Chart(rows.dropna(subset=["low", "high"])).mark_rule(color=INK).encode(x=x, y=alt.Y("low:Q"), y2="high:Q"),
         alt.Chart(rows, name=name)
         .mark_point(filled=True, size=60, aria=True)
         .encode(x=x, y=y, color=colour, shape=shape, description="name:N", opacity=opacity)
         .add_params(pointed),
-        alt.Chart(rows[rows["mark"] != ""]).mark_text(dy=-11, color=INK, fontSize=13).encode(x=x, y=y, text="mark:N"),
+        *(
+            alt.Chart(labelled).mark_text(dy=dy, color=INK, fontSize=12).encode(x=x, y=y, text="label:N")
+            for dy, labelled in (
+                (-11, rows[(rows["label"] != "") & ~is_low]),
+                (14, rows[(rows["label"] != "") & is_low]),
+            )
+        ),
     )
-    if limits:
-        layers = alt.layer(layers, *_limit_lines(pd.DataFrame(limits), SHOWN[column]))
+
+
+def _sized(layers: alt.LayerChart) -> alt.LayerChart:
     return layers.properties(width=WIDTH, height=HEIGHT)
 
 
-def _limit_lines(limits: pd.DataFrame, title: str) -> list[alt.Chart]:
+def _limit_lines(limits: Mapping[str, float], title: str) -> list[alt.Chart]:
     """A dashed line for each limit, and its text above it, at the left."""
-    base = alt.Chart(limits)
+    base = alt.Chart(pd.DataFrame({"limit": list(limits.values()), "text": list(limits)}))
     y = alt.Y("limit:Q", title=title)
     text = base.mark_text(align="left", dy=-7, color=INK, fontSize=12)
     return [
@@ -156,6 +186,7 @@ def _limit_lines(limits: pd.DataFrame, title: str) -> list[alt.Chart]:
     ]
 
 
+_PLACE = ("curve", "load", "level", "stage", "candidate", "outcome", "validity")
 CHARTS.register(
     "curves",
     Chart(
@@ -163,10 +194,18 @@ CHARTS.register(
         reads="curves",
         section="loads",
         caption="By load; vertical lines are 95 % intervals, dashed ones limits on latency.",
-        columns=(
-            *("curve", "load", "level", "stage", "candidate", "outcome", "validity"),
-            *(*SHOWN, *_INTERVAL, *LIMIT_COLUMNS),
-        ),
+        columns=(*_PLACE, *SHOWN, *_INTERVAL, *LIMIT_COLUMNS),
         build=build,
+    ),
+)
+CHARTS.register(
+    "users",
+    Chart(
+        name="users",
+        reads="curves",
+        section="loads",
+        caption="Each user's speed against the device's, load by load: up and right is better.",
+        columns=(*_PLACE, "accelerators", "total_tokens_per_s", *_INTERVAL, "tpot_ms_mean"),
+        build=build_users,
     ),
 )

@@ -49,7 +49,7 @@ def study_charts(
     of_objective = select(improvements, {"metric": metric, "basis": basis})
     tables = {
         "proof": proof_rows(study, comparison, of_objective, promised_percent),
-        "search": add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions, study),
+        "search": add_decisions(table[~table["stage"].isin(AFTER_SEARCH)].reset_index(drop=True), decisions),
         "series": series_rows(compared),
         **({} if curves is None else {"curves": with_limits(curves, study)}),
     }
@@ -64,11 +64,8 @@ def add_sides(rows: pd.DataFrame, study: StudySummary, comparison: pd.DataFrame)
     return joined.sort_values("workload", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
 
 
-def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision], study: StudySummary) -> pd.DataFrame:
-    """Adds `stage_title`, `is_winner`, `verdict` and `too_many_failed` to stage tables.
-
-    `too_many_failed` says that fewer requests succeeded than the study requires; false if they were not counted.
-    """
+def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision]) -> pd.DataFrame:
+    """Adds `stage_title`, `is_winner` and `verdict` to stage tables."""
     titles = {decision.stage: decision.title for decision in decisions}
     winners = {(decision.stage, decision.winner.candidate) for decision in decisions}
     verdicts = {
@@ -80,7 +77,6 @@ def add_decisions(frame: pd.DataFrame, decisions: Sequence[Decision], study: Stu
     return frame.assign(
         stage_title=[titles.get(stage, stage) for stage, _ in keys],
         is_winner=pd.Series([key in winners for key in keys], dtype=bool, index=frame.index),
-        too_many_failed=frame["success_rate"].astype(float) < study.objective.min_success_rate,
         verdict=pd.Series([verdicts.get(key) for key in keys], dtype=object, index=frame.index),
     )
 

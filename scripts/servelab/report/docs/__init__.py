@@ -1,1 +1,0 @@
-"""Documentation made from the code: columns, keys, files, metrics, checks."""
