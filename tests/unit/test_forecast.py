@@ -4,6 +4,7 @@ import made_run
 import pyarrow as pa
 import pytest
 
+from servelab.core.files import CHECKOUT
 from servelab.metrics.tables import schemas
 from servelab.metrics.tables.io import write_table
 from servelab.results.past_runs import PastTimes
@@ -14,6 +15,7 @@ from servelab.search.decide import undecided
 from servelab.search.decision import Choice
 from servelab.search.forecast import forecast
 from servelab.search.planning import plan_confirm, plan_stage
+from servelab.search.project import load_project
 from servelab.search.strategies import stage_names
 from servelab.search.strategy import PastStage
 from servelab.study.configuration import baseline
@@ -128,6 +130,12 @@ def test_a_new_study_has_a_bound_and_an_estimate(content, make_project, tmp_path
     assert [row.split()[-2] for row in rows if row.endswith("*")] and titles.split() == ["stage", "starts", "hours"]
     hours = sum(stage.about_s for stage in found.stages)
     assert hours == pytest.approx(found.about_s) and sum(stage.starts for stage in found.stages) == found.about_starts
+
+
+def test_the_demo_takes_what_was_forecast_within_a_factor_of_two(tmp_path):
+    found = forecast(load_project(CHECKOUT / "config/studies/cpu-smollm2.yaml", CHECKOUT), tmp_path / "none")
+    measured_s = 13.4 * found.about  # 42 runs of a demo on two cores, 41 of them in 548 s
+    assert measured_s / 2 < found.about_s < 2 * measured_s
 
 
 def test_a_finished_study_has_one_line(content, make_project, tmp_path):

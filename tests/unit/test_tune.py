@@ -217,6 +217,15 @@ def test_two_commands_with_one_effective_configuration_are_one(capsys):
     assert mode["effective"]["max_num_batched_tokens"] == 16384
 
 
+def test_a_slow_machine_gets_time_to_start_and_to_serve(capsys):
+    words = ("--hardware", "cpu", "--device", "cpu", "--users", "8", "--prompt", "1000", "--answer", "500")
+    protocol = asked(capsys, *words, "--", "vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "2")["study"][
+        "protocol"
+    ]
+    assert protocol["startup_timeout_s"] >= 600  # one of the studies on a CPU has 300, for 135 million parameters
+    assert protocol["round_timeout_s"] > 2000
+
+
 def test_a_limit_below_the_users_is_found_and_undone(capsys):
     said = asked(capsys, *H100, "--users", "64", "--", "vllm", "serve", "Qwen/Qwen3-32B", "--max-num-seqs", "2")
     assert {"max_num_seqs": 64} in [each.get("options") for each in said["candidates"]]
@@ -234,6 +243,7 @@ def test_the_study_is_written_checked_and_says_why(tmp_path, capsys):
     assert study.baseline.arguments == {"reasoning-parser": "qwen3"}
     assert study.engines["vllm"].version == "0.33.0"  # the newest lock
     assert (study.protocol.max_concurrency, study.objective.on) == (64, "tokens-2000x200")
+    assert study.protocol.startup_timeout_s == 1800  # as the closest study
     assert "p99" in str(study.objective.constraints)
     assert file.read_text().count("published: ") >= 5
     assert "reasoning-parser does nothing here" in file.read_text()

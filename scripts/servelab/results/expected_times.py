@@ -6,6 +6,7 @@ the share of the rates that servers reach: prompts are computed once, and each s
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,10 @@ _ARITHMETIC, _MEMORY = 0.4, 0.6
 """Shares of the published rates that servers reach."""
 _CPU_RATES = (50e9, 8e9)
 """Operations and bytes per second of one core, as servers reach them."""
-_CHAT, _ANSWER = (220, 200), 300
-"""Tokens of prompt and answer where a workload does not bound them; of an answer to a question."""
+_CHAT, _BOUNDED = (220, 200), (0.25, 0.5)
+"""Tokens of prompt and answer where a workload does not bound them, and their share of a bound: few are long."""
+_ASKED = {"embedded": (50, 16), "gsm8k": (110, 180)}
+"""Question set → tokens of a question and its answer; `_CHAT` for a file of one's own."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ def expected_time(visit: Sequence[RunSpec]) -> ExpectedTime | None:
     size = weights_bytes(visit[0].model)
     if size is None:
         return None
-    return ExpectedTime(_start_s(visit[0], size), sum(_run_s(spec, size) for spec in visit))
+    start = min(start_s(visit[0], size), visit[0].protocol.startup_timeout_s)
+    return ExpectedTime(start, sum(_run_s(spec, size) for spec in visit))
 
 
 def weights_bytes(model: ModelSpec) -> float | None:
@@ -65,16 +69,17 @@ def weights_bytes(model: ModelSpec) -> float | None:
     return size and size * widened
 
 
-def _start_s(spec: RunSpec, size: float) -> float:
+def start_s(spec: RunSpec, size: float) -> float:
+    """Seconds of a server's start, whatever its limit."""
     is_eager = spec.options.get("enforce_eager") or spec.engine.name == "llama.cpp"
     fixed = _START_S.get(spec.engine.name, 40.0) + (0.0 if is_eager else _COMPILE_S)
-    return min(fixed + size / _DISK_BYTES_PER_S, spec.protocol.startup_timeout_s)
+    return fixed + size / _DISK_BYTES_PER_S
 
 
 def _run_s(spec: RunSpec, size: float) -> float:
     """Seconds of all rounds of a run, with their warm-up."""
     protocol, parameters = spec.protocol, spec.workload.parameters
-    one_s, all_s = _served_s(spec, size)
+    one_s, all_s = served_s(spec, size)
     if protocol.request_rate != "inf":
         all_s = max(all_s, parameters.get("num_requests", 0) / protocol.request_rate)
     round_s = min(protocol.duration_s or all_s, protocol.round_timeout_s)
@@ -82,10 +87,10 @@ def _run_s(spec: RunSpec, size: float) -> float:
     return rounds * (round_s + (one_s if protocol.warmup_requests else 0.0))
 
 
-def _served_s(spec: RunSpec, size: float) -> tuple[float, float]:
+def served_s(spec: RunSpec, size: float) -> tuple[float, float]:
     """Seconds of one request alone, and of a round."""
     operations, bandwidth = _rates(spec)
-    prompt, answer = _lengths(spec.workload.parameters, spec.keeps_answers)
+    prompt, answer = _lengths(spec.workload.parameters)
     count = float(spec.workload.parameters.get("num_requests", 1))
     in_flight = min(_in_flight(spec.protocol, spec.options), count)
     bits = 5 if spec.model.format == "gguf" else 16  # GGUF files have 4 to 6
@@ -103,14 +108,14 @@ def _in_flight(protocol: ProtocolSpec, options: Mapping[str, Any]) -> float:
     return float(min(protocol.max_concurrency or 256, limit if isinstance(limit, int) else 256))
 
 
-def _lengths(parameters: Mapping[str, Any], is_asked: bool) -> tuple[float, float]:
-    """Mean tokens of a prompt and an answer; half of a bound, if there is only that."""
-    if is_asked:
-        return _CHAT[0], _ANSWER
+def _lengths(parameters: Mapping[str, Any]) -> tuple[float, float]:
+    """Mean tokens of a prompt and an answer."""
+    if "questions" in parameters:
+        return _ASKED.get(parameters["questions"], _CHAT)
     found = []
-    for part, usual in zip(("input", "output"), _CHAT, strict=True):
+    for part, usual, share in zip(("input", "output"), _CHAT, _BOUNDED, strict=True):
         exact, most = parameters.get(f"{part}_tokens"), parameters.get(f"max_{part}_tokens")
-        found.append(float(exact or min(usual, (most or usual) * 0.7)))
+        found.append(float(exact or min(usual, (most or math.inf) * share)))
     return found[0], found[1]
 
 

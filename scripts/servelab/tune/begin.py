@@ -17,12 +17,20 @@ from servelab.cli.first_study import AskedHardware, closest_study, known_engines
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
-from servelab.core.run_spec import ModelSource, ProtocolSpec
+from servelab.core.run_spec import (
+    EngineSpec,
+    HardwareSpec,
+    ModelSource,
+    ModelSpec,
+    ProtocolSpec,
+    RunSpec,
+    WorkloadSpec,
+)
 from servelab.core.yaml_file import read_yaml
-from servelab.engines.accelerator_boards import board_of
+from servelab.engines.accelerator_boards import GIB, board_of
 from servelab.engines.adapters import ENGINES
-from servelab.engines.options import Parallel
 from servelab.metrics.definitions import METRICS
+from servelab.results.expected_times import served_s, start_s
 from servelab.study.study import Model as ModelKeys
 from servelab.tune.own_load import WORKLOADS, of_lengths, of_trace
 from servelab.tune.proposals import Proposed, effective_differences, idle_settings, propose
@@ -33,6 +41,8 @@ from servelab.tune.typed_command import TypedCommand, unknown_flags
 _PROBE_S = 10.0
 _USERS, _CHAT = 256, (220, 200)
 """Requests in flight, and tokens of prompt and answer, where nothing says them."""
+_SLOWER = 8
+"""A start or a round may take this many times its forecast."""
 
 AskModel = Callable[[str, str | None], dict[str, Any]]
 """(name or path, revision) → the study's `model`; asks the hub for a commit where none is given."""
@@ -109,7 +119,8 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     if asked.metric not in METRICS.names():
         raise ConfigError(f"--question {asked.metric}: unknown metric{nearest(asked.metric, METRICS.names())}")
     command, device = asked.command, asked.hardware.device
-    entries = _newest(known_engines(root, device), root)
+    known = known_engines(root, device)
+    entries = {name: _at_release(entry, name, root, None) for name, entry in known.items()}
     command = replace(command, engine=_here(command.engine, entries, device))
     entry = _of_image(entries[command.engine], command, root)
     names = [each for each in entries if each != command.engine] if asked.all_engines else asked.engines
@@ -118,62 +129,103 @@ def begin(asked: TuneRequest, root: Path, ask_model: AskModel | None) -> Begun:
     model_keys = {"id": command.model, "revision": asked.revision or command.revision}
     if ask_model:
         model_keys = ask_model(command.model, asked.revision or command.revision)
-    model = known_model(command.model, _facts(command.model, model_keys, is_online=ask_model is not None))
     example = closest_study(root, device, [command.engine])
     workload, added = _workload(asked, root, example.objective.on)
+    shape = _shape(workload, added, root)
     users = asked.users or example.protocol.max_concurrency or _USERS
     engine = ENGINES.get(command.engine)
-    sizes = engine.parallel(command.options, command.arguments, 1)
     now = Situation(
         engine=engine,
         version=str(entry["version"]),
         options=command.options,
         arguments=command.arguments,
-        model=model,
+        model=known_model(command.model, _facts(command.model, model_keys, is_online=ask_model is not None)),
         board=board_of(asked.hardware.accelerator, is_cpu=device.startswith("cpu")),
         per_node=asked.hardware.per_node,
-        accelerators=sizes.accelerators,
-        load=_load(users, asked, _shape(workload, added, root)),
+        accelerators=engine.parallel(command.options, command.arguments, 1).accelerators,
+        load=_load(users, asked, shape),
         other_engines={name: name for name in names},
     )
     changed, why_changed = start_options(now) if asked.makes_start else ({}, None)
     if changed:
-        command = replace(command, options={**command.options, **changed})
-        sizes = engine.parallel(command.options, command.arguments, 1)
-        now = replace(now, options=command.options, accelerators=sizes.accelerators)
+        options = {**command.options, **changed}
+        sizes = engine.parallel(options, command.arguments, 1)
+        command, now = replace(command, options=options), replace(now, options=options, accelerators=sizes.accelerators)
     proposed = propose(now, asked.most)
     variants = _variants(proposed, model_keys, ask_model)
     if not proposed.candidates:
         raise ConfigError("no lever applies to this command and load; write its stages by hand: docs/studies.md")
-    protocol = example.protocol.model_dump(mode="json", exclude_defaults=True) | {"max_concurrency": users}
-    if example.protocol.startup_timeout_s < ProtocolSpec().startup_timeout_s:  # a small model's: others start slower
-        del protocol["startup_timeout_s"]
-    if asked.trace:
-        protocol["arrivals"] = "replay"
-    if asked.rate:
-        protocol["request_rate"] = asked.rate
-    objective: dict[str, Any] = {"metric": asked.metric, "on": workload}
-    if asked.hardware.per_node > 1:
-        objective["per"] = "accelerator"
-    if constraints := _limits(asked.limits):
-        objective["constraints"] = constraints
-    budget = (asked.budget_hours or 0) * asked.hardware.per_node
     head = {
         "study": asked.name,
         "title": f"{command.model} on {asked.hardware.accelerator}",
         "model": model_keys,
         "hardware": asdict(asked.hardware),
         "engines": {command.engine: entry, **{name: entries[name] for name in names}},
-        "objective": objective,
-        "protocol": protocol,
+        "objective": _objective(asked, workload),
+        "protocol": _protocol(asked, example.protocol, now, model_keys, shape.get("parameters", {})),
         "answers": {},
-        **({"budget": {"accelerator_hours": budget}} if budget else {}),
-        "baseline": _baseline(command, sizes),
+        "budget": {"accelerator_hours": asked.budget_hours * asked.hardware.per_node} if asked.budget_hours else None,
+        "baseline": _baseline(command, now.accelerators),
         "workloads": [workload],
     }
     notes = [*([why_changed] if why_changed else []), *_notes(command, now)]
     notes += [f"{file} gets {' and '.join(entries)}." for file, entries in added.items()]
-    return Begun(head, now, proposed, variants, notes, added)
+    return Begun(
+        {key: value for key, value in head.items() if value is not None}, now, proposed, variants, notes, added
+    )
+
+
+def _objective(asked: TuneRequest, workload: str) -> dict[str, Any]:
+    """Metric, workload, and limits such as `ttft_ms p99 2000`."""
+    limits: dict[str, dict[str, float]] = {}
+    for text in asked.limits:
+        match = re.fullmatch(r"\s*(\w+)\s+(mean|p\d+)\s+<?=?\s*([\d.]+)\s*", text)
+        if not match or match[1] not in METRICS.names():
+            raise ConfigError(f"--slo '{text}': write metric, statistic and limit, as 'ttft_ms p99 2000'")
+        limits.setdefault(match[1], {})[match[2]] = float(match[3])
+    per = {"per": "accelerator"} if asked.hardware.per_node > 1 else {}
+    return {"metric": asked.metric, "on": workload, **per, **({"constraints": limits} if limits else {})}
+
+
+def _protocol(
+    asked: TuneRequest,
+    example: ProtocolSpec,
+    now: Situation,
+    keys: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The protocol of the closest study with the load asked for, and time for a server much slower than the forecast.
+
+    A study of a small model has short limits of its own: no limit is below the usual one.
+    """
+    load: dict[str, Any] = {"max_concurrency": now.load.users}
+    if asked.trace:
+        load["arrivals"] = "replay"
+    if asked.rate:
+        load["request_rate"] = asked.rate
+    usual = ProtocolSpec()
+    limits = {
+        "startup_timeout_s": max(example.startup_timeout_s, usual.startup_timeout_s),
+        "round_timeout_s": max(example.round_timeout_s, usual.round_timeout_s),
+    }
+    gguf_bytes = (keys.get("source") or {}).get("size_bytes")
+    size = now.model.weights_gib * GIB if now.model.weights_gib else gguf_bytes
+    if size:
+        spec = RunSpec.model_construct(
+            engine=EngineSpec.model_construct(name=now.engine.name),
+            model=ModelSpec.model_construct(id=now.model.id, format=now.engine.model_formats[0]),
+            hardware=HardwareSpec.model_construct(
+                accelerator=asked.hardware.accelerator, device=asked.hardware.device, count=now.accelerators
+            ),
+            options=dict(now.options),
+            workload=WorkloadSpec.model_construct(parameters=dict(parameters)),
+            protocol=ProtocolSpec(max_concurrency=now.load.users),
+        )
+        start, load_s = start_s(spec, size), served_s(spec, size)[1]
+        limits["startup_timeout_s"] = max(limits["startup_timeout_s"], round(_SLOWER * start, -2))
+        limits["round_timeout_s"] = max(limits["round_timeout_s"], round(_SLOWER * load_s, -2))
+    kept = example.model_dump(mode="json", exclude_defaults=True)
+    return {**kept, **load, **limits}
 
 
 def _here(engine: str, entries: Mapping[str, Any], device: str) -> str:
@@ -186,12 +238,12 @@ def _here(engine: str, entries: Mapping[str, Any], device: str) -> str:
     raise ConfigError(f"{engine}: no study of this checkout has it on {device}{nearest(engine, list(entries))}")
 
 
-def _baseline(command: TypedCommand, sizes: Parallel) -> dict[str, Any]:
+def _baseline(command: TypedCommand, accelerators: int) -> dict[str, Any]:
     given = {
         "options": command.options,
         "arguments": command.arguments,
         "environment_variables": command.variables,
-        "accelerators": sizes.accelerators if sizes.accelerators > 1 else None,
+        "accelerators": accelerators if accelerators > 1 else None,
     }
     return {"label": "as typed", "engine": command.engine, **{key: value for key, value in given.items() if value}}
 
@@ -215,11 +267,6 @@ def _notes(command: TypedCommand, now: Situation) -> list[str]:
             f"{now.model.id} is not in the list of known models: levers for its weights and experts are left out."
         )
     return found
-
-
-def _newest(entries: dict[str, dict[str, Any]], root: Path) -> dict[str, dict[str, Any]]:
-    """Each engine at the newest release that has a lock here of the same form as the one in use."""
-    return {name: _at_release(entry, name, root, None) for name, entry in entries.items()}
 
 
 def _of_image(entry: dict[str, Any], command: TypedCommand, root: Path) -> dict[str, Any]:
@@ -316,14 +363,3 @@ def _load(users: int, asked: TuneRequest, workload: Mapping[str, Any]) -> Expect
         shares_prefixes=kind in ("shared_prefix", "conversations", "trace"),
         is_random=kind in ("random", "random_text"),
     )
-
-
-def _limits(given: Sequence[str]) -> dict[str, dict[str, float]]:
-    """`'ttft_ms p99 2000'` → constraints of an objective."""
-    found: dict[str, dict[str, float]] = {}
-    for text in given:
-        match = re.fullmatch(r"\s*(\w+)\s+(mean|p\d+)\s+<?=?\s*([\d.]+)\s*", text)
-        if not match or match[1] not in METRICS.names():
-            raise ConfigError(f"--slo '{text}': write metric, statistic and limit, as 'ttft_ms p99 2000'")
-        found.setdefault(match[1], {})[match[2]] = float(match[3])
-    return found

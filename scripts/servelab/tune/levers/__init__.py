@@ -1,7 +1,7 @@
-"""Levers: what an expert would try on a command. Each is one file that registers itself.
+"""Levers: what an expert would try on a command. Each is a function, in the file of its theme.
 
-A lever looks at the situation and proposes candidates, each with its reason, or says why it proposes none. Its gains
-are those of published pages, of one run each; nothing here was measured by this project.
+A lever looks at the situation and proposes candidates, the best first and each with its reason, or says why it proposes
+none. Its gains are those of published pages, of one run each; nothing here was measured by this project.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ class Proposal:
     """Whether several public measurements or the engine's source agree that it is worth a try."""
 
 
+Propose = Callable[[Situation], Sequence[Proposal] | str]
+
+
 @dataclass(frozen=True)
 class Lever:
     """One thing to change."""
@@ -42,10 +45,21 @@ class Lever:
     rank: int
     """Place in the order in which an expert tries them; each is tried on the best of those before."""
     title: str
-    propose: Callable[[Situation], Sequence[Proposal] | str]
-    """Candidates, the best first, or why there is none."""
+    propose: Propose
     source: str
 
 
 LEVERS: Registry[Lever] = Registry("lever")
+
+
+def lever(name: str, rank: int, title: str, source: str) -> Callable[[Propose], Propose]:
+    """Registers a function as a lever."""
+
+    def register(propose: Propose) -> Propose:
+        LEVERS.register(name, Lever(name, rank, title, propose, source))
+        return propose
+
+    return register
+
+
 LEVERS.load(__name__)

@@ -1,14 +1,27 @@
-"""The layout of a node: larger servers, or more of them."""
+"""Engine, layout of a node, and experts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from servelab.tune.levers import LEVERS, Lever, Proposal
+from servelab.tune.levers import Proposal, lever
 from servelab.tune.situation import Situation
 
 
-def propose(now: Situation) -> Sequence[Proposal] | str:
+@lever("engine", 1, "Another engine", "GPUStack, 25 tuning pages")
+def other_engines(now: Situation) -> Sequence[Proposal] | str:
+    """Each engine that was asked for, at its own defaults."""
+    if not now.other_engines:
+        return "no other engine was asked for (--engines, --all-engines)"
+    reason = "14 of 25 published tunings were won by another engine than the first"
+    return [
+        Proposal(f"{name} at its defaults", reason, "×0.4 to ×1.9", engine=name, is_sure=True)
+        for name in now.other_engines
+    ]
+
+
+@lever("layout", 3, "Accelerators for each server", "three pages of GPUStack")
+def tensor_parallel(now: Situation) -> Sequence[Proposal] | str:
     """Every other tensor parallel size that fits, judged by accelerator."""
     if now.per_node == 1:
         return "the node has one accelerator"
@@ -21,16 +34,15 @@ def propose(now: Situation) -> Sequence[Proposal] | str:
         if tensor > now.per_node or tensor == now.accelerators or not fits:
             continue
         servers = now.per_node // tensor
+        effect = "fewer exchanges between accelerators" if tensor < now.accelerators else "more KV cache each"
+        costs = ["fits only with smaller weights"] * (now.fits(tensor) is False)
+        costs += ["several servers need a balancer"] * (servers > 1)
         found.append(
             Proposal(
                 f"TP{tensor}",
-                f"{servers} server{'s' * (servers > 1)} a node, each on {tensor}: "
-                + ("fewer exchanges between accelerators" if tensor < now.accelerators else "more KV cache each"),
+                f"{servers} server{'s' * (servers > 1)} a node, each on {tensor}: {effect}",
                 "-21 to +80 % a node",
-                "; ".join(
-                    ["fits only with smaller weights"] * (now.fits(tensor) is False)
-                    + ["several servers need a balancer"] * (servers > 1)
-                ),
+                "; ".join(costs),
                 options={"tensor_parallel_size": tensor},
                 accelerators=tensor,
                 is_sure=True,
@@ -39,4 +51,45 @@ def propose(now: Situation) -> Sequence[Proposal] | str:
     return found or "no other size fits"
 
 
-LEVERS.register("layout", Lever("layout", 3, "Accelerators for each server", propose, "three pages of GPUStack"))
+@lever("experts", 4, "Experts", "DeepSeek-V3.2 and GLM on H200, GPUStack")
+def whole_experts(now: Situation) -> Sequence[Proposal] | str:
+    """Expert parallel with the command's layout, and with attention copied on each accelerator."""
+    if now.model.arch != "moe":
+        return "the model has no experts, or it is not known here"
+    if now.per_node == 1:
+        return "one accelerator has all experts"
+    found = []
+    count = now.accelerators
+    if count > 1 and not now.effective.get("expert_parallel"):
+        reason = "each accelerator has whole experts, which tensor parallel may split too finely"
+        found.append(Proposal("expert parallel", reason, "-7 to +4 %", options={"expert_parallel": True}))
+    if now.engine.name == "sglang" and count > 1:
+        for share in (None, 0.85):
+            options = {"memory_share": share} if share else {}
+            label = f"attention DP{count}" + (f", memory share {share}" if share else "")
+            reason = f"the KV cache is not copied on {count} accelerators"
+            arguments = {"attn-dp-size": count}
+            found.append(Proposal(label, reason, "-9 to +144 %", options=options, arguments=arguments))
+    elif now.number("data_parallel_size") == 1 and "data_parallel_size" in now.engine.options:
+        found.append(
+            Proposal(
+                f"DP{now.per_node} with experts",
+                f"experts spread over {now.per_node}, attention and its KV cache whole on each",
+                "-9 to +144 %",
+                "the weights of attention on each accelerator; the context may have to be shorter",
+                options={"tensor_parallel_size": 1, "data_parallel_size": now.per_node, "expert_parallel": True},
+                accelerators=now.per_node,
+            )
+        )
+    return found or "the command does so already"
+
+
+@lever("moe-kernels", 16, "Kernels of experts", "vllm's oracle/fp8.py, 0.33.0")
+def expert_kernels(now: Situation) -> Sequence[Proposal] | str:
+    """DeepGEMM for FP8 experts on Hopper."""
+    if now.model.arch != "moe" or now.model.format != "fp8" or now.engine.name != "vllm":
+        return "the model has no FP8 experts, or the engine chooses by itself"
+    if now.board.capability != 9.0:
+        return "this is for Hopper"
+    reason = "vLLM takes Triton first for FP8 blocks with tensor parallel on Hopper"
+    return [Proposal("DeepGEMM", reason, "-6 to +3 %", arguments={"moe-backend": "deep_gemm"})]

@@ -1,0 +1,79 @@
+"""Numbers that take less memory, and more memory for the KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from servelab.tune.levers import Proposal, lever
+from servelab.tune.situation import Situation
+
+_GAIN = {"fp8": "+3 to +51 %", "nvfp4": "", "int8": "about +7 %", "int4": "-27 to +46 %"}
+_ASKED = "answers may change: they are asked"
+_MANY = 200_000
+"""Tokens in flight at a server that fill many a KV cache; where the model's shape is not known."""
+_SHARE = {"vllm": 0.95, "vllm-ascend": 0.95, "tensorrt-llm": 0.95, "sglang": 0.88}
+_FP8 = {"vllm": "fp8", "sglang": "fp8_e4m3", "tensorrt-llm": "fp8"}
+
+
+@lever("weights", 2, "Weights", "GPUStack's pages on H100, H200, 4090 and A100")
+def weights(now: Situation) -> Sequence[Proposal] | str:
+    """Published weights of the model, and the engine's own FP8 where there are none."""
+    if now.board.capability is None:
+        return "no number format is known to be faster on this board"
+    if now.model.format != "bf16":
+        return f"the weights are {now.model.format} already"
+    formats = ["int8"]
+    if now.board.has_fp8:
+        formats = ["fp8", "int4"] if not now.board.has_fp4 else ["nvfp4", "fp8"]
+    found = [_published(now, each) for each in formats if each in now.model.others]
+    if now.board.has_fp8 and "fp8" not in now.model.others and now.engine.name in ("vllm", "sglang"):
+        label, reason = "FP8 weights, made at the start", "the board multiplies FP8 numbers"
+        reason += "; no FP8 weights of this model are known here"
+        made = {"quantization": "fp8"}
+        found.insert(0, Proposal(label, reason, _GAIN["fp8"], _ASKED, arguments=made, is_sure=True))
+    return found or "no such weights of this model are known here"
+
+
+def _published(now: Situation, number_format: str) -> Proposal:
+    size = now.model.weights_in(number_format)
+    model = now.model.others[number_format]
+    return Proposal(
+        f"{number_format.upper()} weights",
+        f"{model}{f' ({size:.0f} GiB)' if size else ''}: less to read for each token, and more memory for the KV cache",
+        _GAIN[number_format],
+        _ASKED,
+        model=model,
+        is_sure=number_format == "fp8",
+    )
+
+
+@lever("memory-share", 6, "Memory for the KV cache", "GLM-5.2 on H200, GPUStack")
+def share(now: Situation) -> Sequence[Proposal] | str:
+    """A larger share of the memory."""
+    value = _SHARE.get(now.engine.name)
+    known = now.effective.get("memory_share")
+    if now.board.is_cpu or value is None:
+        return "the engine has no such setting here"
+    if isinstance(known, float) and known >= value:
+        return f"the command has {known}"
+    tokens = now.kv_tokens()
+    if tokens and tokens > 2 * now.users_each * now.load.tokens:
+        return f"the KV cache holds about {tokens:,} tokens, twice what the load needs"
+    saw = f"{known} by default" if known else "the engine's own formula is careful"
+    reason = f"{saw}; more KV cache for {now.users_each} requests in flight"
+    return [Proposal(f"memory share {value}", reason, "0 to +134 %", options={"memory_share": value})]
+
+
+@lever("kv-dtype", 7, "Numbers of the KV cache", "vLLM's blog, April 2026; GPUStack")
+def kv_numbers(now: Situation) -> Sequence[Proposal] | str:
+    """FP8 numbers in the KV cache."""
+    value = _FP8.get(now.engine.name)
+    if not now.board.has_fp8 or value is None:
+        return "board or engine has no FP8 attention"
+    if now.effective.get("kv_cache_dtype") not in ("auto", None):
+        return "the command sets it"
+    need, tokens = now.users_each * (now.load.prompt_tokens + now.load.answer_tokens // 2), now.kv_tokens()
+    if now.load.prompt_tokens < 7000 and (tokens or _MANY) > need:
+        return "prompts are below 7,000 tokens, and the KV cache holds what is in flight, as far as it can be told"
+    reason = f"{need:,} tokens are in flight; the KV cache holds twice as many"
+    return [Proposal("FP8 KV cache", reason, "-3 to +21 %", _ASKED, options={"kv_cache_dtype": value}, is_sure=True)]

@@ -1,0 +1,114 @@
+"""The limits of a step, its graphs, and settings that hold the engine back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from servelab.tune.levers import Proposal, lever
+from servelab.tune.situation import Situation
+
+_LIMITS = ("max_num_batched_tokens", "memory_share")
+"""Settings that slow a server if they are low."""
+_SWITCHES = {"enforce_eager": True, "chunked_prefill": False, "async-scheduling": False}
+"""Settings whose value is the slower one, as a rule."""
+
+
+@lever("undo", 8, "The engine's own settings", "effective defaults, read from the release")
+def undo(now: Situation) -> Sequence[Proposal] | str:
+    """Each setting of the command that is slower than what the engine would do by itself, given back to it."""
+    own = now.engine.defaults(now.version, now.board, {}, {})
+    found = []
+    for name, default in own.items():
+        value = now.effective.get(name)
+        is_lower = name in _LIMITS and isinstance(value, (int, float)) and value < default  # type: ignore[operator]
+        if value == default or not (is_lower or (name in _SWITCHES and value == _SWITCHES[name])):
+            continue
+        given = next((each for each in now.arguments if now.engine.names.of(each) == name), None)
+        reason = f"the command sets {value}, the engine itself {default} on this board"
+        label = f"{name.replace('_', ' ').replace('-', ' ')} {default}".lower()
+        undone = {given: False} if given else {}
+        options = {} if given else {name: None}
+        found.append(Proposal(label, reason, "", options=options, arguments=undone, is_sure=True))
+    return found or "no setting of the command is known to hold the engine back"
+
+
+@lever("chunks", 5, "Chunked prefill", "Qwen3-32B on H100, GPUStack")
+def chunks(now: Situation) -> Sequence[Proposal] | str:
+    """Long prompts in parts, next to running answers."""
+    if now.effective.get("chunked_prefill") is not False:
+        return "it is on"
+    reason = "off by default in this engine"
+    return [Proposal("chunked prefill", reason, "+7 %", options={"chunked_prefill": True}, is_sure=True)]
+
+
+@lever("sequences", 9, "Sequences in a batch", "vllm/engine/arg_utils.py, 0.33.0")
+def sequences(now: Situation) -> Sequence[Proposal] | str:
+    """As many sequences as are in flight."""
+    limit = now.number("max_num_seqs")
+    if not limit:
+        return "the engine's own limit is not known here"
+    if now.users_each <= limit:
+        return f"{now.users_each} in flight at a server are within the limit of {limit}"
+    value = 1 << (now.users_each - 1).bit_length()
+    reason = f"{now.users_each} are in flight at a server, and {limit} at most in a batch"
+    return [Proposal(f"{value} sequences", reason, "+2 to +16 %", options={"max_num_seqs": value}, is_sure=True)]
+
+
+@lever("batched-tokens", 11, "Tokens in a step", "six tries on GPUStack's pages")
+def tokens(now: Situation) -> Sequence[Proposal] | str:
+    """One and two doublings above what the engine does by itself, or the command if that is more."""
+    own = now.engine.defaults(now.version, now.board, {}, now.arguments).get("max_num_batched_tokens")
+    default = max(now.number("max_num_batched_tokens"), own if isinstance(own, int) else 0)
+    if not default:
+        return "the engine's own limit is not known here"
+    if now.load.prompt_tokens < 200 and not now.board.is_cpu:
+        return "prompts are short: prefill is a small part of the work"
+    if now.load.prompt_tokens * now.users_each < default:
+        return f"all prompts in flight are fewer tokens than the limit of {default:,}"
+    reason = f"{default:,} {'by default on this board' if default == own else 'typed'}"
+    cost = "more memory for activations, and longer gaps between tokens"
+    return [
+        Proposal(f"{each:,} tokens a step", reason, "-21 to +3 %", cost, options={"max_num_batched_tokens": each})
+        for each in (2 * default, 4 * default)
+    ]
+
+
+@lever("mode", 12, "Mode of vLLM", "vllm/engine/arg_utils.py, 0.33.0; two tries")
+def mode(now: Situation) -> Sequence[Proposal] | str:
+    """vLLM's mode for throughput or for few users."""
+    if now.engine.name != "vllm" or now.board.is_cpu or now.arguments.get("performance-mode"):
+        return "the engine has no such mode, or the command sets it"
+    value, reason = "throughput", "doubles both limits of a step"
+    if now.users_each <= 32:
+        value, reason = "interactivity", "a graph for every batch up to 32"
+    return [Proposal(f"mode {value}", reason, "0 to +2 %", arguments={"performance-mode": value})]
+
+
+@lever("context", 13, "Context length", "two tries on GPUStack's pages")
+def context(now: Situation) -> Sequence[Proposal] | str:
+    """A context as long as the load."""
+    if now.load.longest_tokens is None:
+        return "the longest request of the load is not known before the workload is prepared"
+    value = -(-(now.load.longest_tokens + 64) // 1024) * 1024  # a chat template takes some
+    model = now.number("context_length")
+    if not model or model < 4 * value:
+        return "the context is within four times the longest request, or not known"
+    reason = f"the load needs {value:,} of {model:,} tokens"
+    cost = "longer requests are refused"
+    return [Proposal(f"context {value:,}", reason, "-3 to +5 %", cost, options={"context_length": value})]
+
+
+@lever("graphs", 14, "CUDA graphs", "TensorRT-LLM's blog 20; vllm/config/vllm.py")
+def graphs(now: Situation) -> Sequence[Proposal] | str:
+    """CUDA graphs for as many sequences as are in flight; a batch takes the next larger graph in vLLM alone."""
+    users, name = now.users_each, now.engine.name
+    largest = {"vllm": 512, "tensorrt-llm": 128}.get(name)
+    if largest is None or (name == "vllm" and users <= largest):
+        return "graphs cover what is in flight, or the engine has no such setting here"
+    reason = f"{users} are in flight, and the largest graph has {largest}"
+    settings = {"max-cudagraph-capture-size": users}
+    if name == "tensorrt-llm":
+        reason += "; a batch between two graphs runs without one"
+        config = "extra_llm_api_options.cuda_graph_config."
+        settings = {f"{config}enable_padding": True, f"{config}max_batch_size": max(users, largest)}
+    return [Proposal("larger graphs", reason, "0 to +30 %", "memory and a slower start", arguments=settings)]
