@@ -217,7 +217,7 @@ def test_shapes_and_encodings_of_public_data_sets_give_the_same_requests(tokeniz
     roles = [json.dumps(as_roles(shape)) for shape in ("conversations", "messages", "conversation", "items")]
     wrapped = json.dumps({"data": GOOD}, indent=1)
     files = [text.encode() for text in (as_array, as_lines, wrapped, *roles)]
-    files += [as_array.encode(name) for name in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be")]
+    files += [as_array.encode("utf-8-sig")]
     wanted = make("sharegpt", tokenizer, store(tmp_path, "wanted.json", as_array))
     for number, data in enumerate(files):
         assert make("sharegpt", tokenizer, store(tmp_path / str(number), "d.json", data)).equals(wanted), data[:60]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
 import re
@@ -175,7 +174,7 @@ def iter_records(path: Path, *, cut: bool) -> Iterator[dict[str, Any] | BadRecor
     an object with such an array, or JSON lines. With `cut` the file may end anywhere, and its truncated last record is
     skipped; without it, an array or a table that ends so is a `ServelabError`.
     """
-    with path.open(encoding=_encoding(path), errors="surrogateescape", newline="") as file:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         if path.suffix == ".csv":
             yield from _iter_rows(path, file, cut=cut)
             return
@@ -187,17 +186,6 @@ def iter_records(path: Path, *, cut: bool) -> Iterator[dict[str, Any] | BadRecor
             yield from _iter_lines(file, cut=cut)
         else:
             raise ServelabError(f"{path}: neither a JSON array of records nor JSON lines")
-
-
-def _encoding(path: Path) -> str:
-    """UTF-8 or UTF-16, by a byte order mark or by the zeros beside the first character."""
-    with path.open("rb") as file:
-        first = file.read(2)
-    if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    if b"\0" in first:
-        return "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
-    return "utf-8-sig"
 
 
 def _iter_lines(file: TextIO, *, cut: bool) -> Iterator[dict[str, Any] | BadRecord]:

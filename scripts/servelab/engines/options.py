@@ -81,12 +81,12 @@ _ARTICLES: dict[type, str] = {
 
 def argument(arguments: Mapping[str, ArgumentValue], *flags: str) -> ArgumentValue:
     """The value of the first of these flags that a study's arguments set, true without a value; None if none is set."""
-    given = {_bare(name): True if value is None else value for name, value in arguments.items()}
-    return next((given[_bare(flag)] for flag in flags if _bare(flag) in given), None)
+    given = {_plain(name): True if value is None else value for name, value in arguments.items()}
+    return next((given[_plain(flag)] for flag in flags if _plain(flag) in given), None)
 
 
-def _bare(flag: str) -> str:
-    """A flag without its leading dashes; studies may leave them out, and engines accept `_` for `-`."""
+def _plain(flag: str) -> str:
+    """A flag without dashes in front; studies may leave them out, and engines accept `_` for `-`."""
     return flag.lstrip("-").replace("_", "-")
 
 
@@ -266,6 +266,32 @@ def refused_variables(owned: Iterable[Owned], taken: Mapping[str, str], variable
         elif given in taken:
             refused[given] = f"is also set by the option `{taken[given]}`; remove one"
     return refused
+
+
+def rendered(name: str, value: ArgumentValue) -> list[str]:
+    """An argument of a study as flags."""
+    name = name if name.startswith("-") else f"--{name}"
+    if value is False:
+        return []
+    if value is None or value is True:
+        return [name]
+    return [name, str(value)]
+
+
+def is_off(flag: str) -> bool:
+    """Whether a switch is written as what it switches off."""
+    return flag.lstrip("-").startswith(("no-", "disable-"))
+
+
+def joined_flags(flags: list[str]) -> list[str]:
+    """Each long flag with the value that follows it."""
+    parts: list[str] = []
+    for part in flags:
+        if parts and parts[-1].startswith("--") and "=" not in parts[-1] and not part.startswith("--"):
+            parts[-1] += f"={part}"
+        else:
+            parts.append(part)
+    return parts
 
 
 def flag(*names: str) -> FlagsOf:

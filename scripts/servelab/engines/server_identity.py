@@ -21,12 +21,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def serve_of(
-    engine: Engine,
-    model_id: str,
-    options: Options,
-    arguments: Mapping[str, ArgumentValue],
-    count: int,
-    nodes: int = 1,
+    engine: Engine, model_id: str, options: Options, arguments: Mapping[str, ArgumentValue], count: int, nodes: int = 1
 ) -> Serve:
     """A server of a model on `count` accelerators of `nodes` nodes; placeholders for paths, ports and addresses."""
     return Serve(

@@ -17,15 +17,7 @@ from servelab.cli.first_study import AskedHardware, closest_study, known_engines
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import own_or_shipped
 from servelab.core.registry import nearest
-from servelab.core.run_spec import (
-    EngineSpec,
-    HardwareSpec,
-    ModelSource,
-    ModelSpec,
-    ProtocolSpec,
-    RunSpec,
-    WorkloadSpec,
-)
+from servelab.core.run_spec import EngineSpec, HardwareSpec, ModelSource, ModelSpec, ProtocolSpec, RunSpec, WorkloadSpec
 from servelab.core.yaml_file import read_yaml
 from servelab.engines.accelerator_boards import GIB, board_of
 from servelab.engines.adapters import ENGINES
@@ -188,11 +180,7 @@ def _objective(asked: TuneRequest, workload: str) -> dict[str, Any]:
 
 
 def _protocol(
-    asked: TuneRequest,
-    example: ProtocolSpec,
-    now: Situation,
-    keys: Mapping[str, Any],
-    parameters: Mapping[str, Any],
+    asked: TuneRequest, example: ProtocolSpec, now: Situation, keys: Mapping[str, Any], parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The protocol of the closest study with the load asked for, and time for a server much slower than the forecast.
 

@@ -24,22 +24,7 @@ from servelab.engines.adapters import ENGINES, Engine
 from servelab.engines.options import OPTIONS
 from servelab.search.preflight.options import known_flags, nearest_flag
 
-_DOCKER_SWITCHES = frozenset(
-    {
-        "--rm",
-        "-d",
-        "--detach",
-        "-i",
-        "-t",
-        "-it",
-        "-ti",
-        "--privileged",
-        "--init",
-        "--interactive",
-        "--tty",
-        "--read-only",
-    }
-)
+_DOCKER_SWITCH = re.compile(r"-d|-[it]{1,2}|--(rm|detach|privileged|init|interactive|tty|read-only)")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _FLAG = re.compile(r"--?[A-Za-z]")
 
@@ -99,7 +84,7 @@ def _of_container_line(words: list[str]) -> tuple[str, dict[str, str], list[str]
     place = words.index("run") + 1
     while place < len(words) and words[place].startswith("-"):
         flag, equals, value = words[place].partition("=")
-        if not equals and flag not in _DOCKER_SWITCHES:
+        if not equals and not _DOCKER_SWITCH.fullmatch(flag):
             place += 1
             value = words[place] if place < len(words) else ""
         if flag in ("-e", "--env") and "=" in value:
@@ -121,11 +106,7 @@ def _read_container(file: Path) -> TypedCommand:
         raise ConfigError(f"{file}: {' '.join(str(error).split())}") from None
     found = []
     for container in _containers(documents):
-        words = [
-            *_words(container.get("entrypoint")),
-            *_words(container.get("command")),
-            *_words(container.get("args")),
-        ]
+        words = [word for key in ("entrypoint", "command", "args") for word in _words(container.get(key))]
         if len(words) > 1 and Path(words[0]).name in ("sh", "bash") and words[1] in ("-c", "-lc"):
             words = _split(" ".join(words[2:]))
         variables, words = _variables(words)

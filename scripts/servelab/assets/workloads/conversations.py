@@ -135,11 +135,7 @@ WORKLOADS.register(ShareGpt.kind, ShareGpt())
 
 
 _Role = Literal["system", "user", "assistant"]
-_ROLES: dict[str, _Role] = {
-    **dict.fromkeys(ASKS, "user"),
-    **dict.fromkeys(ANSWERS, "assistant"),
-    "system": "system",
-}
+_ROLES: dict[str, _Role] = {**dict.fromkeys(ASKS, "user"), **dict.fromkeys(ANSWERS, "assistant"), "system": "system"}
 
 
 class ConversationsParameters(Parameters):

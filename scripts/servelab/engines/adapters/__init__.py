@@ -41,8 +41,11 @@ from servelab.engines.options import (
     argument,
     bare,
     check_option_names,
+    is_off,
+    joined_flags,
     refused_arguments,
     refused_variables,
+    rendered,
 )
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve, Span
 from servelab.engines.start_rules import Rule
@@ -201,9 +204,7 @@ class Engine(ABC):
             if value is False:  # not given
                 continue
             option = self._option_of(given)
-            is_on = _is_off(given) == _is_off(
-                self.option_flags[option](True, {})[0] if option else self.names.of(given)
-            )
+            is_on = is_off(given) == is_off(self.option_flags[option](True, {})[0] if option else self.names.of(given))
             found[option or self.names.of(given)] = is_on if value in (None, True) else value
         for option in self.options:
             with suppress(ConfigError):  # an option that needs another one
@@ -354,8 +355,8 @@ class Engine(ABC):
             for name, flags_of in self.option_flags.items()
             if options.get(name) is not None
         ]
-        given = [_argument(name, value) for name, value in arguments.items()]
-        return [part for flags in [*given, *parts] for part in (_joined(flags) if joined else flags)]
+        given = [rendered(name, value) for name, value in arguments.items()]
+        return [part for flags in [*given, *parts] for part in (joined_flags(flags) if joined else flags)]
 
     def display_command(
         self,
@@ -390,31 +391,6 @@ class Engine(ABC):
             if options.get(name) is not None:
                 variables |= variables_of(options[name])
         return variables
-
-
-def _argument(name: str, value: ArgumentValue) -> list[str]:
-    name = name if name.startswith("-") else f"--{name}"
-    if value is False:
-        return []
-    if value is None or value is True:
-        return [name]
-    return [name, str(value)]
-
-
-def _is_off(flag: str) -> bool:
-    """Whether a switch is written as what it switches off."""
-    return flag.lstrip("-").startswith(("no-", "disable-"))
-
-
-def _joined(flags: list[str]) -> list[str]:
-    """Each long flag with the value that follows it."""
-    parts: list[str] = []
-    for part in flags:
-        if parts and parts[-1].startswith("--") and "=" not in parts[-1] and not part.startswith("--"):
-            parts[-1] += f"={part}"
-        else:
-            parts.append(part)
-    return parts
 
 
 ENGINES: Registry[Engine] = Registry("engine")

@@ -10,12 +10,7 @@ from servelab.core.run_spec import ArgumentValue
 from servelab.engines import llama_cpp_server
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.options import (
-    Parallel,
-    argument,
-    flag,
-    switch,
-)
+from servelab.engines.options import Parallel, argument, flag, switch
 from servelab.engines.server_to_start import EnvironmentFacts, Options, Serve
 
 _LAUNCHER = Path(llama_cpp_server.__file__)

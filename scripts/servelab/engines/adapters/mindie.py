@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import yaml
+
 from servelab.core.errors import ConfigError
 from servelab.core.registry import nearest
 from servelab.core.run_spec import ArgumentValue
@@ -18,55 +20,8 @@ from servelab.engines.failure_signs import signs
 from servelab.engines.options import SettingsOf, drafted, setting, shown
 from servelab.engines.server_to_start import Options, Serve
 
-Allowed = range | tuple[str, ...] | type[bool] | type[str]
-_UINT32 = range(1, 2**32)
-_INT32 = range(1, 2**31)
-_INPUT_TOKENS = range(1, 4_194_304 + 1)
-_KEYS: dict[str, tuple[Allowed, Any]] = {
-    "ServerConfig.maxLinkNum": (range(1, 4096 + 1), 1000),
-    "ServerConfig.fullTextEnabled": (bool, None),
-    "ServerConfig.tokenTimeout": (range(1, 3600 + 1), 600),
-    "ServerConfig.e2eTimeout": (range(1, 65535 + 1), 600),
-    "ServerConfig.maxRequestLength": (range(1, 100 + 1), None),
-    "BackendConfig.tokenizerProcessNumber": (range(1, 32 + 1), 8),
-    "ModelDeployConfig.maxSeqLen": (_UINT32, None),
-    "ModelDeployConfig.maxInputTokenLen": (_INPUT_TOKENS, None),
-    "ModelDeployConfig.truncation": (bool, None),
-    "ModelConfig.cpuMemSize": (range(2**32), 5),
-    "ModelConfig.npuMemSize": (range(-1, 2**31), -1),
-    "ModelConfig.backendType": (("atb", "ms"), "atb"),
-    "ModelConfig.trustRemoteCode": (bool, False),
-    "ModelConfig.async_scheduler_wait_time": (range(1, 3600 + 1), None),
-    "ModelConfig.plugin_params": (str, None),
-    "ModelConfig.tp": (_INT32, None),
-    "ModelConfig.dp": (_INT32, None),
-    "ModelConfig.moe_tp": (_INT32, None),
-    "ModelConfig.moe_ep": (_INT32, None),
-    "ScheduleConfig.templateType": (("Standard", "Mix"), "Standard"),
-    "ScheduleConfig.cacheBlockSize": (range(1, 128 + 1), 128),
-    "ScheduleConfig.maxPrefillBatchSize": (range(1, 5000 + 1), None),
-    "ScheduleConfig.maxPrefillTokens": (_INPUT_TOKENS, None),
-    "ScheduleConfig.prefillTimeMsPerReq": (range(1000 + 1), 150),
-    "ScheduleConfig.prefillPolicyType": (range(3 + 1), 0),
-    "ScheduleConfig.decodeTimeMsPerReq": (range(1000 + 1), 50),
-    "ScheduleConfig.decodePolicyType": (range(3 + 1), 0),
-    "ScheduleConfig.maxBatchSize": (range(1, 5000 + 1), 200),
-    "ScheduleConfig.maxIterTimes": (_UINT32, None),
-    "ScheduleConfig.maxPreemptCount": (range(5000 + 1), 0),
-    "ScheduleConfig.supportSelectBatch": (bool, False),
-    "ScheduleConfig.maxQueueDelayMicroseconds": (range(500, 1_000_000 + 1), 5000),
-    "ScheduleConfig.maxFirstTokenWaitTime": (range(3_600_000 + 1), None),
-    "ScheduleConfig.enablePrefixCache": (bool, None),
-    "ScheduleConfig.enableSplit": (bool, None),
-    "ScheduleConfig.splitType": (bool, None),
-    "ScheduleConfig.splitStartType": (bool, None),
-    "ScheduleConfig.splitChunkTokens": (range(1, 8192 + 1), None),
-    "ScheduleConfig.splitStartBatchSize": (range(5000 + 1), None),
-}
-"""`Section.key` → (documented range, choices or type; the vendor's default of a required key)."""
-SETTINGS: dict[str, Allowed] = {name: allowed for name, (allowed, _) in _KEYS.items()}
-"""Settings that a study may use."""
-_DEFAULTS: dict[str, Any] = {name: default for name, (_, default) in _KEYS.items() if default is not None}
+SETTINGS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("mindie_settings.yaml").read_bytes())
+"""`Section.key` of a setting that a study may use → what it takes, and the vendor's default of a required key."""
 _PREFILL_TOKENS, _PREFILL_BATCH = 8192, 50
 _DRAFTS = "mtp"
 """The only way to draft tokens that can stream, according to the vendor; `la` and `memory_decoding` cannot."""
@@ -219,19 +174,23 @@ def _chosen(options: Options, arguments: Mapping[str, ArgumentValue]) -> dict[st
 
 
 def _check(name: str, value: object) -> None:
-    allowed = SETTINGS[name]
-    if isinstance(allowed, range):
-        valid, needed = type(value) is int and value in allowed, f"a whole number from {allowed[0]} to {allowed[-1]}"
-    elif isinstance(allowed, tuple):
-        valid, needed = value in allowed, " or ".join(allowed)
+    takes = SETTINGS[name]["takes"]
+    if isinstance(takes, str):
+        valid, needed = type(value) is (str if takes == "a text" else bool), takes
+    elif isinstance(takes[0], int):
+        valid, needed = (
+            type(value) is int and takes[0] <= value <= takes[1],
+            "a whole number from {} to {}".format(*takes),
+        )
     else:
-        valid, needed = type(value) is allowed, "true or false" if allowed is bool else "a text"
+        valid, needed = value in takes, " or ".join(takes)
     if not valid:
         raise ConfigError(f"engine mindie: `{name}` takes {needed}, not {value!r}")
 
 
 def _configuration(name: str, serve: Serve) -> dict[str, Any]:
-    chosen = {**_DEFAULTS, **_chosen(serve.options, serve.arguments)}
+    defaults = {name: allowed["default"] for name, allowed in SETTINGS.items() if "default" in allowed}
+    chosen = {**defaults, **_chosen(serve.options, serve.arguments)}
     if "ModelDeployConfig.maxSeqLen" not in chosen and serve.model_path != PLANNED_MODEL:
         chosen["ModelDeployConfig.maxSeqLen"] = _longest_of_model(serve)
     if (longest := chosen.get("ModelDeployConfig.maxSeqLen")) is not None:  # what is planned leaves it open

@@ -10,13 +10,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.options import (
-    Parallel,
-    argument,
-    experts,
-    flag,
-    switch,
-)
+from servelab.engines.options import Parallel, argument, experts, flag, switch
 from servelab.engines.server_to_start import Options, Serve, Span
 
 _CHUNKS = ((20, 2048), (60, 4096), (160, 8192))

@@ -11,16 +11,7 @@ from servelab.core.errors import ConfigError
 from servelab.core.run_spec import ArgumentValue
 from servelab.engines.accelerator_boards import AcceleratorBoard
 from servelab.engines.adapters import ENGINES, Engine
-from servelab.engines.options import (
-    SettingsOf,
-    argument,
-    drafted,
-    experts,
-    flag,
-    setting,
-    shown,
-    switch,
-)
+from servelab.engines.options import SettingsOf, argument, drafted, experts, flag, setting, shown, switch
 from servelab.engines.server_to_start import Options, Serve, Span
 
 

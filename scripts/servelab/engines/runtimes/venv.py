@@ -14,15 +14,7 @@ from pathlib import Path
 
 from servelab.core.errors import Outage
 from servelab.core.identity import lock_sha256
-from servelab.engines.runtimes import (
-    RUNTIMES,
-    Environment,
-    Runtime,
-    Tool,
-    asked_version,
-    build_lock,
-    read_environment,
-)
+from servelab.engines.runtimes import RUNTIMES, Environment, Runtime, Tool, asked_version, build_lock, read_environment
 
 _PYTHON = Path("venv/bin/python")
 
@@ -58,11 +50,8 @@ class Venv(Runtime):
     def _install(self, lock: Path, folder: Path) -> None:
         shutil.rmtree(folder / "venv", ignore_errors=True)
         venv.create(folder / "venv", with_pip=False)
-        print(
-            f"installing {lock.name} into {folder}; a GPU engine takes gigabytes and minutes",
-            file=sys.stderr,
-            flush=True,
-        )
+        notice = f"installing {lock.name} into {folder}; a GPU engine takes gigabytes and minutes"
+        print(notice, file=sys.stderr, flush=True)
         flags = [
             "--quiet",
             "--no-deps",
