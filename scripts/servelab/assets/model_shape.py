@@ -40,6 +40,13 @@ class ModelShape:
     vocabulary: int = 0
     expert_share: float = 0.0
     """Share of the weights that is in experts, about."""
+    experts_per_token: int = 0
+    encoder_hidden: int = 0
+    """Hidden values of the part that reads images, for a patch; 0 if there is none, or it is not of Qwen's kind."""
+    encoder_widest: int = 0
+    patches_per_image_token: int = 0
+    values_per_image_token: int = 0
+    """Values that it gives to the layers for each token of an image."""
 
 
 def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
@@ -79,7 +86,21 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape | None:
         widest=_widest(text),
         vocabulary=text.get("vocab_size", 0),
         expert_share=_expert_share(text, layers),
+        experts_per_token=text.get("num_experts_per_tok") or 0,
+        **_encoder(config.get("vision_config") or {}),
     )
+
+
+def _encoder(vision: Mapping[str, Any]) -> dict[str, int]:
+    """The part that reads images, where it merges squares of patches; some of its layers give values of their own."""
+    if not vision.get("spatial_merge_size") or not vision.get("out_hidden_size"):
+        return {}
+    return {
+        "encoder_hidden": vision.get("hidden_size", 0),
+        "encoder_widest": vision.get("intermediate_size", 0),
+        "patches_per_image_token": vision["spatial_merge_size"] ** 2,
+        "values_per_image_token": vision["out_hidden_size"] * (1 + len(vision.get("deepstack_visual_indexes") or ())),
+    }
 
 
 def _kinds(text: Mapping[str, Any], layers: int) -> Sequence[str]:

@@ -26,10 +26,13 @@ _BYTES = {
 """Bytes per value by number format; ggml's formats are blocks of 32 values with their scales."""
 _LATENT_FP8 = 656.0
 """Bytes of a token in a layer in vLLM's `fp8_ds_mla`: 512 FP8 values, their scales, and the rotary part in 16 bits."""
-_LOGIT_BYTES = 10.0
-"""Bytes per value of the vocabulary while tokens are drawn: the logits in 16 and 32 bits, and sorted."""
+_LOGIT_BYTES = 26.0
+"""Bytes per value of the vocabulary while tokens are drawn: the logits in 16 and 32 bits (2 + 4), sorted with their
+places (4 + 8), their probabilities (4), and the logits put back (4): vLLM's topk_topp_sampler.py."""
 _MLP, _HIDDEN = 2.5, 4.0
 """Copies of the widest layer's values, and of the hidden ones, that a step holds at once."""
+_IMAGE_TOKENS = 16_384
+"""Of the largest image of Qwen's families; vLLM tries it when it starts, and keeps what the encoder makes of it."""
 _RUNTIME, _EXCHANGE, _GRAPHS, _DRIVER = 0.3, 0.5, 0.6, 0.7
 """GiB that kernels' workspaces, the exchange between accelerators, captured graphs and the driver take."""
 
@@ -51,6 +54,8 @@ class Division:
     """Whether the working memory is inside the share, as in vLLM; SGLang keeps it outside, and what the driver has."""
     number_bytes: float = 2.0
     """Bytes per value in the KV cache."""
+    image_tokens: int = _IMAGE_TOKENS
+    """Most tokens that the encoder makes at once; vLLM 0.11 took 153,600 for a video of Qwen3-VL."""
 
 
 def division_of(
@@ -71,6 +76,7 @@ def division_of(
         has_graphs=counts_graphs and not effective.get("enforce_eager"),
         works_inside=engine.works_inside_share,
         number_bytes=number_bytes,
+        image_tokens=0 if effective.get("language-model-only") else _IMAGE_TOKENS,
     )
 
 
@@ -107,11 +113,18 @@ def kv_bytes_each(
 
 
 def working_bytes(shape: ModelShape, division: Division) -> float:
-    """Bytes that a step takes on each accelerator besides weights and KV cache, within a third or so."""
+    """Bytes that a step takes on each accelerator besides weights and KV cache, within a third or so.
+
+    The encoder, the layers and the drawing of tokens come one after the other: the largest counts. With experts a layer
+    has the hidden values of a token once for each of them.
+    """
     tokens, tensor = division.batched_tokens, division.parallel.tensor
-    layers = 2 * tokens * (_MLP * shape.widest / tensor + _HIDDEN * shape.hidden)
+    layers = 2 * tokens * (_MLP * shape.widest / tensor + (_HIDDEN + shape.experts_per_token) * shape.hidden)
     logits = _LOGIT_BYTES * min(division.sequences, tokens) * shape.vocabulary
-    return layers + logits + _fixed_bytes(division) + _GRAPHS * GIB * division.has_graphs
+    patches = min(division.image_tokens, _IMAGE_TOKENS) * shape.patches_per_image_token
+    encoder = 2 * patches * (_MLP * shape.encoder_widest / tensor + _HIDDEN * shape.encoder_hidden)
+    kept = 2 * division.image_tokens * shape.values_per_image_token
+    return max(encoder, layers, logits) + kept + _fixed_bytes(division) + _GRAPHS * GIB * division.has_graphs
 
 
 def _fixed_bytes(division: Division) -> float:
