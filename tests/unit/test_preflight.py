@@ -258,6 +258,13 @@ CASES["settings"] = [
     ),
     (candidate(options={"chunked_prefill": False, "max_num_batched_tokens": 8192}), "ok", "starts"),
     (candidate(options={"max_num_seqs": 512, "max_num_batched_tokens": 256}), "error", "max_num_seqs 512 is above"),
+    (
+        candidate(arguments={"speculative-config": '{"method": "eagle3", "model": "AngelSlim/Qwen3-32B_eagle3"}'}),
+        "error",
+        "names AngelSlim/Qwen3-32B_eagle3 of the hub: only the study's own model is fetched",
+    ),
+    (candidate(arguments={"speculative-config": '{"method": "ngram", "model": "/models/draft"}'}), "ok", "starts"),
+    (candidate(arguments={"enable-lora": None, "lora-modules": "sql=me/sql-lora"}), "error", "names me/sql-lora of"),
     (awq_on_fp8, "error", "quantization `awq` of weights that are stored as `fp8`"),
     (fp8_cache_on_ampere, "error", "needs compute capability 9.0, NVIDIA A100 80GB has 8.0"),
     (fp8_blocks, "error", "moe_intermediate_size 1536 / tensor_parallel_size 8 = 192, in blocks of 128"),

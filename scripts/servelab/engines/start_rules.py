@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from servelab.core.run_spec import ArgumentValue
@@ -108,6 +110,27 @@ def own_positions(arguments: Mapping[str, ArgumentValue], variables: Mapping[str
         own = positions
     factor, first = found.get("factor"), found.get("original_max_position_embeddings", own)
     return max(own or 0, int(factor * first)) if isinstance(factor, int | float) and first else own
+
+
+_SECOND_MODELS = re.compile(
+    r"(speculative-config|extra-llm-api-options\.speculative-config)(\..*model.*)?|(spec-)?draft-model|model-draft"
+    r"|speculative-draft-model(-path)?|lora-(modules|paths?)|hf-repo-draft"
+)
+"""Arguments that name a draft or a LoRA adapter; `_` counts as `-`."""
+_HUB_ID = re.compile(r"(?:[\w.-]+=)?([A-Za-z0-9][\w.-]*/[\w.-]+)")
+
+
+def hub_models(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, str]]:
+    """(argument, model) for each second model that is named by its repository on the hub."""
+    for name, value in arguments.items():
+        if not _SECOND_MODELS.fullmatch(name.lstrip("-").replace("_", "-")):
+            continue
+        named = [value]
+        with suppress(ValueError):
+            named = [each for key, each in _leaves(json.loads(str(value))) if "model" in key]
+        for each in named:
+            if (found := _HUB_ID.fullmatch(str(each))) and not Path(str(each)).exists():
+                yield name, found[1]
 
 
 def _overridden(arguments: Mapping[str, ArgumentValue]) -> Iterator[tuple[str, Any]]:

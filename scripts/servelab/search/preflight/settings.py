@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from servelab.engines.start_rules import Launch, own_positions
+from servelab.engines.start_rules import Launch, hub_models, own_positions
 from servelab.search.preflight import CHECKS, Finding, PreflightCheck
 from servelab.search.preflight.memory import asked_tokens
 from servelab.search.preflight.place import MODEL_ACTION, Place
@@ -14,6 +14,9 @@ def look(place: Place) -> Iterator[Finding]:
     """One finding per candidate of an engine whose rules are known."""
     for known in place.candidates:
         engine, configuration = place.engine(known), known.configuration
+        if named := list(hub_models(configuration.arguments)):
+            yield Finding(known.name, "error", *_not_fetched(*named[0]))
+            continue
         if not engine.start_rules:
             continue
         facts = place.facts(known.planned.runs[0].spec.model)
@@ -33,6 +36,13 @@ def look(place: Place) -> Iterator[Finding]:
             yield Finding(known.name, "unknown", "the model's configuration is not known here", MODEL_ACTION)
         else:
             yield Finding(known.name, "ok", f"{engine.name} starts with these numbers")
+
+
+def _not_fetched(argument: str, model: str) -> tuple[str, str]:
+    """What is wrong with a draft or adapter of the hub, and the fix."""
+    saw = f"`{argument}` names {model} of the hub: only the study's own model is fetched, and servers have no network"
+    folder = f"/models/{model.rpartition('/')[2]}"
+    return saw, f"fetch it (`hf download {model} --revision COMMIT --local-dir {folder}-COMMIT`) and name that folder"
 
 
 CHECKS.register("settings", PreflightCheck("settings", "settings that an engine refuses together", look))
