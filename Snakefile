@@ -9,21 +9,16 @@ configfile: "config/config.yaml"
 
 
 include: "rules/common.smk"
-include: "rules/coordinate.smk"
-include: "rules/download.smk"
-include: "rules/prepare.smk"
-include: "rules/check.smk"
-include: "rules/preflight.smk"
-include: "rules/plan.smk"
+include: "rules/models.smk"
+include: "rules/workloads.smk"
+include: "rules/environments.smk"
+include: "rules/stages.smk"
 include: "rules/measure.smk"
-include: "rules/decide.smk"
 include: "rules/recorded.smk"
-include: "rules/aggregate.smk"
-include: "rules/history.smk"
+include: "rules/answer.smk"
 include: "rules/report.smk"
-include: "rules/index.smk"
 include: "rules/archive.smk"
-include: "rules/cluster.smk"
+include: "rules/coordinate.smk"
 
 
 rule all:

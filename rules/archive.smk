@@ -15,7 +15,7 @@ checkpoint name_archive:
     input:
         runs=lambda wildcards: RUNS.of_study(wildcards.search),
         reports=lambda wildcards: FILES.reports(wildcards.search),
-        code=CODE,
+        made_from=CODE,
     output:
         name="results/archives/{search}.json",
     log:
@@ -23,7 +23,7 @@ checkpoint name_archive:
     params:
         files=rule_files,
     shell:
-        call("name_archive", "files")
+        call("archive.name_archive")
 
 
 rule archive_study:
@@ -44,7 +44,7 @@ rule archive_study:
         files=rule_files,
     shell:
         "(trap 'rm -f {output}' EXIT;"
-        ' python "$SERVELAB_SCRIPTS"/archive_study.py files={params.files:q} search={params.search}'
+        ' python "$SERVELAB_SCRIPTS"/archive.py archive_study files={params.files:q} search={params.search}'
         " sign={params.sign:q}"
         ' && python "$SERVELAB_SCRIPTS"/verify_archive.py --accept-unsigned {output.archive} && trap - EXIT) 2>&1 | tee -i {log}'
 

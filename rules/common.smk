@@ -23,24 +23,25 @@ from servelab.core.errors import ServelabError
 from servelab.core.run_spec import QUANTIZATIONS
 from servelab.machine.device_names import stated_json
 from servelab.measure.sealed_runs import Repeats, SealedRuns
-from servelab.study.project import study_file
+from servelab.study.project import RECORDED
 from servelab.workflow import console
 from servelab.workflow.call import SHOWN, call, rule_files
-from servelab.workflow.code_digest import digest_code, set_back
 from servelab.workflow.imports import shared_runs
 from servelab.workflow.coordination import end_with_parent
+from servelab.workflow.made_from import (
+    CODE,
+    MADE_FROM,
+    MADE_FROM_LIVE,
+    MADE_FROM_RECORDED,
+    set_back,
+    write_digests,
+)
 from servelab.workflow.jobs import MEASURED, MeasuringJobs, Plans, StageRuns
 from servelab.workflow.needs import Sources, spec_json
 from servelab.workflow.placement import Placements, measuring_rule
 from servelab.workflow.placement import Signing
 from servelab.workflow.studies import read_configuration, read_studies
-from servelab.workflow.study_files import (
-    StudyFiles,
-    answers_of_stages,
-    origin,
-    stage_tables,
-    tables_of_runs,
-)
+from servelab.workflow.study_files import StudyFiles, stage_tables
 
 RESULTS = Path("results")
 PLANS = Plans(
@@ -87,11 +88,9 @@ console.measuring[:] = [
     console.MeasuringRule(MEASURING, JOBS.title, lambda: workflow.local_exec)
 ]
 NAMES = stated_json(STUDIES.stated_names())
-# All code as one file, an input of each rule that is cheap to repeat: a change of any code repeats these rules.
-CODE = ".snakemake/code.sha256"
 if workflow.is_main_process:
     set_back(RESULTS)
-    digest_code(SCRIPTS, Path(CODE))
+    write_digests(SCRIPTS, STUDIES)
 
 if workflow.remote_exec:  # the process of a job on a cluster
     end_with_parent()
@@ -136,7 +135,6 @@ wildcard_constraints:
     stage=r"[a-z0-9][a-z0-9._-]*",
     dataset=r"[a-z0-9][a-z0-9._-]*",
     content=r"[0-9a-f]{12}",
-    comparison=r"[a-z0-9][a-z0-9._-]*",
     archive=r"(recorded/)?[a-z0-9][a-z0-9._-]*-\d{4}-\d{2}-\d{2}",
     run_id=r"[0-9a-f]{20}",
     workload_id=r"[0-9a-f]{20}",

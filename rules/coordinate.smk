@@ -1,10 +1,9 @@
-"""Claims the studies while they are made; logs progress, and what Slurm cannot start of what the site asks for.
+"""Places measuring jobs where the site says, claims the studies, logs progress and what Slurm cannot start.
 
-Writes the index of what is there when a job failed.
-
-The target `preflight` makes no run, so nothing else is done for it.
+Writes the index of what is there when a job failed. Included last, when all rules are defined.
 """
 
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from servelab.workflow.coordination import (
     ProgressHandler,
     cancel_left_jobs,
@@ -13,30 +12,33 @@ from servelab.workflow.coordination import (
     write_index,
 )
 
+PLACEMENTS.place(str(SCRIPTS.resolve().parent / "envs/workflow.yaml"))
+
+# The executor looks at its jobs 10 s later each time that none has ended, up to 180 s: devices would stay idle.
+RemoteExecutor.next_seconds_between_status_checks = property(
+    lambda executor: 20, lambda executor, seconds: None
+)
+
 
 onstart:
     hang_up_as_terminated()
-    if set(workflow.dag_settings.targets) != {"preflight"}:
-        try:
-            SIGNING.check(is_here=workflow.local_exec)
-            PLACEMENTS.check_nodes(STUDIES.live)
-            if workflow.local_exec and not workflow.dag_settings.targets:
-                STUDIES.check_accelerators(UNMEASURED)
-                STUDIES.check_environments(RESULTS, UNMEASURED)
-            claim_studies(STUDIES.searches, RESULTS)
-            PLACEMENTS.watch_slurm(logger.warning)
-            lines = [*cancel_left_jobs(Path()), *STUDIES.troubles(RESULTS)]
-        except ServelabError as error:
-            raise WorkflowError(str(error))
-        live = [project.study for project in STUDIES.live.values()]
-        logger.addHandler(
-            ProgressHandler(live, RESULTS, JOBS.runs, logger, MEASURING)
-        )
-        for line in lines:
-            logger.warning(line)
+    try:
+        SIGNING.check(is_here=workflow.local_exec)
+        PLACEMENTS.check_nodes(STUDIES.live)
+        if workflow.local_exec and not workflow.dag_settings.targets:
+            STUDIES.check_accelerators(UNMEASURED)
+            STUDIES.check_environments(RESULTS, UNMEASURED)
+        claim_studies(STUDIES.searches, RESULTS)
+        PLACEMENTS.watch_slurm(logger.warning)
+        lines = [*cancel_left_jobs(Path()), *STUDIES.troubles(RESULTS)]
+    except ServelabError as error:
+        raise WorkflowError(str(error))
+    live = [project.study for project in STUDIES.live.values()]
+    logger.addHandler(ProgressHandler(live, RESULTS, JOBS.runs, logger, MEASURING))
+    for line in lines:
+        logger.warning(line)
 
 
 onerror:
-    if set(workflow.dag_settings.targets) != {"preflight"}:
-        if wrong := write_index(STUDIES.searches, RESULTS):
-            logger.warning(wrong)
+    if wrong := write_index(STUDIES.searches, RESULTS):
+        logger.warning(wrong)

@@ -25,9 +25,9 @@ rule measure:
         ),
         accelerators=PLACEMENTS.accelerators(),
     params:
+        files=rule_files,
         job=lambda wildcards: JOBS.json(wildcards.run_id),
         names=NAMES,
         use_imported=CONFIG.use_imported_runs,
-        runs=lambda wildcards, output: str(Path(output.manifest).parents[1]),
     shell:
-        call("measure", "job", "names", "use_imported", "runs", log=SHOWN)
+        call("measure.measure", "job", "names", "use_imported", log=SHOWN)

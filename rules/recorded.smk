@@ -7,14 +7,8 @@ Decisions, percentages, recommendation, charts and report then come from the rul
 
 rule parse_recorded:
     input:
-        unpack(
-            lambda wildcards: FILES.previous_stage(
-                f"recorded/{wildcards.study}", wildcards.stage
-            )
-        ),
-        study="config/recorded/{study}/study.yaml",
-        logs=lambda wildcards: FILES.logs(wildcards.study),
-        code=CODE,
+        unpack(FILES.previous_stage),
+        made_from=MADE_FROM_RECORDED,
     output:
         **stage_tables("recorded/{study}"),
         plan="results/recorded/{study}/stages/{stage}/plan.json",
@@ -22,43 +16,22 @@ rule parse_recorded:
         "results/logs/parse_recorded/{study}-{stage}.log",
     params:
         files=rule_files,
-        content=lambda wildcards: FILES.sha256(f"recorded/{wildcards.study}"),
     shell:
-        call("parse_recorded", "files")
+        call("recorded.parse_recorded")
 
 
 rule audit_claims:
     input:
-        plans=lambda wildcards: FILES.of_deciding_stages(
-            f"recorded/{wildcards.study}", "plan.json"
-        ),
-        decisions=lambda wildcards: FILES.of_deciding_stages(
-            f"recorded/{wildcards.study}", "decision.json"
-        ),
+        plans=FILES.of_deciding_stages("plan.json", RECORDED),
+        decisions=FILES.of_deciding_stages("decision.json", RECORDED),
         recommended="results/recorded/{study}/recommended.json",
-        study="config/recorded/{study}/study.yaml",
-        logs=lambda wildcards: FILES.logs(wildcards.study),
-        siblings=lambda wildcards: FILES.siblings(wildcards.study),
-        code=CODE,
+        made_from=MADE_FROM_RECORDED,
     output:
         claims="results/recorded/{study}/claims.parquet",
+        logs=directory("results/recorded/{study}/logs"),
     log:
         "results/logs/audit_claims/{study}.log",
     params:
         files=rule_files,
-        content=lambda wildcards: FILES.sha256(f"recorded/{wildcards.study}"),
     shell:
-        call("audit_claims", "files")
-
-
-rule copy_logs:
-    input:
-        logs=lambda wildcards: FILES.logs(wildcards.study),
-    output:
-        logs=directory("results/recorded/{study}/logs"),
-    log:
-        "results/logs/copy_logs/{study}.log",
-    shell:
-        "(trap 'rm -rf {output.logs}' EXIT;"
-        ' mkdir -p {output.logs} && for each in {input.logs:q}; do cp "$each" {output.logs}/ || exit 1; done'
-        " && trap - EXIT) > {log} 2>&1"
+        call("recorded.audit_claims")

@@ -1,4 +1,4 @@
-"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON), report (HTML, Markdown) and tables.
+"""Reads the tables and decisions of a study; makes its charts (SVG, PNG, JSON), report (HTML, Markdown), tables, the index.
 
 `snakemake --report` shows reports, charts and tables, by study; the captions lie in rules/captions/.
 """
@@ -7,41 +7,20 @@
 report: "captions/workflow.rst"
 
 
-OF_LIVE = ("history", "answers", "device_series")
-
-
-rule condense_records:
+rule render_report:
     input:
-        # made again whenever a run is
-        table=lambda wildcards: FILES.of_last_stage(
-            f"studies/{wildcards.study}", "table.parquet"
-        ),
-        code=CODE,
-    output:
-        device_series="results/studies/{study}/device_series.parquet",
-    log:
-        "results/logs/condense_records/{study}.log",
-    params:
-        files=rule_files,
-    shell:
-        call("condense_records", "files")
-
-
-rule plot_charts:
-    input:
-        unpack(lambda wildcards: tables_of_runs(wildcards.search, "device_series")),
+        unpack(FILES.of_runs),
         study="results/{search}/study.json",
-        curves="results/{search}/curves.parquet",
-        stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
-        decisions=lambda wildcards: FILES.of_deciding_stages(
-            wildcards.search, "decision.json"
-        ),
+        stages=FILES.of_stages("table.parquet"),
+        decisions=FILES.of_deciding_stages("decision.json"),
+        timeline=FILES.of_last_stage("timeline.parquet"),
         improvements="results/{search}/improvements.parquet",
+        metrics="results/{search}/metrics.parquet",
+        checks="results/{search}/checks.parquet",
+        curves="results/{search}/curves.parquet",
+        search="results/{search}/search.parquet",
         recommended="results/{search}/recommended.json",
-        timeline=lambda wildcards: FILES.of_last_stage(
-            wildcards.search, "timeline.parquet"
-        ),
-        code=CODE,
+        made_from=MADE_FROM,
     output:
         charts=report(
             directory("results/{search}/charts"),
@@ -51,33 +30,6 @@ rule plot_charts:
             subcategory="Charts",
             labels={"chart": "{chart}"},
         ),
-    log:
-        "results/logs/plot_charts/{search}.log",
-    params:
-        files=rule_files,
-    shell:
-        call("plot_charts", "files")
-
-
-rule render_report:
-    input:
-        unpack(lambda wildcards: origin(wildcards.search)),
-        unpack(lambda wildcards: tables_of_runs(wildcards.search, *OF_LIVE)),
-        study="results/{search}/study.json",
-        stages=lambda wildcards: FILES.of_stages(wildcards.search, "table.parquet"),
-        decisions=lambda wildcards: FILES.of_deciding_stages(
-            wildcards.search, "decision.json"
-        ),
-        improvements="results/{search}/improvements.parquet",
-        metrics="results/{search}/metrics.parquet",
-        checks="results/{search}/checks.parquet",
-        curves="results/{search}/curves.parquet",
-        search="results/{search}/search.parquet",
-        recommended="results/{search}/recommended.json",
-        asked=lambda wildcards: answers_of_stages(FILES, wildcards.search),
-        charts="results/{search}/charts",
-        code=CODE,
-    output:
         html=report(
             "results/{search}/report.html",
             caption="captions/report.rst",
@@ -99,4 +51,24 @@ rule render_report:
     params:
         files=rule_files,
     shell:
-        call("render_report", "files")
+        call("report.render_report")
+
+
+rule render_index:
+    input:
+        # asked for alone, the index shows what is there, and makes nothing
+        listed=lambda wildcards: (
+            FILES.listed() if set(workflow.dag_settings.targets) <= {"all"} else []
+        ),
+        made_from=CODE,
+    output:
+        html="results/index.html",
+        markdown="results/index.md",
+    log:
+        "results/logs/render_index.log",
+    localrule: True
+    params:
+        files=rule_files,
+        expected=" ".join(STUDIES.searches),
+    shell:
+        call("report.render_index", "expected")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 from servelab.core.cli import RuleJob, run_rule
 from servelab.machine.device_names import parse_stated
@@ -17,17 +16,17 @@ from servelab.measure.interrupts import outage_on_interrupt
 from servelab.measure.visits import measure_job
 
 
-def main(rule: RuleJob) -> None:
-    given = rule.params
+def measure(rule: RuleJob) -> None:
+    given, runs = rule.params, rule.output.manifest.parents[1]
     job, stated = parse_job(given.job), parse_stated(given.get("names", "{}"))
     use_imported = given.get("use_imported", "True") == "True"
     if ends_at := os.environ.get(ENDS_AT):
         from servelab.results.past_runs import PastTimes  # few studies run in one allocation
 
         visits = [[run.spec for run in visit] for visit in job.visits]
-        PastTimes(Path(given.runs), use_imported=use_imported).check_time_left(visits, float(ends_at), time.time())
+        PastTimes(runs, use_imported=use_imported).check_time_left(visits, float(ends_at), time.time())
     with outage_on_interrupt():
-        statuses = measure_job(job, Path(given.runs), stated, use_imported=use_imported)
+        statuses = measure_job(job, runs, stated, use_imported=use_imported)
     for status in statuses:
         if status.is_ok:
             print(f"{status.run_id}: {status.rounds} rounds, {status.requests} requests")
@@ -36,4 +35,4 @@ def main(rule: RuleJob) -> None:
             print(f"{status.run_id}: {why}failed, {status.reason}: {status.message}")
 
 
-run_rule(main, without_pandas=True)
+run_rule(globals(), without_pandas=True)

@@ -29,6 +29,6 @@ def _python(name: str) -> Path:
     path = ROOT / f"results/envs/{name}-{lock_sha256(ROOT / lock)[:12]}/environment.json"
     if not path.exists():
         files = {"input": {"lock": lock}, "output": {"environment": str(path)}, "wildcards": {"tool": name}}
-        command = [sys.executable, "scripts/build_environment.py", f"files={json.dumps(files)}"]
+        command = [sys.executable, "scripts/environments.py", "build_environment", f"files={json.dumps(files)}"]
         subprocess.run(command, cwd=ROOT, check=True)
     return read_environment(path).python

@@ -169,15 +169,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.gate)
 
 
-def make(script: str, python: str = sys.executable, params: tuple[str, ...] = (), **files: dict[str, str]) -> None:
-    """Runs the script of a rule with its `input`, `output` and `wildcards`."""
-    subprocess.run([python, f"scripts/{script}.py", f"files={json.dumps(files)}", *params], cwd=ROOT, check=True)
+def make(rule: str, python: str = sys.executable, params: tuple[str, ...] = (), **files: dict[str, str]) -> None:
+    """Runs the function of a rule, `<script>.<function>`, with its `input`, `output` and `wildcards`."""
+    script, name = rule.split(".")
+    subprocess.run([python, f"scripts/{script}.py", name, f"files={json.dumps(files)}", *params], cwd=ROOT, check=True)
 
 
 def build_environment(tool: str, lock: Path, environment_json: Path) -> None:
     """Builds the environment of a lock."""
     files = {"input": {"lock": str(lock)}, "output": {"environment": str(environment_json)}}
-    make("build_environment", **files, wildcards={"tool": tool})
+    make("environments.build_environment", **files, wildcards={"tool": tool})
 
 
 def install(name: str) -> Installed:
@@ -191,13 +192,13 @@ def install(name: str) -> Installed:
     source = json.dumps(model["source"])
     folder = ROOT / "results/models" / content_id(model["source"])
     if not (folder / "model.json").exists():
-        make("download_model", params=(f"source={source}",), output={"model": str(folder / "model.json")})
+        make("models.download_model", params=(f"source={source}",), output={"model": str(folder / "model.json")})
     if model["format"] not in engine.model_formats:
         converted = folder.with_name(f"{folder.name}-{engine.model_formats[0]}")
         if not (converted / "model.json").exists():
             python = read_environment(environment_json).python
             files = {"input": {"model": str(folder / "model.json")}, "output": {"model": str(converted / "model.json")}}
-            make("convert_model", str(python), **files)
+            make("models.convert_model", str(python), **files)
         folder = converted
     return Installed(
         engine, environment_json, folder / "model.json", ARGUMENTS.get(name, {}), too_much=TOO_MUCH.get(name, {})

@@ -23,7 +23,9 @@ def job(*visits: list[JobRun]) -> MeasuringJob:
 
 def command(runs: Path, *visits: list[JobRun]) -> list[str]:
     """The command that measures these visits."""
-    return [sys.executable, "scripts/measure.py", f"job={job(*visits).model_dump_json()}", f"runs={runs}"]
+    files = {"output": {"manifest": str(runs / "any/manifest.json")}}
+    words = [f"files={json.dumps(files)}", f"job={job(*visits).model_dump_json()}"]
+    return [sys.executable, "scripts/measure.py", "measure", *words]
 
 
 def measure(runs: Path, *visits: list[JobRun]) -> tuple[int, str]:

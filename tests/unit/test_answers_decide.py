@@ -2,19 +2,19 @@
 
 import json
 import math
-import shutil
-import subprocess
-import sys
 
+import answer
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from made_results import write_run
-from made_study import ROOT, demo_study
+from made_study import demo_study
 
+from servelab.core.cli import RuleJob
 from servelab.metrics.tables import schemas
 from servelab.results.answers import AnswersFound, found_in
 from servelab.results.parse import parse_plan
+from servelab.search.candidates_table import candidates_table
 from servelab.search.decide import decide_stage
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.search.proof_plan import ProofStage, judge, plan_proof, promised_percent
@@ -139,28 +139,15 @@ def test_the_next_best_is_proved_if_the_first_pairs_show_that_answers_change(pro
 
 
 def listed_candidates(project, folder, stages, decision):
-    """What `list_candidates.py` writes of a search stage, the first pairs and the proof."""
-    for plan, table in stages:
-        plan.write(folder / f"{plan.stage}.json")
-        pq.write_table(table, folder / f"{plan.stage}.parquet")
-    decision.write(folder / "decision.json")
-    (searched, first, last) = (plan.stage for plan, _ in stages)
-    (folder / "config/studies").mkdir(parents=True)
-    shutil.copy(project.file, folder / f"config/studies/{project.file.name}")
-    files = {
-        "input": {
-            "plans": [f"{name}.json" for name in (searched, last)],
-            "tables": [f"{name}.parquet" for name in (searched, last)],
-            "decisions": ["decision.json"],
-            "before_plan": f"{first}.json",
-            "before_table": f"{first}.parquet",
-        },
-        "output": {"search": "search.parquet"},
-        "wildcards": {"search": f"studies/{project.file.stem}"},
-    }
-    command = [sys.executable, str(ROOT / "scripts/list_candidates.py"), f"files={json.dumps(files)}"]
-    subprocess.run(command, cwd=folder, check=True)
-    return pq.read_table(folder / "search.parquet").to_pylist()
+    """The candidates that are listed of a search stage, the first pairs and the proof."""
+    first, _ = stages[1]
+    first.write(folder / "plan.json")
+    pq.write_table(stages[1][1], folder / "table.parquet")
+    files = {"input": {"before_plan": str(folder / "plan.json"), "before_table": str(folder / "table.parquet")}}
+    plans, tables = zip(*(stages[number] for number in (0, 2)), strict=True)
+    frames = [table.to_pandas() for table in tables]
+    found = answer.candidate_stages(RuleJob([f"files={json.dumps(files)}"]), list(plans), frames, [decision])
+    return candidates_table(project.study, found).to_pylist()
 
 
 def test_a_second_start_of_one_configuration_is_never_called_different(project, tmp_path):

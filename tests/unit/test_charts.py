@@ -1,8 +1,6 @@
 """Every chart, on the tables of the sample study and on empty ones."""
 
 import json
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -18,8 +16,6 @@ from servelab.report.charts.curves import with_limits
 from servelab.report.charts.write import select, study_charts, write_chart
 from servelab.search.decision import Decision
 from servelab.study.project import StudySummary
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "plot_charts.py"
 
 
 @pytest.fixture(scope="module")
@@ -103,24 +99,6 @@ def test_chart_shows_what_was_measured_on_a_page(name, frames, tmp_path):
 def test_chart_with_nothing_to_show_is_not_drawn(name, frames, tmp_path):
     write_chart(CHARTS.get(name), frames[name].iloc[:0], {"svg": tmp_path / "c.svg"})
     assert not list(tmp_path.iterdir())
-
-
-def test_command_line_draws_every_chart_of_the_report(study, tmp_path):
-    sample_curves.curves().to_parquet(tmp_path / "curves.parquet")
-    for name, rows in sample_study.of_runs().items():
-        rows.to_parquet(tmp_path / f"{name}.parquet")
-    found = {name: str(tmp_path / f"{name}.parquet") for name in ("curves", *sample_study.of_runs())}
-    found |= {
-        "study": str(study / "study.json"),
-        "stages": [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES],
-        "decisions": [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
-        "improvements": str(study / "improvements.parquet"),
-        "recommended": str(study / "recommended.json"),
-    }
-    files = {"input": found, "output": {"charts": str(tmp_path / "charts")}}
-    subprocess.run([sys.executable, str(SCRIPT), f"files={json.dumps(files)}"], check=True)
-    wanted = {f"{name}.{kind}" for name in CHARTS.names() for kind in ("svg", "png", "json")}
-    assert {path.name for path in (tmp_path / "charts").iterdir()} == wanted
 
 
 @pytest.mark.parametrize("name", ["curves", "users"])

@@ -76,7 +76,7 @@ def test_each_command_explains_itself(name, here):
 def test_where_no_study_is_it_says_so(tmp_path):
     done = call("run", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"error: {tmp_path}/config/studies: no study here; begin one: servelab init NAME\n"
+    assert done.stderr == f"error: {tmp_path}/config/studies: no study here; begin one: servelab tune NAME -- COMMAND\n"
     assert call("--help", cwd=tmp_path).returncode == 0
 
 

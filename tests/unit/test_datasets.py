@@ -166,7 +166,7 @@ def test_wrong_configuration_is_one_clear_line(tmp_path: Path, find: str, replac
 def test_command_line_prints_one_line_for_an_unknown_name(tmp_path: Path) -> None:
     wildcards = {"dataset": "sharegpt-v4", "content": "0" * 12}
     files = {"output": {"dataset": str(tmp_path / "dataset.json")}, "wildcards": wildcards}
-    command = [sys.executable, "scripts/download_dataset.py", f"files={json.dumps(files)}"]
+    command = [sys.executable, "scripts/workloads.py", "download_dataset", f"files={json.dumps(files)}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("error: unknown dataset `sharegpt-v4`; did you mean `sharegpt-v3`?")

@@ -12,7 +12,7 @@ import sample_study
 from servelab.report.index_page import index_page
 from servelab.report.page import render_html, render_markdown
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "render_index.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "report.py"
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_study_whose_baseline_won_and_one_within_noise(results):
 
 def test_pages_stand_alone_and_an_empty_folder_has_one_too(results, tmp_path):
     files = {"output": {"html": "results/index.html", "markdown": "results/index.md"}}
-    command = [sys.executable, SCRIPT, f"files={json.dumps(files)}", "expected=recorded/x"]
+    command = [sys.executable, SCRIPT, "render_index", f"files={json.dumps(files)}", "expected=recorded/x"]
     subprocess.run(command, cwd=results.parent, check=True)
     html, markdown = (results / "index.html").read_text(), (results / "index.md").read_text()
     for text in ("Qwen3-32B on eight NPUs", "not begun"):

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import print_plan
+import check_studies
 import pytest
 import sample_study
 import show_recommendation
@@ -11,6 +11,7 @@ import status
 from pydantic import BaseModel
 from test_compare import make_side, project_of  # noqa: F401 (fixtures)
 
+from servelab.cli import launch
 from servelab.report.compare.comparison_table import compare_studies
 from servelab.report.compare.conditions import read_condition, try_conditions
 from servelab.report.json_output import OUTPUTS, compare_output, print_line
@@ -30,14 +31,13 @@ def printed(capsys):
     return lines
 
 
-def test_check_and_plan(printed, monkeypatch, tmp_path):
+def test_check_and_plan(printed, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(print_plan, "RESULTS", tmp_path)
-    print_plan.main("plan", ["cpu-smollm2"])
+    launch.servelab.main(["plan", "cpu-smollm2", "--json"], standalone_mode=False)
     (planned,) = printed("plan")
     assert planned["study"] == "cpu-smollm2" and planned["most"] > 0 and planned["engines"][0]["most"] > 0
-    monkeypatch.setattr(print_plan, "preflight", lambda project, results: [])
-    print_plan.main("check", ["cpu-smollm2"])
+    monkeypatch.setattr(check_studies, "preflight", lambda project, results: [])
+    launch.servelab.main(["check", "cpu-smollm2", "--json"], standalone_mode=False)
     assert printed("check") == [{"study": "cpu-smollm2", "errors": 0, "findings": []}]
 
 

@@ -221,7 +221,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def download_from(hub: str, output: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/download_model.py")]
+    command = [sys.executable, str(ROOT / "scripts/models.py"), "download_model"]
     command += [f"files={json.dumps({'output': {'model': str(output)}})}"]
     command += [f"source={json.dumps({'kind': 'hub', 'id': 'o/m', 'revision': REVISION, **more})}"]
     environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HOME": str(output.parent / "home")}

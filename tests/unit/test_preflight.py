@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from made_preflight import made_study, make_model
+from servelab_command import SERVELAB
 
 from servelab.core.errors import ConfigError
 from servelab.core.identity import workload_id
@@ -386,7 +387,10 @@ def test_chat_requests_need_room_for_the_template(check, content):
 
 
 def run_command(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/preflight.py"), f"studies={folder / 'made-32b.yaml'}"]
+    (folder / "config/studies").mkdir(parents=True, exist_ok=True)
+    (folder / "config/config.yaml").write_text("studies: [made-32b]\n")
+    shutil.copy(folder / "made-32b.yaml", folder / "config/studies")
+    command = [*SERVELAB, "check"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 

@@ -29,7 +29,7 @@ from servelab.search.decision import Decision
 from servelab.search.recommended import Recommended
 from servelab.study.project import StudySummary
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "report.py"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
@@ -356,26 +356,34 @@ def test_missing_chart_decision_and_run_are_named(study, tmp_path):
 
 
 def test_command_line(study, tmp_path):
+    made = {"curves": sample_curves.curves().head(0), **sample_study.of_runs()}
+    for name, rows in made.items():
+        rows.to_parquet(tmp_path / f"{name}.parquet")
     tables = {name: str(study / f"{name}.parquet") for name in ("improvements", "metrics", "checks", "search")}
+    tables |= {name: str(tmp_path / f"{name}.parquet") for name in made}
     found = {
         "study": str(study / "study.json"),
         "stages": [str(study / "stages" / stage / "table.parquet") for stage in sample_study.STAGES],
         "decisions": [str(study / "stages" / stage / "decision.json") for stage in sample_study.TITLES],
         "recommended": str(study / "recommended.json"),
-        "charts": str(study / "charts"),
     }
-    made = {"markdown": "report.md", "html": "report.html", "tables": "tables"}
-    output = {name: str(tmp_path / file) for name, file in made.items()}
+    files = {"markdown": "report.md", "html": "report.html", "tables": "tables", "charts": "charts"}
+    output = {name: str(tmp_path / file) for name, file in files.items()}
     files = {"input": found | tables, "output": output, "wildcards": {"search": f"studies/{study.name}"}}
-    subprocess.run([sys.executable, str(SCRIPT), f"files={json.dumps(files)}"], cwd=study.parents[2], check=True)
+    subprocess.run(
+        [sys.executable, str(SCRIPT), "render_report", f"files={json.dumps(files)}"], cwd=study.parents[2], check=True
+    )
     assert (tmp_path / "report.md").read_text() == content(study)["card"]
-    named = ("stages", "metrics", "search", "improvements", "checks")
+    drawn = {path.stem for path in (tmp_path / "charts").iterdir()}
+    assert "proof" in drawn and drawn <= set(CHARTS.names())
+    assert len(list((tmp_path / "charts").iterdir())) == 3 * len(drawn)
+    named = ("stages", "metrics", "search", "improvements", "checks", "curves", "device_series")
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {
         f"{name}.{kind}" for name in named for kind in ("csv", "parquet")
     }
     del found["decisions"][-1]
     files["input"] = found | tables
-    command = [sys.executable, str(SCRIPT), f"files={json.dumps(files)}"]
+    command = [sys.executable, str(SCRIPT), "render_report", f"files={json.dumps(files)}"]
     wrong = subprocess.run(command, cwd=study.parents[2], capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
     assert wrong.stderr == "error: no decision.json was given for stage speculative of study npu-qwen\n"

@@ -1,4 +1,4 @@
-"""The command line between a rule and its script, and the digest of all code."""
+"""The command line between a rule and its script, and the digests of what rules read."""
 
 import os
 import shlex
@@ -9,37 +9,43 @@ from snakemake.iocontainers import InputFiles, OutputFiles, Wildcards
 
 from servelab.core.cli import RuleJob
 from servelab.workflow.call import call, rule_files
-from servelab.workflow.code_digest import digest_code, set_back
+from servelab.workflow.made_from import code_files, set_back, write_digest
 
 
 def test_a_script_gets_what_its_rule_has_by_name():
-    read = InputFiles(fromdict={"plan": "a b/plan.json", "tables": ["1.parquet", "2.parquet"], "none": [], "code": "x"})
+    read = InputFiles(
+        fromdict={"plan": "a b/plan.json", "tables": ["1.parquet", "2.parquet"], "none": [], "made_from": "x"}
+    )
     made = OutputFiles(fromdict={"decision": "decision.json"})
     files = rule_files(Wildcards(fromdict={"stage": "engine"}), read, made)
-    command = call("decide_stage", "files", "sign").replace("{params.files:q}", shlex.quote(files))
+    command = call("stages.decide_stage", "sign").replace("{params.files:q}", shlex.quote(files))
     words = shlex.split(command.replace("{params.sign:q}", shlex.quote('{"a": "b=c"}')))
-    rule = RuleJob(words[2:4])
+    assert words[:3] == ["python", "$SERVELAB_SCRIPTS/stages.py", "decide_stage"]
+    rule = RuleJob(words[3:5])
     assert rule.input == {"plan": Path("a b/plan.json"), "tables": [Path("1.parquet"), Path("2.parquet")], "none": []}
     assert (rule.output.decision, rule.wildcards.stage) == (Path("decision.json"), "engine")
     assert rule.params == {"sign": '{"a": "b=c"}'}
 
 
-def test_the_digest_of_the_code_is_as_old_as_its_newest_file_and_new_when_one_changes(tmp_path):
+def test_a_digest_is_as_old_as_its_newest_file_and_new_when_one_changes(tmp_path):
     scripts, digest = tmp_path / "scripts", tmp_path / "code.sha256"
     (scripts / "pack/templates").mkdir(parents=True)
     for age, name in enumerate(("make.py", "pack/one.py", "pack/templates/page.j2")):
         (scripts / name).write_text("")
         os.utime(scripts / name, ns=(0, 10**18 + age))
-    digest_code(scripts, digest)
-    assert digest.stat().st_mtime_ns == 10**18 + 2
+
+    def made_ns():
+        write_digest(digest, code_files(scripts))
+        return digest.stat().st_mtime_ns
+
+    assert made_ns() == 10**18 + 2
     (scripts / "pack/__pycache__").mkdir()
     (scripts / "pack/__pycache__/one.pyc").write_text("compiled")
     (scripts / "make.py").touch()
-    digest_code(scripts, digest)
-    assert digest.stat().st_mtime_ns == 10**18 + 2  # the content is the same
+    assert made_ns() == 10**18 + 2  # the content is the same
     (scripts / "pack/templates/page.j2").write_text("changed")
-    digest_code(scripts, digest)
-    assert digest.stat().st_mtime_ns > 10**18 + 2
+    os.utime(scripts / "pack/templates/page.j2", ns=(0, 0))
+    assert made_ns() > 10**18 + 2
 
 
 def test_results_ahead_of_the_clock_are_dated_now_and_alike(tmp_path):

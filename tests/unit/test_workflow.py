@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import made_run
 import pytest
+from snakemake.iocontainers import Wildcards
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from servelab.core.errors import ConfigError, ServelabError
@@ -17,10 +18,11 @@ from servelab.measure.inputs import parse_job
 from servelab.measure.sealed_runs import SealedRuns
 from servelab.search.planning import plan_confirm, plan_stage
 from servelab.study.configuration import Incumbent, baseline
-from servelab.study.project import is_live, name_of
+from servelab.study.project import name_of
 from servelab.study.study import CONFIRM, CONFIRM_FIRST, CONFIRM_MORE, PROOF_STAGES
 from servelab.workflow import coordination
 from servelab.workflow.jobs import MeasuringJobs, Plans, StageRuns
+from servelab.workflow.made_from import CODE, MADE_FROM, write_digests
 from servelab.workflow.needs import Sources
 from servelab.workflow.placement import Placements
 from servelab.workflow.studies import Studies, WorkflowConfig
@@ -252,13 +254,17 @@ def test_a_plan_that_is_due_is_waited_for(planned, studies):
 
 
 def test_files_of_stages(studies):
-    files, stages = StudyFiles(studies), studies.stages(SEARCH)
-    assert files.of_stages(SEARCH, "plan.json")[-1] == f"results/{SEARCH}/stages/confirm/plan.json"
-    assert files.of_last_stage(SEARCH, "plan.json") == files.of_stages(SEARCH, "plan.json")[-1]
+    files, stages, study = StudyFiles(studies), studies.stages(SEARCH), Wildcards(fromdict={"search": SEARCH})
+
+    def past(stage):
+        return files.past_stages(Wildcards(fromdict={"study": name_of(SEARCH), "stage": stage}))
+
+    assert files.of_stages("plan.json")(study)[-1] == f"results/{SEARCH}/stages/confirm/plan.json"
+    assert files.of_last_stage("plan.json")(study) == files.of_stages("plan.json")(study)[-1]
     assert CONFIRM_FIRST not in stages and studies.planned_stages(SEARCH)[-3:] == [*PROOF_STAGES]
-    assert len(files.of_deciding_stages(SEARCH, "decision.json")) == len(stages) - 1
-    assert files.previous_stage(SEARCH, stages[0]) == files.past_stages(name_of(SEARCH), stages[0]) == {}
-    first, confirm = (files.past_stages(name_of(SEARCH), stage) for stage in (CONFIRM_FIRST, CONFIRM))
+    assert len(files.of_deciding_stages("decision.json")(study)) == len(stages) - 1
+    assert past(stages[0]) == {}
+    first, confirm = past(CONFIRM_FIRST), past(CONFIRM)
     assert first.keys() == {"past_plans", "past_decisions", "past_tables"}
     assert len(first["past_plans"]) == len(stages) - 1
     assert confirm == {
@@ -271,8 +277,17 @@ def test_files_of_stages(studies):
     assert {f"results/{SEARCH}/stages/{stage}/checks.parquet" for stage in stages} < set(made)
     assert f"results/{SEARCH}/stages/{CONFIRM_FIRST}/table.parquet" in made
     assert f"results/{SEARCH}/stages/{CONFIRM_FIRST}/decision.json" not in made
-    assert "envs/llama.cpp.lock.txt" in str(files.referred(SEARCH)["locks"]) and files.referred("recorded/any") == {}
-    assert is_live(SEARCH)
+
+
+def test_the_digest_of_a_study_has_its_file_its_locks_and_all_code(studies, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/any.py").write_text("")
+    write_digests(tmp_path / "scripts", studies)
+    names = [line.split()[1] for line in Path(MADE_FROM.format(search=SEARCH)).read_text().splitlines()]
+    lock = "llama.cpp.lock.txt"
+    assert set(names) == {"any.py", "cpu-smollm2.yaml", "workloads.yaml", "datasets.yaml", lock}
+    assert Path(CODE).exists()
 
 
 def test_sources_of_a_study(project):
@@ -295,7 +310,7 @@ def test_a_dataset_that_is_edited_under_its_name_is_another_file(project):
             for name, workload in project.workloads.items()
         }
         sources = Sources({"a": replace(project, workloads=edited)})
-        files += [file for workload in sources._workloads for file in sources.datasets(workload)]
+        files += [file for workload in sources.workloads for file in sources.datasets(workload)]
     assert set(files) == {f"results/datasets/mine-{digit * 12}/dataset.json" for digit in "ab"}
 
 

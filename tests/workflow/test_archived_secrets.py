@@ -106,7 +106,7 @@ def archive(finished, tmp_path_factory):
     report = (workspace.folder / "results/studies/tiny/report.html").read_text()
     assert USER in report, "what is planted gets as far as the report"
     path = workspace.folder / "planted.zip"
-    run_script(workspace, "scripts/archive_study.py", "search=studies/tiny", archive_file(path))
+    run_script(workspace, "scripts/archive.py", "archive_study", "search=studies/tiny", archive_file(path))
     return workspace, path
 
 
@@ -155,7 +155,7 @@ def test_a_credential_in_a_specification_ends_the_build(archive, tmp_path):
     copy = workspace.copy(tmp_path / "copy")
     run = failed_run(copy)
     edit_json(run / "spec.json", lambda value: value["environment_variables"].update(SOME_TOKEN="white-rabbit"))
-    command = ["scripts/archive_study.py", "search=studies/tiny", archive_file("never.zip")]
+    command = ["scripts/archive.py", "archive_study", "search=studies/tiny", archive_file("never.zip")]
     done = subprocess.run(
         [sys.executable, *command], cwd=copy.folder, env=copy.environment(), capture_output=True, text=True, check=False
     )

@@ -35,13 +35,13 @@ BY_OTHERS = {
     "servelab tune my-study --hardware NVIDIA H100 --per-node 8 -- vllm serve Qwen/Qwen3-32B -tp 2": (
         "test_tune.py, with a revision: no hub is asked"
     ),
+    "servelab check cpu-engines": "test_subcommands.py",
     "make format": "the checks refuse what it would change",
     "source .venv/bin/activate": "the tests run with its programs first on the path",
     "make docs": "the test of generated documents",
     "snakemake --profile profiles/default --configfile config/recorded.yaml": "test_recorded_studies.py",
     "snakemake --profile profiles/default --report report.zip": "test_snakemake_report.py",
     "snakemake --profile profiles/default --config studies=[cpu-engines]": "test_reruns.py, on runs that are there",
-    "snakemake --profile profiles/default preflight": "test_subcommands.py, as `servelab check`",
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
     "python scripts/verify_archive.py --accept-unsigned FILE": "test_archive_workflow.py",
     "python scripts/restore_archive.py FILE --results results": "test_archive_workflow.py",

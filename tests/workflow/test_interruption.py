@@ -95,7 +95,7 @@ def test_a_job_that_is_ended_when_its_run_is_complete_loses_nothing(workspace):
     study["stages"][1]["candidates"].append({"options": {"max_num_seqs": 1}})
     workspace.write_study(study)
     before = set(workspace.runs())
-    runs = "run_rule(main, without_pandas=True)"
+    runs = "run_rule(globals(), without_pandas=True)"
     ended = f"import atexit, os\natexit.register(os._exit, 75)\n{runs}"  # as by a signal before it says its end
     workspace.edit("scripts/measure.py", runs, ended)
     assert "FAILED: measure" in workspace.snakemake(check=False)

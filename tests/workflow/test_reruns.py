@@ -136,7 +136,7 @@ def test_a_table_of_candidates_does_not_depend_on_which_study_ran_first(workspac
     workspace.write("config/config.yaml", "studies: [other, tiny]\n")
     plans = [f"results/studies/other/stages/{stage}/plan.json" for stage in ("engine", "sequences", "confirm")]
     assert (
-        workspace.measured_by("--forcerun", "list_candidates", "--", *plans, str(table.relative_to(workspace.folder)))
+        workspace.measured_by("--forcerun", "aggregate", "--", *plans, str(table.relative_to(workspace.folder)))
         == set()
     )
     assert pq.read_table(table).equals(before)

@@ -50,7 +50,7 @@ def test_on_a_finished_study(words, folder, said, studied):
     assert said in done.stdout
 
 
-def test_check_ends_as_the_target_does(studied):
+def test_check_ends_with_an_error(studied):
     """One candidate of the tiny study has a flag that nobody knows."""
     done = call(studied, "check", "tiny", folder="config")
     assert done.returncode != 0

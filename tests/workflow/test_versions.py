@@ -133,7 +133,7 @@ def test_an_archive_after_the_upgrade_holds_with_the_runs_of_both_releases(upgra
         done = subprocess.run(command, **settings, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    script("archive_study", "search=studies/tiny")
+    script("archive", "archive_study", "search=studies/tiny")
     (archive,) = (workspace.folder / "results/archives").glob("*.zip")
     with zipfile.ZipFile(archive) as file:
         names = {name.split("/")[2] for name in file.namelist() if name.startswith("results/runs/")}

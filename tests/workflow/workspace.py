@@ -99,7 +99,7 @@ def code_sha256() -> str:
 
 
 def archive_file(path: Path | str) -> str:
-    """The word that hands `archive_study.py` its output."""
+    """The word that hands `archive_study` its output."""
     return f"files={json.dumps({'output': {'archive': str(path)}})}"
 
 

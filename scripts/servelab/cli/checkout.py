@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from servelab.core.errors import ConfigError
-from servelab.core.files import CHECKOUT
+from servelab.core.files import CHECKOUT, own_or_shipped
+from servelab.core.registry import nearest
+from servelab.core.yaml_file import read_yaml
+
+if TYPE_CHECKING:
+    from servelab.study.project import Project
 
 SNAKEFILE = Path("Snakefile")
 COMMAND = Path("scripts/servelab_command.py")
@@ -43,3 +50,26 @@ def this_place() -> Path:
     if not is_checkout(found) and not is_checkout(CHECKOUT):
         raise ConfigError(f"{here}: not inside a checkout of Servelab, and the `servelab` that runs is of none either")
     return found
+
+
+def study_names(root: Path) -> list[str]:
+    """Names of the live studies of a checkout or a folder of studies."""
+    return sorted(file.stem for file in (root / STUDIES).glob("*.yaml"))
+
+
+def check_names(names: Sequence[str], known: Sequence[str]) -> None:
+    """`ConfigError` for a name that is no study's, and where there is no study at all."""
+    if not known:
+        raise ConfigError(f"{Path.cwd() / STUDIES}: no study here; begin one: servelab tune NAME -- COMMAND")
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"config/studies/{name}.yaml: no such study{nearest(name, list(known))}")
+
+
+def named_studies(names: Sequence[str]) -> Iterator[Project]:
+    """These studies of the current folder; without names, those of config/config.yaml."""
+    from servelab.search.project import load_project  # takes a second, and most commands need no project
+
+    check_names(names, study_names(Path()))
+    for name in names or read_yaml(own_or_shipped(Path(), CONFIG)).get("studies") or []:
+        yield load_project(STUDIES / f"{name}.yaml", Path())

@@ -21,11 +21,19 @@ import click
 from click.shell_completion import CompletionItem
 
 from servelab.cli import here
-from servelab.cli.checkout import COMMAND, STUDIES, find_checkout, find_studies, is_checkout, this_place
+from servelab.cli.checkout import (
+    COMMAND,
+    check_names,
+    find_checkout,
+    find_studies,
+    is_checkout,
+    named_studies,
+    study_names,
+    this_place,
+)
 from servelab.core.cli import call
 from servelab.core.errors import ConfigError
 from servelab.core.files import CHECKOUT, own_or_shipped
-from servelab.core.registry import nearest
 from servelab.core.run_spec import DISTURBED, FAILED
 
 PROFILE = Path("profiles/default")
@@ -55,9 +63,7 @@ def snakemake_line(
     """
     words, again = _without_again(words, root)
     studies = _studies(words)
-    for name in studies:
-        if name not in known:
-            raise ConfigError(f"config/studies/{name}.yaml: no such study{nearest(name, list(known))}")
+    check_names(studies, known)
     rest = list(words[len(studies) :])
     is_given = any(word == "--profile" or word.startswith("--profile=") for word in rest)
     line = [] if is_given or profile else ["--profile", _named(root, PROFILE)]
@@ -176,11 +182,11 @@ class Script(Delegated):
 class Workflow(Delegated):
     """Runs Snakemake on the studies that are named, or on those of config/config.yaml.
 
-    With `as_json`, its `--json` prints an object for each study instead (`scripts/print_plan.py`).
+    `servelab plan --json` prints an object for each study instead.
     """
 
-    def __init__(self, name: str, fixed: Sequence[str], text: str, *, as_json: bool = False) -> None:
-        self._fixed, self._as_json = fixed, as_json
+    def __init__(self, name: str, fixed: Sequence[str], text: str) -> None:
+        self._fixed = fixed
         usage = "[STUDY]... [SNAKEMAKE OPTION]..."
         text += f"""
 
@@ -189,7 +195,6 @@ Usage: servelab {name} {usage}
 STUDY is a file of config/studies without `.yaml`; default: the studies of config/config.yaml. From the first word with
 a dash on, all words go to Snakemake as they are (`snakemake --help`). Without `--profile` among them, and without
 SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
-        text += " With --json, an object for each study is printed instead." if as_json else ""
         super().__init__(name, usage, text)
 
     def start(self, root: Path, words: Sequence[str]) -> None:
@@ -197,13 +202,15 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
         if any(word in ("-h", "--help") for word in words):
             print(self.help)
             return
-        known = study_names(root)
-        if not known:
-            raise ConfigError(f"{root / STUDIES}: no study here; begin one: servelab init NAME")
         os.chdir(root)
-        studies = _studies(words)
-        if self._as_json and "--json" in words:
-            importlib.import_module("print_plan").main(self.name, studies)
+        studies, known = _studies(words), study_names(root)
+        check_names(studies, known)
+        if self.name == "plan" and "--json" in words:
+            from servelab.report.json_output import print_line  # here, as other subcommands need neither
+            from servelab.search.forecast import forecast
+
+            for project in named_studies(studies):
+                print_line(forecast(project, Path("results")))
             return
         if SBATCH in words:
             print(here.batch_script(studies, root))
@@ -232,11 +239,6 @@ SNAKEMAKE_PROFILE in the environment, the profile is profiles/default."""
         return [CompletionItem(name) for name in study_names(root) if name.startswith(incomplete)]
 
 
-def study_names(root: Path) -> list[str]:
-    """Names of the live studies of a checkout or a folder of studies."""
-    return sorted(file.stem for file in (root / STUDIES).glob("*.yaml"))
-
-
 def script_text(script: str) -> str:
     """The docstring of a script of this checkout, which is not imported for that; empty outside a checkout."""
     file = Path(__file__).parents[2] / f"{script}.py"
@@ -250,6 +252,10 @@ class InOrder(click.Group):
         """Names of the subcommands."""
         return list(self.commands)
 
+
+PLAN = """Prints what is left to measure: stages, server starts, accelerator-hours; runs nothing.
+
+With `--json`, an object for each study."""
 
 RUN = """Runs studies: measures what is missing, proves the winner, writes the report.
 
@@ -273,18 +279,8 @@ def servelab() -> None:
 for command in (
     Script("tune", "tune_command", "NAME [OPTION]... -- COMMAND"),
     Script("init", "init_study", "[OPTION]..."),
-    Workflow(
-        "check",
-        ["preflight"],
-        "Checks studies before they use an accelerator: model, engines, options, memory.",
-        as_json=True,
-    ),
-    Workflow(
-        "plan",
-        ["--dry-run", *_QUIET],
-        "Prints what is left to measure: stages, server starts, accelerator-hours; runs nothing.",
-        as_json=True,
-    ),
+    Script("check", "check_studies", "[STUDY]... [OPTION]..."),
+    Workflow("plan", ["--dry-run", *_QUIET], PLAN),
     Workflow("run", [], RUN),
     Script("status", "status", "[STUDY]... [OPTION]..."),
     Script("report", "show_recommendation", "[STUDY]..."),

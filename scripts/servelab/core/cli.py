@@ -1,7 +1,7 @@
 """What every command line shares, and what a rule of the workflow hands to its script.
 
-An error that the user can fix is one line, not a traceback. A rule hands words `NAME=VALUE`, and in `files=` its files
-by name, as JSON (`servelab.workflow.call` writes the line). The commands that users type have options instead.
+An error that the user can fix is one line, not a traceback. A rule hands its name, words `NAME=VALUE`, and in `files=`
+its files by name, as JSON (`servelab.workflow.call` writes the line). Commands that users type have options.
 """
 
 from __future__ import annotations
@@ -111,9 +111,10 @@ class RuleJob:
         self.wildcards = Named(files.get("wildcards", {}))
 
 
-def run_rule(main: Callable[[RuleJob], None], *, without_pandas: bool = False) -> None:
-    """Calls `main` with the job of the command line, as `run` does."""
-    run(lambda: main(RuleJob(sys.argv[1:])), without_pandas=without_pandas)
+def run_rule(rules: Mapping[str, Any], *, without_pandas: bool = False) -> None:
+    """Calls the function of a rule, the first word of the command line, with its job, as `run` does."""
+    name, *words = sys.argv[1:]
+    run(lambda: rules[name](RuleJob(words)), without_pandas=without_pandas)
 
 
 def _paths(files: Mapping[str, str | list[str]]) -> Named:

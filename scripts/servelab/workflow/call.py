@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 SHOWN = "2>&1 | tee -i {log}"
-UNREAD = ("code", "runs")
-"""Inputs that no script reads by name: the code, and runs, which are found by the ids in a plan."""
+UNREAD = ("made_from", "runs")
+"""Inputs that no script reads by name: digests, and runs, which are found by the ids in a plan."""
 
 
 def rule_files(wildcards: Any, input: Any, output: Any) -> str:
@@ -23,13 +23,14 @@ def rule_files(wildcards: Any, input: Any, output: Any) -> str:
     return json.dumps(found)
 
 
-def call(script: str, *params: str, log: str = "> {log} 2>&1", python: str = "python") -> str:
-    """The shell command of a rule: its script, with these of its parameters, and `files` if there is one.
+def call(function: str, *params: str, log: str = "> {log} 2>&1", python: str = "python") -> str:
+    """The shell command of a rule: `<script>.<function>` with the rule's files and these of its parameters.
 
     `log` says where what the script prints goes; `SHOWN` shows it as well.
     """
-    words = " ".join(f"{name}={{params.{name}:q}}" for name in params)
-    return f'{python} "$SERVELAB_SCRIPTS"/{script}.py {words} {log}'
+    script, _, name = function.partition(".")
+    words = " ".join(f"{param}={{params.{param}:q}}" for param in ("files", *params))
+    return f'{python} "$SERVELAB_SCRIPTS"/{script}.py {name} {words} {log}'
 
 
 def _plain(files: Any) -> str | list[str]:

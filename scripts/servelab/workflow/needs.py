@@ -46,12 +46,12 @@ class Sources:
         self._environments = self._engines | clients
         self._projects = projects
         self._settings_ids = cache(self._settings_id)
-        self._models = {
+        self.models: dict[str, ModelSource] = {
             source_id(source): source
             for study in (project.study for project in projects.values())
             for source in map(study.model.variant_source, ["base", *study.model.variants])
         }
-        self._workloads = {
+        self.workloads: dict[str, tuple[WorkloadSpec, str | None]] = {
             workload_id(spec): (spec, project.workloads[name].dataset)
             for project in projects.values()
             for name in project.study.workloads
@@ -94,24 +94,16 @@ class Sources:
         (project, alias), *_ = used = self._served_from(environment)
         return settings_id(project.engine(alias), project.study.hardware.device, served_settings(used))
 
-    def model(self, model_key: str) -> ModelSource:
-        """Where the model in results/models/<model_key> comes from."""
-        return self._models[model_key]
-
-    def workload(self, workload: str) -> WorkloadSpec:
-        """The workload in results/workloads/<workload>."""
-        return self._workloads[workload][0]
-
     def datasets(self, workload: str) -> list[str]:
         """The dataset that a workload draws from, if it draws from one."""
-        spec, dataset = self._workloads[workload]
+        spec, dataset = self.workloads[workload]
         if dataset is None:
             return []
         return [f"results/datasets/{folder_name(dataset, spec.parameters['dataset_sha256'])}/dataset.json"]
 
     def tokenizer(self, workload: str) -> str:
         """The model whose tokenizer counts a workload's tokens."""
-        return f"results/models/{source_id(self.workload(workload).tokenizer)}/model.json"
+        return f"results/models/{source_id(self.workloads[workload][0].tokenizer)}/model.json"
 
     def converter(self, model_format: str) -> str:
         """The environment of an engine that serves a format: it has the libraries that write it.

@@ -1,4 +1,4 @@
-"""Writes the requests of one workload, once for all engines, and their description to workload.json beside them."""
+"""Datasets, downloaded and checked by their pinned sha256, and the requests of workloads, made once for all engines."""
 
 from __future__ import annotations
 
@@ -10,19 +10,35 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from servelab.answers.question_load import QUESTIONS
+from servelab.assets.datasets import fetch_dataset, load_datasets
 from servelab.assets.model_files import load_model, load_tokenizer
 from servelab.assets.pinned_file import StoredWorkload
 from servelab.assets.workloads import WORKLOADS
 from servelab.core.cli import RuleJob, run_rule
 from servelab.core.errors import ConfigError
-from servelab.core.files import replacing
+from servelab.core.files import own_or_shipped, replacing
 from servelab.core.identity import file_sha256, workload_id
-from servelab.core.result_lock import make_if_missing
+from servelab.core.registry import nearest
+from servelab.core.result_lock import claim, make_if_missing
 from servelab.core.run_spec import WorkloadSpec
 from servelab.core.yaml_file import describe_validation_error
 
+DATASETS = "config/datasets.yaml"
 
-def main(rule: RuleJob) -> None:
+
+def download_dataset(rule: RuleJob) -> None:
+    name, content, output = rule.wildcards.dataset, rule.wildcards.content, rule.output.dataset
+    datasets = load_datasets(own_or_shipped(Path(), DATASETS))
+    if name not in datasets:
+        raise ConfigError(f"unknown dataset `{name}`{nearest(name, list(datasets))}")
+    if not datasets[name].sha256.startswith(content):
+        wrong = f"{name}.sha256: does not begin with {content}"
+        raise ConfigError(f"{DATASETS}: {wrong}: the file was edited meanwhile; run again")
+    with claim(output):  # a second process then finds the file and downloads nothing
+        fetch_dataset(name, datasets[name], output.parent)
+
+
+def prepare_workload(rule: RuleJob) -> None:
     dataset = next(iter(rule.input.get("dataset", [])), None)  # for kinds of workload that need one
     try:
         spec = WorkloadSpec.model_validate_json(rule.params.spec)
@@ -60,4 +76,4 @@ def write(requests: pa.Table, spec: WorkloadSpec, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_rule(main, without_pandas=True)
+    run_rule(globals())

@@ -1,4 +1,18 @@
-"""Reads a stage's plan and the records of its runs; makes its tables and its decision."""
+"""Reads a study and the records of its runs; makes each stage's plan, tables and decision."""
+
+
+checkpoint plan_stage:
+    input:
+        unpack(FILES.past_stages),
+        made_from=MADE_FROM_LIVE,
+    output:
+        plan="results/studies/{study}/stages/{stage}/plan.json",
+    log:
+        "results/logs/plan_stage/{study}-{stage}.log",
+    params:
+        files=rule_files,
+    shell:
+        call("stages.plan_stage")
 
 
 checkpoint collect_runs:
@@ -13,31 +27,27 @@ rule parse_stage:
     input:
         plan="results/studies/{study}/stages/{stage}/plan.json",
         runs=lambda wildcards: RUNS.measured(wildcards.study, wildcards.stage),
-        study="config/studies/{study}.yaml",
-        code=CODE,
+        made_from=MADE_FROM_LIVE,
     output:
         **stage_tables("studies/{study}"),
     log:
         "results/logs/parse_stage/{study}-{stage}.log",
     params:
         files=rule_files,
-        content=lambda wildcards: FILES.sha256(f"studies/{wildcards.study}"),
     shell:
-        call("parse_stage", "files")
+        call("stages.parse_stage")
 
 
 rule decide_stage:
     input:
         plan="results/{search}/stages/{stage}/plan.json",
         table="results/{search}/stages/{stage}/table.parquet",
-        study=lambda wildcards: study_file(wildcards.search),
-        code=CODE,
+        made_from=MADE_FROM,
     output:
         decision="results/{search}/stages/{stage}/decision.json",
     log:
         "results/logs/decide_stage/{search}-{stage}.log",
     params:
         files=rule_files,
-        content=lambda wildcards: FILES.sha256(wildcards.search),
     shell:
-        call("decide_stage", "files")
+        call("stages.decide_stage")

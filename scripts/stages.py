@@ -1,10 +1,13 @@
-"""Plans one stage of a study: the runs that it needs, each with its complete specification."""
+"""Stages of a live study: planned, their records parsed into tables, decided (those of recorded studies too)."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
 from servelab.core.cli import RuleJob, run_rule
 from servelab.metrics.tables import schemas
-from servelab.metrics.tables.io import read_table
+from servelab.metrics.tables.io import read_table, write_table
+from servelab.results.parse import parse_plan
 from servelab.search import strategies as search
 from servelab.search.decision import Decision
 from servelab.search.power import power_text
@@ -12,10 +15,11 @@ from servelab.search.project import load_project
 from servelab.search.proof_plan import ProofStage, promised_percent, search_noise
 from servelab.search.strategy import PastStage
 from servelab.study.plan import Plan
-from servelab.study.study import CONFIRM_FIRST
+from servelab.study.project import load_searched, read_plan, study_path
+from servelab.study.study import CONFIRM_FIRST, load_study
 
 
-def main(rule: RuleJob) -> None:
+def plan_stage(rule: RuleJob) -> None:
     plans = [Plan.read(path) for path in rule.input.get("past_plans", [])]
     decisions = [Decision.read(path) for path in rule.input.get("past_decisions", [])]
     tables = [read_table(path, schemas.STAGE_TABLE) for path in rule.input.get("past_tables", [])]
@@ -23,7 +27,7 @@ def main(rule: RuleJob) -> None:
     before = None
     if "before_plan" in rule.input:
         before = ProofStage(Plan.read(rule.input.before_plan), read_table(rule.input.before_table, schemas.STAGE_TABLE))
-    project = load_project(rule.input.study, Path())
+    project = load_project(_study(rule), Path())
     plan = search.plan(project, rule.wildcards.stage, past, before)
     promised = promised_percent(project.study, past)
     if plan.stage == CONFIRM_FIRST and len(plan.candidates) > 1 and promised:
@@ -33,5 +37,22 @@ def main(rule: RuleJob) -> None:
     plan.write(rule.output.plan)
 
 
+def parse_stage(rule: RuleJob) -> None:
+    study, plan = load_study(_study(rule)), Plan.read(rule.input.plan)
+    for name, table in parse_plan(study, plan, Path("results/runs")).items():
+        write_table(table, rule.output[name])
+
+
+def decide_stage(rule: RuleJob) -> None:
+    study = load_searched(study_path(rule.wildcards.search))
+    decision = search.decide(study, read_plan(rule.input.plan), read_table(rule.input.table, schemas.STAGE_TABLE))
+    decision.write(rule.output.decision)
+    print(f"{decision.winner.candidate} goes on: {decision.reason}")
+
+
+def _study(rule: RuleJob) -> Path:
+    return Path(f"config/studies/{rule.wildcards.study}.yaml")
+
+
 if __name__ == "__main__":
-    run_rule(main)
+    run_rule(globals())

@@ -1,0 +1,53 @@
+"""Environments of engines and load clients: built from their locks, and checked without a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from servelab.core.cli import RuleJob, run_rule
+from servelab.core.errors import ConfigError
+from servelab.core.identity import lock_sha256
+from servelab.engines.adapters import ENGINES
+from servelab.engines.runtimes import RUNTIMES, Tool, read_environment
+from servelab.measure.clients import CLIENTS
+from servelab.measure.environment_gate import CheckedEnvironment, refuse_failed
+from servelab.measure.environment_gate import check_environment as checks_of
+from servelab.search.project import load_project
+from servelab.study.spec_builder import served_settings
+
+
+def build_environment(rule: RuleJob) -> None:
+    name, lock, output = rule.wildcards.tool, rule.input.lock, rule.output.environment
+    tool: Tool = CLIENTS.get(name) if name in CLIENTS.names() else ENGINES.get(name)
+    expected = f"{tool.name}-{lock_sha256(lock)[:12]}"
+    if output.absolute().parent.name != expected:
+        raise ConfigError(f"{output}: the folder of this lock's environment must be named {expected}")
+    RUNTIMES.get(rule.params.get("runtime", "venv")).build(tool, lock, output.parent)
+
+
+def check_environment(rule: RuleJob) -> None:
+    """Ends with 2 if the environment cannot serve the model with what the studies set."""
+    environment = read_environment(rule.input.environment)
+    projects = [load_project(Path(file), Path()) for file in rule.params.studies.split()]
+    used = [
+        (project, alias)
+        for project in projects
+        for alias in project.study.engines
+        if project.environment_sha256(alias) == environment.lock_sha256
+    ]
+    if not used:
+        raise ConfigError(f"{rule.input.environment}: no engine of these studies has the lock it was built from")
+    project, alias = used[0]
+    engine, device = project.engine(alias), project.study.hardware.device
+    name = f"{engine.name} {environment.version}"
+    checks = checks_of(engine, environment, rule.input.model, device, served_settings(used))
+    for each in checks:
+        print(f"{name} {each.check}: {each.verdict}: {each.saw}", flush=True)
+    refuse_failed(engine, environment, str(project.lock(alias)), checks)
+    count = sum(each.verdict == "ok" for each in checks)
+    print(f"{name}: {count} of {len(checks)} checks are ok, the others cannot be told here")
+    CheckedEnvironment(tool=engine.name, version=environment.version, checks=checks).write(rule.output.checked)
+
+
+if __name__ == "__main__":
+    run_rule(globals())
