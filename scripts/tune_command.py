@@ -7,6 +7,7 @@ Everything after `--` is the command, as typed: `vllm serve …`, `python -m sgl
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from servelab.cli.first_study import asked_hardware, first_model, write_study
@@ -16,19 +17,28 @@ from servelab.machine.devices import DEVICES
 from servelab.tune.begin import Begun, TuneRequest, begin
 from servelab.tune.own_load import as_text, hours
 from servelab.tune.study_text import explained
-from servelab.tune.typed_command import read_command
+from servelab.tune.typed_command import TypedCommand, read_command
 
 
 class Parser(argparse.ArgumentParser):
-    """Leaves all words after `--` as they are; argparse would take their flags for its own."""
+    """Leaves all words after `--` as they are; argparse would take their flags for its own.
+
+    They are read at once: the files that they name are those of the folder where they were typed.
+    """
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
-        """The options, and the words after `--` as `command`."""
+        """The options, and the command after `--` as `command`."""
         words = sys.argv[1:] if args is None else list(args)
         at = words.index("--") if "--" in words else len(words)
         parsed = super().parse_args(words[:at], namespace)
-        parsed.command = words[at + 1 :]
+        parsed.command = typed_command(words[at + 1 :]) if words[at + 1 :] else None
         return parsed
+
+
+def typed_command(words: list[str]) -> TypedCommand:
+    command = read_command(words)
+    path = Path(command.model).expanduser()
+    return replace(command, model=str(path.resolve())) if path.exists() else command
 
 
 def options() -> argparse.ArgumentParser:
@@ -63,14 +73,13 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    words = arguments.command
-    if not words:
+    if arguments.command is None:
         raise ConfigError(
             "give the command that serves the model today, after `--`: servelab tune NAME -- vllm serve …"
         )
     asked = TuneRequest(
         name=arguments.name,
-        command=read_command(words),
+        command=arguments.command,
         hardware=asked_hardware(arguments.hardware, arguments.device, arguments.per_node),
         metric=arguments.question,
         users=arguments.users,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import re
 
 import pytest
 from made_search import measure, speed
 
-from servelab.core.errors import ConfigError
 from servelab.search.simulate import Measured, run_search, simulate_project
 
 
@@ -36,8 +34,3 @@ def test_what_was_left_out_says_why(study_content, project_with):
     left_out, verdict = past[1].plan.candidates[1], past[1].decision.candidates[1]
     assert left_out.runs == [] and (verdict.verdict, verdict.why) == ("not run", left_out.not_run)
     assert "0.5 are spent, and this run would take about 0.1, but 0.05 are left besides" in left_out.not_run
-
-
-def test_halving_is_refused(project_with):
-    with pytest.raises(ConfigError, match=re.escape("`halving` is gone since 0.2.0; use `adaptive`")):
-        project_with("halving")

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from servelab_command import SERVELAB
 
+from servelab.cli.first_study import first_model
 from servelab.cli.launch import servelab, snakemake_line
 from servelab.core.errors import ConfigError
 from servelab.search.project import load_project
 
 ROOT = Path(__file__).parents[2]
-HUB = ("--model", "Qwen/Qwen3-32B", "--revision", "9216db5781bf21249d130ec9da846c4624c16137")
+MODEL, COMMIT = "Qwen/Qwen3-32B", "9216db5781bf21249d130ec9da846c4624c16137"
 H100 = ("--hardware", "NVIDIA H100 80GB HBM3")
 
 
@@ -92,7 +93,7 @@ def test_any_folder_becomes_a_folder_of_studies(tmp_path):
     """Everything but the study is the checkout's; the commands also work below that folder."""
     folder = tmp_path / "folder of mine"
     folder.mkdir()
-    done = call("init", "mine", *HUB, *H100, "--engines", "vllm", cwd=folder)
+    done = call("tune", "mine", *H100, "--revision", COMMIT, "--", "vllm", "serve", MODEL, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "config/config.yaml").read_text() == "studies: [mine]\n"
     schema = (folder / "config/studies/mine.yaml").read_text().partition("$schema=")[2].partition("\n")[0]
@@ -148,57 +149,31 @@ def test_completion(words, found, here):
     assert (code, set(said.split())) == (0, found), errors
 
 
-def test_a_study_is_begun_that_validates(checkout, here):
-    words = (*HUB, *H100, "--per-node", "8", "--question", "e2el_ms", "--accelerators", "2", "--context", "8192")
-    code, said, errors = here("init", "mine", *words, "--engines", "vllm", "sglang")
-    assert code == 0, errors
-    project = load_project(checkout / "config/studies/mine.yaml", checkout)
-    study = project.study
-    assert {name: engine.version for name, engine in study.engines.items()} == {"vllm": "0.33.0", "sglang": "0.5.23"}
-    assert (study.objective.metric, study.objective.on) == ("e2el_ms", "sharegpt")
-    assert study.baseline.options == {"context_length": 8192, "tensor_parallel_size": 2}
-    assert study.hardware.per_node == 8 and study.answers is not None
-    assert [stage.name for stage in study.stages][:2] == ["engine", "layout"]
-    assert "servelab run mine" in said
-
-
-@pytest.mark.parametrize("file", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
-def test_every_engine_of_the_studies_can_be_begun_with(file, here):
-    study = load_project(file, ROOT).study
-    words = [*HUB, "--hardware", study.hardware.accelerator, "--device", study.hardware.device]
-    if study.model.format == "gguf":
-        words += ["--gguf", "model.gguf"]
-    code, _, errors = here("init", "mine", *words, "--engines", *study.engines)
-    assert code == 0, errors
-
-
 def test_a_path_is_a_model_and_the_machine_is_the_hardware(checkout, here):
     (checkout / "config/small.gguf").write_bytes(b"GGUF")
-    code, _, errors = here("init", "mine", "--model", "small.gguf", "--engines", "llama.cpp", PATH="/nonexistent")
+    code, _, errors = here("tune", "mine", "--", "llama-server", "-m", "small.gguf", PATH="/nonexistent")
     assert code == 0, errors
     study = load_project(checkout / "config/studies/mine.yaml", checkout).study
     assert study.model.source.path == str(checkout / "config/small.gguf")
     assert study.hardware.model_dump()["device"] == "cpu"
     demo = load_project(ROOT / "config/studies/cpu-smollm2.yaml", ROOT).study
     assert (study.protocol.rounds, study.objective.on) == (demo.protocol.rounds, "cpu-sharegpt")
-    sequences = [each.options["max_num_seqs"] for each in study.stages[0].candidates]
-    assert sequences == [16]  # the workload's requests; the engine has four slots by itself
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "model", "said"),
     [
-        ([*H100], "--model: give a repository"),
-        (["--model", "no/such/path", *H100], "no such path"),
-        ([*HUB, "--device", "nvidia"], "--device: give --hardware too"),
-        ([*HUB, *H100, "--engines", "vlm"], "did you mean `vllm`"),
-        ([*HUB, *H100, "--question", "ttft"], "did you mean `ttft_ms`"),
-        ([*HUB, *H100, "--workload", "sharegtp"], "did you mean `sharegpt`"),
-        (["--model", "a/b", *H100], "--revision: give the commit of a/b"),
+        (H100, "/no/such/path", "no such path"),
+        (("--device", "nvidia"), MODEL, "--device: give --hardware too"),
+        ((*H100, "--engines", "vlm"), MODEL, "did you mean `vllm`"),
+        ((*H100, "--question", "ttft"), MODEL, "did you mean `ttft_ms`"),
+        ((*H100, "--workload", "sharegtp"), MODEL, "did you mean `sharegpt`"),
+        (H100, "a/b", "--revision: give the commit of a/b"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_no_file(words, said, checkout, here):
-    code, _, errors = here("init", "mine", *words, HF_ENDPOINT="http://127.0.0.1:9")
+def test_a_mistake_is_one_line_and_leaves_no_file(words, model, said, checkout, here):
+    pinned = ("--revision", COMMIT) if model == MODEL else ()
+    code, _, errors = here("tune", "mine", *words, *pinned, "--", "vllm", "serve", model)
     assert code == 2, errors
     assert errors.startswith("error: ") and said in errors and errors.count("\n") == 1
     assert not (checkout / "config/studies/mine.yaml").exists()
@@ -206,11 +181,11 @@ def test_a_mistake_is_one_line_and_leaves_no_file(words, said, checkout, here):
 
 def test_a_study_that_exists_is_kept(checkout, here):
     before = (checkout / "config/studies/cpu-smollm2.yaml").read_text()
-    assert "exists" in here("init", "cpu-smollm2", *HUB, *H100)[2]
+    assert "exists" in here("tune", "cpu-smollm2", *H100, "--revision", COMMIT, "--", "vllm", "serve", MODEL)[2]
     assert (checkout / "config/studies/cpu-smollm2.yaml").read_text() == before
 
 
-def test_the_hub_is_asked_for_the_newest_commit(checkout, here):
+def test_the_hub_is_asked_for_the_newest_commit(monkeypatch):
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self):
             body = json.dumps({"id": "a/b", "sha": "1" * 40, "siblings": []}).encode()
@@ -225,11 +200,9 @@ def test_the_hub_is_asked_for_the_newest_commit(checkout, here):
 
     with HTTPServer(("127.0.0.1", 0), Hub) as hub:
         threading.Thread(target=hub.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{hub.server_port}"
-        code, _, errors = here("init", "mine", "--model", "a/b", *H100, HF_ENDPOINT=address)
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.server_port}")
+        assert first_model("a/b", None) == {"id": "a/b", "revision": "1" * 40}
         hub.shutdown()
-    assert code == 0, errors
-    assert load_project(checkout / "config/studies/mine.yaml", checkout).study.model.revision == "1" * 40
 
 
 def test_the_table_of_the_readme_has_every_command():

@@ -31,7 +31,6 @@ BY_OTHERS = {
     " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5%": "test_conditions.py",
     "servelab bench http://127.0.0.1:8000": "test_bench.py and test_running_servers.py, at other ports",
     "servelab bench http://127.0.0.1:8000 --compare results/bench/2026-11-23T180000Z": "test_bench.py",
-    "servelab init my-study --model Qwen/Qwen3-32B --engines vllm": "test_command.py, with a revision: no hub is asked",
     "servelab tune my-study --hardware NVIDIA H100 --per-node 8 -- vllm serve Qwen/Qwen3-32B -tp 2": (
         "test_tune.py, with a revision: no hub is asked"
     ),

@@ -11,12 +11,10 @@ from typing import Any
 
 import huggingface_hub
 from packaging.version import Version
-from pydantic import ValidationError
 
 from servelab.assets.sources.hub import endpoint
-from servelab.assets.sources.package import pin_model
 from servelab.cli.checkout import CONFIG, STUDIES
-from servelab.core.errors import ConfigError, Outage, ServelabError
+from servelab.core.errors import ConfigError, Outage
 from servelab.core.files import CHECKOUT, own_or_shipped, write_text
 from servelab.core.yaml_file import read_yaml
 from servelab.machine.devices import DEVICES
@@ -116,12 +114,11 @@ def closest_study(root: Path, device: str, engines: Sequence[str]) -> Study:
     )
 
 
-def first_model(given: str, revision: str | None, gguf: str | None = None) -> dict[str, Any]:
-    """The study's `model` for a path, for the GGUF file in a package `name==version` (in parts in several, with
-    commas), or for `owner/name` of the hub.
+def first_model(given: str, revision: str | None) -> dict[str, Any]:
+    """The study's `model` for a path, or for `owner/name` of the hub.
 
-    `revision` is a commit of the hub, or the user's own name for the content of a path; `gguf` is a file of the
-    repository. Without a revision the hub is asked for its newest commit; `ConfigError` if it does not answer.
+    `revision` is a commit of the hub, or the user's own name for the content of a path. Without one the hub is asked
+    for its newest commit; `ConfigError` if it does not answer.
     """
     path = Path(given).expanduser()
     if path.exists():
@@ -129,28 +126,9 @@ def first_model(given: str, revision: str | None, gguf: str | None = None) -> di
         is_gguf = path.suffix == ".gguf" or (path.is_dir() and any(path.glob("*.gguf")))
         source = {"kind": "path", "path": str(path), "revision": revision or "1"}
         return {"id": path.stem, "format": "gguf" if is_gguf else "safetensors", "source": source}
-    if "==" in given:
-        return _packaged(given.replace(" ", "").split(","))
     if given.count("/") != 1 or given.startswith((".", "/", "~")):
-        raise ConfigError(
-            f"--model {given}: no such path; a model of the hub has the form `owner/name`, a package `name==version`"
-        )
-    revision = revision or _newest(given)
-    if gguf is None:
-        return {"id": given, "revision": revision}
-    return {"id": given, "format": "gguf", "source": {"kind": "hub", "id": given, "revision": revision, "file": gguf}}
-
-
-def _packaged(requirements: list[str]) -> dict[str, Any]:
-    try:
-        source = pin_model(requirements)
-    except (ServelabError, ValidationError) as error:
-        raise ConfigError(f"--model {','.join(requirements)}: {' '.join(str(error).split())}") from None
-    return {
-        "id": Path(source.member).name.partition(".gguf")[0],
-        "format": "gguf",
-        "source": source.model_dump(mode="json"),
-    }
+        raise ConfigError(f"{given}: no such path; a model of the hub has the form `owner/name`")
+    return {"id": given, "revision": revision or _newest(given)}
 
 
 def _newest(model: str) -> str:

@@ -271,14 +271,13 @@ measured of them moves to results/runs/set-aside."""
 def servelab() -> None:
     """Finds the fastest way to serve a language model on your hardware, by measuring it.
 
-    Every command works from any folder of a checkout, and from any folder that `servelab init` began a study in. Paths
+    Every command works from any folder of a checkout, and from any folder that `servelab tune` began a study in. Paths
     in its arguments are relative to the current folder, those that it prints to the checkout or to that folder.
     """
 
 
 for command in (
     Script("tune", "tune_command", "NAME [OPTION]... -- COMMAND"),
-    Script("init", "init_study", "[OPTION]..."),
     Script("check", "check_studies", "[STUDY]... [OPTION]..."),
     Workflow("plan", ["--dry-run", *_QUIET], PLAN),
     Workflow("run", [], RUN),

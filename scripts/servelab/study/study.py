@@ -9,7 +9,7 @@ before anything is downloaded or started.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, model_validator
 
@@ -31,15 +31,7 @@ from servelab.core.run_spec import (
 from servelab.core.yaml_file import read_config
 from servelab.metrics.definitions import METRICS
 from servelab.metrics.objective import Basis
-from servelab.study.search_keys import (
-    Answers,
-    Budget,
-    IntegerRange,
-    ProofKeys,
-    SearchKeys,
-    expand_ranges,
-    none_if_named,
-)
+from servelab.study.search_keys import Answers, Budget, ProofKeys, SearchKeys
 from servelab.study.workload_loads import NAME, CurvePoint, StudyWorkload, expand_curves, read_workloads
 
 CONFIRM = "confirm"
@@ -255,13 +247,6 @@ class Candidate(Overrides):
         return ", ".join(parts)
 
 
-class RangedCandidate(Candidate):
-    """A candidate as a study lists it: an integer may be a range."""
-
-    options: dict[str, ArgumentValue | IntegerRange] = Candidate.model_fields["options"]  # type: ignore[assignment]
-    arguments: dict[str, ArgumentValue | IntegerRange] = Candidate.model_fields["arguments"]  # type: ignore[assignment]
-
-
 class Stage(Strict):
     """One question of the search; it starts from the previous stage's winner."""
 
@@ -272,13 +257,7 @@ class Stage(Strict):
         description="The stage applies only if the incumbent has these: `engine`, `model`, `accelerators`, "
         "`hardware.per_node`, `options.<name>`.",
     )
-    candidates: Annotated[
-        list[Candidate], BeforeValidator(expand_ranges, json_schema_input_type=list[RangedCandidate])
-    ] = Field(
-        min_length=1,
-        description="Configurations to try. An integer in `options` or `arguments` may be a range, `{from: 8, to: 64, "
-        "step: 8}` or `{from: 1, to: 256, log: 2}` (each value twice the one before): one candidate for each value.",
-    )
+    candidates: list[Candidate] = Field(min_length=1, description="Configurations to try.")
 
 
 class Study(Strict):
@@ -294,12 +273,10 @@ class Study(Strict):
     search: SearchKeys = SearchKeys()
     proof: ProofKeys = ProofKeys()
     budget: Budget | None = Field(None, description="What search and proof may cost together. Default: no limit.")
-    answers: Annotated[
-        Answers | None, BeforeValidator(none_if_named, json_schema_input_type=Answers | Literal["none"] | None)
-    ] = Field(
+    answers: Answers | None = Field(
         None,
         description="Questions whose answers must not get worse: a candidate that changes them never wins "
-        "(docs/search.md#answers). `none`, or no key: answers are not measured.",
+        "(docs/search.md#answers). No key: answers are not measured.",
     )
     client: str = Field("servelab", description="Load client.")
     baseline: Candidate = Field(description="The configuration to compare with.")

