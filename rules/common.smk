@@ -26,7 +26,6 @@ from servelab.measure.sealed_runs import Repeats, SealedRuns
 from servelab.study.project import RECORDED
 from servelab.workflow import console
 from servelab.workflow.call import SHOWN, call, rule_files
-from servelab.workflow.imports import shared_runs
 from servelab.workflow.coordination import end_with_parent
 from servelab.workflow.made_from import (
     CODE,
@@ -39,8 +38,11 @@ from servelab.workflow.made_from import (
 from servelab.workflow.jobs import MEASURED, MeasuringJobs, Plans, StageRuns
 from servelab.workflow.needs import Sources, spec_json
 from servelab.workflow.placement import Placements, measuring_rule
-from servelab.workflow.placement import Signing
-from servelab.workflow.studies import read_configuration, read_studies
+from servelab.workflow.studies import (
+    read_configuration,
+    read_studies,
+    shared_runs,
+)
 from servelab.workflow.study_files import StudyFiles, stage_tables
 
 RESULTS = Path("results")
@@ -72,7 +74,6 @@ try:
     SOURCES = Sources(STUDIES.live)
     JOBS = MeasuringJobs(PLANS, SEALED, SOURCES.check_of)
     PLACEMENTS = Placements(workflow, CONFIG, STUDIES, JOBS, RESULTS / "runs")
-    SIGNING = Signing(CONFIG, PLACEMENTS.site)
 except ServelabError as error:
     raise WorkflowError(str(error))
 RUNS = StageRuns(
@@ -135,7 +136,6 @@ wildcard_constraints:
     stage=r"[a-z0-9][a-z0-9._-]*",
     dataset=r"[a-z0-9][a-z0-9._-]*",
     content=r"[0-9a-f]{12}",
-    archive=r"(recorded/)?[a-z0-9][a-z0-9._-]*-\d{4}-\d{2}-\d{2}",
     run_id=r"[0-9a-f]{20}",
     workload_id=r"[0-9a-f]{20}",
     model_key=r"[0-9a-f]{20}",

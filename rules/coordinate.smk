@@ -23,7 +23,7 @@ RemoteExecutor.next_seconds_between_status_checks = property(
 onstart:
     hang_up_as_terminated()
     try:
-        SIGNING.check(is_here=workflow.local_exec)
+        PLACEMENTS.check_key()
         PLACEMENTS.check_nodes(STUDIES.live)
         if workflow.local_exec and not workflow.dag_settings.targets:
             STUDIES.check_accelerators(UNMEASURED)

@@ -35,13 +35,14 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    accepted = [_report(archive, arguments) for archive in arguments.archives]
+    accepts, signers = arguments.accept_unsigned, arguments.allowed_signers
+    accepted = [report(archive, signers, accepts_unsigned=accepts) for archive in arguments.archives]
     sys.exit(0 if all(accepted) else 1)
 
 
-def _report(archive: Path, arguments: argparse.Namespace) -> bool:
+def report(archive: Path, allowed_signers: Path | None, *, accepts_unsigned: bool) -> bool:
     """Prints what is known of an archive; returns whether it is accepted."""
-    signature = check_signature(archive, arguments.allowed_signers)
+    signature = check_signature(archive, allowed_signers)
     found = verify_archive(archive, ROOT)
     if signature_of(archive).exists():  # one without a signature is consistent at best
         found.faults += signature.faults
@@ -49,7 +50,7 @@ def _report(archive: Path, arguments: argparse.Namespace) -> bool:
     print(f"{archive}: {SHOWS} {SIGNED}")
     for fault in found.faults:
         print(f"{archive}: {'not comparable' if fault in found.incomparable else 'does not hold'}: {fault}")
-    accepted, said = _conclusion(found, is_signed=signature.signer is not None, accepts=arguments.accept_unsigned)
+    accepted, said = _conclusion(found, is_signed=signature.signer is not None, accepts=accepts_unsigned)
     print(f"{archive}: {said}; sha256 {file_sha256(archive)}")
     return accepted
 

@@ -13,8 +13,7 @@ from servelab.archive.shared_runs import SharedRuns
 from servelab.core.errors import ServelabError
 from servelab.core.seal import faults_of_seal
 from servelab.measure.run_files import read_import
-from servelab.workflow.imports import shared_runs
-from servelab.workflow.studies import read_configuration
+from servelab.workflow.studies import read_configuration, shared_runs
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import zipfile
 
 import pandas as pd
 import pytest
-from workspace import NEW, OLD, Workspace, tiny_study
+from workspace import ARCHIVE_STUDY, NEW, OLD, Workspace, tiny_study
 
 pytestmark = pytest.mark.slow
 
@@ -133,9 +133,8 @@ def test_an_archive_after_the_upgrade_holds_with_the_runs_of_both_releases(upgra
         done = subprocess.run(command, **settings, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    script("archive", "archive_study", "search=studies/tiny")
+    script("archive", *ARCHIVE_STUDY)
     (archive,) = (workspace.folder / "results/archives").glob("*.zip")
     with zipfile.ZipFile(archive) as file:
         names = {name.split("/")[2] for name in file.namelist() if name.startswith("results/runs/")}
     assert names == set(workspace.runs())
-    script("verify_archive", "--accept-unsigned", archive)

@@ -98,9 +98,9 @@ def code_sha256() -> str:
     return digest.hexdigest()
 
 
-def archive_file(path: Path | str) -> str:
-    """The word that hands `archive_study` its output."""
-    return f"files={json.dumps({'output': {'archive': str(path)}})}"
+ARCHIVE = {"wildcards": {"search": "studies/tiny"}, "output": {"name": "results/archives/studies/tiny.json"}}
+ARCHIVE_STUDY = ("archive_study", f"files={json.dumps(ARCHIVE)}")
+"""Words of `archive.py` that archive the tiny study."""
 
 
 class Workspace:

@@ -288,7 +288,7 @@ def _logs(results: Path, search: str, stages: Iterable[str], ids: Iterable[str])
     for path in _files_below(results / "logs"):
         log = path.relative_to(results / "logs").with_suffix("").as_posix()
         rule, _, made = log.partition("/")
-        if rule != "name_archive" and (made in names or answer.fullmatch(log)):
+        if rule != "archive_study" and (made in names or answer.fullmatch(log)):
             found.append(path)
     return _below(results, found)
 

@@ -10,10 +10,13 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
+from servelab.archive.contents import read_source
+from servelab.core.errors import ConfigError
 from servelab.core.files import own_or_shipped, write_text
-from servelab.core.identity import file_sha256
+from servelab.core.identity import content_id, file_sha256
 from servelab.study.project import LIVE, RECORDED, Project
 from servelab.workflow.studies import Studies
 
@@ -82,3 +85,16 @@ def write_digest(digest: Path, files: dict[Path, str]) -> None:
     if not existed:
         newest_ns = max(path.stat().st_mtime_ns for path in files)
         os.utime(digest, ns=(newest_ns, newest_ns))
+
+
+def check_checkout(scripts: Path) -> None:
+    """`ConfigError` if the current folder is not the checkout with these scripts: an archive holds both as one."""
+    if (checkout := scripts.resolve().parent) != Path.cwd():
+        raise ConfigError(f"{Path.cwd()}: archives are made in the checkout of Servelab, {checkout}, of its studies")
+
+
+@cache
+def workflow_id(root: Path = Path()) -> str:
+    """Hash of the workflow's files as they are now, which an archive holds."""
+    source = read_source(root)
+    return content_id({"commit": source.commit, "files": {name: file_sha256(root / name) for name in source.files}})

@@ -13,7 +13,7 @@ from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import write_text
 from servelab.core.registry import nearest
 from servelab.core.run_spec import HardwareSpec, RunSpec
-from servelab.core.ssh_signature import SigningKey, check_key
+from servelab.core.ssh_signature import check_key
 from servelab.machine.allocations.slurm import is_final, keys_of, refusal, unsatisfied
 from servelab.measure.inputs import runtime_min
 from servelab.results.past_runs import PastTimes
@@ -141,6 +141,9 @@ class Placements:
             self._cluster = site if site.is_cluster else None
             if site.pass_variables:
                 self.variables = {PASS_VARIABLES: ",".join(site.pass_variables)}
+        self.sign = config.sign or (self.site.sign if self.site else None)
+        """The key that signs; None if nothing is signed."""
+        self.sign_json = self.sign.model_dump_json() if self.sign else ""
         # read again when there are more plans, as more was measured then
         self._retries = Retries(Path())
         self._past_times = cache(lambda plans: PastTimes(runs, use_imported=config.use_imported_runs))
@@ -150,6 +153,11 @@ class Placements:
         plugin = self._workflow.executor_plugin
         if self._cluster and plugin is not None and plugin.name == "slurm":
             SlurmWatch(self._cluster, self.site_file, warn).start(self._hardware, Path())
+
+    def check_key(self) -> None:
+        """`ConfigError` if the key cannot sign; jobs that do not run here have no agent."""
+        if self.sign:
+            check_key(self.sign, with_agent=self._workflow.local_exec)
 
     def check_nodes(self, studies: Mapping[str, Project]) -> None:
         """`ConfigError` if runs take several nodes and are no jobs of Slurm."""
@@ -224,20 +232,3 @@ def _unknown(spec: RunSpec) -> float | None:
 def measuring_rule(workflow: Any) -> str:
     """The name of the rule `measure`, which a workflow that uses this one as a module may have changed."""
     return str(workflow.modifier.modify_rulename("measure"))
-
-
-class Signing:
-    """The key `sign` of the configuration, else of the site; without either nothing is signed."""
-
-    def __init__(self, config: WorkflowConfig, site: Site | None) -> None:
-        self.key: SigningKey | None = config.sign or (site.sign if site else None)
-
-    @property
-    def json(self) -> str:
-        """The key as JSON; empty if nothing is signed."""
-        return self.key.model_dump_json() if self.key else ""
-
-    def check(self, *, is_here: bool) -> None:
-        """Raises `ConfigError` if the key cannot sign; jobs that do not run here (`is_here`) have no agent."""
-        if self.key:
-            check_key(self.key, with_agent=is_here)

@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, StrictBool, ValidationError
 
+from servelab.archive.layout import KEY as PLACES
 from servelab.archive.layout import RunPlace
 from servelab.core.credentials import refuse_credentials
 from servelab.core.errors import ConfigError, Outage
@@ -32,6 +33,9 @@ from servelab.study.configuration import accelerator_counts
 from servelab.study.project import LIVE, RECORDED, Project, SearchedStudy
 from servelab.study.recorded.study import RecordedStudy, load_recorded
 from servelab.study.study import CONFIRM, PROOF_STAGES, Study
+
+if TYPE_CHECKING:
+    from servelab.archive.shared_runs import SharedRuns
 
 SOURCE = "config/config.yaml or --config"
 
@@ -82,6 +86,20 @@ def read_configuration(config: Mapping[str, Any]) -> WorkflowConfig:
         return WorkflowConfig.model_validate(dict(config))
     except ValidationError as error:
         raise ConfigError(describe_validation_error(error, SOURCE, WorkflowConfig)) from None
+
+
+def shared_runs(config: WorkflowConfig, results: Path, report: Callable[[str], None]) -> SharedRuns | None:
+    """The runs of the places in `runs_from`; None if it is empty.
+
+    `report` gets one line per run that cannot be used. Imported runs that are not to be used are a `ConfigError`.
+    """
+    if not config.runs_from:
+        return None
+    if not config.use_imported_runs:
+        raise ConfigError(f"config/config.yaml: {PLACES}: needs use_imported_runs: true, which is the default")
+    from servelab.archive.shared_runs import SharedRuns  # takes half a second, and few studies have such a place
+
+    return SharedRuns(config.runs_from, results, Path(".snakemake/shared"), report)
 
 
 Entry = TypeVar("Entry")

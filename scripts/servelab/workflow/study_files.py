@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from servelab.archive.contents import made_of
@@ -92,6 +94,13 @@ class StudyFiles:
     def reports(self, search: str) -> list[str]:
         """A study's report, as a page and as text."""
         return [f"results/{search}/report.html", f"results/{search}/report.md"]
+
+    def archive(self, search: str) -> str:
+        """The file that names a study's archive; it is removed if the archive was, which is then made again."""
+        named = Path(f"results/archives/{search}.json")
+        if named.exists() and not ("results/archives" / Path(json.loads(named.read_bytes())["archive"])).exists():
+            named.unlink()
+        return str(named)
 
     def listed(self) -> list[str]:
         """Inputs of the index over all studies."""
