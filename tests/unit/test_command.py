@@ -118,7 +118,7 @@ def test_any_folder_becomes_a_folder_of_studies(tmp_path):
 )
 def test_words_for_snakemake(words, line):
     assert " ".join(snakemake_line(["archive"], words, ["a", "b"])) == line
-    assert snakemake_line([], ["-n"], [], profile="slurm") == ["-n"]
+    assert snakemake_line([], ["-n"], ["a"], profile="slurm") == ["-n"]
 
 
 def test_an_unknown_study_is_named_with_the_nearest():
