@@ -39,10 +39,10 @@ $(VENV)/.tools: envs/test.lock.txt $(VENV)/.complete
 
 demo: setup  ## the main job on the embedded default: a real llama.cpp server, a real small model
 	$(SNAKEMAKE) --config 'studies=[cpu-smollm2]'
-	@$(BIN)/python scripts/show_recommendation.py results/studies/cpu-smollm2
+	@$(BIN)/servelab report results/studies/cpu-smollm2
 
 status: setup  ## how far studies are, also while the workflow runs; STUDY=name for one
-	@$(BIN)/python scripts/status.py $(STUDY)
+	@$(BIN)/servelab status $(STUDY)
 
 test: tools  ## checks and the fast tests, at the same time
 	@$(MAKE) --no-print-directory --jobs 2 check suite

@@ -29,7 +29,6 @@ from servelab.bench.bench_result import (
 )
 from servelab.bench.load import CLIENT, Accepted, Point, Target, find_accepted, send_point
 from servelab.bench.page import bench_page, plain_words
-from servelab.core.cli import run
 from servelab.core.credentials import key_of
 from servelab.core.errors import ConfigError
 from servelab.core.run_spec import CapacitySpec
@@ -246,7 +245,3 @@ def _positive(text: str) -> float:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

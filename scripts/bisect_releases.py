@@ -11,7 +11,6 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from servelab.core.cli import run
 from servelab.core.errors import ConfigError, ServelabError
 from servelab.core.files import CHECKOUT, own_or_shipped
 from servelab.engines import locking
@@ -130,7 +129,3 @@ def _ending(found: Bisection, metric: str) -> list[str]:
             f"{found.suspects[0]} is suspected, but further pairs do not show it to be worse; more --pairs may",
         ]
     return [*lines, f"one of {', '.join(found.suspects)} made it worse; {found.last_good} is still good"]
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from servelab.archive.restore import is_archive, unpacked_study
-from servelab.core.cli import run
 from servelab.metrics.tables.io import write_table
 from servelab.report.compare.comparison_table import StudyComparison, compare_studies
 from servelab.report.compare.conditions import (
@@ -80,7 +79,3 @@ def _show(comparison: StudyComparison, findings: Sequence[ConditionResult]) -> N
         print(f"{finding.word}: {finding.condition}: {finding.configuration} on {finding.workload}: {finding.why}")
     if findings:
         print(f"Verdict: {verdict_of(findings)}")
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

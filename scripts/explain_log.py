@@ -5,7 +5,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from servelab.core.cli import run
 from servelab.core.credentials import without_credentials
 from servelab.core.errors import ConfigError
 from servelab.core.processes import lines_at_ends
@@ -38,7 +37,3 @@ def main(arguments: argparse.Namespace) -> None:
         print(f"To mend it: {why.remedy}.")
     for line in why.lines:
         print(f"  {line}")
-
-
-if __name__ == "__main__":
-    run(main, options().parse_args())

@@ -11,7 +11,6 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from servelab.core.cli import run
 from servelab.core.errors import ServelabError
 from servelab.recorded.anything import LineContext, read_anything
 from servelab.recorded.readers import Block
@@ -53,7 +52,3 @@ def _plain(block: Block, place: LineContext) -> dict[str, object]:
 
 def _line(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

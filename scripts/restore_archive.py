@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 
 from servelab.archive.restore import restore_archive
-from servelab.core.cli import run
 from servelab.report.index_page import index_page
 from servelab.report.page import write_page
 
@@ -40,7 +39,3 @@ def main(arguments: argparse.Namespace) -> None:
         file = f"config/{search}.yaml" if search.startswith("studies/") else f"config/{search}/study.yaml"
         if not Path(file).exists():
             print(f"{file} is not here; it is in the archive, as workflow/{file}")
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

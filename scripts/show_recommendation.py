@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from servelab.core.cli import run
 from servelab.report.json_output import print_line, report_output
 from servelab.report.measured_runs import MeasuredRuns
 from servelab.results.past_runs import STUDY_FOLDER, finished_studies, study_folder
@@ -30,7 +29,3 @@ def main(arguments: argparse.Namespace) -> None:
         is_there = (runs / recommended.run_id / "spec.json").exists()
         has_name = is_there and MeasuredRuns(runs, recommended.study).model_has_name(recommended.run_id)
         print(f"\n{render_recommendation(recommended, study / 'report.html', has_name)}\n")
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

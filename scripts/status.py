@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from servelab.core.cli import run
 from servelab.core.errors import ConfigError, Outage
 from servelab.machine.allocations.slurm import QueuedJob, queue
 from servelab.report.json_output import print_line, status_output
@@ -91,7 +90,3 @@ def _queue() -> list[QueuedJob]:
     with suppress(Outage):
         return queue(Path()) if Path(".snakemake/slurm_logs").exists() and shutil.which("squeue") else []
     return []
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from servelab.cli.first_study import asked_hardware, first_model, write_study
-from servelab.core.cli import run
 from servelab.core.errors import ConfigError
 from servelab.machine.devices import DEVICES
 from servelab.tune.begin import Begun, TuneRequest, begin
@@ -118,7 +117,3 @@ def write(name: str, begun: Begun, root: Path, *, is_explained: bool = False) ->
     print(f"{file}: written and checked. Then:")
     for command in ("check", "plan", "run"):
         print(f"    servelab {command} {name}")
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

@@ -11,7 +11,6 @@ from pathlib import Path
 from servelab.archive.build import SHOWS, SIGNED
 from servelab.archive.layout import check_signature, signature_of
 from servelab.archive.verify import Verification, verify_archive
-from servelab.core.cli import run
 from servelab.core.identity import file_sha256
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,7 +71,3 @@ def _conclusion(found: Verification, *, is_signed: bool, accepts: bool) -> tuple
         False,
         f"is consistent, but not signed: accept it with --accept-unsigned if you trust its origin; {checked}",
     )
-
-
-if __name__ == "__main__":
-    run(lambda: main(options().parse_args()))

@@ -141,7 +141,14 @@ def test_bench_measures_a_server_by_its_address(served, tmp_path):
     words = ("--concurrency", "1", "4", "--visits", "2", "--requests", "8", "--input-tokens", "40")
     done = subprocess.run(
         [
-            *(sys.executable, "scripts/bench_server.py", server.base_url, "--output", str(tmp_path / "bench")),
+            *(
+                sys.executable,
+                "scripts/servelab_command.py",
+                "bench",
+                server.base_url,
+                "--output",
+                str(tmp_path / "bench"),
+            ),
             *(*words, "--output-tokens", "12", "--timeout", "600"),
         ],
         cwd=ROOT,

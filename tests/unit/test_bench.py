@@ -25,7 +25,7 @@ KEY = "-".join(("sk", "never", "to", "be", "seen", "9421"))  # in one piece no a
 
 
 def bench(url, output, *words, **variables):
-    command = [sys.executable, "scripts/bench_server.py", url, "--output", str(output), *words]
+    command = [sys.executable, "scripts/servelab_command.py", "bench", url, "--output", str(output), *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")} | variables
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 

@@ -38,7 +38,7 @@ from servelab.study.recorded.study import load_recorded
 from servelab.study.study import Overrides
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "compare_studies.py"
+SCRIPT = ROOT / "scripts" / "servelab_command.py"
 OLDER = "2026.9.11063"
 STAGES = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
 CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
@@ -337,7 +337,10 @@ def test_an_unfinished_study_is_named(base, tmp_path):
     with pytest.raises(ServelabError, match=r"confirm/plan\.json.*finished"):
         read_side(folder, "x")
     done = subprocess.run(
-        [sys.executable, SCRIPT, base.folder, tmp_path / "nothing"], capture_output=True, text=True, check=False
+        [sys.executable, SCRIPT, "compare", base.folder, tmp_path / "nothing"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2 and "nothing: no such folder, and no study" in done.stderr
 
@@ -363,6 +366,6 @@ def test_two_archives_are_compared_as_they_are(base, tmp_path):
     assert answer_text(Recommended.read(base.folder / "recommended.json")).text in text
     assert f"Open `results/studies/{base.folder.name}/report.html`" in text
     done = subprocess.run(
-        [sys.executable, SCRIPT, *archives], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, SCRIPT, "compare", *archives], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and "Page: results/comparisons/a--b/comparison.html" in done.stdout, done.stderr

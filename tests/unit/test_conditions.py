@@ -27,7 +27,7 @@ from servelab.report.compare.sides import read_side
 from servelab.search.project import load_project
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "compare_studies.py"
+SCRIPT = ROOT / "scripts" / "servelab_command.py"
 STAGES = [{"name": "sequences", "candidates": [{"options": {"max_num_seqs": 8}}]}]
 CRASHED = {"outcome": "failed", "reason": "crashed", "message": "Segmentation fault", "rounds": 0, "success_rate": 0.0}
 SLOWER = read_condition("total_tokens_per_s < -3%")
@@ -149,6 +149,7 @@ def test_command_line_ends_with_the_verdicts_code(folder_of, tmp_path, pace, cod
     command = [
         sys.executable,
         SCRIPT,
+        "compare",
         folder_of(),
         folder_of(pace),
         "--output",
@@ -173,9 +174,9 @@ def test_the_documents_ci_job_fails_on_a_slower_release(folder_of, tmp_path):
     step = yaml.safe_load(block)["jobs"]["serving-speed"]["steps"][-1]["run"]
     words = shlex.split(step.replace("\\\n", " "))
     before, after = words[2:4]
-    assert words[:2] == [".venv/bin/python", "scripts/compare_studies.py"] and before.endswith(after)
-    replaced = {words[0]: sys.executable, words[1]: SCRIPT, before: folder_of(), after: folder_of(0.7)}
-    command = [replaced.get(word, word) for word in words]
+    assert words[:2] == [".venv/bin/servelab", "compare"] and before.endswith(after)
+    replaced = {before: folder_of(), after: folder_of(0.7)}
+    command = [sys.executable, SCRIPT, *(replaced.get(word, word) for word in words[1:])]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 3, ended.stderr
     assert "Verdict: worse" in ended.stdout

@@ -128,7 +128,7 @@ def test_a_folder_and_its_archives_give_the_same(tmp_path: Path) -> None:
 
 def test_the_command_line_reads_a_folder(tmp_path: Path) -> None:
     files(tmp_path)
-    command = [sys.executable, str(ROOT / "scripts/read_log.py"), str(tmp_path)]
+    command = [sys.executable, str(ROOT / "scripts/servelab_command.py"), "read", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     printed = [json.loads(line) for line in done.stdout.splitlines()]

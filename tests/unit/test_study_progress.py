@@ -180,7 +180,7 @@ def test_an_attempt_of_this_host_runs_as_long_as_its_claim(results):
 
 
 def status(results: Results, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "scripts/status.py", "--results", str(results.folder), *arguments]
+    command = [sys.executable, "scripts/servelab_command.py", "status", "--results", str(results.folder), *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

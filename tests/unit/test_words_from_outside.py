@@ -153,7 +153,15 @@ def test_a_server_does_not_write_to_the_users_terminal_and_a_key_is_nowhere(tmp_
     with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        command = [sys.executable, "scripts/bench_server.py", url, "--output", str(tmp_path / "out"), *words]
+        command = [
+            sys.executable,
+            "scripts/servelab_command.py",
+            "bench",
+            url,
+            "--output",
+            str(tmp_path / "out"),
+            *words,
+        ]
         done = subprocess.run(
             [*command, "--api-key-env", "MY_SERVER"],
             cwd=ROOT,

@@ -62,7 +62,7 @@ def asked(tmp_path_factory):
 
 def shown_recommendation(workspace, study):
     return subprocess.run(
-        [sys.executable, "scripts/show_recommendation.py", study],
+        [sys.executable, "scripts/servelab_command.py", "report", study],
         cwd=workspace.folder,
         env=workspace.environment(),
         capture_output=True,

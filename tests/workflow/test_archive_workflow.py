@@ -51,7 +51,7 @@ def archived(finished, tmp_path_factory):
 def restored(archived, tmp_path_factory):
     """A clean copy of the project into which the archive was restored."""
     workspace = Workspace.create(tmp_path_factory.mktemp("restored") / "tiny")
-    script(workspace, "restore_archive", only_archive(archived))
+    script(workspace, "servelab_command", "restore", only_archive(archived))
     return workspace
 
 
@@ -123,7 +123,7 @@ def test_a_missing_or_changed_record_fails_the_build(archived, tmp_path):
 
 
 def test_without_a_signature_it_is_consistent(archived):
-    code, said = script(archived, "verify_archive", only_archive(archived), check=False)
+    code, said = script(archived, "servelab_command", "verify", only_archive(archived), check=False)
     assert code == 1 and ": is consistent, but not signed: " in said and "DOES NOT HOLD" not in said
 
 
@@ -143,7 +143,7 @@ def test_a_forgery_whose_manifest_agrees_is_found(what, archived, tmp_path):
     name, forge = FORGERIES[what]
     members[name] = forge(members.get(name))
     forged = write_forged(tmp_path / "forged.zip", {name: new for name, new in members.items() if new is not None})
-    code, said = script(archived, "verify_archive", "--accept-unsigned", forged, check=False)
+    code, said = script(archived, "servelab_command", "verify", "--accept-unsigned", forged, check=False)
     assert code == 1 and re.search(rf"does not hold: .*{re.escape(Path(name).name)}", said), said
 
 
@@ -153,7 +153,7 @@ def restored_again(workspace, said, folder, *config):
     for archive in sorted(workspace.folder.glob("results/archives/recorded/*.zip")):
         assert f"{archive.relative_to(workspace.folder)}: " in said and "DOES NOT HOLD" not in said
         study = re.sub(r"-\d{4}-\d\d-\d\d\.zip$", "", archive.name)
-        script(again, "restore_archive", archive)
+        script(again, "servelab_command", "restore", archive)
         targets = [f"results/recorded/{study}/{name}" for name in ("report.html", "recommended.json")]
         assert EMPTY in again.snakemake("-n", *config, "--", *targets)
         again.snakemake("--forcerun", "render_report", *config, "--", targets[0])

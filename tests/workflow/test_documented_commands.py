@@ -24,10 +24,10 @@ BY_OTHERS = {
     "make nightly": "all that .ci/run has no time for",
     "make setup": "every target begins with it",
     "make status": "test_study_progress.py runs what it runs",
-    "python scripts/compare_studies.py results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",
+    "servelab compare results/studies/cpu-smollm2 results/studies/cpu-engines": "test_compare.py",
     "make lock ENGINE=vllm VERSION=0.32.0": "test_locking.py runs what it runs",
     "make lock-tools": "nobody: it replaces the packages that the tests run with",
-    "python scripts/compare_studies.py old/results/studies/cpu-smollm2 results/studies/cpu-smollm2"
+    "servelab compare old/results/studies/cpu-smollm2 results/studies/cpu-smollm2"
     " --fail-if total_tokens_per_s < -3% --fail-if ttft_ms > +5%": "test_conditions.py",
     "servelab bench http://127.0.0.1:8000": "test_bench.py and test_running_servers.py, at other ports",
     "servelab bench http://127.0.0.1:8000 --compare results/bench/2026-11-23T180000Z": "test_bench.py",
@@ -42,8 +42,8 @@ BY_OTHERS = {
     "snakemake --profile profiles/default --report report.zip": "test_snakemake_report.py",
     "snakemake --profile profiles/default --config studies=[cpu-engines]": "test_reruns.py, on runs that are there",
     "snakemake --profile profiles/default archive": "test_archive_workflow.py",
-    "python scripts/verify_archive.py --accept-unsigned FILE": "test_archive_workflow.py",
-    "python scripts/restore_archive.py FILE --results results": "test_archive_workflow.py",
+    "servelab verify --accept-unsigned FILE": "test_archive_workflow.py",
+    "servelab restore FILE --results results": "test_archive_workflow.py",
     "servelab run my-study --config runs_from=[/shared/team/results, s3://team/archives]": "test_runs_from.py",
     "python scripts/install_profile.py ours": "tests/slurm",
     "snakemake --profile slurm": "tests/slurm",
@@ -89,7 +89,7 @@ def test_shown_command_works(command, workspace):
     """On the tiny study, under the names that the documents use; on the project's own where it only plans or reads."""
     for name in ("cpu-engines", "cpu-smollm2"):
         workspace.write_study(tiny_study(name))
-    if "show_recommendation" in command:
+    if "servelab report" in command:
         command = re.sub(r"results/studies/[\w-]+", "results/studies/tiny", command)
     if "h100" in command:
         shutil.copy2(ROOT / "config/workloads.yaml", workspace.folder / "config/workloads.yaml")

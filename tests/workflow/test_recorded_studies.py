@@ -193,7 +193,7 @@ def test_report_shows_the_audit_and_leads_to_the_logs(folder, study, claims):
 
 
 def test_the_recommendation_in_the_terminal_says_what_is_extrapolated(finished):
-    command = [sys.executable, "scripts/show_recommendation.py", "results/recorded/qwen3-235b-a22b-h100"]
+    command = [sys.executable, "scripts/servelab_command.py", "report", "results/recorded/qwen3-235b-a22b-h100"]
     done = subprocess.run(
         command, cwd=finished.folder, env=finished.environment(), capture_output=True, text=True, check=True
     )

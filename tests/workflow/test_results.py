@@ -178,9 +178,9 @@ def test_a_wrong_study_stops_before_any_job(tmp_path):
 
 
 def test_recommendation_is_printed_with_its_command(finished):
-    script = finished.folder / "scripts/show_recommendation.py"
+    script = finished.folder / "scripts/servelab_command.py"
     done = subprocess.run(
-        [sys.executable, script, "results/studies/tiny"],
+        [sys.executable, script, "report", "results/studies/tiny"],
         cwd=finished.folder,
         env=finished.environment(),
         capture_output=True,
