@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -27,10 +28,20 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--every", type=float, metavar="SECONDS", help="print it again and again, this often, until Ctrl-C"
     )
+    parser.add_argument(
+        "--tail",
+        nargs="?",
+        const="",
+        metavar="RUN",
+        help="follow the log of the job that ends with this run, by the beginning of its id; default: the newest log",
+    )
     return parser
 
 
 def main(arguments: argparse.Namespace) -> None:
+    if arguments.tail is not None:
+        log = log_of(arguments.tail, arguments.results)
+        os.execvp("tail", ["tail", "-n", "20", "-F", str(log)])
     studies, show = _studies(arguments), _print_json if arguments.json else _show
     if arguments.every is None:
         show(studies)
@@ -44,6 +55,14 @@ def main(arguments: argparse.Namespace) -> None:
             show(studies)
             sys.stdout.flush()
             time.sleep(arguments.every)
+
+
+def log_of(run: str, results: Path) -> Path:
+    """The newest log of a measuring job whose name begins so."""
+    logs = list((results / "logs/measure").glob(f"{run}*.log"))
+    if not logs:
+        raise ConfigError(f"--tail {run}: {results}/logs/measure has no log whose name begins so")
+    return max(logs, key=lambda log: log.stat().st_mtime)
 
 
 def _studies(arguments: argparse.Namespace) -> dict[str, StudyProgress]:

@@ -10,7 +10,9 @@ from pathlib import Path
 import made_run
 import pytest
 from made_study import ROOT, demo_study
+from status import log_of
 
+from servelab.core.errors import ConfigError
 from servelab.core.files import write_json
 from servelab.core.result_lock import claim
 from servelab.search.decide import undecided
@@ -198,3 +200,14 @@ def test_status_names_an_unknown_study_and_says_when_there_is_none(results, tmp_
     assert "no-such.yaml: no such study; those with results: cpu-smollm2" in done.stderr
     results.folder = tmp_path / "empty"
     assert "no study has started" in status(results).stderr
+
+
+def test_the_newest_log_of_a_run_is_followed(tmp_path):
+    folder = tmp_path / "logs/measure"
+    folder.mkdir(parents=True)
+    for number, name in enumerate(("0ab", "0ac", "1")):
+        (folder / f"{name}.log").touch()
+        os.utime(folder / f"{name}.log", (number, number))
+    assert log_of("0a", tmp_path).name == "0ac.log" and log_of("", tmp_path).name == "1.log"
+    with pytest.raises(ConfigError, match="has no log whose name begins so"):
+        log_of("2", tmp_path)
