@@ -41,7 +41,7 @@ def options() -> argparse.ArgumentParser:
 def main(arguments: argparse.Namespace) -> None:
     if arguments.tail is not None:
         log = log_of(arguments.tail, arguments.results)
-        os.execvp("tail", ["tail", "-n", "20", "-F", str(log)])  # noqa: S606, S607
+        os.execvp("tail", ["tail", "-n", "20", "-F", str(log)])  # noqa: S606
     studies, show = _studies(arguments), _print_json if arguments.json else _show
     if arguments.every is None:
         show(studies)
